@@ -1,0 +1,43 @@
+# Two commands matter: `make run` and `make test`. Everything else is a part of them.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: run test check setup format bench sim chaos lock clean
+
+run: setup                ## start a broker, send and read back a sample, show what happened
+	$(BIN)/python -m tools.run
+
+test: setup check         ## everything: checks, unit, property, simulation, integration, real clients
+	$(BIN)/pytest
+
+check: setup              ## format, lint, types, import contracts
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup              ## speed and size, as ratios to references in the same run
+	$(BIN)/python -m benchmarks.load
+
+sim: setup                ## many simulated crash schedules (SEEDS=2000)
+	$(BIN)/python -m tools.simulate --seeds $(or $(SEEDS),2000)
+
+chaos: setup              ## kill -9 under load, 200 times (ROUNDS=200)
+	$(BIN)/python -m tools.chaos --rounds $(or $(ROUNDS),200)
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+setup: .venv/.ready
+
+.venv/.ready: requirements/dev.lock pyproject.toml tools/setup.sh
+	PYTHON=$(PYTHON) sh tools/setup.sh
+	touch $@
+
+lock:                     ## resolve the dependencies anew (needs uv)
+	uv pip compile pyproject.toml --extra dev --generate-hashes --no-emit-index-url --no-header \
+	  --universal --python-version 3.11 -o requirements/dev.lock
+
+clean:
+	rm -rf .venv .cache build dist *.egg-info src/*.egg-info

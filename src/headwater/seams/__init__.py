@@ -1,0 +1,24 @@
+"""The only doors to the outside world: clock, randomness, files, network, tasks.
+
+Everything above takes a `Seams` and never imports time, random or sockets itself, so that the
+simulator can put a whole cluster into one deterministic thread.
+"""
+
+from dataclasses import dataclass
+
+from headwater.seams.clock import Clock
+from headwater.seams.files import Files
+from headwater.seams.network import Network
+from headwater.seams.randomness import Randomness
+from headwater.seams.tasks import Tasks
+
+
+@dataclass(frozen=True, slots=True)
+class Seams:
+    """One bundle of doors, handed down from the composition root."""
+
+    clock: Clock
+    randomness: Randomness
+    files: Files
+    network: Network
+    tasks: Tasks

@@ -1,0 +1,241 @@
+"""Files: raw descriptors and names, so that an acknowledged byte is in the page cache.
+
+`Files` is all that log, stores and checkpoints may do to a disk. Short counts are the caller's
+business (`write_fully`, `read_fully` handle them); errors are OSError with errno.
+"""
+
+import os
+from collections.abc import Sequence
+from typing import Protocol, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+IOV_MAX = 1024
+
+
+class Files(Protocol):
+    """A file system."""
+
+    def open(self, path: str, *, create: bool = False, write: bool = True, exclusive: bool = False) -> int:
+        """A descriptor; with `create` an absent file is made, with `exclusive` a present one refused."""
+
+    def close(self, fd: int) -> None:
+        """Give the descriptor back."""
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+        """Write at `offset`; the count may be short. At most IOV_MAX buffers."""
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        """Up to `size` bytes; short at the end of the file or when interrupted."""
+
+    def pread_now(self, fd: int, size: int, offset: int) -> bytes | None:
+        """Like pread, from the page cache only: None where the disk would have to be asked."""
+
+    def size(self, fd: int) -> int:
+        """The file's length in bytes."""
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cut or extend (with zeros) to `size`."""
+
+    def fdatasync(self, fd: int) -> None:
+        """Return when the file's data is on the disk."""
+
+    def sync_dir(self, path: str) -> None:
+        """Return when the folder's names are on the disk."""
+
+    def mkdir(self, path: str) -> None:
+        """Make a folder and its parents; an existing one is fine."""
+
+    def listdir(self, path: str) -> list[str]:
+        """The names in a folder, sorted."""
+
+    def rename(self, old: str, new: str) -> None:
+        """Replace `new` by `old` atomically."""
+
+    def unlink(self, path: str) -> None:
+        """Remove a file; an absent one raises FileNotFoundError."""
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty folder."""
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder of that name."""
+
+    def is_dir(self, path: str) -> bool:
+        """Whether there is a folder of that name."""
+
+    def path_size(self, path: str) -> int:
+        """The length of the file of that name."""
+
+    def modified_ms(self, path: str) -> int:
+        """When the file of that name was last written, in milliseconds since 1970."""
+
+    def space(self, path: str) -> tuple[int, int]:
+        """Total and usable bytes of the disk that holds `path`."""
+
+    def lock(self, path: str) -> int:
+        """Make and lock a file for this process; BlockingIOError if another one holds it."""
+
+
+class OsFiles:
+    """The operating system's file system."""
+
+    def open(self, path: str, *, create: bool = False, write: bool = True, exclusive: bool = False) -> int:
+        """A raw, close-on-exec descriptor."""
+        flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC
+        if create:
+            flags |= os.O_CREAT
+        if exclusive:
+            flags |= os.O_EXCL
+        return os.open(path, flags, 0o644)
+
+    def close(self, fd: int) -> None:
+        """Give the descriptor back."""
+        os.close(fd)
+
+    def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+        """One pwritev call."""
+        return os.pwritev(fd, buffers, offset)
+
+    def pread(self, fd: int, size: int, offset: int) -> bytes:
+        """One pread call."""
+        return os.pread(fd, size, offset)
+
+    def pread_now(self, fd: int, size: int, offset: int) -> bytes | None:
+        """One preadv call with RWF_NOWAIT."""
+        into = bytearray(size)
+        try:
+            count = os.preadv(fd, [into], offset, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        if count == size:
+            return into  # type: ignore[return-value]
+        return bytes(into[:count])
+
+    def size(self, fd: int) -> int:
+        """The file's length in bytes."""
+        return os.fstat(fd).st_size
+
+    def truncate(self, fd: int, size: int) -> None:
+        """Cut or extend to `size`."""
+        os.ftruncate(fd, size)
+
+    def fdatasync(self, fd: int) -> None:
+        """Flush data and what is needed to read it back."""
+        os.fdatasync(fd)
+
+    def sync_dir(self, path: str) -> None:
+        """Flush the folder itself."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def mkdir(self, path: str) -> None:
+        """Make a folder and its parents."""
+        os.makedirs(path, exist_ok=True)
+
+    def listdir(self, path: str) -> list[str]:
+        """The names in a folder, sorted."""
+        return sorted(os.listdir(path))
+
+    def rename(self, old: str, new: str) -> None:
+        """Replace `new` by `old` atomically."""
+        os.replace(old, new)
+
+    def unlink(self, path: str) -> None:
+        """Remove a file."""
+        os.unlink(path)
+
+    def rmdir(self, path: str) -> None:
+        """Remove an empty folder."""
+        os.rmdir(path)
+
+    def exists(self, path: str) -> bool:
+        """Whether there is a file or folder of that name."""
+        return os.path.exists(path)
+
+    def is_dir(self, path: str) -> bool:
+        """Whether there is a folder of that name."""
+        return os.path.isdir(path)
+
+    def path_size(self, path: str) -> int:
+        """The length of the file of that name."""
+        return os.stat(path).st_size
+
+    def modified_ms(self, path: str) -> int:
+        """When the file of that name was last written."""
+        return os.stat(path).st_mtime_ns // 1_000_000
+
+    def space(self, path: str) -> tuple[int, int]:
+        """Total and usable bytes of the disk."""
+        stat = os.statvfs(path)
+        return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+
+    def lock(self, path: str) -> int:
+        """An exclusive advisory lock that dies with the process."""
+        import fcntl
+
+        fd = self.open(path, create=True)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(fd)
+            raise
+        return fd
+
+
+def write_fully(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
+    """Write every byte, whatever the counts; the number written. OSError leaves a part behind."""
+    done = 0
+    pending = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
+    while pending:
+        count = files.pwritev(fd, pending[:IOV_MAX], offset + done)
+        if count <= 0:
+            raise OSError("a write made no progress")
+        done += count
+        while pending and count >= len(pending[0]):
+            count -= len(pending.pop(0))
+        if count:
+            pending[0] = pending[0][count:]
+    return done
+
+
+def read_fully(files: Files, fd: int, size: int, offset: int) -> bytes:
+    """Read `size` bytes, fewer only at the end of the file."""
+    data = files.pread(fd, size, offset)
+    if len(data) == size or not data:
+        return data
+    parts = [data]
+    done = len(data)
+    while done < size:
+        more = files.pread(fd, size - done, offset + done)
+        if not more:
+            break
+        parts.append(more)
+        done += len(more)
+    return b"".join(parts)
+
+
+def read_file(files: Files, path: str) -> bytes:
+    """The whole content of a small file."""
+    fd = files.open(path, write=False)
+    try:
+        return read_fully(files, fd, files.size(fd), 0)
+    finally:
+        files.close(fd)
+
+
+def replace_file(files: Files, path: str, content: bytes) -> None:
+    """Put `content` in place of the file, whole or not at all, also through a power cut."""
+    temporary = path + ".tmp"
+    fd = files.open(temporary, create=True)
+    try:
+        files.truncate(fd, 0)
+        write_fully(files, fd, [content], 0)
+        files.fdatasync(fd)
+    finally:
+        files.close(fd)
+    files.rename(temporary, path)
+    files.sync_dir(path.rpartition("/")[0])

@@ -1,0 +1,62 @@
+"""Streams: where protocols meet peers. The simulator puts its own behind the same two calls."""
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+ProtocolFactory = Callable[[], asyncio.BaseProtocol]
+
+
+class Listening(Protocol):
+    """An open listener."""
+
+    @property
+    def port(self) -> int:
+        """The port it is bound to."""
+
+    def close(self) -> None:
+        """Accept no more."""
+
+
+class Network(Protocol):
+    """Streams to and from peers."""
+
+    async def serve(self, factory: ProtocolFactory, host: str, port: int, backlog: int) -> Listening:
+        """Accept connections; each gets a protocol of its own. Port 0 takes a free one."""
+
+    async def connect(self, factory: ProtocolFactory, host: str, port: int) -> asyncio.BaseTransport:
+        """Open a connection; OSError where nobody answers."""
+
+
+class _Listening:
+    def __init__(self, server: asyncio.AbstractServer, port: int) -> None:
+        self._server = server
+        self.port = port
+
+    def close(self) -> None:
+        self._server.close()
+
+
+class TcpNetwork:
+    """TCP over the running event loop."""
+
+    async def serve(self, factory: ProtocolFactory, host: str, port: int, backlog: int) -> Listening:
+        """A TCP listener."""
+        loop = asyncio.get_running_loop()
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+        except OSError:
+            listener.close()
+            raise
+        bound_port: int = listener.getsockname()[1]
+        server = await loop.create_server(factory, sock=listener, backlog=backlog)
+        return _Listening(server, bound_port)
+
+    async def connect(self, factory: ProtocolFactory, host: str, port: int) -> asyncio.BaseTransport:
+        """A TCP connection."""
+        transport, _ = await asyncio.get_running_loop().create_connection(factory, host, port)
+        return transport
