@@ -1,0 +1,1 @@
+"""What the house needs around the package: fetched jars, peers to compare with, checks of the tree."""
