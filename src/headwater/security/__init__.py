@@ -1,0 +1,1 @@
+"""Who may do what: principals, access rules, and later credentials and quotas. Never sockets."""

@@ -1,0 +1,16 @@
+"""Identities of the peers behind connections."""
+
+from typing import NamedTuple
+
+
+class Principal(NamedTuple):
+    """Who a connection speaks for, in Kafka's form `User:alice`."""
+
+    kind: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind}:{self.name}"
+
+
+ANONYMOUS = Principal("User", "ANONYMOUS")

@@ -1,0 +1,174 @@
+"""The server end of one stream: bytes in, whole frames out, in order and within bounds.
+
+A frame is handed over as positions in the receive buffer, so a produce request can be written
+to disk from the bytes the kernel put there. The buffer has one owner, this object; whoever keeps
+a slice of it must be done before the buffer is used again: `before_reuse` is the last call.
+Memory grows with the bytes received, never with the length a peer claims.
+"""
+
+import asyncio
+from struct import Struct
+from typing import cast
+
+FIRST_BUFFER = 16 * 1024
+RESTING_BUFFER = 64 * 1024
+GROWTH_STEP = 1024 * 1024
+TURN_FRAMES = 64
+TURN_BYTES = 1024 * 1024
+SMALLEST_FRAME = 8
+
+_read_size = Struct(">i").unpack_from
+
+
+class Inbound(asyncio.BufferedProtocol):
+    """Receives frames and bounds what one peer can take of a tick."""
+
+    def __init__(self, max_frame: int) -> None:
+        self.max_frame = max_frame
+        self.buffer = bytearray(FIRST_BUFFER)
+        self.view = memoryview(self.buffer)
+        self.transport: asyncio.Transport | None = None
+        self.frames_taken = 0
+        self._start = 0
+        self._end = 0
+        self._holds = 0
+        self._turn_pending = False
+
+    # -- what a subclass answers
+
+    def frame_received(self, start: int, end: int) -> None:
+        """One whole frame lies in `buffer[start:end]`; the slice is good until `before_reuse`."""
+        raise NotImplementedError
+
+    def turn_ended(self) -> None:
+        """The frames of this turn were handed over: send what is ready."""
+
+    def before_reuse(self) -> None:
+        """The buffer is about to be overwritten: let go of every slice."""
+
+    def frame_refused(self, size: int) -> None:
+        """The peer announced a frame of an impossible size; the stream is closed after this."""
+
+    # -- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Remember where to write."""
+        self.transport = cast(asyncio.Transport, transport)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Room for the next bytes."""
+        if self._end == len(self.buffer):
+            self._make_room()
+        return self.view[self._end :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Bytes came: take the frames that are whole."""
+        self._end += nbytes
+        if not self._holds:
+            self._take_turn()
+
+    def pause_writing(self) -> None:
+        """The peer reads more slowly than it asks: take nothing more from it."""
+        self.hold()
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self.release()
+
+    # -- back-pressure
+
+    def hold(self) -> None:
+        """Take no further frames until `release`; holds add up."""
+        self._holds += 1
+        if self._holds == 1 and self.transport is not None:
+            self.transport.pause_reading()
+
+    def release(self) -> None:
+        """Undo one `hold`."""
+        self._holds -= 1
+        if self._holds == 0 and self.transport is not None and not self.transport.is_closing():
+            self.transport.resume_reading()
+            self._schedule_turn()
+
+    @property
+    def held(self) -> bool:
+        """Whether frames are left waiting."""
+        return self._holds > 0
+
+    def shrink(self) -> None:
+        """Give a grown buffer back while nothing is in it."""
+        if len(self.buffer) > RESTING_BUFFER and self._start == self._end:
+            self.before_reuse()
+            self._replace(FIRST_BUFFER)
+
+    def close(self) -> None:
+        """End the stream after what was written has left."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.close()
+
+    # -- inside
+
+    def _take_turn(self) -> None:
+        buffer = self.buffer
+        start, end = self._start, self._end
+        frames, last_start = self.frames_taken + TURN_FRAMES, start + TURN_BYTES
+        while end - start >= 4:
+            size = _read_size(buffer, start)[0]
+            if size < SMALLEST_FRAME or size > self.max_frame:
+                self._refuse(size)
+                return
+            frame_end = start + 4 + size
+            if frame_end > end:
+                break
+            if self._holds:
+                break
+            if self.frames_taken == frames or start > last_start:
+                self._schedule_turn()
+                break
+            self.frames_taken += 1
+            self._start = frame_end
+            self.frame_received(start + 4, frame_end)
+            start = frame_end
+        self.turn_ended()
+
+    def _schedule_turn(self) -> None:
+        if not self._turn_pending:
+            self._turn_pending = True
+            asyncio.get_running_loop().call_soon(self._next_turn)
+
+    def _next_turn(self) -> None:
+        self._turn_pending = False
+        if not self._holds and self.transport is not None and not self.transport.is_closing():
+            self._take_turn()
+
+    def _make_room(self) -> None:
+        self.before_reuse()
+        rest = self._end - self._start
+        if rest == 0:
+            self._start = self._end = 0
+            return
+        capacity = len(self.buffer)
+        if self._start and rest <= capacity // 2:
+            self.buffer[:rest] = self.buffer[self._start : self._end]
+            self._start, self._end = 0, rest
+            return
+        self._replace(self._larger(rest, capacity))
+
+    def _larger(self, rest: int, capacity: int) -> int:
+        wanted = 4 + _read_size(self.buffer, self._start)[0] if rest >= 4 else 0
+        if wanted <= capacity:
+            return capacity * 2 if rest == capacity else capacity
+        return min(wanted, max(GROWTH_STEP + 4096, 2 * rest))
+
+    def _replace(self, capacity: int) -> None:
+        """Move on to a new buffer: the old one lives as long as slices of it do."""
+        rest = self._end - self._start
+        fresh = bytearray(max(capacity, rest + 4096))
+        fresh[:rest] = self.view[self._start : self._end]
+        self.buffer, self.view = fresh, memoryview(fresh)
+        self._start, self._end = 0, rest
+
+    def _refuse(self, size: int) -> None:
+        self.frame_refused(size)
+        if self.transport is not None:
+            self.transport.abort()
