@@ -1,0 +1,134 @@
+"""The 61-byte header of a record batch (magic 2), read and patched in place.
+
+    0 base offset i64 · 8 length i32 (of what follows it) · 12 leader epoch i32 · 16 magic i8
+    17 crc u32 (CRC-32C of byte 21 to the end) · 21 attributes i16 · 23 last offset delta i32
+    27 base timestamp i64 · 35 max timestamp i64 · 43 producer id i64 · 51 producer epoch i16
+    53 base sequence i32 · 57 record count i32 · 61 records, compressed as one block
+
+Base offset and leader epoch stand before the CRC's range: the broker assigns them without touching
+the checksum, and the checksum says nothing of damage to them (`stored.py` does).
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+RawHeader: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
+"""The thirteen numbers of a header in wire order: what the hot path passes around."""
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+HEADER_SIZE: Final = HEADER.size
+OVERHEAD: Final = 12
+"""Bytes before those that the length field counts."""
+CRC_START: Final = 21
+MAGIC: Final = 2
+
+CODEC_MASK: Final = 0x07
+LOG_APPEND_TIME: Final = 0x08
+TRANSACTIONAL: Final = 0x10
+CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
+
+SEQUENCES: Final = 1 << 31
+"""Sequence numbers count modulo this."""
+
+_BASE_OFFSET = struct.Struct(">q")
+_LEADER_EPOCH = struct.Struct(">i")
+
+
+class BatchHeader(NamedTuple):
+    """A header with names, for every place that is not hot."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    count: int  # type: ignore[assignment]  # tuple.count gives way to the protocol's word
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch."""
+        return self.length + OVERHEAD
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the last record, kept by compaction even where that record is gone."""
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        """Where the following batch begins."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def codec(self) -> int:
+        """Number of the compression codec."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def log_append_time(self) -> bool:
+        """Every record bears `max_timestamp`, set by the broker."""
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def transactional(self) -> bool:
+        """Part of a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def control(self) -> bool:
+        """Holds one record that is for brokers and client libraries, not for users."""
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def delete_horizon_ms(self) -> int | None:
+        """When tombstones in here may go; compaction keeps it in place of the base timestamp."""
+        return self.base_timestamp if self.attributes & DELETE_HORIZON else None
+
+    @property
+    def last_sequence(self) -> int:
+        """Sequence of the last record, wrapped; -1 for a producer without sequences."""
+        return last_sequence(self.base_sequence, self.last_offset_delta)
+
+
+def last_sequence(base_sequence: int, last_offset_delta: int) -> int:
+    """The sequence `last_offset_delta` after `base_sequence`: 2**31 - 1 is followed by 0."""
+    if base_sequence < 0:
+        return -1
+    return (base_sequence + last_offset_delta) % SEQUENCES
+
+
+def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
+    """The header at `pos`; struct.error where fewer than 61 bytes are left."""
+    return BatchHeader._make(HEADER.unpack_from(buf, pos))
+
+
+def batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
+    """Position and header of each whole batch; a cut or senseless tail ends the walk.
+
+    Nothing but the lengths is trusted or checked: what is yielded may still fail its CRC.
+    """
+    pos = 0
+    end = len(buf)
+    while pos + HEADER_SIZE <= end:
+        header = read_header(buf, pos)
+        size = header.length + OVERHEAD
+        if size < HEADER_SIZE or pos + size > end:
+            return
+        yield pos, header
+        pos += size
+
+
+def assign(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
+    """Give the batch at the start of `buf` its place in the log; the CRC stays right."""
+    _BASE_OFFSET.pack_into(buf, 0, base_offset)
+    _LEADER_EPOCH.pack_into(buf, 12, leader_epoch)
