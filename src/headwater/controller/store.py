@@ -1,0 +1,164 @@
+"""The metadata store as the rest of the broker sees it: ZooKeeper's tree, in callbacks.
+
+Every reply and every watch arrives as a later event, in the order of the calls, and never inside
+the call that asked for it. A write is answered only once it is durable. Nobody above this file
+may know whether ZooKeeper or the embedded store stands behind it.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol, TypeAlias, TypeVar
+
+T = TypeVar("T")
+
+ANY_VERSION = -1
+"""Matches whatever version a node has."""
+
+
+class StoreFailure(Enum):
+    """Why the store refused."""
+
+    NO_NODE = "no such node"
+    NODE_EXISTS = "the node exists"
+    BAD_VERSION = "the node has another version"
+    NOT_EMPTY = "the node has children"
+    EPHEMERAL_PARENT = "an ephemeral node cannot have children"
+    SESSION_EXPIRED = "the session has expired"
+    CONNECTION_LOSS = "the store cannot be reached, the outcome is unknown"
+
+
+class StoreError(Exception):
+    """A refusal; `path` is the node that caused it."""
+
+    def __init__(self, kind: StoreFailure, path: str) -> None:
+        super().__init__(f"{path}: {kind.value}")
+        self.kind = kind
+        self.path = path
+
+
+class Stat(NamedTuple):
+    """What the store knows of a node beside its data.
+
+    `czxid` and `mzxid` are the transactions that made and last changed it; `version` counts changes
+    of the data, `cversion` those of the list of children.
+    """
+
+    czxid: int
+    mzxid: int
+    version: int
+    cversion: int
+    ephemeral_owner: int
+    num_children: int
+
+
+class Node(NamedTuple):
+    """The answer to `get`."""
+
+    data: bytes
+    stat: Stat
+
+
+@dataclass(frozen=True, slots=True)
+class Create:
+    """Make a node; a sequential one gets ten digits of its parent's counter at the end."""
+
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequential: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Set:
+    """Replace a node's data if it still has `version`."""
+
+    path: str
+    data: bytes
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Delete:
+    """Remove a childless node if it still has `version`."""
+
+    path: str
+    version: int = ANY_VERSION
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Change nothing, but let the whole multi fail unless the node has `version`."""
+
+    path: str
+    version: int
+
+
+Op: TypeAlias = Create | Set | Delete | Check
+OpResult: TypeAlias = str | Stat | None
+"""The path of a created node, the stat of a changed one, None for delete and check."""
+
+Reply: TypeAlias = Callable[[T | StoreError], None]
+
+
+class Change(Enum):
+    """What a watch saw."""
+
+    CREATED = "created"
+    DELETED = "deleted"
+    DATA = "data"
+    CHILDREN = "children"
+
+
+Watch: TypeAlias = Callable[[Change, str], None]
+"""Called once; whoever wants to know more reads again and leaves a new watch."""
+
+
+class Session(Enum):
+    """What became of the session: ephemeral nodes live exactly as long as it does."""
+
+    OPEN = "open"
+    EXPIRED = "expired"
+
+
+class MetadataStore(Protocol):
+    """A tree of small versioned nodes, like ZooKeeper's."""
+
+    @property
+    def session_id(self) -> int:
+        """The owner of the ephemeral nodes made from here."""
+
+    def create(
+        self,
+        path: str,
+        data: bytes,
+        reply: Reply[str],
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+    ) -> None:
+        """Make a node and answer with its path."""
+
+    def get(self, path: str, reply: Reply[Node], watch: Watch | None = None) -> None:
+        """Data and stat. The watch is left only where the node is there."""
+
+    def exists(self, path: str, reply: Reply[Stat | None], watch: Watch | None = None) -> None:
+        """The stat, or None for an absent node. The watch is left either way."""
+
+    def children(self, path: str, reply: Reply[list[str]], watch: Watch | None = None) -> None:
+        """The names of the children, sorted. The watch is left only where the node is there."""
+
+    def set(self, path: str, data: bytes, version: int, reply: Reply[Stat]) -> None:
+        """Replace the data if the node still has `version`."""
+
+    def delete(self, path: str, version: int, reply: Reply[None]) -> None:
+        """Remove a childless node if it still has `version`."""
+
+    def multi(self, ops: Sequence[Op], reply: Reply[list[OpResult]]) -> None:
+        """All of it or nothing, in order."""
+
+    def on_session(self, listener: Callable[[Session], None]) -> None:
+        """Tell `listener` whenever the session is lost or a new one begins."""
+
+    def close(self) -> None:
+        """End the session: its ephemeral nodes vanish, later calls are refused."""
