@@ -1,0 +1,77 @@
+"""Where the broker listens and what addresses it tells clients."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headwater.config.keys import ConfigError
+
+PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+SERVED_PROTOCOLS = ("PLAINTEXT",)
+_ANYWHERE = ("", "0.0.0.0", "::")
+
+
+class Listener(NamedTuple):
+    """One named address and the protocol spoken there."""
+
+    name: str
+    host: str
+    port: int
+    protocol: str
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{self.name}://{host}:{self.port}"
+
+
+def parse_listeners(key: str, texts: Sequence[str], protocol_map: str) -> tuple[Listener, ...]:
+    """The listeners that `texts` name; ConfigError where one is malformed or named twice."""
+    protocols = _protocols(protocol_map)
+    found = tuple(_listener(key, text, protocols) for text in texts)
+    names = [listener.name for listener in found]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(f"{key} has two listeners called {name}; give each its own name")
+    return found
+
+
+def advertised(listeners: Sequence[Listener], told: Sequence[Listener]) -> tuple[Listener, ...]:
+    """What clients are told, listener by listener: the advertised address, else the bound one."""
+    by_name = {listener.name: listener for listener in told}
+    for name in by_name.keys() - {listener.name for listener in listeners}:
+        raise ConfigError(f"advertised.listeners names {name}, which listeners does not have")
+    addresses = tuple(by_name.get(listener.name, listener) for listener in listeners)
+    for listener in addresses:
+        if listener.host in _ANYWHERE[1:]:
+            raise ConfigError(
+                f"clients cannot connect to {listener.host}: "
+                f"set advertised.listeners={listener.name}://HOST:{listener.port}"
+            )
+    return addresses
+
+
+def _protocols(text: str) -> dict[str, str]:
+    protocols = {}
+    for pair in filter(None, (part.strip() for part in text.split(","))):
+        name, _, protocol = pair.partition(":")
+        if protocol.upper() not in PROTOCOLS:
+            raise ConfigError(
+                f"listener.security.protocol.map cannot be {text!r}: {pair!r} is not NAME:PROTOCOL "
+                f"with one of {', '.join(PROTOCOLS)}"
+            )
+        protocols[name.upper()] = protocol.upper()
+    return protocols
+
+
+def _listener(key: str, text: str, protocols: dict[str, str]) -> Listener:
+    name, slashes, address = text.partition("://")
+    host, colon, port = address.rpartition(":")
+    if not (name and slashes and colon and port.isascii() and port.isdigit() and int(port) < 65536):
+        raise ConfigError(f"{key} cannot hold {text!r}: write NAME://HOST:PORT")
+    protocol = protocols.get(name.upper())
+    if protocol is None:
+        raise ConfigError(
+            f"{key} uses the listener {name}: give it a protocol in listener.security.protocol.map"
+        )
+    if protocol not in SERVED_PROTOCOLS:
+        raise ConfigError(f"{key} asks for {protocol}, which is not served yet; use PLAINTEXT")
+    return Listener(name.upper(), host.strip("[]"), int(port), protocol)

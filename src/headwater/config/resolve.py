@@ -1,0 +1,135 @@
+"""Which of several places a value comes from, told as DescribeConfigs tells it.
+
+Kafka's order: a topic's own value, then this broker's stored value, the cluster's stored value, the
+file (with the command line), the default. Within one place the synonyms of a key stand in their own
+order: milliseconds before minutes before hours.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from headwater.config.keys import Key, Mode, Type
+
+if TYPE_CHECKING:
+    from headwater.config.broker import BrokerSettings
+
+
+class Source(IntEnum):
+    """Where a value was set, with the number DescribeConfigs gives it."""
+
+    TOPIC = 1
+    DYNAMIC_BROKER = 2
+    DYNAMIC_DEFAULT = 3
+    STATIC = 4
+    DEFAULT = 5
+
+
+class Layers(NamedTuple):
+    """What was set for a broker, as text, best layer first."""
+
+    broker: Mapping[str, str]
+    cluster: Mapping[str, str]
+    static: Mapping[str, str]
+
+
+class Synonym(NamedTuple):
+    """One place that gives a key its value."""
+
+    name: str
+    value: str | None
+    source: Source
+
+
+class ConfigRow(NamedTuple):
+    """One key as DescribeConfigs shows it; `synonyms` begin with the one that counts."""
+
+    name: str
+    value: str | None
+    source: Source
+    read_only: bool
+    sensitive: bool
+    synonyms: tuple[Synonym, ...]
+    type: Type
+    doc: str
+
+
+BROKER_SYNONYMS: tuple[tuple[str, ...], ...] = (
+    ("log.retention.ms", "log.retention.minutes", "log.retention.hours"),
+    ("log.roll.ms", "log.roll.hours"),
+    ("log.roll.jitter.ms", "log.roll.jitter.hours"),
+    ("log.flush.interval.ms", "log.flush.scheduler.interval.ms"),
+)
+_SYNONYMS_OF = {name: group for group in BROKER_SYNONYMS for name in group}
+
+
+def configured(layers: Layers, names: Sequence[str]) -> Iterator[tuple[str, str, Source]]:
+    """Each setting of any of `names`, in the order in which they count."""
+    for layer, source in zip(layers, _LAYER_SOURCES, strict=True):
+        for name in names:
+            if name in layer:
+                yield name, layer[name], source
+
+
+_LAYER_SOURCES = (Source.DYNAMIC_BROKER, Source.DYNAMIC_DEFAULT, Source.STATIC)
+
+
+def topic_rows(settings: "BrokerSettings", overrides: Mapping[str, str]) -> list[ConfigRow]:
+    """Every key of a topic with these overrides on this broker."""
+    from headwater.config.topic import TopicSettings
+
+    topic = TopicSettings.resolve(settings, overrides)
+    rows = []
+    for key in TopicSettings.KEYS.values():
+        value = key.text(getattr(topic, key.attribute))
+        synonyms = _broker_synonyms(settings, key.synonyms)
+        if key.name in overrides:
+            synonyms = (Synonym(key.name, _shown(key, value), Source.TOPIC), *synonyms)
+        rows.append(_row(key, value, synonyms, read_only=False))
+    return rows
+
+
+def broker_rows(settings: "BrokerSettings") -> list[ConfigRow]:
+    """Every key of this broker."""
+    rows = []
+    for key in settings.KEYS.values():
+        value = key.text(getattr(settings, key.attribute))
+        found = _broker_synonyms(settings, _SYNONYMS_OF.get(key.name, (key.name,)))
+        # What counts before this key's first own value is another key's business.
+        own = next((at for at, row in enumerate(found) if row.name == key.name), len(found))
+        rows.append(_row(key, value, found[own:], read_only=key.mode is Mode.READ_ONLY))
+    return rows
+
+
+def cluster_rows(settings: "BrokerSettings") -> list[ConfigRow]:
+    """The keys that are set for the whole cluster, and no others, as Kafka shows them."""
+    rows = []
+    for name, text in settings.layers.cluster.items():
+        key = settings.KEYS[name]
+        synonym = Synonym(name, _shown(key, text), Source.DYNAMIC_DEFAULT)
+        rows.append(_row(key, text, (synonym,), read_only=False))
+    return rows
+
+
+def _broker_synonyms(settings: "BrokerSettings", names: Sequence[str]) -> tuple[Synonym, ...]:
+    found = [
+        Synonym(name, _shown(settings.KEYS[name], text), source)
+        for name, text, source in configured(settings.layers, names)
+    ]
+    for name in names:
+        key = settings.KEYS[name]
+        if key.default is not None:
+            found.append(Synonym(name, _shown(key, key.text(key.default)), Source.DEFAULT))
+    return tuple(found)
+
+
+def _row(
+    key: Key, value: str | None, synonyms: tuple[Synonym, ...], *, read_only: bool
+) -> ConfigRow:
+    source = synonyms[0].source if synonyms else Source.DEFAULT
+    shown = _shown(key, value)
+    return ConfigRow(key.name, shown, source, read_only, key.sensitive, synonyms, key.type, key.doc)
+
+
+def _shown(key: Key, value: str | None) -> str | None:
+    return None if key.sensitive else value
