@@ -1,0 +1,1 @@
+"""The Kafka protocol as bytes: pure, without sockets, clocks or state."""

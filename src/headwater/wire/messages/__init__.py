@@ -1,0 +1,1 @@
+"""Every message that Headwater speaks or stores, one file per family."""

@@ -1,0 +1,102 @@
+"""The smallest pieces of the wire: unsigned varints, tag sections, runs of integers.
+
+Everything that compiled code calls on its slow path stands here, so that the fast path can stay
+inline. Nothing here trusts a length: each is held against the bytes that are left.
+"""
+
+import struct
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+_MAX_VARINT_SHIFT = 28
+_READY = 64
+
+
+class WireError(ValueError):
+    """Bytes that are no such message, or a value that the wire cannot carry."""
+
+
+def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
+    """The unsigned varint at `pos` (at most five bytes) and the position after it."""
+    value = shift = 0
+    while True:
+        byte = buf[pos]
+        pos += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, pos
+        if shift == _MAX_VARINT_SHIFT:
+            raise WireError(f"a varint of more than five bytes at byte {pos}")
+        shift += 7
+
+
+def finish_uvarint(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
+    """The rest of a varint whose `first` byte (over 127) stood just before `pos`."""
+    rest, pos = read_uvarint(buf, pos)
+    if rest >> 28:
+        raise WireError(f"a varint of more than five bytes at byte {pos}")
+    return rest << 7 | first & 0x7F, pos
+
+
+def uvarint(value: int) -> bytes:
+    """`value` as an unsigned varint."""
+    if value < 0x80:
+        return bytes((value,))
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def skip_tags(buf: Buffer, pos: int, end: int, first: int) -> int:
+    """Pass over a tag section whose count begins with byte `first`, keeping nothing of it."""
+    count, pos = (first, pos) if first < 0x80 else finish_uvarint(buf, pos, first)
+    if count > (end - pos) // 2:
+        raise too_many("tagged fields", count, pos, end)
+    for _ in range(count):
+        _, pos = read_uvarint(buf, pos)
+        size, pos = read_uvarint(buf, pos)
+        pos += size
+        if pos > end:
+            raise cut_short("a tagged field", pos, end)
+    return pos
+
+
+def too_many(what: str, count: int, pos: int, end: int) -> WireError:
+    """The error of a count that the bytes left cannot hold."""
+    return WireError(f"{what}: a count of {count} with {max(0, end - pos)} bytes left")
+
+
+def cut_short(what: str, need: int, end: int) -> WireError:
+    """The error of a value that reaches past the end."""
+    return WireError(f"{what}: cut short, {need - end} bytes are missing")
+
+
+def is_null(what: str) -> WireError:
+    """The error of a null where the version knows none."""
+    return WireError(f"{what}: null is not allowed here")
+
+
+class Packers(dict[int, Callable[..., Any]]):
+    """Struct methods for `count` items of one code, made when first asked for.
+
+    Counts past a few dozen are rare and are not kept, so that the table stays small whatever a
+    client sends.
+    """
+
+    def __init__(self, prefix: str, code: str, method: str) -> None:
+        super().__init__()
+        self._prefix = prefix
+        self._code = code
+        self._method = method
+
+    def __missing__(self, count: int) -> Callable[..., Any]:
+        layout = struct.Struct(f">{self._prefix}{count}{self._code}")
+        made: Callable[..., Any] = getattr(layout, self._method)
+        if count < _READY:
+            self[count] = made
+        return made

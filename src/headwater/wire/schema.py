@@ -1,0 +1,236 @@
+"""Messages as typed classes: one declaration serves every version of a message.
+
+    class HeartbeatRequest(Struct, api_key=12, versions="0-4", flexible="4+"):
+        group_id: str = ""
+        generation_id: i32 = 0
+        group_instance_id: str | None = since("3+", default=None)
+
+A declaration says what stands on the wire and nothing of how: `codec` compiles it, `interpreter`
+walks it. Objects are plain data with slots, made by keyword, every field with a default.
+"""
+
+import sys
+from collections.abc import Callable
+from functools import cached_property
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    NoReturn,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+)
+
+from headwater.wire.fields import (
+    ALWAYS,
+    BOOL,
+    BYTES,
+    EMPTY,
+    NEVER,
+    RECORDS,
+    STRING,
+    Array,
+    Declared,
+    Field,
+    Nested,
+    Records,
+    Uuid,
+    WireType,
+    f64,
+    i8,
+    i16,
+    i32,
+    i64,
+    since,
+    u16,
+    u32,
+)
+from headwater.wire.versions import Versions
+
+__all__ = [
+    "EMPTY",
+    "Records",
+    "Struct",
+    "Uuid",
+    "f64",
+    "i8",
+    "i16",
+    "i32",
+    "i64",
+    "since",
+    "u16",
+    "u32",
+]
+
+_PLAIN: dict[Any, WireType] = {bool: BOOL, str: STRING, bytes: BYTES}
+
+
+class Schema:
+    """What a Struct declares. A nested struct takes version and flexibility from its message."""
+
+    def __init__(
+        self,
+        owner: "type[Struct]",
+        versions: Versions,
+        flexible: Versions,
+        api_key: int | None,
+        record_type: int | None,
+    ) -> None:
+        self.owner = owner
+        self.name = owner.__qualname__
+        self.versions = versions
+        self.flexible = flexible
+        self.api_key = api_key
+        self.record_type = record_type
+
+    @cached_property
+    def fields(self) -> tuple[Field, ...]:
+        """The fields in the order of the wire; late, since an annotation may look ahead."""
+        names = vars(sys.modules[self.owner.__module__])
+        return tuple(_field(*declared, names) for declared in self.owner.__declared__)
+
+
+def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:
+    """The annotations of a class body, which newer Pythons keep as a function."""
+    if sys.version_info >= (3, 14):
+        import annotationlib
+
+        annotate = annotationlib.get_annotate_from_class_namespace(namespace)
+        if annotate is None:
+            return {}
+        return annotationlib.call_annotate_function(annotate, annotationlib.Format.VALUE)
+    found: dict[str, Any] = namespace.get("__annotations__", {})
+    return found
+
+
+@dataclass_transform(kw_only_default=True, field_specifiers=(since,))
+class StructType(type):
+    """Gives each struct slots for its annotated fields; the defaults wait in `__declared__`."""
+
+    def __new__(
+        mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
+    ) -> "StructType":
+        """Make the class."""
+        fields = {
+            field: annotation
+            for field, annotation in _annotations(namespace).items()
+            if get_origin(annotation) is not ClassVar
+        }
+        namespace["__declared__"] = [(f, a, namespace.pop(f)) for f, a in fields.items()]
+        namespace["__slots__"] = tuple(fields)
+        return super().__new__(mcls, name, bases, namespace, **options)
+
+    def __init__(cls, name: str, bases: Any, namespace: Any, **options: Any) -> None:
+        super().__init__(name, bases, namespace)
+
+
+class Struct(metaclass=StructType):
+    """A message, or a part of one. Equal when all fields are."""
+
+    __schema__: ClassVar[Schema]
+    __declared__: ClassVar[list[tuple[str, Any, Any]]]
+
+    def __init_subclass__(
+        cls,
+        *,
+        api_key: int | None = None,
+        record_type: int | None = None,
+        versions: str = "0+",
+        flexible: str = "none",
+    ) -> None:
+        super().__init_subclass__()
+        valid, compact = Versions.parse(versions), Versions.parse(flexible)
+        cls.__schema__ = Schema(cls, valid, compact, api_key, record_type)
+
+    def __init__(self, **values: Any) -> None:
+        # The first object of a class brings its initialiser: most classes never need one.
+        kind: Any = type(self)
+        kind.__init__ = _initialiser(self.__schema__)
+        kind.__init__(self, **values)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Struct) or self.__schema__ is not other.__schema__:
+            return NotImplemented
+        names = [field.name for field in self.__schema__.fields]
+        return all(getattr(self, name) == getattr(other, name) for name in names)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        values = [f"{f.name}={getattr(self, f.name)!r}" for f in self.__schema__.fields]
+        return f"{self.__schema__.name}({', '.join(values)})"
+
+
+def _field(name: str, annotation: Any, value: Any, names: dict[str, Any]) -> Field:
+    """One field from its annotation and what was assigned to it."""
+    declared = value if isinstance(value, Declared) else Declared(default=value)
+    if isinstance(annotation, str):
+        annotation = eval(annotation, names)
+    wire_type, may_be_none = _wire_type(annotation)
+    nullable = declared.nullable or (ALWAYS if may_be_none else NEVER)
+    default = declared.default
+    if default is EMPTY:
+        default = _read_only(cast(Nested, wire_type).struct())
+    return Field(
+        name,
+        wire_type,
+        default,
+        declared.versions,
+        nullable,
+        declared.tag,
+        declared.ignorable,
+        declared.never_compact,
+    )
+
+
+def _wire_type(annotation: Any) -> tuple[WireType, bool]:
+    """The type that an annotation stands for, and whether None may stand in its place."""
+    if annotation in _PLAIN:
+        return _PLAIN[annotation], False
+    if isinstance(annotation, StructType):
+        return Nested(cast("type[Struct]", annotation)), False
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return arguments[1], arguments[1] is RECORDS
+    if origin is list:
+        return Array(cast(Any, _wire_type(arguments[0])[0])), False
+    if len(arguments) == 2 and arguments[1] is type(None):
+        return _wire_type(arguments[0])[0], True
+    raise TypeError(f"no wire type for {annotation!r}")
+
+
+def _read_only(default: Struct) -> Struct:
+    """A struct that every object may share as its default, since nobody can change it."""
+    kind: Any = type(default)
+
+    def refuse(self: Struct, name: str, value: object) -> NoReturn:
+        raise AttributeError(f"a shared default: assign a new {kind.__name__} instead")
+
+    frozen: Any = StructType(
+        kind.__name__, (kind,), {"__setattr__": refuse, "__qualname__": kind.__qualname__}
+    )
+    frozen.__schema__ = kind.__schema__
+    default.__class__ = frozen
+    return default
+
+
+def _initialiser(schema: Schema) -> Callable[..., None]:
+    """An `__init__` with one keyword per field, as one would write it by hand."""
+    scope: dict[str, Any] = {"_new": object()}
+    parameters, body = [], []
+    for field in schema.fields:
+        name = field.name
+        if type(field.default) is list:
+            parameters.append(f"{name}=_new")
+            body.append(f"self.{name} = [] if {name} is _new else {name}")
+        else:
+            scope[f"_{name}"] = field.default
+            parameters.append(f"{name}=_{name}")
+            body.append(f"self.{name} = {name}")
+    head = (
+        f"def __init__(self, *, {', '.join(parameters)}):" if parameters else "def __init__(self):"
+    )
+    exec("\n    ".join([head, *(body or ["pass"])]), scope)
+    return cast("Callable[..., None]", scope["__init__"])
