@@ -1,18 +1,15 @@
 """What a broker demands of a batch before it may enter a log.
 
 `check_batch` looks at the header and the checksum and never at a record: it is run for every batch
-that a client sends, so its happy path is one unpack, one CRC and four comparisons; what was wrong
-is found out afterwards, by the functions below it. `walk.check_records` goes through the records
-of the batches for which `needs_walk` says so.
+that a client sends, so its happy path is one unpack, one CRC and a few comparisons; what was wrong
+is found out afterwards, by the functions below it. `check_records` goes through the records of the
+batches for which `needs_walk` says so, and mends what Kafka mends: a wrong maximum timestamp.
 
 Codes are those of Kafka's broker, a client tells apart what to retry by them. Where Kafka's answer
 is an accident (a codec number that does not exist makes it answer UNKNOWN_SERVER_ERROR) or where it
 lets pass what no client sends (LogAppendTime or delete-horizon bits, bytes after the batch), the
 batch is refused with the nearest fitting code.
 """
-
-from dataclasses import dataclass, field
-from typing import Final
 
 from headwater.errors import E, KafkaError
 from headwater.model import NO_PRODUCER_ID, NO_TIMESTAMP
@@ -26,59 +23,22 @@ from headwater.records.batch import (
     MAGIC,
     OVERHEAD,
     TRANSACTIONAL,
+    BatchHeader,
+    Buffer,
     RawHeader,
 )
 from headwater.records.checksum import crc32c
-
-INT64_MAX: Final = (1 << 63) - 1
-WALKED_COUNT: Final = 4
-"""Batches of up to so many records are always walked: it costs next to nothing."""
-MAX_UNCOMPRESSED_BYTES: Final = 64 << 20
+from headwater.records.compression import decompress
+from headwater.records.record import decode_area
+from headwater.records.rules import INT64_MAX, INT64_MIN, BatchRules
+from headwater.records.seal import restamp
+from headwater.records.walk import survey
 
 _ZSTD = 4
 _CLIENT_ATTRIBUTES = frozenset(
     codec | transactional for codec in range(_ZSTD + 1) for transactional in (0, TRANSACTIONAL)
 )
-_UNLIMITED_MS = 1 << 64
 _unpack = HEADER.unpack_from
-
-
-@dataclass(frozen=True, slots=True)
-class BatchRules:
-    """What one topic accepts; made once per change of its settings."""
-
-    max_message_bytes: int = 1048588
-    segment_bytes: int = 1 << 30
-    timestamp_before_max_ms: int = INT64_MAX
-    timestamp_after_max_ms: int = 3_600_000
-    log_append_time: bool = False
-    keys_required: bool = False
-    """The topic is compacted."""
-    validate_records: bool = False
-    """Walk every batch (log.validate.records)."""
-
-    largest: int = field(init=False)
-    """Bytes of the largest batch that both limits allow."""
-    max_uncompressed_bytes: int = field(init=False)
-    walk_up_to: int = field(init=False)
-    """Batches of at most so many records are walked."""
-    before_ms: int = field(init=False)
-    after_ms: int = field(init=False)
-    """The timestamp limits in force: none where the broker stamps the records itself."""
-
-    def __post_init__(self) -> None:
-        walked = INT64_MAX if self.keys_required or self.validate_records else WALKED_COUNT
-        uncompressed = min(self.max_message_bytes * 8, MAX_UNCOMPRESSED_BYTES)
-        stamped = self.log_append_time
-        object.__setattr__(self, "largest", min(self.max_message_bytes, self.segment_bytes))
-        object.__setattr__(self, "max_uncompressed_bytes", uncompressed)
-        object.__setattr__(self, "walk_up_to", walked)
-        object.__setattr__(
-            self, "before_ms", _UNLIMITED_MS if stamped else self.timestamp_before_max_ms
-        )
-        object.__setattr__(
-            self, "after_ms", _UNLIMITED_MS if stamped else self.timestamp_after_max_ms
-        )
 
 
 def check_batch(
@@ -111,12 +71,55 @@ def check_batch(
 
 
 def needs_walk(header: RawHeader, rules: BatchRules) -> bool:
-    """Whether `walk.check_records` must see the batch before it is staged.
+    """Whether `check_records` must see the batch before it is staged.
 
     A maximum below the first timestamp is a mistake that Kafka mends rather than refuses, and only
     the records can tell what it should be.
     """
     return header[12] <= rules.walk_up_to or header[8] < header[7]
+
+
+def check_records(
+    batch: memoryview, header: RawHeader, rules: BatchRules, now_ms: int
+) -> RawHeader:
+    """Check every record of a batch that passed `check_batch`; its header, mended if need be.
+
+    INVALID_RECORD where the records are malformed as such; RecordsRefused where single ones break
+    a rule of the topic.
+    """
+    count = header[12]
+    codec = header[5] & CODEC_MASK
+    if codec:
+        area: Buffer = decompress(
+            codec, batch[HEADER_SIZE:], rules.max_uncompressed_bytes, rules.max_message_bytes
+        )
+        earliest, latest, keyless, in_place = survey(area, 0, len(area), count)
+    else:
+        area = batch[HEADER_SIZE:]
+        earliest, latest, keyless, in_place = survey(batch, HEADER_SIZE, len(batch), count)
+    first_ms = header[7] + earliest
+    last_ms = header[7] + latest
+    if last_ms > INT64_MAX or first_ms < INT64_MIN:
+        raise KafkaError(E.INVALID_TIMESTAMP, f"{first_ms} to {last_ms} leave the 64 bits of time")
+    if (
+        not in_place
+        or (keyless and rules.keys_required)
+        or last_ms > now_ms + rules.after_ms
+        or first_ms < now_ms - rules.before_ms
+    ):
+        _judge_records(area, header, rules, now_ms)
+    if last_ms == header[8] or rules.log_append_time:
+        return header
+    return restamp(batch, header, header[5], max(NO_TIMESTAMP, last_ms))
+
+
+class RecordsRefused(KafkaError):
+    """Records of a batch break the topic's rules, and with them falls the whole batch."""
+
+    def __init__(self, code: E, message: str, record_errors: list[tuple[int, str]]) -> None:
+        super().__init__(code, message)
+        self.record_errors = record_errors
+        """Place in the batch and reason, for Produce version 8 and newer."""
 
 
 def _fragment(batch: memoryview) -> KafkaError:
@@ -203,3 +206,21 @@ def _check_header_times(first_ms: int, max_ms: int, rules: BatchRules, now_ms: i
             E.INVALID_TIMESTAMP,
             f"timestamps {first_ms} to {max_ms} are outside of {earliest} to {latest}",
         )
+
+
+def _judge_records(area: Buffer, header: RawHeader, rules: BatchRules, now_ms: int) -> None:
+    """Refuse the batch for the records that break a rule; times of -1 only look as if they did."""
+    earliest, latest = now_ms - rules.before_ms, now_ms + rules.after_ms
+    faults: list[tuple[int, str]] = []
+    code = E.INVALID_RECORD
+    for index, record in enumerate(decode_area(bytes(area), BatchHeader._make(header))):
+        if rules.keys_required and record.key is None:
+            faults.append((index, "a compacted topic takes no record without a key"))
+        elif record.offset != index:
+            faults.append((index, f"its offset delta is {record.offset}, not {index}"))
+        elif not earliest <= record.timestamp <= latest and record.timestamp != NO_TIMESTAMP:
+            faults.append((index, f"timestamp {record.timestamp} is not in {earliest}..{latest}"))
+            code = E.INVALID_TIMESTAMP
+    if faults:
+        first = f"record {faults[0][0]}: {faults[0][1]}"
+        raise RecordsRefused(code, f"{len(faults)} records are refused; {first}", faults)

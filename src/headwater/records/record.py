@@ -1,0 +1,137 @@
+"""Single records, for those who must see them: clients, coordinators, tools. Never the hot path.
+
+Timestamps are counted from the batch's first one in 64 bits that wrap, as Java's do: two clients
+that read the same bytes see the same time, however far apart the extremes are.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from headwater.errors import E, KafkaError
+from headwater.model import NO_TIMESTAMP
+from headwater.records.batch import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Buffer, read_header
+from headwater.records.compression import decompress
+from headwater.records.rules import INT64_MAX, INT64_MIN, MAX_UNCOMPRESSED_BYTES
+from headwater.records.varint import INT64_BYTES, read_varint, write_varint
+
+Header: TypeAlias = tuple[str, bytes | None]
+
+_NULL = write_varint(-1)
+_NO_HEADERS = write_varint(0)
+
+
+class Record(NamedTuple):
+    """One record. A builder numbers records itself and gives those without a time the present."""
+
+    offset: int = 0
+    timestamp: int = NO_TIMESTAMP
+    key: bytes | None = None
+    value: bytes | None = None
+    headers: Sequence[Header] = ()
+
+
+def decode_records(batch: Buffer, limit: int = MAX_UNCOMPRESSED_BYTES) -> list[Record]:
+    """The records of the batch at the start of `batch`; INVALID_RECORD where it is malformed.
+
+    The checksum is not verified here. `limit` bounds what the records may take uncompressed.
+    """
+    header = read_header(batch)
+    area = memoryview(batch)[HEADER_SIZE : header.size]
+    return decode_area(decompress(header.codec, area, limit), header)
+
+
+def decode_area(area: bytes, header: BatchHeader) -> list[Record]:
+    """The records of an uncompressed records area; every byte of it must be theirs."""
+    records: list[Record] = []
+    pos = 0
+    try:
+        for _ in range(header.count):
+            record, pos = _decode(area, pos, header)
+            records.append(record)
+    except IndexError:
+        raise KafkaError(E.INVALID_RECORD, "the batch ends inside a record") from None
+    if pos != len(area):
+        raise KafkaError(E.INVALID_RECORD, f"{len(area) - pos} bytes follow the last record")
+    return records
+
+
+def encode_records(records: Iterable[Record], base_timestamp: int) -> bytes:
+    """The records area of a batch, uncompressed; offsets are counted from 0 in the order given."""
+    parts: list[bytes] = []
+    for place, record in enumerate(records):
+        encoded = _encode(record, place, base_timestamp)
+        parts += (write_varint(len(encoded)), encoded)
+    return b"".join(parts)
+
+
+def _decode(area: bytes, pos: int, header: BatchHeader) -> tuple[Record, int]:
+    size, pos = read_varint(area, pos)
+    stop = pos + size
+    delta, pos = read_varint(area, pos + 1, INT64_BYTES)
+    place, pos = read_varint(area, pos)
+    key, pos = _read_bytes(area, pos)
+    value, pos = _read_bytes(area, pos)
+    if area[pos]:
+        headers, pos = _read_headers(area, pos, stop)
+    else:
+        headers, pos = (), pos + 1
+    if pos != stop:
+        raise KafkaError(E.INVALID_RECORD, f"a record of {size} bytes ends {pos - stop:+} off")
+    stamped = header.attributes & LOG_APPEND_TIME
+    timestamp = header.max_timestamp if stamped else _wrap(header.base_timestamp + delta)
+    return Record(header.base_offset + place, timestamp, key, value, headers), pos
+
+
+def _read_bytes(area: bytes, pos: int) -> tuple[bytes | None, int]:
+    size, pos = read_varint(area, pos)
+    if size < 0:
+        if size < -1:
+            raise KafkaError(E.INVALID_RECORD, f"a length is {size}")
+        return None, pos
+    stop = pos + size
+    if stop > len(area):
+        raise IndexError
+    return area[pos:stop], stop
+
+
+def _read_headers(area: bytes, pos: int, stop: int) -> tuple[tuple[Header, ...], int]:
+    count, pos = read_varint(area, pos)
+    if not 0 <= count <= stop - pos:
+        raise KafkaError(E.INVALID_RECORD, f"{count} headers do not fit into the record")
+    headers: list[Header] = []
+    for _ in range(count):
+        key, pos = _read_bytes(area, pos)
+        value, pos = _read_bytes(area, pos)
+        if key is None:
+            raise KafkaError(E.INVALID_RECORD, "a header has no key")
+        headers.append((key.decode("utf-8", "replace"), value))
+    return tuple(headers), pos
+
+
+def _encode(record: Record, place: int, base_timestamp: int) -> bytes:
+    _, timestamp, key, value, headers = record
+    return b"".join(
+        (
+            b"\x00",
+            write_varint(_wrap(timestamp - base_timestamp)),
+            write_varint(place),
+            _NULL if key is None else write_varint(len(key)) + key,
+            _NULL if value is None else write_varint(len(value)) + value,
+            _encode_headers(headers) if headers else _NO_HEADERS,
+        )
+    )
+
+
+def _encode_headers(headers: Sequence[Header]) -> bytes:
+    parts = [write_varint(len(headers))]
+    for key, value in headers:
+        name = key.encode()
+        parts += (write_varint(len(name)), name)
+        parts += (_NULL,) if value is None else (write_varint(len(value)), value)
+    return b"".join(parts)
+
+
+def _wrap(value: int) -> int:
+    if INT64_MIN <= value <= INT64_MAX:
+        return value
+    return (value - INT64_MIN) % (1 << 64) + INT64_MIN

@@ -1,0 +1,76 @@
+"""What a broker changes in a batch before it is staged, and when.
+
+Most batches are stored as they came. One is changed where its topic asks for another codec, where
+the topic's time is the broker's (LogAppendTime), or where its maximum timestamp is wrong.
+"""
+
+from headwater.errors import E, KafkaError
+from headwater.records.batch import (
+    CODEC_MASK,
+    HEADER,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    RawHeader,
+)
+from headwater.records.compression import compress, decompress
+from headwater.records.rules import BatchRules
+from headwater.records.seal import restamp, seal
+from headwater.records.validation import check_records, needs_walk
+
+HEAVY_BYTES = 32 << 10
+"""A walk over more than this takes its time: milliseconds, where the loop has microseconds."""
+
+
+def needs_work(header: RawHeader, rules: BatchRules) -> bool:
+    """Whether `prepare` has anything to do for a batch that passed `check_batch`."""
+    return rules.log_append_time or needs_recompression(header, rules) or needs_walk(header, rules)
+
+
+def needs_recompression(header: RawHeader, rules: BatchRules) -> bool:
+    """Whether the topic wants another codec than the producer chose."""
+    return rules.codec is not None and rules.codec != header[5] & CODEC_MASK
+
+
+def is_heavy(header: RawHeader, rules: BatchRules) -> bool:
+    """Whether `prepare` should run in a codec thread, its partition's inbox waiting."""
+    if header[1] <= HEAVY_BYTES:
+        return False
+    return needs_recompression(header, rules) or needs_walk(header, rules)
+
+
+def prepare(
+    batch: memoryview, header: RawHeader, rules: BatchRules, now_ms: int
+) -> tuple[memoryview, RawHeader]:
+    """Check the records where the rules say so, then make the changes the topic asks for.
+
+    `batch` has passed `check_batch` and is changed in place, or a new one takes its place.
+    """
+    recompressed = needs_recompression(header, rules)
+    if recompressed or needs_walk(header, rules):
+        header = check_records(batch, header, rules, now_ms)
+    if recompressed:
+        batch, header = _recompress(batch, header, rules)
+    if rules.log_append_time:
+        header = restamp(batch, header, header[5] | LOG_APPEND_TIME, now_ms)
+    return batch, header
+
+
+def _recompress(
+    batch: memoryview, header: RawHeader, rules: BatchRules
+) -> tuple[memoryview, RawHeader]:
+    """The same records under the topic's codec."""
+    area = decompress(
+        header[5] & CODEC_MASK,
+        batch[HEADER_SIZE:],
+        rules.max_uncompressed_bytes,
+        rules.max_message_bytes,
+    )
+    codec = rules.codec or 0
+    attributes = header[5] & ~CODEC_MASK | codec
+    changed = seal((*header[:5], attributes, *header[6:]), compress(codec, area, rules.level))
+    if len(changed) > rules.largest:
+        raise KafkaError(
+            E.MESSAGE_TOO_LARGE,
+            f"the batch has {len(changed)} bytes in the topic's codec, {rules.largest} may be",
+        )
+    return memoryview(changed), HEADER.unpack_from(changed)

@@ -1,0 +1,27 @@
+"""Batches that get a new checksum: built ones, and received ones of which the broker changes a bit."""
+
+from headwater.records.batch import CRC_START, HEADER, HEADER_SIZE, OVERHEAD, Buffer, RawHeader
+from headwater.records.checksum import crc32c
+
+
+def seal(header: RawHeader, body: Buffer) -> bytearray:
+    """A batch of these header fields and this records area; length and checksum are worked out."""
+    base_offset, _, leader_epoch, magic, _, *rest = header
+    size = HEADER_SIZE + len(body)
+    batch = bytearray(size)
+    batch[HEADER_SIZE:] = body
+    HEADER.pack_into(batch, 0, base_offset, size - OVERHEAD, leader_epoch, magic, 0, *rest)
+    _write_checksum(batch)
+    return batch
+
+
+def restamp(batch: memoryview, header: RawHeader, attributes: int, max_timestamp: int) -> RawHeader:
+    """Change attributes and maximum timestamp of `batch` in place; its new header."""
+    HEADER.pack_into(batch, 0, *header[:5], attributes, *header[6:8], max_timestamp, *header[9:])
+    _write_checksum(batch)
+    changed: RawHeader = HEADER.unpack_from(batch)
+    return changed
+
+
+def _write_checksum(batch: bytearray | memoryview) -> None:
+    batch[CRC_START - 4 : CRC_START] = crc32c(memoryview(batch)[CRC_START:]).to_bytes(4, "big")
