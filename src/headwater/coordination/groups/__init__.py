@@ -1,0 +1,1 @@
+"""Consumer groups: membership, assignments and committed offsets. Pure: no clock, disk or network."""

@@ -1,0 +1,607 @@
+"""The classic group protocol: the members agree on a leader, the leader on who reads what.
+
+    Empty -> PreparingRebalance (joins are parked) -> CompletingRebalance (syncs are parked) -> Stable
+
+A machine without clock, network or disk. Every state that has members has a deadline, so that no
+group can hang: the join phase ends by itself, the sync phase ends by itself, and in between each
+member has a session. Every parked token leaves through `_answer_join` or `_answer_sync`, once.
+Stored is only what a restart needs, at the moment a generation is complete or the group empties.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+from headwater.coordination.deadlines import Deadlines, Now
+from headwater.coordination.groups.commands import (
+    NO_MEMBER,
+    Cause,
+    Described,
+    DescribedMember,
+    Heartbeat,
+    Join,
+    Joined,
+    Leaver,
+    RebalanceStarted,
+    Sync,
+    Synced,
+)
+from headwater.coordination.groups.offsets import Retention
+from headwater.coordination.groups.records import GroupRecord, Record, StoredGroup
+from headwater.coordination.groups.roster import Member, Roster
+from headwater.coordination.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from headwater.coordination.groups.states import ALLOWED_PREVIOUS, GroupKind, GroupState
+from headwater.coordination.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from headwater.coordination.shard import Outcome, Token
+from headwater.errors import E
+
+EMPTY = GroupState.EMPTY
+PREPARING = GroupState.PREPARING_REBALANCE
+COMPLETING = GroupState.COMPLETING_REBALANCE
+STABLE = GroupState.STABLE
+
+JOIN_PHASE = "join"
+SYNC_PHASE = "sync"
+SESSION = "session"
+PENDING = "pending"
+
+DeadlineKey: TypeAlias = tuple[str, str, str]
+"""Group, what for, member (empty for a phase)."""
+
+GroupOutcome: TypeAlias = Outcome[Record]
+
+
+class InitialDelay(NamedTuple):
+    """A new group waits a little for more members, and again while they come, up to a limit."""
+
+    delay_ms: int
+    remaining_ms: int
+    joined_meanwhile: bool = False
+
+
+class ClassicGroup:
+    """One group. All changes enter through join, sync, heartbeat, leave and expire."""
+
+    kind = GroupKind.CLASSIC
+
+    def __init__(
+        self, group_id: str, settings: GroupSettings, deadlines: Deadlines[DeadlineKey], now: Now
+    ) -> None:
+        self.group_id = group_id
+        self.state = EMPTY
+        self.state_timestamp = now.wall_ms
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.roster = Roster()
+        self.pending: set[str] = set()  # ids given out that have not joined yet
+        self._unsynced: set[str] = set()  # members of this generation that have not synced yet
+        self._initial: InitialDelay | None = None
+        self._settings = settings
+        self._deadlines = deadlines
+
+    @classmethod
+    def loaded(
+        cls,
+        group_id: str,
+        stored: StoredGroup,
+        settings: GroupSettings,
+        deadlines: Deadlines[DeadlineKey],
+        now: Now,
+    ) -> "ClassicGroup":
+        """The group as the log has it: sessions start anew, and nobody has to rejoin."""
+        group = cls(group_id, settings, deadlines, now)
+        group.state_timestamp = stored.state_timestamp
+        group.generation = stored.generation
+        group.protocol_type = stored.protocol_type or None
+        group.protocol = stored.protocol
+        for member in stored.members:
+            group.roster.add(Member.stored(member, stored.protocol))
+            group._start_session(now, group.roster.members[member.member_id])
+        if group.roster.members:
+            group.state = STABLE
+            group.roster.leader = stored.leader
+        return group
+
+    # Joining
+
+    def join(
+        self, now: Now, command: Join, token: Token, new_id: Callable[[str], str], out: GroupOutcome
+    ) -> None:
+        """Let a member in, or start a new generation on its behalf."""
+        if not self._has_room_for(command.member_id):
+            self._turn_away(now, command.member_id, token, out)
+        elif not self._speaks(command):
+            out.reply(token, Joined(E.INCONSISTENT_GROUP_PROTOCOL, command.member_id))
+        elif command.member_id == NO_MEMBER:
+            self._join_unknown(now, command, token, new_id, out)
+        elif command.member_id in self.pending and command.instance_id is None:
+            self._add(now, command.member_id, command, token, out)
+        else:
+            self._join_known(now, command, token, out)
+
+    def _has_room_for(self, member_id: str) -> bool:
+        if self.state is EMPTY:
+            return True
+        if self.state is PREPARING:
+            # Counting those who wait lets a group that is over its limit shed the last to rejoin.
+            member = self.roster.members.get(member_id)
+            waits = member is not None and member.join_token is not None
+            return waits or self.roster.waiting() < self._settings.max_size
+        return member_id in self.roster or len(self.roster) < self._settings.max_size
+
+    def _turn_away(self, now: Now, member_id: str, token: Token, out: GroupOutcome) -> None:
+        if member_id in self.roster:
+            self._remove(member_id, out)
+        self._forget_pending(member_id)
+        out.reply(token, Joined(E.GROUP_MAX_SIZE_REACHED))
+        self._maybe_complete_join(now, out)
+
+    def _speaks(self, command: Join) -> bool:
+        if not command.protocol_type or not command.protocols:
+            return False
+        if self.state is EMPTY or not self.roster.members:
+            return True
+        candidates = self.roster.candidates()
+        return self.protocol_type == command.protocol_type and any(
+            name in candidates for name, _ in command.protocols
+        )
+
+    def _join_unknown(
+        self, now: Now, command: Join, token: Token, new_id: Callable[[str], str], out: GroupOutcome
+    ) -> None:
+        if command.instance_id is not None:
+            member_id = new_id(command.instance_id)
+            former = self.roster.static_member_id(command.instance_id)
+            if former is None:
+                self._add(now, member_id, command, token, out)
+            else:
+                self._replace_static(now, former, member_id, command, token, out)
+            return
+        member_id = new_id(command.client_id)
+        if not command.needs_member_id:
+            self._add(now, member_id, command, token, out)
+            return
+        self.pending.add(member_id)
+        self._deadline(now, PENDING, command.session_timeout_ms, member_id)
+        out.reply(token, Joined(E.MEMBER_ID_REQUIRED, member_id))
+
+    def _join_known(self, now: Now, command: Join, token: Token, out: GroupOutcome) -> None:
+        refusal = self.validate_member(command.member_id, command.instance_id)
+        if refusal is not E.NONE:
+            out.reply(token, Joined(refusal, command.member_id))
+            return
+        member = self.roster.members[command.member_id]
+        unchanged = member.protocols == command.protocols
+        leads = self.roster.leader == member.member_id
+        if unchanged and (self.state is COMPLETING or (self.state is STABLE and not leads)):
+            # It may have missed the answer to its join: tell it again.
+            out.reply(token, self._joined(member))
+            return
+        cause = Cause.LEADER if leads and unchanged else Cause.METADATA
+        self._update(member, command, token, out)
+        self._rebalance_or_complete(now, cause, member.member_id, command.reason, out)
+
+    def _add(
+        self, now: Now, member_id: str, command: Join, token: Token, out: GroupOutcome
+    ) -> None:
+        self._forget_pending(member_id)
+        if not self.roster.members:
+            self.protocol_type = command.protocol_type
+        if self._initial is not None:
+            self._initial = self._initial._replace(joined_meanwhile=True)
+        member = Member.joining(member_id, command)
+        member.join_token = token
+        self.roster.add(member)
+        self._deadline(now, SESSION, NEW_MEMBER_JOIN_TIMEOUT_MS, member_id)
+        self._rebalance_or_complete(now, Cause.JOIN, member_id, command.reason, out)
+
+    def _update(self, member: Member, command: Join, token: Token, out: GroupOutcome) -> None:
+        self._answer_join(member, Joined(E.REBALANCE_IN_PROGRESS, member.member_id), out)
+        member.update(command)
+        member.join_token = token
+
+    def _replace_static(
+        self, now: Now, old_id: str, new_id: str, command: Join, token: Token, out: GroupOutcome
+    ) -> None:
+        """A static member came back without its id: the new one takes over, the old one is fenced."""
+        former_leader = self.roster.leader
+        member = self.roster.members[old_id]
+        self._answer_join(member, Joined(E.FENCED_INSTANCE_ID, old_id), out)
+        self._answer_sync(member, Synced(E.FENCED_INSTANCE_ID), out)
+        self.roster.replace(old_id, new_id)
+        self._unsynced.discard(old_id)
+        self._deadlines.cancel((self.group_id, SESSION, old_id))
+        member.update(command)
+        member.join_token = token
+        self._start_session(now, member)
+        if self.state is not STABLE or self.roster.choose_protocol() != self.protocol:
+            self._rebalance_or_complete(now, Cause.STATIC, new_id, command.reason, out)
+            return
+        self._store(out)
+        if command.may_skip_assignment:
+            leads = self.roster.leader == new_id
+            answer = self._joined(member)._replace(skip_assignment=leads)
+        else:
+            # An old client must not believe it leads, or it would compute an assignment.
+            answer = self._joined(member)._replace(leader=former_leader or NO_MEMBER, members=())
+        self._answer_join(member, answer, out)
+
+    # The two phases
+
+    def _rebalance_or_complete(
+        self, now: Now, cause: Cause, member_id: str, reason: str | None, out: GroupOutcome
+    ) -> None:
+        if self.state is PREPARING:
+            self._maybe_complete_join(now, out)
+        else:
+            self.prepare_rebalance(now, cause, member_id, reason, out)
+
+    def prepare_rebalance(
+        self, now: Now, cause: Cause, member_id: str, reason: str | None, out: GroupOutcome
+    ) -> None:
+        """Begin the join phase: everyone is to join again before its deadline."""
+        out.effects.append(RebalanceStarted(self.group_id, cause, member_id, reason or ""))
+        self._end_sync_phase()
+        if self.state is COMPLETING:
+            self._call_off_sync(now, out)
+        is_first = self.state is EMPTY
+        self._enter(PREPARING, now)
+        if is_first:
+            delay_ms = self._settings.initial_rebalance_delay_ms
+            remaining_ms = max(self.roster.rebalance_timeout_ms() - delay_ms, 0)
+            self._initial = InitialDelay(delay_ms, remaining_ms)
+            self._deadline(now, JOIN_PHASE, delay_ms)
+            return
+        self._deadline(now, JOIN_PHASE, self.roster.rebalance_timeout_ms())
+        self._maybe_complete_join(now, out)
+
+    def _call_off_sync(self, now: Now, out: GroupOutcome) -> None:
+        for member in self.roster.members.values():
+            member.assignment = b""
+            if self._answer_sync(member, Synced(E.REBALANCE_IN_PROGRESS), out):
+                self._start_session(now, member)
+
+    def _maybe_complete_join(self, now: Now, out: GroupOutcome) -> None:
+        if self.state is not PREPARING or self._initial is not None:
+            return
+        if self.roster.all_joined() and not self.pending:
+            self._complete_join(now, out)
+
+    def _join_phase_expired(self, now: Now, out: GroupOutcome) -> None:
+        initial = self._initial
+        if initial is None or not initial.joined_meanwhile or initial.remaining_ms == 0:
+            self._complete_join(now, out)
+            return
+        delay_ms = min(self._settings.initial_rebalance_delay_ms, initial.remaining_ms)
+        self._initial = InitialDelay(delay_ms, max(initial.remaining_ms - initial.delay_ms, 0))
+        self._deadline(now, JOIN_PHASE, delay_ms)
+
+    def _complete_join(self, now: Now, out: GroupOutcome) -> None:
+        """End the join phase: who did not come is out, unless it is static."""
+        for member in list(self.roster.members.values()):
+            if member.join_token is None and member.instance_id is None:
+                self._remove(member.member_id, out)
+        self._initial = None
+        if self.roster.members and not self.roster.elect_joined_leader():
+            # Only static members are left and none came: wait for one, or for their sessions to end.
+            self._deadline(now, JOIN_PHASE, self.roster.rebalance_timeout_ms())
+            return
+        self._deadlines.cancel((self.group_id, JOIN_PHASE, ""))
+        self.generation += 1
+        if self.roster.members:
+            self._begin_sync_phase(now, out)
+        else:
+            self.protocol = None
+            self._enter(EMPTY, now)
+            self._store(out)
+
+    def _begin_sync_phase(self, now: Now, out: GroupOutcome) -> None:
+        self.protocol = self.roster.choose_protocol()
+        self._enter(COMPLETING, now)
+        self._unsynced = set(self.roster.members)
+        self._deadline(now, SYNC_PHASE, self.roster.rebalance_timeout_ms())
+        for member in self.roster.members.values():
+            member.is_new = False
+            self._start_session(now, member)
+            self._answer_join(member, self._joined(member), out)
+
+    def _end_sync_phase(self) -> None:
+        self._unsynced.clear()
+        self._deadlines.cancel((self.group_id, SYNC_PHASE, ""))
+
+    def _sync_phase_expired(self, now: Now, out: GroupOutcome) -> None:
+        late = sorted(self._unsynced)
+        if not late:
+            return
+        for member_id in late:
+            self._remove(member_id, out)
+        self.prepare_rebalance(now, Cause.SYNC, ", ".join(late), None, out)
+
+    # Syncing
+
+    def sync(self, now: Now, command: Sync, token: Token, out: GroupOutcome) -> None:
+        """Give the member its assignment, now or when the leader brings it."""
+        refusal = self._validate_sync(command)
+        if refusal is not E.NONE:
+            out.reply(token, Synced(refusal))
+            return
+        member = self.roster.members[command.member_id]
+        self._unsynced.discard(member.member_id)
+        if self.state is STABLE:
+            if not self._unsynced:
+                self._end_sync_phase()
+            self._start_session(now, member)
+            out.reply(token, self._synced(member))
+            return
+        self._answer_sync(member, Synced(E.REBALANCE_IN_PROGRESS), out)
+        member.sync_token = token
+        if self.roster.leader == member.member_id:
+            self._assign(now, command, out)
+
+    def _validate_sync(self, command: Sync) -> E:
+        refusal = self.validate_member(command.member_id, command.instance_id)
+        if refusal is not E.NONE:
+            return refusal
+        if command.generation != self.generation:
+            return E.ILLEGAL_GENERATION
+        if _differs(command.protocol_type, self.protocol_type) or _differs(
+            command.protocol, self.protocol
+        ):
+            return E.INCONSISTENT_GROUP_PROTOCOL
+        return E.REBALANCE_IN_PROGRESS if self.state is PREPARING else E.NONE
+
+    def _assign(self, now: Now, command: Sync, out: GroupOutcome) -> None:
+        for member in self.roster.members.values():
+            member.assignment = command.assignments.get(member.member_id, b"")
+        self._enter(STABLE, now)
+        self._store(out)
+        if not self._unsynced:
+            self._end_sync_phase()
+        for member in self.roster.members.values():
+            if self._answer_sync(member, self._synced(member), out):
+                self._start_session(now, member)
+
+    # Living and leaving
+
+    def heartbeat(self, now: Now, command: Heartbeat) -> E:
+        """Keep the session; say when a new generation is being made."""
+        refusal = self.validate_member(command.member_id, command.instance_id)
+        if refusal is not E.NONE:
+            return refusal
+        if command.generation != self.generation:
+            return E.ILLEGAL_GENERATION
+        self._start_session(now, self.roster.members[command.member_id])
+        return E.REBALANCE_IN_PROGRESS if self.state is PREPARING else E.NONE
+
+    def leave(self, now: Now, leavers: tuple[Leaver, ...], out: GroupOutcome) -> list[E]:
+        """Let members go; one rebalance for the whole batch."""
+        errors = [self._leave_one(leaver, out) for leaver in leavers]
+        gone = [one for one, error in zip(leavers, errors, strict=True) if error is E.NONE]
+        if gone:
+            self._members_went(now, Cause.LEAVE, _names(gone), gone[0].reason, out)
+        return errors
+
+    def _leave_one(self, leaver: Leaver, out: GroupOutcome) -> E:
+        if leaver.member_id in self.pending:
+            self._forget_pending(leaver.member_id)
+            return E.NONE
+        by_instance = self.roster.static_member_id(leaver.instance_id) or NO_MEMBER
+        member_id = leaver.member_id or by_instance
+        refusal = self.validate_member(member_id, leaver.instance_id)
+        if refusal is E.NONE:
+            self._remove(member_id, out)
+        return refusal
+
+    def _members_went(
+        self, now: Now, cause: Cause, member_id: str, reason: str | None, out: GroupOutcome
+    ) -> None:
+        if self.state is PREPARING:
+            self._maybe_complete_join(now, out)
+        elif self.state is not EMPTY:
+            self.prepare_rebalance(now, cause, member_id, reason, out)
+
+    def expire(self, now: Now, what: str, member_id: str, out: GroupOutcome) -> None:
+        """A deadline passed."""
+        if what == JOIN_PHASE:
+            self._join_phase_expired(now, out)
+        elif what == SYNC_PHASE:
+            self._sync_phase_expired(now, out)
+        elif what == PENDING:
+            self.pending.discard(member_id)
+            self._maybe_complete_join(now, out)
+        else:
+            self._session_expired(now, member_id, out)
+
+    def _session_expired(self, now: Now, member_id: str, out: GroupOutcome) -> None:
+        member = self.roster.members[member_id]
+        parked = member.join_token is not None or member.sync_token is not None
+        if parked and not member.is_new:
+            return  # it waits for us, not we for it; its session starts again with the answer
+        self._remove(member_id, out)
+        self._members_went(now, Cause.SESSION, member_id, None, out)
+
+    def check_capacity(self, now: Now, out: GroupOutcome) -> None:
+        """After a load under a smaller group.max.size: rejoining sheds those who are too many."""
+        if len(self.roster) > self._settings.max_size:
+            self.prepare_rebalance(now, Cause.CAPACITY, NO_MEMBER, None, out)
+
+    # Questions
+
+    def validate_member(self, member_id: str, instance_id: str | None) -> E:
+        """Whether this is a member; one whose static identity was taken over is fenced."""
+        if instance_id is not None:
+            holder = self.roster.static_member_id(instance_id)
+            if holder is None:
+                return E.UNKNOWN_MEMBER_ID
+            if holder != member_id:
+                return E.FENCED_INSTANCE_ID
+        return E.NONE if member_id in self.roster else E.UNKNOWN_MEMBER_ID
+
+    def validate_commit(self, member_id: str, instance_id: str | None, generation: int) -> E:
+        """Whether offsets may be committed: by a member of this generation, or by anyone while Empty."""
+        if generation < 0 and self.state is EMPTY:
+            return E.NONE
+        if generation < 0 and member_id == NO_MEMBER and instance_id is None:
+            return E.UNKNOWN_MEMBER_ID
+        refusal = self.validate_member(member_id, instance_id)
+        if refusal is not E.NONE:
+            return refusal
+        if generation != self.generation:
+            return E.ILLEGAL_GENERATION
+        return E.REBALANCE_IN_PROGRESS if self.state is COMPLETING else E.NONE
+
+    def committed_by(self, now: Now, member_id: str) -> None:
+        """A commit is a sign of life as well."""
+        member = self.roster.members.get(member_id)
+        if member is not None and self.state in (STABLE, PREPARING):
+            self._start_session(now, member)
+
+    def validate_delete(self) -> E:
+        """Whether the group may be deleted."""
+        return E.NONE if self.state is EMPTY else E.NON_EMPTY_GROUP
+
+    def validate_offset_delete(self) -> E:
+        """Whether single offsets may be deleted: what a consumer subscribes to is looked up later."""
+        if self.state is EMPTY or self.protocol_type == CONSUMER_PROTOCOL_TYPE:
+            return E.NONE
+        return E.NON_EMPTY_GROUP
+
+    def is_subscribed_to(self, topic: str) -> bool:
+        """Whether a member reads `topic`; when that cannot be known, a consumer group does."""
+        topics = self.subscribed_topics()
+        return self.protocol_type == CONSUMER_PROTOCOL_TYPE if topics is None else topic in topics
+
+    def subscribed_topics(self) -> frozenset[str] | None:
+        """All topics the members read, or None when it cannot be known."""
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        if not self.roster.members:
+            return frozenset()
+        if self.protocol is None:
+            return None
+        topics: set[str] = set()
+        for member in self.roster.members.values():
+            found = subscribed_topics(member.metadata(self.protocol))
+            if found is None:
+                return None
+            topics |= found
+        return frozenset(topics)
+
+    def retention(self) -> Retention | None:
+        """Which offsets may expire, or None: never those of a group at work or in a rebalance."""
+        if self.protocol_type is None:
+            return Retention()
+        if self.state is EMPTY:
+            return Retention(since_ms=self.state_timestamp)
+        topics = self.subscribed_topics()
+        if self.state is not STABLE or topics is None:
+            return None
+        return Retention(kept_topics=topics)
+
+    def describe(self) -> Described:
+        """The group as DescribeGroups shows it: metadata only while it is Stable."""
+        protocol = self.protocol if self.state is STABLE else None
+        return Described(
+            E.NONE,
+            self.state.value,
+            self.protocol_type or "",
+            protocol or "",
+            tuple(
+                DescribedMember(
+                    member.member_id,
+                    member.instance_id,
+                    member.client_id,
+                    member.client_host,
+                    member.metadata(protocol) if protocol else b"",
+                    member.assignment,
+                )
+                for member in self.roster.members.values()
+            ),
+        )
+
+    def to_stored(self) -> StoredGroup:
+        """What of the group survives a restart."""
+        return StoredGroup(
+            self.protocol_type or "",
+            self.generation,
+            self.protocol,
+            self.roster.leader,
+            self.state_timestamp,
+            tuple(member.to_stored(self.protocol) for member in self.roster.members.values()),
+        )
+
+    def close(self) -> None:
+        """The group was deleted: ids that were given out are worth nothing now."""
+        for member_id in list(self.pending):
+            self._forget_pending(member_id)
+        self.state = GroupState.DEAD
+
+    def parked(self) -> list[Token]:
+        """The tokens that wait in this group."""
+        members = self.roster.members.values()
+        tokens = [member.join_token for member in members] + [each.sync_token for each in members]
+        return [token for token in tokens if token is not None]
+
+    # Small parts
+
+    def _enter(self, state: GroupState, now: Now) -> None:
+        if self.state not in ALLOWED_PREVIOUS[state]:
+            raise AssertionError(f"group {self.group_id!r}: {self.state.value} -> {state.value}")
+        self.state = state
+        self.state_timestamp = now.wall_ms
+
+    def _store(self, out: GroupOutcome) -> None:
+        out.records.append(GroupRecord(self.group_id, self.to_stored()))
+
+    def _deadline(self, now: Now, what: str, in_ms: int, member_id: str = "") -> None:
+        self._deadlines.set((self.group_id, what, member_id), now.monotonic_ms + in_ms)
+
+    def _start_session(self, now: Now, member: Member) -> None:
+        self._deadline(now, SESSION, member.session_timeout_ms, member.member_id)
+
+    def _forget_pending(self, member_id: str) -> None:
+        self.pending.discard(member_id)
+        self._deadlines.cancel((self.group_id, PENDING, member_id))
+
+    def _remove(self, member_id: str, out: GroupOutcome) -> None:
+        member = self.roster.remove(member_id)
+        self._unsynced.discard(member_id)
+        self._deadlines.cancel((self.group_id, SESSION, member_id))
+        self._answer_join(member, Joined(E.UNKNOWN_MEMBER_ID, member_id), out)
+        self._answer_sync(member, Synced(E.UNKNOWN_MEMBER_ID), out)
+
+    def _joined(self, member: Member) -> Joined:
+        leader = self.roster.leader or NO_MEMBER
+        leads = leader == member.member_id
+        return Joined(
+            E.NONE,
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol,
+            leader,
+            self.roster.described(self.protocol) if leads else (),
+        )
+
+    def _synced(self, member: Member) -> Synced:
+        return Synced(E.NONE, self.protocol_type, self.protocol, member.assignment)
+
+    def _answer_join(self, member: Member, answer: Joined, out: GroupOutcome) -> None:
+        if member.join_token is not None:
+            out.reply(member.join_token, answer)
+            member.join_token = None
+
+    def _answer_sync(self, member: Member, answer: Synced, out: GroupOutcome) -> bool:
+        if member.sync_token is None:
+            return False
+        out.reply(member.sync_token, answer)
+        member.sync_token = None
+        return True
+
+
+def _differs(said: str | None, known: str | None) -> bool:
+    return said is not None and known is not None and said != known
+
+
+def _names(leavers: list[Leaver]) -> str:
+    return ", ".join(one.member_id or one.instance_id or "" for one in leavers)

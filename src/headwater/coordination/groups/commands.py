@@ -1,0 +1,156 @@
+"""What may be asked of the classic protocol, and what it answers.
+
+Plain values without wire versions: the handler says what a version implies (`needs_member_id`,
+`may_skip_assignment`), so that the machine has no branch on version numbers.
+"""
+
+from collections.abc import Mapping
+from enum import Enum
+from typing import NamedTuple
+
+from headwater.errors import E
+
+NO_MEMBER = ""
+NO_GENERATION = -1
+
+
+class Join(NamedTuple):
+    """A member wants in, or wants a new generation."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    client_id: str
+    client_host: str
+    needs_member_id: bool
+    may_skip_assignment: bool
+    reason: str | None = None
+
+
+class JoinedMember(NamedTuple):
+    """What the leader is told of each member."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+class Joined(NamedTuple):
+    """The answer to Join; only the leader gets `members`."""
+
+    error: E = E.NONE
+    member_id: str = NO_MEMBER
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = NO_MEMBER
+    members: tuple[JoinedMember, ...] = ()
+    skip_assignment: bool = False
+
+
+class Sync(NamedTuple):
+    """A member fetches its assignment; the leader brings everyone's."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int
+    protocol_type: str | None
+    protocol: str | None
+    assignments: Mapping[str, bytes]
+
+
+class Synced(NamedTuple):
+    """The answer to Sync."""
+
+    error: E = E.NONE
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+class Heartbeat(NamedTuple):
+    """A member is alive. Answered with an `E`."""
+
+    group_id: str
+    member_id: str
+    instance_id: str | None
+    generation: int
+
+
+class Leaver(NamedTuple):
+    """One who leaves; an administrator names a static member by its instance id alone."""
+
+    member_id: str
+    instance_id: str | None = None
+    reason: str | None = None
+
+
+class Leave(NamedTuple):
+    """Members go."""
+
+    group_id: str
+    members: tuple[Leaver, ...]
+
+
+class Left(NamedTuple):
+    """The answer to Leave: one error for the group, then one for each member in order."""
+
+    error: E = E.NONE
+    members: tuple[tuple[Leaver, E], ...] = ()
+
+
+class DescribedMember(NamedTuple):
+    """A member as DescribeGroups shows it."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class Described(NamedTuple):
+    """A group as DescribeGroups shows it."""
+
+    error: E
+    state: str
+    protocol_type: str = ""
+    protocol: str = ""
+    members: tuple[DescribedMember, ...] = ()
+
+
+class Listed(NamedTuple):
+    """A group as ListGroups shows it."""
+
+    group_id: str
+    protocol_type: str
+    state: str
+    kind: str
+
+
+class Cause(Enum):
+    """Why a rebalance began."""
+
+    JOIN = "a new member joined"
+    LEAVE = "a member left"
+    SESSION = "a member's session expired"
+    SYNC = "members did not fetch their assignment in time"
+    METADATA = "a member changed its subscription"
+    LEADER = "the leader asked for a new assignment"
+    STATIC = "a static member came back during a rebalance or with other protocols"
+    CAPACITY = "the group is over group.max.size"
+
+
+class RebalanceStarted(NamedTuple):
+    """An effect: to be logged and counted, so that needless rebalances can be told."""
+
+    group_id: str
+    cause: Cause
+    member_id: str
+    reason: str

@@ -1,0 +1,170 @@
+"""Who is in a classic group: members, their votes, the leader, and the static identities.
+
+Keeps itself consistent (one leader while there are members, one member per instance id) and knows
+nothing of states, time or replies.
+"""
+
+from collections import Counter
+from dataclasses import dataclass
+
+from headwater.coordination.groups.commands import Join, JoinedMember
+from headwater.coordination.groups.records import StoredMember
+from headwater.coordination.shard import Token
+
+Protocols = tuple[tuple[str, bytes], ...]
+
+
+@dataclass(slots=True, eq=False)
+class Member:
+    """One live member. A token is set exactly while its request is parked."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocols: Protocols
+    assignment: bytes = b""
+    join_token: Token | None = None
+    sync_token: Token | None = None
+    is_new: bool = False  # parked in its very first join: it cannot send heartbeats yet
+
+    @classmethod
+    def joining(cls, member_id: str, command: Join) -> "Member":
+        """A member that asks to be let in."""
+        member = cls(member_id, command.instance_id, "", "", 0, 0, (), is_new=True)
+        member.update(command)
+        return member
+
+    @classmethod
+    def stored(cls, stored: StoredMember, protocol: str | None) -> "Member":
+        """A member as it was before a restart."""
+        return cls(
+            stored.member_id,
+            stored.instance_id,
+            stored.client_id,
+            stored.client_host,
+            stored.session_timeout_ms,
+            stored.rebalance_timeout_ms,
+            ((protocol or "", stored.subscription),),
+            stored.assignment,
+        )
+
+    def update(self, command: Join) -> None:
+        """Take over what a later join says."""
+        self.client_id = command.client_id
+        self.client_host = command.client_host
+        self.session_timeout_ms = command.session_timeout_ms
+        self.rebalance_timeout_ms = command.rebalance_timeout_ms
+        self.protocols = command.protocols
+
+    def metadata(self, protocol: str | None) -> bytes:
+        """What the member says under `protocol`."""
+        return next((metadata for name, metadata in self.protocols if name == protocol), b"")
+
+    def vote(self, candidates: set[str]) -> str:
+        """Its first choice among what all support."""
+        return next(name for name, _ in self.protocols if name in candidates)
+
+    def to_stored(self, protocol: str | None) -> StoredMember:
+        """What of it survives a restart."""
+        return StoredMember(
+            self.member_id,
+            self.instance_id,
+            self.client_id,
+            self.client_host,
+            self.rebalance_timeout_ms,
+            self.session_timeout_ms,
+            self.metadata(protocol),
+            self.assignment,
+        )
+
+
+class Roster:
+    """The members of one group, in the order they came."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, Member] = {}
+        self.leader: str | None = None
+        self._by_instance: dict[str, str] = {}
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+    def __contains__(self, member_id: str) -> bool:
+        return member_id in self.members
+
+    def add(self, member: Member) -> None:
+        """Let in; the first to come leads."""
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            self._by_instance[member.instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+
+    def remove(self, member_id: str) -> Member:
+        """Let go; if it led, the one who came next leads."""
+        member = self.members.pop(member_id)
+        if member.instance_id is not None:
+            del self._by_instance[member.instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        return member
+
+    def replace(self, old_id: str, new_id: str) -> Member:
+        """Give a static member its new id: it keeps its place, its assignment and its rank."""
+        member = self.members[old_id]
+        member.member_id = new_id
+        member.is_new = False
+        self.members = {each.member_id: each for each in self.members.values()}
+        if member.instance_id is not None:
+            self._by_instance[member.instance_id] = new_id
+        if self.leader == old_id:
+            self.leader = new_id
+        return member
+
+    def static_member_id(self, instance_id: str | None) -> str | None:
+        """Who holds a static identity."""
+        return None if instance_id is None else self._by_instance.get(instance_id)
+
+    def elect_joined_leader(self) -> bool:
+        """Keep or find a leader that is waiting for the new generation; False when nobody is."""
+        current = self.members.get(self.leader or "")
+        if current is not None and current.join_token is not None:
+            return True
+        for member in self.members.values():
+            if member.join_token is not None:
+                self.leader = member.member_id
+                return True
+        return False
+
+    def all_joined(self) -> bool:
+        """Whether every member waits for the new generation."""
+        return all(member.join_token is not None for member in self.members.values())
+
+    def waiting(self) -> int:
+        """How many members wait for the new generation."""
+        return sum(member.join_token is not None for member in self.members.values())
+
+    def rebalance_timeout_ms(self) -> int:
+        """The patience of the most patient member."""
+        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+
+    def candidates(self) -> set[str]:
+        """The protocols that all members support."""
+        supported = [{name for name, _ in member.protocols} for member in self.members.values()]
+        return set.intersection(*supported) if supported else set()
+
+    def choose_protocol(self) -> str:
+        """Each votes for its first choice among the candidates; most votes win, ties by age."""
+        candidates = self.candidates()
+        votes = Counter(member.vote(candidates) for member in self.members.values())
+        return votes.most_common(1)[0][0]
+
+    def described(self, protocol: str | None) -> tuple[JoinedMember, ...]:
+        """What the leader is told."""
+        return tuple(
+            JoinedMember(member.member_id, member.instance_id, member.metadata(protocol))
+            for member in self.members.values()
+        )

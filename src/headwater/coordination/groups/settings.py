@@ -1,0 +1,18 @@
+"""The settings of the group coordinator, as plain numbers."""
+
+from typing import NamedTuple
+
+NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
+"""How long a first join may stay parked: without it, retried joins pile up as ghosts (KAFKA-7610)."""
+
+
+class GroupSettings(NamedTuple):
+    """Kafka's defaults; the broker fills in its own."""
+
+    initial_rebalance_delay_ms: int = 3_000
+    min_session_timeout_ms: int = 6_000
+    max_session_timeout_ms: int = 1_800_000
+    max_size: int = 2**31 - 1
+    offset_metadata_max_bytes: int = 4_096
+    offsets_retention_ms: int = 10_080 * 60_000
+    offsets_check_interval_ms: int = 600_000

@@ -1,0 +1,296 @@
+"""One partition of `__consumer_offsets`: all groups whose id hashes to it, and their offsets.
+
+Every kind of group shares this one namespace and carries its kind. Hard state is `stored` and
+`offsets`: `replay` alone changes it, and a restart rebuilds it from the log. The live groups around
+it (who waits, who votes, whose session runs) are soft: after a failed append they are thrown away
+together with the shard, and it is loaded again.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from headwater.coordination.deadlines import Deadlines, Now
+from headwater.coordination.groups.classic import ClassicGroup, DeadlineKey, GroupOutcome
+from headwater.coordination.groups.commands import (
+    NO_MEMBER,
+    Described,
+    Heartbeat,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    Listed,
+    Sync,
+    Synced,
+)
+from headwater.coordination.groups.offsets import (
+    Commit,
+    DeleteOffsets,
+    FetchOffsets,
+    Offsets,
+    OffsetsDeleted,
+    plan_commit,
+)
+from headwater.coordination.groups.records import GroupRecord, Record, StoredGroup
+from headwater.coordination.groups.settings import GroupSettings
+from headwater.coordination.groups.states import GroupState
+from headwater.coordination.shard import Outcome, Token
+from headwater.errors import E
+
+OFFSET_CHECK = "offset check"
+CLOCK_JUMP_MS = 3_600_000
+_OFFSET_CHECK_KEY: DeadlineKey = ("", OFFSET_CHECK, "")
+
+
+class ListGroups(NamedTuple):
+    """Which groups are there? Empty filters let everything through; case does not matter."""
+
+    states: frozenset[str] = frozenset()
+    kinds: frozenset[str] = frozenset()
+
+
+class GroupShard:
+    """Commands in, Outcomes out."""
+
+    def __init__(self, settings: GroupSettings, new_id: Callable[[str], str]) -> None:
+        self.groups: dict[str, ClassicGroup] = {}
+        self.stored: dict[str, StoredGroup] = {}
+        self.offsets = Offsets()
+        self._deadlines: Deadlines[DeadlineKey] = Deadlines()
+        self._settings = settings
+        self._new_id = new_id
+        self._last_check: Now | None = None
+
+    # Loading and storing
+
+    def replay(self, record: Record) -> None:
+        """Apply one record of the log, at load or right after it was staged."""
+        if not isinstance(record, GroupRecord):
+            self.offsets.replay(record)
+        elif record.stored is not None:
+            self.stored[record.group_id] = record.stored
+        else:
+            self.stored.pop(record.group_id, None)
+            group = self.groups.pop(record.group_id, None)
+            if group is not None:
+                group.close()
+
+    def loaded(self, now: Now) -> GroupOutcome:
+        """The log has been read: bring the groups to life."""
+        out: GroupOutcome = Outcome()
+        for group_id, stored in self.stored.items():
+            self.groups[group_id] = ClassicGroup.loaded(
+                group_id, stored, self._settings, self._deadlines, now
+            )
+            self.groups[group_id].check_capacity(now, out)
+        for group_id in self.offsets.groups():
+            if group_id not in self.groups:
+                self.groups[group_id] = self._new_group(group_id, now)
+        self._plan_offset_check(now)
+        return out
+
+    def parked(self) -> list[Token]:
+        """All tokens that wait here; whoever unloads the shard answers them."""
+        return [token for group in self.groups.values() for token in group.parked()]
+
+    # The classic protocol
+
+    def join(self, now: Now, command: Join, token: Token) -> GroupOutcome:
+        """JoinGroup. Answered with Joined."""
+        out: GroupOutcome = Outcome()
+        refusal = self._refuse_join(command)
+        if refusal is not E.NONE:
+            out.reply(token, Joined(refusal, command.member_id))
+            return out
+        group = self.groups.get(command.group_id) or self._new_group(command.group_id, now)
+        group.join(now, command, token, self._new_id, out)
+        if group.roster.members or group.pending:  # a refused join founds no group
+            self.groups[command.group_id] = group
+        return out
+
+    def sync(self, now: Now, command: Sync, token: Token) -> GroupOutcome:
+        """SyncGroup. Answered with Synced."""
+        out: GroupOutcome = Outcome()
+        group = self.groups.get(command.group_id)
+        if group is None:
+            out.reply(token, Synced(_no_such_group(command.group_id)))
+        else:
+            group.sync(now, command, token, out)
+        return out
+
+    def heartbeat(self, now: Now, command: Heartbeat, token: Token) -> GroupOutcome:
+        """Heartbeat. Answered with an E."""
+        out: GroupOutcome = Outcome()
+        group = self.groups.get(command.group_id)
+        if group is None:
+            out.reply(token, _no_such_group(command.group_id))
+        else:
+            out.reply(token, group.heartbeat(now, command))
+        return out
+
+    def leave(self, now: Now, command: Leave, token: Token) -> GroupOutcome:
+        """LeaveGroup. Answered with Left."""
+        out: GroupOutcome = Outcome()
+        group = self.groups.get(command.group_id)
+        if group is None:
+            out.reply(token, Left(_no_such_group(command.group_id)))
+            return out
+        errors = group.leave(now, command.members, out)
+        out.reply(token, Left(E.NONE, tuple(zip(command.members, errors, strict=True))))
+        return out
+
+    def describe(self, now: Now, group_id: str, token: Token) -> GroupOutcome:
+        """DescribeGroups for one group. Answered with Described."""
+        out: GroupOutcome = Outcome()
+        group = self.groups.get(group_id)
+        if group is None:
+            out.reply(token, Described(E.GROUP_ID_NOT_FOUND, GroupState.DEAD.value))
+        else:
+            out.reply(token, group.describe())
+        return out
+
+    def list_groups(self, now: Now, command: ListGroups, token: Token) -> GroupOutcome:
+        """ListGroups, this shard's part. Answered with a list of Listed."""
+        states = {name.lower() for name in command.states}
+        kinds = {name.lower() for name in command.kinds}
+        out: GroupOutcome = Outcome()
+        found = [
+            Listed(group_id, group.protocol_type or "", group.state.value, group.kind.value)
+            for group_id, group in self.groups.items()
+            if (not states or group.state.value.lower() in states)
+            and (not kinds or group.kind.value.lower() in kinds)
+        ]
+        out.reply(token, found)
+        return out
+
+    def delete_group(self, now: Now, group_id: str, token: Token) -> GroupOutcome:
+        """DeleteGroups for one group. Answered with an E."""
+        out: GroupOutcome = Outcome()
+        group = self.groups.get(group_id)
+        error = E.GROUP_ID_NOT_FOUND if group is None else group.validate_delete()
+        if error is E.NONE:
+            out.records.extend(self.offsets.deletions(group_id, self.offsets.of_group(group_id)))
+            out.records.append(GroupRecord(group_id, None))
+        out.reply(token, error)
+        return out
+
+    # Offsets
+
+    def commit(self, now: Now, command: Commit, token: Token) -> GroupOutcome:
+        """OffsetCommit. Answered with one E for each offset."""
+        out: GroupOutcome = Outcome()
+        refusal = self._validate_commit(command)
+        if refusal is not E.NONE:
+            out.reply(token, [refusal] * len(command.offsets))
+            return out
+        limit = self._settings.offset_metadata_max_bytes
+        records, errors = plan_commit(command, limit, now.wall_ms)
+        out.records.extend(records)
+        group = self.groups.get(command.group_id)
+        if group is not None:
+            group.committed_by(now, command.member_id)
+        elif records:
+            self.groups[command.group_id] = self._new_group(command.group_id, now)
+        out.reply(token, errors)
+        return out
+
+    def fetch_offsets(self, now: Now, command: FetchOffsets, token: Token) -> GroupOutcome:
+        """OffsetFetch for one group. Answered with a list of FetchedTopic."""
+        out: GroupOutcome = Outcome()
+        out.reply(token, self.offsets.fetch(command))
+        return out
+
+    def delete_offsets(self, now: Now, command: DeleteOffsets, token: Token) -> GroupOutcome:
+        """OffsetDelete. Answered with OffsetsDeleted."""
+        out: GroupOutcome = Outcome()
+        group = self.groups.get(command.group_id)
+        error = E.GROUP_ID_NOT_FOUND if group is None else group.validate_offset_delete()
+        if group is None or error is not E.NONE:
+            out.reply(token, OffsetsDeleted(error))
+            return out
+        in_use = {one.topic: group.is_subscribed_to(one.topic) for one in command.partitions}
+        free = [one for one in command.partitions if not in_use[one.topic]]
+        out.records.extend(self.offsets.deletions(command.group_id, free))
+        errors = (
+            E.GROUP_SUBSCRIBED_TO_TOPIC if in_use[one.topic] else E.NONE
+            for one in command.partitions
+        )
+        out.reply(token, OffsetsDeleted(E.NONE, tuple(errors)))
+        return out
+
+    def topic_deleted(self, now: Now, topic: str) -> GroupOutcome:
+        """Offsets go with their topic."""
+        out: GroupOutcome = Outcome()
+        out.records.extend(self.offsets.deletions_of_topic(topic))
+        return out
+
+    # Time
+
+    def next_deadline(self) -> int | None:
+        """When to call `expire`, by the monotonic clock."""
+        return self._deadlines.next()
+
+    def expire(self, now: Now) -> GroupOutcome:
+        """Do what is due."""
+        out: GroupOutcome = Outcome()
+        while (key := self._deadlines.pop_due(now.monotonic_ms)) is not None:
+            group_id, what, member_id = key
+            if what == OFFSET_CHECK:
+                self._expire_offsets(now, out)
+            else:
+                self.groups[group_id].expire(now, what, member_id, out)
+        return out
+
+    def _expire_offsets(self, now: Now, out: GroupOutcome) -> None:
+        jumped = self._clock_jumped(now)
+        self._plan_offset_check(now)
+        if jumped:
+            return
+        for group_id, group in self.groups.items():
+            known = self.offsets.of_group(group_id)
+            rule = group.retention()
+            if rule is None:
+                continue
+            retention_ms = self._settings.offsets_retention_ms
+            expired = self.offsets.expired(group_id, rule, now.wall_ms, retention_ms)
+            out.records.extend(expired)
+            unused = group.state is GroupState.EMPTY and not group.pending
+            if unused and len(expired) == len(known):
+                out.records.append(GroupRecord(group_id, None))
+
+    def _clock_jumped(self, now: Now) -> bool:
+        """Whether the wall clock ran ahead of real time; then nothing expires until the next check."""
+        last = self._last_check or now
+        passed_ms = now.monotonic_ms - last.monotonic_ms
+        return now.wall_ms - last.wall_ms - passed_ms > CLOCK_JUMP_MS
+
+    def _plan_offset_check(self, now: Now) -> None:
+        self._last_check = now
+        at_ms = now.monotonic_ms + self._settings.offsets_check_interval_ms
+        self._deadlines.set(_OFFSET_CHECK_KEY, at_ms)
+
+    # Small parts
+
+    def _new_group(self, group_id: str, now: Now) -> ClassicGroup:
+        return ClassicGroup(group_id, self._settings, self._deadlines, now)
+
+    def _refuse_join(self, command: Join) -> E:
+        settings = self._settings
+        if not command.group_id:
+            return E.INVALID_GROUP_ID
+        timeout_ms = command.session_timeout_ms
+        if not settings.min_session_timeout_ms <= timeout_ms <= settings.max_session_timeout_ms:
+            return E.INVALID_SESSION_TIMEOUT
+        if command.member_id != NO_MEMBER and command.group_id not in self.groups:
+            return E.UNKNOWN_MEMBER_ID
+        return E.NONE
+
+    def _validate_commit(self, command: Commit) -> E:
+        group = self.groups.get(command.group_id)
+        if group is None:
+            return E.NONE if command.generation < 0 else command.unknown_group_error
+        return group.validate_commit(command.member_id, command.instance_id, command.generation)
+
+
+def _no_such_group(group_id: str) -> E:
+    return E.UNKNOWN_MEMBER_ID if group_id else E.INVALID_GROUP_ID
