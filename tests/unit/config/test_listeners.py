@@ -1,0 +1,60 @@
+import pytest
+
+from headwater.config.broker import BrokerSettings
+from headwater.config.keys import ConfigError
+from headwater.config.listeners import Listener
+
+
+def load(**settings: str) -> BrokerSettings:
+    return BrokerSettings.load(None, {name.replace("_", "."): v for name, v in settings.items()})
+
+
+def test_inside_and_outside_listeners_have_their_own_advertised_addresses() -> None:
+    settings = load(
+        listeners="INSIDE://:9092,OUTSIDE://0.0.0.0:9093",
+        advertised_listeners="OUTSIDE://kafka.example.org:19093",
+        listener_security_protocol_map="INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
+        inter_broker_listener_name="inside",
+    )
+    assert settings.bound[0] == Listener("INSIDE", "", 9092, "PLAINTEXT")
+    assert [str(listener) for listener in settings.told] == [
+        "INSIDE://:9092",
+        "OUTSIDE://kafka.example.org:19093",
+    ]
+    assert settings.inter_broker_listener.name == "INSIDE"
+
+
+def test_an_ipv6_address_stands_in_brackets() -> None:
+    listener = load(listeners="PLAINTEXT://[::1]:9092").bound[0]
+    assert listener.host == "::1"
+    assert str(listener) == "PLAINTEXT://[::1]:9092"
+
+
+@pytest.mark.parametrize(
+    ("settings", "reason"),
+    [
+        ({"listeners": "127.0.0.1:9092"}, "write NAME://HOST:PORT"),
+        ({"listeners": "PLAINTEXT://h:99999"}, "write NAME://HOST:PORT"),
+        ({"listeners": "PLAINTEXT://h"}, "write NAME://HOST:PORT"),
+        ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "two listeners called PLAINTEXT"),
+        ({"listeners": "INSIDE://:1"}, "give it a protocol in listener.security.protocol.map"),
+        ({"listeners": "SSL://:1"}, "asks for SSL, which is not served yet"),
+        ({"listeners": "PLAINTEXT://0.0.0.0:1"}, "set advertised.listeners=PLAINTEXT://HOST:1"),
+        ({"advertised_listeners": "PLAINTEXT://h:1,SSL://h:2"}, "asks for SSL"),
+        ({"listener_security_protocol_map": "A:TELNET"}, "is not NAME:PROTOCOL"),
+        (
+            {"advertised_listeners": "B://h:1", "listener_security_protocol_map":
+             "B:PLAINTEXT,PLAINTEXT:PLAINTEXT"},
+            "advertised.listeners names B, which listeners does not have",
+        ),
+    ],
+)  # fmt: skip
+def test_a_listener_that_cannot_work_is_refused(settings: dict[str, str], reason: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load(**settings)
+    assert reason in refused.value.message
+
+
+def test_an_inter_broker_listener_must_exist() -> None:
+    with pytest.raises(ConfigError, match="INSIDE is not among the listeners"):
+        _ = load(inter_broker_listener_name="INSIDE").inter_broker_listener

@@ -1,0 +1,95 @@
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+
+from headwater.observe import logs
+
+
+@pytest.fixture
+def out() -> Iterator[io.StringIO]:
+    root = logging.getLogger("headwater")
+    before = root.handlers[:], root.level, root.propagate
+    stream = io.StringIO()
+    logs.set_up(stream=stream)
+    yield stream
+    root.handlers[:], root.level, root.propagate = before
+
+
+class Hand:
+    """A clock moved by hand."""
+
+    now = 0
+
+    def __call__(self) -> int:
+        return self.now
+
+
+def test_an_event_is_one_line_with_level_and_logger(out: io.StringIO) -> None:
+    logs.server.info("listening on %s", "127.0.0.1:9092")
+    logs.state_change.warning("no leader")
+    lines = out.getvalue().splitlines()
+    assert lines[0].endswith(" INFO server: listening on 127.0.0.1:9092")
+    assert lines[1].endswith(" WARNING state-change: no leader")
+
+
+def test_what_a_peer_sent_cannot_forge_lines_or_move_the_cursor(out: io.StringIO) -> None:
+    logs.server.warning("client %s", "evil\n2026 INFO server: all is well\x1b[2J\u202e\r\x00")
+    assert out.getvalue().count("\n") == 1
+    assert "\x1b" not in out.getvalue()
+    assert r"evil\n2026" in out.getvalue()
+    assert r"\x1b[2J\u202e\r\x00" in out.getvalue()
+
+
+def test_a_long_text_is_cut(out: io.StringIO) -> None:
+    logs.server.warning("x" * 1_000_000)
+    assert len(out.getvalue()) < logs.MAX_LINE + 100
+    assert out.getvalue().endswith("...[cut]\n")
+
+
+def test_words_of_any_language_stay_readable() -> None:
+    assert logs.printable("топик 話題 é") == "топик 話題 é"
+
+
+def test_a_traceback_is_kept_and_indented(out: io.StringIO) -> None:
+    try:
+        ["\x1b"].index("")
+    except ValueError as raised:
+        raised.args = ("bad\x1b",)
+        logs.server.exception("it broke")
+    first, *rest = out.getvalue().splitlines()
+    assert first.endswith("ERROR server: it broke")
+    assert rest[-1] == r"    ValueError: bad\x1b"
+
+
+def test_json_lines_can_be_read_back() -> None:
+    stream = io.StringIO()
+    record = logging.makeLogRecord(
+        {"name": "headwater.controller", "levelname": "INFO", "msg": 'say "hi"\n'}
+    )
+    stream.write(logs.JsonLines().format(record))
+    event = json.loads(stream.getvalue())
+    assert event["logger"] == "controller"
+    assert event["message"] == 'say "hi"\\n'
+
+
+def test_a_source_that_repeats_itself_is_logged_once_per_interval(out: io.StringIO) -> None:
+    clock = Hand()
+    quiet = logs.QuietLogger(logs.server, clock, interval_ms=1000)
+    for _ in range(500):
+        quiet.warning("10.0.0.1", "frame", "a frame of 2 GB")
+    quiet.warning("10.0.0.2", "frame", "a frame of 2 GB")
+    quiet.warning("10.0.0.1", "version", "a version that does not exist")
+    assert out.getvalue().count("\n") == 3
+    clock.now = 1000
+    quiet.warning("10.0.0.1", "frame", "a frame of 2 GB")
+    assert out.getvalue().splitlines()[-1].endswith("(499 more like this since the last line)")
+
+
+def test_inventing_sources_costs_no_memory(out: io.StringIO) -> None:
+    quiet = logs.QuietLogger(logs.server, Hand(), capacity=8)
+    for number in range(100):
+        quiet.warning(f"source {number}", "frame", "garbage")
+    assert len(quiet._seen) == 8
