@@ -1,0 +1,68 @@
+"""Messages to bytes and back, by functions compiled once per message and version.
+
+`decode` believes nothing: whatever the bytes are, it returns a message or raises WireError, in
+time and memory that the number of bytes bounds. `encode` refuses what a version cannot carry.
+"""
+
+from typing import Any, TypeVar
+
+from headwater.wire.decoder import Decode, compile_decoder
+from headwater.wire.encoder import Encode, compile_encoder
+from headwater.wire.primitives import Buffer as Buffer
+from headwater.wire.primitives import WireError as WireError
+from headwater.wire.schema import Struct
+
+S = TypeVar("S", bound=Struct)
+
+
+class _Compiled(dict[tuple[type[Struct], int], Any]):
+    """Functions by message and version, each compiled when first wanted."""
+
+    def __init__(self, compiler: Any) -> None:
+        super().__init__()
+        self._compiler = compiler
+
+    def __missing__(self, wanted: tuple[type[Struct], int]) -> Any:
+        kind, version = wanted
+        if not kind.__schema__.versions.holds(version):
+            raise WireError(f"{kind.__schema__.name} has no version {version}")
+        function = self[wanted] = self._compiler(kind, version)
+        return function
+
+
+_decoders = _Compiled(compile_decoder)
+_encoders = _Compiled(compile_encoder)
+
+
+def decoder(kind: type[Struct], version: int) -> Decode:
+    """The function (buffer, position, end) -> (message, position after it), to be kept at hand."""
+    found: Decode = _decoders[kind, version]
+    return found
+
+
+def encoder(kind: type[Struct], version: int) -> Encode:
+    """The function (message, bytes in front) -> parts, to be kept at hand."""
+    found: Encode = _encoders[kind, version]
+    return found
+
+
+def decode(
+    kind: type[S], version: int, buf: Buffer, pos: int = 0, end: int | None = None
+) -> tuple[S, int]:
+    """The message that stands at `pos`, and the position after it. Nothing past `end` is read.
+
+    Records are views of `buf`, not copies.
+    """
+    message, after = _decoders[kind, version](buf, pos, len(buf) if end is None else end)
+    return message, after
+
+
+def encode(message: Struct, version: int, head: bytes = b"") -> list[Buffer]:
+    """`head` and the message as parts to be sent one after another; records are passed through."""
+    parts: list[Buffer] = _encoders[type(message), version](message, head)
+    return parts
+
+
+def encode_bytes(message: Struct, version: int) -> bytes:
+    """The message in one piece."""
+    return b"".join(encode(message, version))
