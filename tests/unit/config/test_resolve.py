@@ -1,9 +1,6 @@
-"""DescribeConfigs rows and incremental changes."""
-
-import pytest
+"""DescribeConfigs rows."""
 
 from headwater.config.broker import BrokerSettings
-from headwater.config.changes import Change, Op, apply_changes
 from headwater.config.resolve import (
     ConfigRow,
     Source,
@@ -13,7 +10,6 @@ from headwater.config.resolve import (
     topic_rows,
 )
 from headwater.config.topic import TopicSettings
-from headwater.errors import E, KafkaError
 
 
 def named(rows: list[ConfigRow], name: str) -> ConfigRow:
@@ -67,47 +63,3 @@ def test_the_cluster_default_lists_only_what_is_set() -> None:
     assert [(row.name, row.value, row.source) for row in cluster_rows(settings)] == [
         ("min.insync.replicas", "2", Source.DYNAMIC_DEFAULT)
     ]
-
-
-@pytest.mark.parametrize(
-    ("current", "change", "after"),
-    [
-        ({}, Change("retention.ms", Op.SET, "5"), {"retention.ms": "5"}),
-        ({"retention.ms": "5"}, Change("retention.ms", Op.DELETE, None), {}),
-        ({}, Change("retention.ms", Op.DELETE, None), {}),
-        ({"gone.key": "5"}, Change("gone.key", Op.DELETE, None), {}),
-        ({}, Change("cleanup.policy", Op.APPEND, "compact"), {"cleanup.policy": "delete,compact"}),
-        (
-            {"cleanup.policy": "compact"},
-            Change("cleanup.policy", Op.APPEND, "compact"),
-            {"cleanup.policy": "compact"},
-        ),
-        (
-            {"cleanup.policy": "compact,delete"},
-            Change("cleanup.policy", Op.SUBTRACT, "delete"),
-            {"cleanup.policy": "compact"},
-        ),
-    ],
-)
-def test_a_change_edits_the_overrides(
-    current: dict[str, str], change: Change, after: dict[str, str]
-) -> None:
-    before = dict(current)
-    assert apply_changes(TopicSettings, current, [change]) == after
-    assert current == before
-
-
-@pytest.mark.parametrize(
-    ("changes", "code"),
-    [
-        ([Change("retention.ms", Op.APPEND, "5")], E.INVALID_CONFIG),
-        ([Change("no.such.key", Op.SET, "5")], E.INVALID_CONFIG),
-        ([Change("retention.ms", Op.SET, None)], E.INVALID_REQUEST),
-        ([Change("retention.ms", 9, "5")], E.INVALID_REQUEST),
-        ([Change("retention.ms", 0, "5"), Change("retention.ms", 1, None)], E.INVALID_REQUEST),
-    ],
-)
-def test_a_change_that_makes_no_sense_is_refused(changes: list[Change], code: E) -> None:
-    with pytest.raises(KafkaError) as refused:
-        apply_changes(TopicSettings, {}, changes)
-    assert refused.value.code is code

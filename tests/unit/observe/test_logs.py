@@ -18,15 +18,6 @@ def out() -> Iterator[io.StringIO]:
     root.handlers[:], root.level, root.propagate = before
 
 
-class Hand:
-    """A clock moved by hand."""
-
-    now = 0
-
-    def __call__(self) -> int:
-        return self.now
-
-
 def test_an_event_is_one_line_with_level_and_logger(out: io.StringIO) -> None:
     logs.server.info("listening on %s", "127.0.0.1:9092")
     logs.state_change.warning("no leader")
@@ -73,23 +64,3 @@ def test_json_lines_can_be_read_back() -> None:
     event = json.loads(stream.getvalue())
     assert event["logger"] == "controller"
     assert event["message"] == 'say "hi"\\n'
-
-
-def test_a_source_that_repeats_itself_is_logged_once_per_interval(out: io.StringIO) -> None:
-    clock = Hand()
-    quiet = logs.QuietLogger(logs.server, clock, interval_ms=1000)
-    for _ in range(500):
-        quiet.warning("10.0.0.1", "frame", "a frame of 2 GB")
-    quiet.warning("10.0.0.2", "frame", "a frame of 2 GB")
-    quiet.warning("10.0.0.1", "version", "a version that does not exist")
-    assert out.getvalue().count("\n") == 3
-    clock.now = 1000
-    quiet.warning("10.0.0.1", "frame", "a frame of 2 GB")
-    assert out.getvalue().splitlines()[-1].endswith("(499 more like this since the last line)")
-
-
-def test_inventing_sources_costs_no_memory(out: io.StringIO) -> None:
-    quiet = logs.QuietLogger(logs.server, Hand(), capacity=8)
-    for number in range(100):
-        quiet.warning(f"source {number}", "frame", "garbage")
-    assert len(quiet._seen) == 8

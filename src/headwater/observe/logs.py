@@ -1,0 +1,77 @@
+"""Log lines that a person can act on: one event, one line, whatever a peer has put into it.
+
+Three loggers have names that operators know from Kafka: server, controller and state-change.
+Events that a peer can cause at will go through `hostile` instead.
+"""
+
+import json
+import logging
+import sys
+from typing import TextIO
+
+server = logging.getLogger("headwater.server")
+controller = logging.getLogger("headwater.controller")
+state_change = logging.getLogger("headwater.state-change")
+
+MAX_LINE = 4096
+_ROOT = "headwater"
+_CUT = "...[cut]"
+
+
+def set_up(level: str = "INFO", *, as_json: bool = False, stream: TextIO | None = None) -> None:
+    """Send the broker's log to `stream` (stderr), as lines for people or as JSON objects."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonLines() if as_json else PlainLines())
+    root = logging.getLogger(_ROOT)
+    root.handlers[:] = [handler]
+    root.setLevel(level)
+    root.propagate = False
+
+
+def printable(text: str, limit: int = MAX_LINE) -> str:
+    """`text` on one line, without control characters and not longer than `limit`."""
+    if len(text) > limit:
+        text = text[: limit - len(_CUT)] + _CUT
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+class PlainLines(logging.Formatter):
+    """`2026-01-31 12:00:00,123 WARNING server: what happened`; a traceback follows, indented."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The event as text."""
+        line = f"{self.formatTime(record)} {record.levelname} {_name(record)}: {_message(record)}"
+        return "\n    ".join([line, *_traceback(self, record)])
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object a line, for machines that collect logs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The event as a JSON object."""
+        event = {
+            "time": self.formatTime(record),
+            "level": record.levelname,
+            "logger": _name(record),
+            "message": _message(record),
+        }
+        trace = _traceback(self, record)
+        if trace:
+            event["traceback"] = "\n".join(trace)
+        return json.dumps(event)
+
+
+def _name(record: logging.LogRecord) -> str:
+    return record.name.removeprefix(_ROOT + ".")
+
+
+def _message(record: logging.LogRecord) -> str:
+    return printable(record.getMessage())
+
+
+def _traceback(formatter: logging.Formatter, record: logging.LogRecord) -> list[str]:
+    if not record.exc_info:
+        return []
+    return [printable(line) for line in formatter.formatException(record.exc_info).splitlines()]
