@@ -117,7 +117,7 @@ def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
     # Encoders cut every 32 KiB, which snappy packs into 1.5 KiB at best; a stream of tiny blocks
     # is made to cost time.
     blocks_left = 64 + end // 64
-    while pos < end:
+    while pos != end:
         start = pos + _I32.size
         stop = start + _I32.unpack_from(view, pos)[0] if start <= end else pos
         blocks_left -= 1

@@ -17,25 +17,10 @@ from headwater.records.rules import BatchRules
 from headwater.records.seal import restamp, seal
 from headwater.records.validation import check_records, needs_walk
 
+HEAVY_COUNT = 2_000
+"""A walk over more records than this takes longer than the loop may be held."""
 HEAVY_BYTES = 32 << 10
-"""A walk over more than this takes its time: milliseconds, where the loop has microseconds."""
-
-
-def needs_work(header: RawHeader, rules: BatchRules) -> bool:
-    """Whether `prepare` has anything to do for a batch that passed `check_batch`."""
-    return rules.log_append_time or needs_recompression(header, rules) or needs_walk(header, rules)
-
-
-def needs_recompression(header: RawHeader, rules: BatchRules) -> bool:
-    """Whether the topic wants another codec than the producer chose."""
-    return rules.codec is not None and rules.codec != header[5] & CODEC_MASK
-
-
-def is_heavy(header: RawHeader, rules: BatchRules) -> bool:
-    """Whether `prepare` should run in a codec thread, its partition's inbox waiting."""
-    if header[1] <= HEAVY_BYTES:
-        return False
-    return needs_recompression(header, rules) or needs_walk(header, rules)
+"""So does a codec over more bytes than this."""
 
 
 def prepare(
@@ -45,7 +30,11 @@ def prepare(
 
     `batch` has passed `check_batch` and is changed in place, or a new one takes its place.
     """
-    recompressed = needs_recompression(header, rules)
+    if rules.verbatim:
+        if needs_walk(header, rules):
+            header = check_records(batch, header, rules, now_ms)
+        return batch, header
+    recompressed = _needs_recompression(header, rules)
     if recompressed or needs_walk(header, rules):
         header = check_records(batch, header, rules, now_ms)
     if recompressed:
@@ -53,6 +42,19 @@ def prepare(
     if rules.log_append_time:
         header = restamp(batch, header, header[5] | LOG_APPEND_TIME, now_ms)
     return batch, header
+
+
+def is_heavy(header: RawHeader, rules: BatchRules) -> bool:
+    """Whether `prepare` takes milliseconds: then it runs in a thread while the inbox waits."""
+    recompressed = _needs_recompression(header, rules)
+    decompressed = recompressed or header[5] & CODEC_MASK
+    if not recompressed and not needs_walk(header, rules):
+        return False
+    return header[12] > HEAVY_COUNT or (bool(decompressed) and header[1] > HEAVY_BYTES)
+
+
+def _needs_recompression(header: RawHeader, rules: BatchRules) -> bool:
+    return rules.codec is not None and rules.codec != header[5] & CODEC_MASK
 
 
 def _recompress(

@@ -32,6 +32,8 @@ class BatchRules:
     largest: int = field(init=False)
     """Bytes of the largest batch that both limits allow."""
     max_uncompressed_bytes: int = field(init=False)
+    verbatim: bool = field(init=False)
+    """Batches are stored as they come."""
     walk_up_to: int = field(init=False)
     """Batches of at most so many records are walked."""
     before_ms: int = field(init=False)
@@ -44,6 +46,7 @@ class BatchRules:
         stamped = self.log_append_time
         object.__setattr__(self, "largest", min(self.max_message_bytes, self.segment_bytes))
         object.__setattr__(self, "max_uncompressed_bytes", uncompressed)
+        object.__setattr__(self, "verbatim", self.codec is None and not stamped)
         object.__setattr__(self, "walk_up_to", walked)
         object.__setattr__(
             self, "before_ms", _UNLIMITED_MS if stamped else self.timestamp_before_max_ms

@@ -87,16 +87,15 @@ def check_records(
     INVALID_RECORD where the records are malformed as such; RecordsRefused where single ones break
     a rule of the topic.
     """
-    count = header[12]
     codec = header[5] & CODEC_MASK
     if codec:
         area: Buffer = decompress(
             codec, batch[HEADER_SIZE:], rules.max_uncompressed_bytes, rules.max_message_bytes
         )
-        earliest, latest, keyless, in_place = survey(area, 0, len(area), count)
+        pos = 0
     else:
-        area = batch[HEADER_SIZE:]
-        earliest, latest, keyless, in_place = survey(batch, HEADER_SIZE, len(batch), count)
+        area, pos = batch, HEADER_SIZE
+    earliest, latest, keyless, in_place = survey(area, pos, len(area), header[12])
     first_ms = header[7] + earliest
     last_ms = header[7] + latest
     if last_ms > INT64_MAX or first_ms < INT64_MIN:
@@ -107,7 +106,7 @@ def check_records(
         or last_ms > now_ms + rules.after_ms
         or first_ms < now_ms - rules.before_ms
     ):
-        _judge_records(area, header, rules, now_ms)
+        _judge_records(area[pos:], header, rules, now_ms)
     if last_ms == header[8] or rules.log_append_time:
         return header
     return restamp(batch, header, header[5], max(NO_TIMESTAMP, last_ms))

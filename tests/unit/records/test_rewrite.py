@@ -1,0 +1,94 @@
+import pytest
+
+from headwater.errors import E, KafkaError
+from headwater.records.batch import read_header
+from headwater.records.builder import build_batch
+from headwater.records.compression import Codec
+from headwater.records.record import Record, decode_records
+from headwater.records.rewrite import HEAVY_COUNT, is_heavy, prepare
+from headwater.records.rules import BatchRules
+from headwater.records.validation import check_batch
+
+NOW = 1_700_000_000_000
+RECORDS = [
+    Record(place, NOW + place, b"key", b"value %d " % place * 20, (("h", b"x"),))
+    for place in range(10)
+]
+
+
+def prepared(rules: BatchRules, codec: int = 0, records: list[Record] = RECORDS, **kwargs):
+    batch = memoryview(build_batch(records, now=NOW, codec=codec, **kwargs))
+    return batch, *prepare(batch, check_batch(batch, rules, NOW), rules, NOW + 99)
+
+
+def test_a_topic_without_wishes_leaves_the_batch_alone():
+    given, batch, _ = prepared(BatchRules(), Codec.LZ4)
+    assert batch is given
+
+
+@pytest.mark.parametrize("source", Codec)
+@pytest.mark.parametrize("target", Codec)
+def test_records_survive_a_change_of_codec(source, target):
+    given, batch, header = prepared(
+        BatchRules(codec=target), source, producer_id=4, producer_epoch=1, base_sequence=6
+    )
+    assert (batch is given) is (source == target)
+    assert check_batch(batch, BatchRules(), NOW) == header
+    assert read_header(batch).codec == target
+    assert read_header(batch)._replace(attributes=0, length=0, crc=0) == read_header(
+        given
+    )._replace(attributes=0, length=0, crc=0)
+    assert decode_records(batch) == RECORDS
+
+
+def test_log_append_time_sets_the_bit_the_maximum_and_the_checksum_in_place():
+    given, batch, header = prepared(BatchRules(log_append_time=True), Codec.GZIP)
+    assert batch is given
+    view = read_header(batch)
+    assert tuple(view) == header
+    assert (view.log_append_time, view.max_timestamp) == (True, NOW + 99)
+    assert view.base_timestamp == NOW
+    with pytest.raises(KafkaError, match="only the broker"):
+        check_batch(batch, BatchRules(), NOW)
+    assert {record.timestamp for record in decode_records(batch)} == {NOW + 99}
+
+
+def test_log_append_time_and_another_codec_go_together():
+    _, batch, _ = prepared(BatchRules(log_append_time=True, codec=Codec.ZSTD), Codec.SNAPPY)
+    view = read_header(batch)
+    assert (view.codec, view.max_timestamp) == (Codec.ZSTD, NOW + 99)
+    assert [record.value for record in decode_records(batch)] == [r.value for r in RECORDS]
+
+
+def test_a_batch_is_checked_before_it_is_recompressed():
+    rules = BatchRules(codec=Codec.LZ4, keys_required=True)
+    with pytest.raises(KafkaError) as refused:
+        prepared(rules, records=[Record(timestamp=NOW)] * 10)
+    assert refused.value.code is E.INVALID_RECORD
+
+
+def test_a_batch_that_outgrows_the_limit_by_recompression_is_too_large():
+    given = build_batch(RECORDS, now=NOW, codec=Codec.GZIP)
+    rules = BatchRules(codec=Codec.NONE, max_message_bytes=len(given) + 10)
+    with pytest.raises(KafkaError) as refused:
+        prepared(rules, Codec.GZIP)
+    assert refused.value.code is E.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "codec", "rules", "heavy"),
+    [
+        (1, 100, 0, BatchRules(), False),
+        (1, 900_000, 0, BatchRules(), False),
+        (1, 900_000, 2, BatchRules(), True),
+        (9, 90_000, 2, BatchRules(), False),
+        (9, 90_000, 2, BatchRules(codec=2), False),
+        (9, 90_000, 0, BatchRules(codec=2), True),
+        (9, 1_000, 0, BatchRules(codec=2), False),
+        (HEAVY_COUNT + 1, 10_000, 0, BatchRules(), False),
+        (HEAVY_COUNT + 1, 10_000, 0, BatchRules(keys_required=True), True),
+    ],
+)
+def test_what_takes_milliseconds_is_known_beforehand(count, size, codec, rules, heavy):
+    header = (0, size, -1, 2, 0, codec, count - 1, NOW, NOW, -1, -1, -1, count)
+    assert is_heavy(header, rules) is heavy
