@@ -7,6 +7,7 @@ A failed append throws the shard away and loads it again from the log.
 """
 
 import logging
+import uuid
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
@@ -25,6 +26,7 @@ from headwater.model import coordinator_partition
 from headwater.records.batch import Buffer, batches
 from headwater.records.record import decode_records
 from headwater.seams.clock import Clock
+from headwater.seams.randomness import Randomness
 from headwater.wire.codec import WireError
 
 log = logging.getLogger(__name__)
@@ -261,24 +263,31 @@ class ShardLoop:
         self,
         writer: Writer,
         clock: Clock,
+        randomness: Randomness,
         call_later: CallLater,
         settings: GroupSettings,
-        new_id: Callable[[str], str],
+        partition_count: Callable[[], int],
     ) -> None:
         self.rebalances: Counter[Cause] = Counter()
-        self.partition_count = 0  # of __consumer_offsets; set before the first election
+        self.topic_requested = False
+        """Whether someone has asked the controller to create `__consumer_offsets`."""
         self._shards: dict[int, ShardRunner] = {}
         self._writer = writer
         self._clock = clock
+        self._randomness = randomness
         self._call_later = call_later
         self._settings = settings
-        self._new_id = new_id
+        self._partition_count = partition_count
+
+    def partition_of(self, group_id: str) -> int | None:
+        """The partition that coordinates a group; None before the topic exists."""
+        count = self._partition_count()
+        return coordinator_partition(group_id, count) if count else None
 
     def submit(self, group_id: str, command: Command[C], argument: C, reply: Reply) -> None:
         """Ask the shard of `group_id`; KafkaError when it is not here or not loaded yet."""
-        if self.partition_count == 0:
-            raise KafkaError(E.NOT_COORDINATOR)
-        runner = self._shards.get(coordinator_partition(group_id, self.partition_count))
+        partition = self.partition_of(group_id)
+        runner = None if partition is None else self._shards.get(partition)
         if runner is None:
             raise KafkaError(E.NOT_COORDINATOR)
         runner.submit(command, argument, reply)
@@ -337,13 +346,16 @@ class ShardLoop:
     def _load(self, partition: int) -> None:
         self._shards[partition] = ShardRunner(
             partition,
-            GroupShard(self._settings, self._new_id),
+            GroupShard(self._settings, self._new_member_id),
             self._writer,
             self._clock,
             self._call_later,
             self.append_failed,
             self.rebalances,
         )
+
+    def _new_member_id(self, prefix: str) -> str:
+        return f"{prefix}-{uuid.UUID(bytes=self._randomness.uuid())}"
 
     def _close(self, partition: int, why: E) -> None:
         runner = self._shards.pop(partition, None)

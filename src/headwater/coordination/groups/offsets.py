@@ -54,7 +54,7 @@ class FetchOffsets(NamedTuple):
 
 
 class FetchedTopic(NamedTuple):
-    """The committed offsets of a topic; None where there is none."""
+    """The committed offsets of a topic; None where there is none. Without an id if all were asked for."""
 
     topic: str
     topic_id: Uuid
@@ -161,11 +161,10 @@ class Offsets:
         ]
 
     def _fetch_all(self, group_id: str) -> list[FetchedTopic]:
-        by_topic: dict[tuple[str, Uuid], list[tuple[int, CommittedOffset | None]]] = {}
+        by_topic: dict[str, list[tuple[int, CommittedOffset | None]]] = {}
         for where, committed in sorted(self.of_group(group_id).items()):
-            key = (where.topic, committed.topic_id)
-            by_topic.setdefault(key, []).append((where.partition, committed))
-        return [FetchedTopic(*key, tuple(found)) for key, found in by_topic.items()]
+            by_topic.setdefault(where.topic, []).append((where.partition, committed))
+        return [FetchedTopic(name, ZERO_UUID, tuple(found)) for name, found in by_topic.items()]
 
     def _fetch_topic(self, group_id: str, wanted: WantedTopic) -> FetchedTopic:
         known = self.of_group(group_id)
@@ -176,11 +175,11 @@ class Offsets:
         return FetchedTopic(
             wanted.topic,
             wanted.topic_id,
-            tuple((partition, _same_topic(it, wanted.topic_id)) for partition, it in found),
+            tuple((partition, same_topic(it, wanted.topic_id)) for partition, it in found),
         )
 
 
-def _same_topic(committed: CommittedOffset | None, topic_id: Uuid) -> CommittedOffset | None:
+def same_topic(committed: CommittedOffset | None, topic_id: Uuid) -> CommittedOffset | None:
     """An offset of a former topic of the same name is none; without ids the name decides."""
     if committed is None or ZERO_UUID in (committed.topic_id, topic_id):
         return committed

@@ -24,6 +24,7 @@ GROUP_METADATA = 2
 OFFSET_VALUE_WITH_TOPIC_ID = 4
 OFFSET_VALUE_WITH_EXPIRY = 1
 GROUP_VALUE_VERSION = 3
+KEY_VERSION = 0  # the type in front of a key tells its layout; the layouts never changed
 
 _INT16 = struct.Struct(">h")
 _OFFSET_KEY_PREFIX = _INT16.pack(OFFSET_COMMIT)
@@ -88,25 +89,27 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
     """Key and value of `record`."""
     if isinstance(record, OffsetRecord):
         return _offset_key(record), _offset_value(record.committed)
-    key = codec.encode_bytes(GroupMetadataKey(group=record.group_id), GROUP_METADATA)
+    key = codec.encode_bytes(GroupMetadataKey(group=record.group_id), KEY_VERSION)
     return _GROUP_KEY_PREFIX + key, _group_value(record.stored)
 
 
 def decode(key: bytes, value: bytes | None) -> Record | None:
     """Read what `encode`, or Kafka, wrote; None for a record of another kind of group."""
+    if len(key) < _INT16.size:
+        return None
     (kind,) = _INT16.unpack_from(key)
     if kind in (LEGACY_OFFSET_COMMIT, OFFSET_COMMIT):
-        found, _ = codec.decode(OffsetCommitKey, kind, key, 2)
+        found, _ = codec.decode(OffsetCommitKey, KEY_VERSION, key, 2)
         return OffsetRecord(found.group, found.topic, found.partition, _read_offset(value))
     if kind == GROUP_METADATA:
-        group, _ = codec.decode(GroupMetadataKey, kind, key, 2)
+        group, _ = codec.decode(GroupMetadataKey, KEY_VERSION, key, 2)
         return GroupRecord(group.group, _read_group(value))
     return None
 
 
 def _offset_key(record: OffsetRecord) -> bytes:
     key = OffsetCommitKey(group=record.group_id, topic=record.topic, partition=record.partition)
-    return _OFFSET_KEY_PREFIX + codec.encode_bytes(key, OFFSET_COMMIT)
+    return _OFFSET_KEY_PREFIX + codec.encode_bytes(key, KEY_VERSION)
 
 
 def _offset_value(committed: CommittedOffset | None) -> bytes | None:
@@ -128,7 +131,7 @@ def _offset_value(committed: CommittedOffset | None) -> bytes | None:
 def _read_offset(value: bytes | None) -> CommittedOffset | None:
     if value is None:
         return None
-    (version,) = _INT16.unpack_from(value)
+    version = _version(value)
     found, _ = codec.decode(OffsetCommitValue, version, value, 2)
     return CommittedOffset(
         found.offset,
@@ -169,7 +172,7 @@ def _group_value(stored: StoredGroup | None) -> bytes | None:
 def _read_group(value: bytes | None) -> StoredGroup | None:
     if value is None:
         return None
-    (version,) = _INT16.unpack_from(value)
+    version = _version(value)
     found, _ = codec.decode(GroupMetadataValue, version, value, 2)
     return StoredGroup(
         found.protocol_type,
@@ -179,6 +182,13 @@ def _read_group(value: bytes | None) -> StoredGroup | None:
         found.current_state_timestamp,
         tuple(_read_member(member) for member in found.members),
     )
+
+
+def _version(value: bytes) -> int:
+    if len(value) < _INT16.size:
+        raise codec.WireError(f"a value of {len(value)} bytes has no version")
+    (version,) = _INT16.unpack_from(value)
+    return int(version)
 
 
 def _read_member(member: GroupMetadataValue.MemberMetadata) -> StoredMember:

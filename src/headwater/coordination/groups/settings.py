@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from headwater.config.broker import BrokerSettings
+
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
 """How long a first join may stay parked: without it, retried joins pile up as ghosts (KAFKA-7610)."""
 
@@ -16,3 +18,16 @@ class GroupSettings(NamedTuple):
     offset_metadata_max_bytes: int = 4_096
     offsets_retention_ms: int = 10_080 * 60_000
     offsets_check_interval_ms: int = 600_000
+
+    @classmethod
+    def of(cls, settings: BrokerSettings) -> "GroupSettings":
+        """What the broker's settings say."""
+        return cls(
+            settings.group_initial_rebalance_delay_ms,
+            settings.group_min_session_timeout_ms,
+            settings.group_max_session_timeout_ms,
+            settings.group_max_size,
+            settings.offset_metadata_max_bytes,
+            settings.offsets_retention_minutes * 60_000,
+            settings.offsets_retention_check_interval_ms,
+        )

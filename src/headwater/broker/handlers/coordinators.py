@@ -1,0 +1,113 @@
+"""FindCoordinator: which broker looks after a group.
+
+The first question for a group creates `__consumer_offsets`; until it has leaders the answer is
+COORDINATOR_NOT_AVAILABLE, and clients ask again.
+"""
+
+import logging
+from enum import IntEnum
+
+from headwater.broker.context import Context
+from headwater.broker.request import Request
+from headwater.controller.commands import CreateTopics, NewTopic, TopicOutcome
+from headwater.errors import E, KafkaError
+from headwater.model import CONSUMER_OFFSETS
+from headwater.security.acls import Operation, ResourceType
+from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+
+log = logging.getLogger(__name__)
+
+FIRST_WITH_SEVERAL_KEYS = 4
+
+_Coordinator = FindCoordinatorResponse.Coordinator
+
+
+class KeyType(IntEnum):
+    """What a coordinator is asked for."""
+
+    GROUP = 0
+    TRANSACTION = 1
+    SHARE = 2
+
+
+def handle_find_coordinator(
+    context: Context, request: Request, body: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
+    """Name the coordinator of each key."""
+    if request.version >= FIRST_WITH_SEVERAL_KEYS:
+        found = [_find(context, request, body.key_type, key) for key in body.coordinator_keys]
+        return FindCoordinatorResponse(coordinators=found)
+    one = _find(context, request, body.key_type, body.key)
+    return FindCoordinatorResponse(
+        error_code=one.error_code,
+        error_message=one.error_message,
+        node_id=one.node_id,
+        host=one.host,
+        port=one.port,
+    )
+
+
+def _find(context: Context, request: Request, key_type: int, key: str) -> _Coordinator:
+    try:
+        node_id, host, port = _locate(context, request, key_type, key)
+    except KafkaError as refusal:
+        return _Coordinator(
+            key=key,
+            node_id=-1,
+            port=-1,
+            error_code=refusal.code,
+            error_message=refusal.message,
+        )
+    return _Coordinator(key=key, node_id=node_id, host=host, port=port, error_message=None)
+
+
+def _locate(context: Context, request: Request, key_type: int, key: str) -> tuple[int, str, int]:
+    if key_type == KeyType.TRANSACTION:
+        raise KafkaError(
+            E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "this broker does not serve transactions yet"
+        )
+    if key_type != KeyType.GROUP:
+        raise KafkaError(E.INVALID_REQUEST, f"this broker has no coordinator of type {key_type}")
+    if not context.authorize(request, Operation.DESCRIBE, ResourceType.GROUP, key):
+        raise KafkaError(E.GROUP_AUTHORIZATION_FAILED)
+    partition = context.groups.partition_of(key)
+    if partition is None:
+        _create_offsets_topic(context)
+        raise KafkaError(E.COORDINATOR_NOT_AVAILABLE)
+    return _leader(context, request, partition)
+
+
+def _leader(context: Context, request: Request, partition: int) -> tuple[int, str, int]:
+    info = context.metadata.partition(CONSUMER_OFFSETS, partition)
+    if info is None:
+        raise KafkaError(E.COORDINATOR_NOT_AVAILABLE)
+    endpoint = context.metadata.endpoint(info.leader, request.connection.listener)
+    if endpoint is None:
+        raise KafkaError(E.COORDINATOR_NOT_AVAILABLE)
+    return info.leader, *endpoint
+
+
+def _create_offsets_topic(context: Context) -> None:
+    if context.groups.topic_requested:
+        return
+    context.groups.topic_requested = True
+
+    def created(outcomes: list[TopicOutcome]) -> None:
+        context.groups.topic_requested = False
+        for outcome in outcomes:
+            if outcome.error not in (E.NONE, E.TOPIC_ALREADY_EXISTS):
+                log.warning("%s cannot be created: %s", CONSUMER_OFFSETS, outcome.message)
+
+    settings = context.settings
+    topic = NewTopic(
+        CONSUMER_OFFSETS,
+        settings.offsets_topic_num_partitions,
+        settings.offsets_topic_replication_factor,
+        configs={
+            "cleanup.policy": "compact",
+            "compression.type": "producer",
+            "segment.bytes": str(settings.offsets_topic_segment_bytes),
+        },
+        clamped=True,
+    )
+    context.controller.submit(CreateTopics([topic]), created)

@@ -1,0 +1,359 @@
+"""Groups on the wire: translation between requests and the commands of a group shard.
+
+What a version implies is decided here, so that the shard knows no versions. A group that cannot be
+asked (elsewhere, or still loading) is an error in the answer, never a closed connection.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from headwater.broker.context import Context
+from headwater.broker.handlers.asking import Gather, ask
+from headwater.broker.handlers.coordinators import handle_find_coordinator
+from headwater.broker.handlers.group_offsets import (
+    handle_offset_commit,
+    handle_offset_delete,
+    handle_offset_fetch,
+)
+from headwater.broker.request import Request
+from headwater.coordination.groups.commands import (
+    Described,
+    DescribedMember,
+    Heartbeat,
+    Join,
+    Joined,
+    Leave,
+    Leaver,
+    Left,
+    Listed,
+    Sync,
+    Synced,
+)
+from headwater.coordination.groups.shard import GroupShard, ListGroups
+from headwater.errors import E, KafkaError
+from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
+from headwater.wire.messages.groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from headwater.wire.schema import Struct
+
+FIRST_JOIN_WITH_MEMBER_ID_REQUIRED = 4
+FIRST_JOIN_WITH_NULL_PROTOCOL = 7
+FIRST_JOIN_WITH_SKIP_ASSIGNMENT = 9
+FIRST_LEAVE_OF_SEVERAL = 3
+FIRST_DESCRIBE_WITH_NOT_FOUND = 6
+
+
+# -- membership
+
+
+def handle_join_group(
+    context: Context, request: Request, body: JoinGroupRequest
+) -> JoinGroupResponse | None:
+    """Park the member until its generation is formed."""
+    if not context.authorize(request, Operation.READ, ResourceType.GROUP, body.group_id):
+        refusal = Joined(E.GROUP_AUTHORIZATION_FAILED, body.member_id)
+        return _join_response(request, refusal)
+    ask(
+        context,
+        body.group_id,
+        GroupShard.join,
+        _join_command(request, body),
+        lambda error: Joined(error, body.member_id),
+        lambda joined: request.reply(_join_response(request, joined)),
+    )
+    return None
+
+
+def _join_command(request: Request, body: JoinGroupRequest) -> Join:
+    rebalance_timeout_ms = body.rebalance_timeout_ms
+    return Join(
+        body.group_id,
+        body.member_id,
+        body.group_instance_id,
+        body.protocol_type,
+        tuple((it.name, bytes(it.metadata)) for it in body.protocols),
+        body.session_timeout_ms,
+        body.session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms,
+        request.client_id or "",
+        f"/{request.connection.host}",  # with Java's slash, as tools print it
+        request.version >= FIRST_JOIN_WITH_MEMBER_ID_REQUIRED,
+        request.version >= FIRST_JOIN_WITH_SKIP_ASSIGNMENT,
+        body.reason,
+    )
+
+
+def _join_response(request: Request, joined: Joined) -> JoinGroupResponse:
+    nullable = request.version >= FIRST_JOIN_WITH_NULL_PROTOCOL
+    return JoinGroupResponse(
+        error_code=joined.error,
+        generation_id=joined.generation,
+        protocol_type=joined.protocol_type,
+        protocol_name=joined.protocol if nullable else joined.protocol or "",
+        leader=joined.leader,
+        skip_assignment=joined.skip_assignment,
+        member_id=joined.member_id,
+        members=[
+            JoinGroupResponse.JoinGroupResponseMember(
+                member_id=member.member_id,
+                group_instance_id=member.instance_id,
+                metadata=member.metadata,
+            )
+            for member in joined.members
+        ],
+    )
+
+
+def handle_sync_group(
+    context: Context, request: Request, body: SyncGroupRequest
+) -> SyncGroupResponse | None:
+    """Take the leader's assignments; park everyone until they are there."""
+    if not context.authorize(request, Operation.READ, ResourceType.GROUP, body.group_id):
+        return SyncGroupResponse(error_code=E.GROUP_AUTHORIZATION_FAILED)
+    command = Sync(
+        body.group_id,
+        body.member_id,
+        body.group_instance_id,
+        body.generation_id,
+        body.protocol_type,
+        body.protocol_name,
+        {it.member_id: bytes(it.assignment) for it in body.assignments},
+    )
+    ask(
+        context,
+        body.group_id,
+        GroupShard.sync,
+        command,
+        _refuse_sync,
+        lambda synced: request.reply(_sync_response(synced)),
+    )
+    return None
+
+
+def _refuse_sync(error: E) -> Synced:
+    """A coordinator that loads has lost the rebalance under way: the member must join again."""
+    loading = error is E.COORDINATOR_LOAD_IN_PROGRESS
+    return Synced(E.REBALANCE_IN_PROGRESS if loading else error)
+
+
+def _sync_response(synced: Synced) -> SyncGroupResponse:
+    return SyncGroupResponse(
+        error_code=synced.error,
+        protocol_type=synced.protocol_type,
+        protocol_name=synced.protocol,
+        assignment=synced.assignment,
+    )
+
+
+def handle_heartbeat(
+    context: Context, request: Request, body: HeartbeatRequest
+) -> HeartbeatResponse | None:
+    """Keep a member's session."""
+    if not context.authorize(request, Operation.READ, ResourceType.GROUP, body.group_id):
+        return HeartbeatResponse(error_code=E.GROUP_AUTHORIZATION_FAILED)
+    command = Heartbeat(body.group_id, body.member_id, body.group_instance_id, body.generation_id)
+    ask(
+        context,
+        body.group_id,
+        GroupShard.heartbeat,
+        command,
+        _refuse_heartbeat,
+        lambda error: request.reply(HeartbeatResponse(error_code=error)),
+    )
+    return None
+
+
+def _refuse_heartbeat(error: E) -> E:
+    """While the group is loaded nobody's session runs, so every heartbeat is welcome."""
+    return E.NONE if error is E.COORDINATOR_LOAD_IN_PROGRESS else error
+
+
+def handle_leave_group(
+    context: Context, request: Request, body: LeaveGroupRequest
+) -> LeaveGroupResponse | None:
+    """Let members go."""
+    if not context.authorize(request, Operation.READ, ResourceType.GROUP, body.group_id):
+        return LeaveGroupResponse(error_code=E.GROUP_AUTHORIZATION_FAILED)
+    leavers = tuple(Leaver(it.member_id, it.group_instance_id, it.reason) for it in body.members)
+    if request.version < FIRST_LEAVE_OF_SEVERAL:
+        leavers = (Leaver(body.member_id),)
+    ask(
+        context,
+        body.group_id,
+        GroupShard.leave,
+        Leave(body.group_id, leavers),
+        Left,
+        lambda left: request.reply(_leave_response(request, left)),
+    )
+    return None
+
+
+def _leave_response(request: Request, left: Left) -> LeaveGroupResponse:
+    if request.version < FIRST_LEAVE_OF_SEVERAL:
+        errors = [left.error, *(error for _, error in left.members)]
+        return LeaveGroupResponse(error_code=errors[-1])
+    return LeaveGroupResponse(
+        error_code=left.error,
+        members=[
+            LeaveGroupResponse.MemberResponse(
+                member_id=leaver.member_id,
+                group_instance_id=leaver.instance_id,
+                error_code=error,
+            )
+            for leaver, error in left.members
+        ],
+    )
+
+
+# -- administration
+
+
+def handle_describe_groups(context: Context, request: Request, body: DescribeGroupsRequest) -> None:
+    """Describe each group that was asked for, in order."""
+
+    def done(answers: list[Described]) -> None:
+        groups = [
+            _described_group(context, request, body, group_id, described)
+            for group_id, described in zip(body.groups, answers, strict=True)
+        ]
+        request.reply(DescribeGroupsResponse(groups=groups))
+
+    gather = Gather(len(body.groups), done)
+    for place, group_id in enumerate(body.groups):
+        if context.authorize(request, Operation.DESCRIBE, ResourceType.GROUP, group_id):
+            ask(
+                context,
+                group_id,
+                GroupShard.describe,
+                group_id,
+                lambda error: Described(error, ""),
+                gather.slot(place),
+            )
+        else:
+            gather.slot(place)(Described(E.GROUP_AUTHORIZATION_FAILED, ""))
+
+
+def _described_group(
+    context: Context,
+    request: Request,
+    body: DescribeGroupsRequest,
+    group_id: str,
+    described: Described,
+) -> DescribeGroupsResponse.DescribedGroup:
+    error = described.error
+    if error is E.GROUP_ID_NOT_FOUND and request.version < FIRST_DESCRIBE_WITH_NOT_FOUND:
+        error = E.NONE  # older clients know a missing group by its state, Dead
+    group = DescribeGroupsResponse.DescribedGroup(
+        error_code=error,
+        group_id=group_id,
+        group_state=described.state,
+        protocol_type=described.protocol_type,
+        protocol_data=described.protocol,
+        members=[_described_member(member) for member in described.members],
+    )
+    if error is E.GROUP_ID_NOT_FOUND:
+        group.error_message = f"Group {group_id} not found."
+    if body.include_authorized_operations and error is E.NONE:
+        group.authorized_operations = context.authorized_operations(
+            request, ResourceType.GROUP, group_id
+        )
+    return group
+
+
+def _described_member(member: DescribedMember) -> DescribeGroupsResponse.DescribedGroupMember:
+    return DescribeGroupsResponse.DescribedGroupMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        client_id=member.client_id,
+        client_host=member.client_host,
+        member_metadata=member.metadata,
+        member_assignment=member.assignment,
+    )
+
+
+def handle_list_groups(
+    context: Context, request: Request, body: ListGroupsRequest
+) -> ListGroupsResponse | None:
+    """List what the client may see of the groups that this broker coordinates."""
+    sees_all = context.authorize(request, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+
+    def sees(group: Listed) -> bool:
+        return sees_all or context.authorize(
+            request, Operation.DESCRIBE, ResourceType.GROUP, group.group_id
+        )
+
+    def done(answers: list[object]) -> None:
+        found = [group for part in answers if isinstance(part, list) for group in part]
+        failures = [answer.code for answer in answers if isinstance(answer, KafkaError)]
+        groups = [_listed_group(group) for group in found if sees(group)]
+        error = next(iter(failures), E.NONE)
+        request.reply(ListGroupsResponse(error_code=error, groups=[] if failures else groups))
+
+    wanted = ListGroups(frozenset(body.states_filter), frozenset(body.types_filter))
+    try:
+        context.groups.submit_everywhere(GroupShard.list_groups, wanted, done)
+    except KafkaError as loading:
+        return ListGroupsResponse(error_code=loading.code)
+    return None
+
+
+def _listed_group(group: Listed) -> ListGroupsResponse.ListedGroup:
+    return ListGroupsResponse.ListedGroup(
+        group_id=group.group_id,
+        protocol_type=group.protocol_type,
+        group_state=group.state,
+        group_type=group.kind,
+    )
+
+
+def handle_delete_groups(context: Context, request: Request, body: DeleteGroupsRequest) -> None:
+    """Delete empty groups, each with its own result."""
+
+    def done(answers: list[E]) -> None:
+        results = [
+            DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error)
+            for group_id, error in zip(body.groups_names, answers, strict=True)
+        ]
+        request.reply(DeleteGroupsResponse(results=results))
+
+    gather = Gather(len(body.groups_names), done)
+    for place, group_id in enumerate(body.groups_names):
+        if context.authorize(request, Operation.DELETE, ResourceType.GROUP, group_id):
+            ask(
+                context,
+                group_id,
+                GroupShard.delete_group,
+                group_id,
+                lambda error: error,
+                gather.slot(place),
+            )
+        else:
+            gather.slot(place)(E.GROUP_AUTHORIZATION_FAILED)
+
+
+HANDLERS: dict[int, Callable[[Context, Request, Any], Struct | None]] = {
+    8: handle_offset_commit,
+    9: handle_offset_fetch,
+    10: handle_find_coordinator,
+    11: handle_join_group,
+    12: handle_heartbeat,
+    13: handle_leave_group,
+    14: handle_sync_group,
+    15: handle_describe_groups,
+    16: handle_list_groups,
+    42: handle_delete_groups,
+    47: handle_offset_delete,
+}
