@@ -20,5 +20,7 @@ def program(name: str) -> Path:
     binary = _CACHE / f"{name}-{digest.hexdigest()[:12]}"
     if not binary.exists():
         _CACHE.mkdir(parents=True, exist_ok=True)
-        subprocess.run([compiler, "-O2", "-o", str(binary), str(_SOURCES / f"{name}.c")], check=True)
+        subprocess.run(
+            [compiler, "-O2", "-o", str(binary), str(_SOURCES / f"{name}.c")], check=True
+        )
     return binary

@@ -13,7 +13,7 @@ import crc32c
 
 _BATCH = struct.Struct(">qiibIhiqqqhii")  # the 61 bytes in front of the records
 _CRC_START = 21
-_PRODUCE, _FETCH, _INIT_PRODUCER_ID = 0, 1, 22
+_PRODUCE, _FETCH, _LIST_OFFSETS, _INIT_PRODUCER_ID = 0, 1, 2, 22
 _CLIENT_ID = b"\x00\x04load"
 
 
@@ -23,6 +23,9 @@ class Producer:
 
     producer_id: int = -1
     epoch: int = -1
+
+
+NOBODY = Producer()
 
 
 @dataclass(frozen=True)
@@ -52,23 +55,26 @@ def _record(offset_delta: int, value: bytes) -> bytes:
     return _varint(len(body)) + body
 
 
-def batch(records: int, value_bytes: int, producer: Producer = Producer()) -> bytes:
+def batch(records: int, value_bytes: int, producer: Producer = NOBODY) -> bytes:
     """A batch of `records` equal records without keys, of this moment's time."""
     value = b"x" * value_bytes
     body = b"".join(_record(i, value) for i in range(records))
     now_ms = time.time_ns() // 1_000_000
     sequence = -1 if producer.producer_id < 0 else 0
     length = _BATCH.size - 12 + len(body)
-    fields = (0, now_ms, now_ms, producer.producer_id, producer.epoch, sequence, records)
-    header = bytearray(_BATCH.pack(0, length, -1, 2, 0, 0, records - 1, *fields[1:]))
+    who = (producer.producer_id, producer.epoch, sequence)
+    header = bytearray(
+        _BATCH.pack(0, length, -1, 2, 0, 0, records - 1, now_ms, now_ms, *who, records)
+    )
     checksum = crc32c.crc32c(bytes(header[_CRC_START:]) + body)
     struct.pack_into(">I", header, _CRC_START - 4, checksum)
     return bytes(header) + body
 
 
-def batch_of(total_bytes: int, value_bytes: int, producer: Producer = Producer()) -> bytes:
+def batch_of(total_bytes: int, value_bytes: int, producer: Producer = NOBODY) -> bytes:
     """The largest batch of such records that fits `total_bytes`."""
-    records = (total_bytes - _BATCH.size) // len(_record(total_bytes // value_bytes, b"x" * value_bytes))
+    largest_record = _record(total_bytes // value_bytes, b"x" * value_bytes)
+    records = (total_bytes - _BATCH.size) // len(largest_record)
     return batch(records, value_bytes, producer)
 
 
@@ -132,11 +138,13 @@ def fetch_request(
     replica = b"" if version >= 15 else struct.pack(">i", -1)
     limits = struct.pack(">iiibii", 500, 1, max_bytes, 0, 0, -1)
     unknown_epoch = struct.pack(">i", -1)
-    before_offset = b"".join((
-        replica + limits + _count(1, flexible),
-        _topic(topic, flexible, version >= 13) + _count(1, flexible),
-        struct.pack(">i", partition) + unknown_epoch,
-    ))
+    before_offset = b"".join(
+        (
+            replica + limits + _count(1, flexible),
+            _topic(topic, flexible, version >= 13) + _count(1, flexible),
+            struct.pack(">i", partition) + unknown_epoch,
+        )
+    )
     after_offset = (unknown_epoch if flexible else b"") + struct.pack(">qi", -1, max_bytes)
     forgotten = _count(0, flexible)
     rack = b"\x01" if flexible else b"\x00\x00"
@@ -148,3 +156,11 @@ def fetch_request(
 def init_producer_id_request() -> bytes:
     """An InitProducerId frame (v1) of a producer without transactions."""
     return _frame(_INIT_PRODUCER_ID, 1, False, struct.pack(">hi", -1, 60_000))
+
+
+def list_offsets_request(topic: str, partitions: int) -> bytes:
+    """A ListOffsets frame (v1) for the end of each partition; 22 bytes of answer each, at its end."""
+    name = topic.encode()
+    head = struct.pack(">iih", -1, 1, len(name)) + name + struct.pack(">i", partitions)
+    latest = b"".join(struct.pack(">iq", index, -1) for index in range(partitions))
+    return _frame(_LIST_OFFSETS, 1, False, head + latest)

@@ -1,0 +1,137 @@
+"""Rounds: every server gets every load once a round, one right after the other.
+
+A neighbour's burst or a warm CPU then touches all servers of a case alike, and the ratio of one
+round says more than the ratio of two averages.
+"""
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from benchmarks.load import generator
+from benchmarks.load.cases import Case, Produce
+from benchmarks.load.generator import Sample
+from benchmarks.load.servers import Server
+from benchmarks.load.targets import Figure, at_most
+
+Samples = dict[str, dict[str, list[Sample]]]  # by case, by server, one each round
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of everything: the full run, or a quick look."""
+
+    rounds: int = 5
+    seconds: float = 1.5
+    warmup: float = 0.3
+    first_warmup: float = 4.0  # Kafka's JIT needs to have seen a load for seconds
+    latency_samples: int = 30_000
+    log_bytes: int = 4 << 30
+    partitions: int = 10_000
+    client_messages: int = 500_000
+
+
+FULL = Scale()
+QUICK = Scale(
+    rounds=2,
+    seconds=0.7,
+    first_warmup=2.0,
+    latency_samples=3_000,
+    log_bytes=1 << 30,
+    partitions=2_000,
+    client_messages=100_000,
+)
+
+
+def touch_memory(size: int = 4 << 30) -> None:
+    """Makes a virtual machine own the memory that files will be cached in.
+
+    The first write to a page of a fresh guest waits for its host; without this the first servers
+    and cases would pay for all others.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="bench-memory-"))
+    try:
+        with (folder / "zeros").open("wb", buffering=0) as file:
+            block = bytes(8 << 20)
+            for _ in range(size // len(block)):
+                file.write(block)
+    finally:
+        shutil.rmtree(folder)
+
+
+def _run_once(case: Case, server: Server, scale: Scale, warmup: float) -> Sample:
+    topic = case.prepare(server)
+    os.sync()
+    load = replace(case.load(server, topic), seconds=scale.seconds, warmup=warmup)
+    try:
+        return generator.run(load, server.port, server.pid)
+    finally:
+        server.drop(topic)
+        os.sync()
+
+
+def run_rounds(
+    cases: Sequence[Case], servers: Sequence[Server], scale: Scale, say: Callable[[str], None]
+) -> Samples:
+    """All rounds of all loads. The order of the servers turns from round to round."""
+    samples: Samples = {case.name: {server.name: [] for server in servers} for case in cases}
+    for number in range(scale.rounds):
+        turn = number % len(servers)
+        for case in cases:
+            for server in (*servers[turn:], *servers[:turn]):
+                warmup = scale.warmup if number else scale.first_warmup
+                sample = _run_once(
+                    case, server, scale, scale.warmup if server.name == "c" else warmup
+                )
+                samples[case.name][server.name].append(sample)
+                say(f"round {number + 1} {case.name} {server.name}: {_short(case, sample)}")
+    return samples
+
+
+def rate(case: Case, sample: Sample) -> float:
+    """Requests or megabytes a second, whichever the case is about."""
+    if case.rate_unit == "req/s":
+        return sample.requests_per_second
+    return sample.megabytes_per_second
+
+
+def _short(case: Case, sample: Sample) -> str:
+    return (
+        f"{rate(case, sample):,.0f} {case.rate_unit}, p99 {sample.p99_us:,.0f} µs, "
+        f"{sample.cpu_us_per_request:,.2f} µs CPU a request"
+    )
+
+
+def figures(
+    cases: Sequence[Case], samples: Samples, subject: str, rivals: Sequence[str]
+) -> list[Figure]:
+    """The ratios of the measured server to its rivals, round by round."""
+    found = []
+    for case in cases:
+        ours = samples[case.name][subject]
+        for rival in rivals:
+            theirs = samples[case.name][rival]
+            pairs = list(zip(ours, theirs, strict=True))
+            rates = [rate(case, a) / rate(case, b) for a, b in pairs]
+            costs = [a.cpu_us_per_request / b.cpu_us_per_request for a, b in pairs]
+            tails = [a.p99_us / b.p99_us for a, b in pairs]
+            limit = case.limits.of
+            found += [
+                Figure(case.name, f"rate ÷ {rival}", rates, limit("rate", rival)),
+                Figure(case.name, f"CPU per request ÷ {rival}", costs, limit("cpu", rival)),
+                Figure(case.name, f"p99 ÷ {rival}", tails),
+            ]
+        if isinstance(case, Produce) and case.baseline in samples:
+            found.append(_cost_of_a_partition(case, ours, samples[case.baseline][subject]))
+    return found
+
+
+def _cost_of_a_partition(case: Produce, several: list[Sample], one: list[Sample]) -> Figure:
+    shares = [
+        a.cpu_us_per_request / case.partitions_per_request / b.cpu_us_per_request
+        for a, b in zip(several, one, strict=True)
+    ]
+    return Figure(case.name, "CPU per partition ÷ one partition", shares, at_most(1.0))

@@ -1,0 +1,53 @@
+"""Topics of a broker, made and unmade through confluent-kafka's admin client."""
+
+import base64
+import itertools
+import struct
+import time
+from collections.abc import Mapping
+
+from confluent_kafka import TopicCollection
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from benchmarks.load.asking import ask
+from benchmarks.load.encode import Topic, list_offsets_request
+
+_TIMEOUT = 120.0
+
+
+class Topics:
+    """Creates topics under names of its own choice; they can be written when `create` returns."""
+
+    def __init__(self, port: int) -> None:
+        self._admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
+        self._port = port
+        self._numbers = itertools.count()
+
+    def create(self, partitions: int, settings: Mapping[str, str]) -> Topic:
+        """A new topic, every partition of which has a leader at work."""
+        name = f"bench-{next(self._numbers)}"
+        new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(settings))
+        for done in self._admin.create_topics([new], request_timeout=_TIMEOUT).values():
+            done.result()
+        deadline = time.perf_counter() + _TIMEOUT
+        while not self._is_led(name, partitions):
+            if time.perf_counter() > deadline:
+                raise TimeoutError(f"topic {name} has partitions without a leader")
+            time.sleep(0.02)
+        return Topic(name, self._topic_id(name), partitions)
+
+    def delete(self, topic: Topic) -> None:
+        """Deletes a topic."""
+        for done in self._admin.delete_topics([topic.name], request_timeout=_TIMEOUT).values():
+            done.result()
+
+    def _is_led(self, name: str, partitions: int) -> bool:
+        """Whether each partition's leader answers: metadata names leaders before they lead."""
+        answer = ask(self._port, list_offsets_request(name, partitions))
+        errors = struct.iter_unpack(">ihqq", answer[len(answer) - partitions * 22 :])
+        return all(error == 0 for _, error, _, _ in errors)
+
+    def _topic_id(self, name: str) -> bytes:
+        futures = self._admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT)
+        return base64.urlsafe_b64decode(f"{futures[name].result().topic_id}==")
