@@ -72,6 +72,12 @@ def compile_encoder(kind: type[Struct], version: int) -> Encode:
     return source.function("encode")
 
 
+def _varint(value: str, size: int) -> list[tuple[str, str]]:
+    """The bytes of a varint of known size, as items of a run."""
+    low = [("B", f"{value} >> {7 * at} & 127 | 128") for at in range(size - 1)]
+    return [*low, ("B", f"{value} >> {7 * (size - 1)}" if size > 1 else value)]
+
+
 class _Encoder:
     """Each method writes the writing of one thing, given an expression for it."""
 
@@ -177,15 +183,16 @@ class _Encoder:
             source.line(f"{length} = len({content}){more}")
         return content, length
 
-    def length(self, code: str, length: str, compact: bool) -> None:
-        """Close the run with a length; a varint of one byte, as nearly all are, joins the run."""
+    def length(self, code: str, length: str, compact: bool, common: int = 1) -> None:
+        """Close the run with a length; a varint of up to `common` bytes joins the run's pack."""
         source = self.source
         if not compact:
             self.put(code, length)
             self.flush()
             return
-        with source.block(f"if {length} < 128:"):
-            source.line(self.packed([*self._run, ("B", length)]))
+        for size in range(1, common + 1):
+            with source.block(f"{'if' if size == 1 else 'elif'} {length} < {1 << 7 * size}:"):
+                source.line(self.packed([*self._run, *_varint(length, size)]))
         with source.block("else:"):
             self.flush()
             source.line(f"{self._out} += uvarint({length})")
@@ -229,7 +236,7 @@ class _Encoder:
             source.line(f"{length} = len({content})")
         if compact:
             source.line(f"{length} += 1")
-        self.length("i", length, compact)
+        self.length("i", length, compact, common=3)
         with source.block(f"if {length} > {1 if compact else 0}:"):
             source.line("parts.append(out)")
             with source.block(f"if type({content}) is list:"):

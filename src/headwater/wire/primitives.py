@@ -41,9 +41,11 @@ def finish_uvarint(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
 
 
 def uvarint(value: int) -> bytes:
-    """`value` as an unsigned varint."""
-    if value < 0x80:
-        return bytes((value,))
+    """`value` as an unsigned varint; two and three bytes, as batches have them, come first."""
+    if 0x80 <= value < 0x4000:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if 0x4000 <= value < 0x200000:
+        return bytes((value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80, value >> 14))
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)

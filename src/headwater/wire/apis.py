@@ -1,0 +1,118 @@
+"""The API table: which message a key stands for, and which of its versions are served.
+
+Declared is not served. Served is what Kafka 4.3 serves as stable, and what older clients still
+send where it costs nothing; ApiVersions, dispatch and the documentation derive from this table.
+"""
+
+from typing import NamedTuple
+
+from headwater.wire.messages import (
+    cluster,
+    configs,
+    control,
+    fetch,
+    groups,
+    metadata,
+    offsets,
+    produce,
+    producers,
+    topics,
+)
+from headwater.wire.primitives import WireError
+from headwater.wire.schema import Struct
+from headwater.wire.versions import NEWEST, Versions
+
+API_VERSIONS = 18
+CONTROLLED_SHUTDOWN = 7
+PRODUCE = 0
+
+
+class Api(NamedTuple):
+    """One row: `served` is what dispatch accepts, `advertised` what clients are told, if anything."""
+
+    key: int
+    name: str
+    request: type[Struct]
+    response: type[Struct]
+    served: Versions
+    advertised: Versions | None
+    flexible_from: int
+
+
+def _api(request: type[Struct], response: type[Struct], served: str) -> Api:
+    schema = request.__schema__
+    versions = Versions.parse(served)
+    flexible_from = schema.flexible.lowest if schema.flexible.highest else NEWEST + 1
+    name = schema.name.removesuffix("Request")
+    return Api(schema.api_key or 0, name, request, response, versions, versions, flexible_from)
+
+
+def _produce() -> Api:
+    # Told to be served from 0, since librdkafka up to 2.8 turns compression off otherwise
+    # (KAFKA-18659); whoever does send 0-2 is cut off.
+    api = _api(produce.ProduceRequest, produce.ProduceResponse, "3-13")
+    return api._replace(advertised=Versions(0, api.served.highest))
+
+
+def _internal(request: type[Struct], response: type[Struct], served: str) -> Api:
+    return _api(request, response, served)._replace(advertised=None)
+
+
+_ROWS = [
+    _produce(),
+    _api(fetch.FetchRequest, fetch.FetchResponse, "4-18"),
+    _api(offsets.ListOffsetsRequest, offsets.ListOffsetsResponse, "1-11"),
+    _api(metadata.MetadataRequest, metadata.MetadataResponse, "0-13"),
+    _internal(control.LeaderAndIsrRequest, control.LeaderAndIsrResponse, "0-7"),
+    _internal(control.StopReplicaRequest, control.StopReplicaResponse, "0-4"),
+    _internal(control.UpdateMetadataRequest, control.UpdateMetadataResponse, "0-8"),
+    _internal(control.ControlledShutdownRequest, control.ControlledShutdownResponse, "0-3"),
+    _api(offsets.OffsetCommitRequest, offsets.OffsetCommitResponse, "2-10"),
+    _api(offsets.OffsetFetchRequest, offsets.OffsetFetchResponse, "1-10"),
+    _api(groups.FindCoordinatorRequest, groups.FindCoordinatorResponse, "0-6"),
+    _api(groups.JoinGroupRequest, groups.JoinGroupResponse, "0-9"),
+    _api(groups.HeartbeatRequest, groups.HeartbeatResponse, "0-4"),
+    _api(groups.LeaveGroupRequest, groups.LeaveGroupResponse, "0-5"),
+    _api(groups.SyncGroupRequest, groups.SyncGroupResponse, "0-5"),
+    _api(groups.DescribeGroupsRequest, groups.DescribeGroupsResponse, "0-6"),
+    _api(groups.ListGroupsRequest, groups.ListGroupsResponse, "0-5"),
+    _api(cluster.ApiVersionsRequest, cluster.ApiVersionsResponse, "0-4"),
+    _api(topics.CreateTopicsRequest, topics.CreateTopicsResponse, "2-7"),
+    _api(topics.DeleteTopicsRequest, topics.DeleteTopicsResponse, "1-6"),
+    _api(topics.DeleteRecordsRequest, topics.DeleteRecordsResponse, "0-2"),
+    _api(producers.InitProducerIdRequest, producers.InitProducerIdResponse, "0-5"),
+    _api(offsets.OffsetForLeaderEpochRequest, offsets.OffsetForLeaderEpochResponse, "2-4"),
+    _api(configs.DescribeConfigsRequest, configs.DescribeConfigsResponse, "1-4"),
+    _api(configs.AlterConfigsRequest, configs.AlterConfigsResponse, "0-2"),
+    _api(cluster.DescribeLogDirsRequest, cluster.DescribeLogDirsResponse, "1-5"),
+    _api(topics.CreatePartitionsRequest, topics.CreatePartitionsResponse, "0-3"),
+    _api(groups.DeleteGroupsRequest, groups.DeleteGroupsResponse, "0-2"),
+    _api(configs.IncrementalAlterConfigsRequest, configs.IncrementalAlterConfigsResponse, "0-1"),
+    _api(offsets.OffsetDeleteRequest, offsets.OffsetDeleteResponse, "0"),
+    _api(cluster.DescribeClusterRequest, cluster.DescribeClusterResponse, "0-2"),
+    _api(producers.DescribeProducersRequest, producers.DescribeProducersResponse, "0"),
+    _api(configs.ListConfigResourcesRequest, configs.ListConfigResourcesResponse, "0-1"),
+    _api(metadata.DescribeTopicPartitionsRequest, metadata.DescribeTopicPartitionsResponse, "0"),
+]
+
+API: dict[int, Api] = {row.key: row for row in _ROWS}
+
+
+def request_header_version(key: int, version: int) -> int:
+    """Which header stands in front of a request; ControlledShutdown 0 predates client ids."""
+    if key == CONTROLLED_SHUTDOWN and version == 0:
+        return 0
+    return 2 if version >= _known(key).flexible_from else 1
+
+
+def response_header_version(key: int, version: int) -> int:
+    """Which header stands in front of a response."""
+    if key == API_VERSIONS:
+        return 0  # a client that guessed its version wrong must still be able to read the answer
+    return 1 if version >= _known(key).flexible_from else 0
+
+
+def _known(key: int) -> Api:
+    if key not in API:
+        raise WireError(f"no API has the key {key}")
+    return API[key]

@@ -1,0 +1,163 @@
+"""Frames: a size, a header, a body. The first thing read of a request and the last of a response.
+
+Positions go in and out instead of slices: a request is looked at where it was received.
+"""
+
+import struct
+from typing import NamedTuple
+
+from headwater.wire import codec
+from headwater.wire.apis import (
+    API,
+    CONTROLLED_SHUTDOWN,
+    request_header_version,
+    response_header_version,
+)
+from headwater.wire.messages.headers import RequestHeader as HeaderStruct
+from headwater.wire.primitives import Buffer, WireError, cut_short, skip_tags
+from headwater.wire.schema import Struct
+
+MAX_FRAME = 100 * 1024 * 1024
+_INT32 = struct.Struct(">i")
+
+_REQUEST_START = struct.Struct(">hhih").unpack_from
+_REQUEST_START_SIZE = 10
+_CLIENT_ID_SIZE = 2
+_FLEXIBLE_FROM = {key: api.flexible_from for key, api in API.items()}
+_RESPONSE_HEADS = (struct.Struct(">ii"), struct.Struct(">iix"))
+_NEW = tuple.__new__
+
+
+class RequestHeader(NamedTuple):
+    """What a request says of itself; its body begins at position `body`."""
+
+    api_key: int
+    version: int
+    correlation_id: int
+    client_id: str | None
+    body: int
+
+
+def read_request_header(buf: Buffer, pos: int, end: int) -> RequestHeader:
+    """The header of the request that fills `buf` from `pos` (after the size) to `end`."""
+    try:
+        key, version, correlation_id, size = _REQUEST_START(buf, pos)
+        tagged = version >= _FLEXIBLE_FROM[key]
+        pos += _REQUEST_START_SIZE
+        client_id = None
+        if key == CONTROLLED_SHUTDOWN and version == 0:
+            pos -= _CLIENT_ID_SIZE
+        elif size >= 0:
+            stop = pos + size
+            if stop > end:
+                raise cut_short("the client id", stop, end)
+            client_id = str(buf[pos:stop], "utf-8")
+            pos = stop
+        if tagged:
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = skip_tags(buf, pos, end, tags)
+    except KeyError as unknown:
+        raise WireError(f"no API has the key {unknown}") from None
+    except (struct.error, IndexError, UnicodeDecodeError) as wrong:
+        raise WireError(f"a request header: {wrong}") from None
+    if pos > end:
+        raise cut_short("a request header", pos, end)
+    # Runs for every request: this is what RequestHeader(...) does, without its Python function.
+    return _NEW(RequestHeader, (key, version, correlation_id, client_id, pos))
+
+
+def response_frame(
+    correlation_id: int, api_key: int, version: int, parts: list[Buffer]
+) -> list[Buffer]:
+    """A whole response from a body that is already encoded."""
+    head = _RESPONSE_HEADS[response_header_version(api_key, version)]
+    size = sum(map(len, parts)) + head.size - _INT32.size
+    return [head.pack(size, correlation_id), *parts]
+
+
+def response(correlation_id: int, version: int, message: Struct) -> list[Buffer]:
+    """A whole response; size, header and the body's first bytes are one part."""
+    head = _RESPONSE_HEADS[response_header_version(_key(message), version)]
+    return _sized(codec.encode(message, version, head.pack(0, correlation_id)))
+
+
+def request(
+    version: int, correlation_id: int, client_id: str | None, message: Struct
+) -> list[Buffer]:
+    """A whole request as parts; records are passed through."""
+    key = _key(message)
+    header = HeaderStruct(
+        request_api_key=key,
+        request_api_version=version,
+        correlation_id=correlation_id,
+        client_id=client_id,
+    )
+    head = bytes(_INT32.size) + codec.encode_bytes(header, request_header_version(key, version))
+    return _sized(codec.encode(message, version, head))
+
+
+def request_frame(
+    api_key: int, version: int, correlation_id: int, client_id: str | None, message: Struct
+) -> bytes:
+    """A whole request in one piece."""
+    if api_key != _key(message):
+        raise WireError(f"{message.__schema__.name} is no request of API {api_key}")
+    return b"".join(request(version, correlation_id, client_id, message))
+
+
+def read_response_header(buf: Buffer, api_key: int, version: int) -> tuple[int, int]:
+    """The correlation id of a response without its size, and the position of its body."""
+    try:
+        (correlation_id,) = _INT32.unpack_from(buf)
+        pos = _INT32.size
+        if response_header_version(api_key, version):
+            pos = skip_tags(buf, pos + 1, len(buf), buf[pos])
+    except (struct.error, IndexError) as wrong:
+        raise WireError(f"a response header: {wrong}") from None
+    return correlation_id, pos
+
+
+class Frames:
+    """Cuts a stream into frames, each without its size."""
+
+    def __init__(self, limit: int = MAX_FRAME) -> None:
+        self._limit = limit
+        self._pending = bytearray()
+
+    def feed(self, data: Buffer) -> list[bytes]:
+        """Take what was received; return the frames that are now whole."""
+        pending = self._pending
+        pending += data
+        frames, pos = [], 0
+        while len(pending) - pos >= _INT32.size:
+            stop = pos + _INT32.size + self._size(pos)
+            if stop > len(pending):
+                break
+            frames.append(bytes(memoryview(pending)[pos + _INT32.size : stop]))
+            pos = stop
+        del pending[:pos]
+        return frames
+
+    def _size(self, pos: int) -> int:
+        size: int = _INT32.unpack_from(self._pending, pos)[0]
+        if not 0 <= size <= self._limit:
+            raise WireError(f"a frame of {size} bytes; {self._limit} is the most")
+        return size
+
+
+def _key(message: Struct) -> int:
+    key = message.__schema__.api_key
+    if key is None:
+        raise WireError(f"{message.__schema__.name} belongs to no API")
+    return key
+
+
+def _sized(parts: list[Buffer]) -> list[Buffer]:
+    """Write the size of all parts into the four bytes kept free for it at their front."""
+    first = parts[0]
+    if not isinstance(first, bytearray):
+        raise TypeError("the front of a frame must be writable")
+    _INT32.pack_into(first, 0, sum(map(len, parts)) - _INT32.size)
+    return parts
