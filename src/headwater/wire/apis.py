@@ -4,6 +4,7 @@ Declared is not served. Served is what Kafka 4.3 serves as stable, and what olde
 send where it costs nothing; ApiVersions, dispatch and the documentation derive from this table.
 """
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from headwater.wire.messages import (
@@ -96,6 +97,13 @@ _ROWS = [
 ]
 
 API: dict[int, Api] = {row.key: row for row in _ROWS}
+
+
+def advertised() -> Iterator[tuple[Api, int, int]]:
+    """What clients are told: each public API with its first and last version, by key."""
+    for _, api in sorted(API.items()):
+        if api.advertised is not None:
+            yield api, *api.advertised
 
 
 def request_header_version(key: int, version: int) -> int:
