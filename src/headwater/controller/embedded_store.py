@@ -218,7 +218,7 @@ class EmbeddedStore:
         try:
             self._tree = self._journal.load()
         except (OSError, StoreDamaged) as failure:
-            log.error("the metadata store cannot read its journal back: %s", failure)  # noqa: TRY400
+            log.error("the metadata store cannot read its journal back: %s", failure)
             return False
         return True
 

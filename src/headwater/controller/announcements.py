@@ -1,0 +1,171 @@
+"""The controller's messages to brokers, built from its state. Pure."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import NamedTuple
+
+from headwater.controller.state import ClusterState, LiveBroker, Partition, Topic
+from headwater.model import TopicPartition
+from headwater.wire.messages.control import (
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+
+INCREMENTAL = 1
+DURING_DELETE = -2
+"""Leader of a partition whose topic is being deleted, and leader epoch that overrides any other."""
+
+_PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
+
+
+class Sender(NamedTuple):
+    """What the head of every message says of the controller, and how it reaches brokers."""
+
+    controller_id: int
+    controller_epoch: int
+    listener: str
+
+
+def leader_and_isr(
+    sender: Sender,
+    to: LiveBroker,
+    state: ClusterState,
+    partitions: Sequence[TopicPartition],
+    *,
+    new: bool,
+) -> LeaderAndIsrRequest:
+    """Which of `partitions` the broker leads or follows from now on."""
+    request = LeaderAndIsrRequest(
+        controller_id=sender.controller_id,
+        controller_epoch=sender.controller_epoch,
+        broker_epoch=to.epoch,
+        type=INCREMENTAL,
+    )
+    leaders: set[int] = set()
+    for topic, indexes in _by_topic(state, partitions):
+        leaders.update(topic.partitions[index].leader for index in indexes)
+        request.topic_states.append(
+            LeaderAndIsrRequest.LeaderAndIsrTopicState(
+                topic_name=topic.name,
+                topic_id=topic.topic_id,
+                partition_states=[
+                    _leadership(index, topic.partitions[index], new) for index in indexes
+                ],
+            )
+        )
+    request.live_leaders = [
+        _live_leader(sender, state.brokers[leader])
+        for leader in sorted(leaders)
+        if leader in state.brokers
+    ]
+    return request
+
+
+def _leadership(
+    index: int, partition: Partition, new: bool
+) -> LeaderAndIsrRequest.LeaderAndIsrPartitionState:
+    return LeaderAndIsrRequest.LeaderAndIsrPartitionState(
+        partition_index=index,
+        controller_epoch=partition.controller_epoch,
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=list(partition.isr),
+        partition_epoch=partition.version,
+        replicas=list(partition.replicas),
+        adding_replicas=list(partition.adding),
+        removing_replicas=list(partition.removing),
+        is_new=new,
+        leader_recovery_state=int(partition.recovering),
+    )
+
+
+def _live_leader(sender: Sender, broker: LiveBroker) -> LeaderAndIsrRequest.LeaderAndIsrLiveLeader:
+    endpoints = broker.node.endpoints
+    chosen = next((end for end in endpoints if end.listener == sender.listener), endpoints[0])
+    return LeaderAndIsrRequest.LeaderAndIsrLiveLeader(
+        broker_id=broker.broker_id, host_name=chosen.host, port=chosen.port
+    )
+
+
+def update_metadata(
+    sender: Sender, to: LiveBroker, state: ClusterState, partitions: Sequence[TopicPartition]
+) -> UpdateMetadataRequest:
+    """What clients are to be told of `partitions`, and of all live brokers."""
+    return UpdateMetadataRequest(
+        controller_id=sender.controller_id,
+        controller_epoch=sender.controller_epoch,
+        broker_epoch=to.epoch,
+        topic_states=[
+            UpdateMetadataRequest.UpdateMetadataTopicState(
+                topic_name=topic.name,
+                topic_id=topic.topic_id,
+                partition_states=[
+                    _metadata(index, topic.partitions[index], state, topic.deleting)
+                    for index in indexes
+                ],
+            )
+            for topic, indexes in _by_topic(state, partitions)
+        ],
+        live_brokers=[_live_broker(broker) for broker in state.brokers.values()],
+    )
+
+
+def _metadata(
+    index: int, partition: Partition, state: ClusterState, deleting: bool
+) -> UpdateMetadataRequest.UpdateMetadataPartitionState:
+    return UpdateMetadataRequest.UpdateMetadataPartitionState(
+        partition_index=index,
+        controller_epoch=partition.controller_epoch,
+        leader=DURING_DELETE if deleting else partition.leader,
+        leader_epoch=partition.leader_epoch,
+        isr=list(partition.isr),
+        zk_version=partition.version,
+        replicas=list(partition.replicas),
+        offline_replicas=[one for one in partition.replicas if one not in state.brokers],
+    )
+
+
+def _live_broker(broker: LiveBroker) -> UpdateMetadataRequest.UpdateMetadataBroker:
+    return UpdateMetadataRequest.UpdateMetadataBroker(
+        id=broker.broker_id,
+        endpoints=[
+            UpdateMetadataRequest.UpdateMetadataEndpoint(
+                port=end.port,
+                host=end.host,
+                listener=end.listener,
+                security_protocol=_PROTOCOLS.get(end.security_protocol, 0),
+            )
+            for end in broker.node.endpoints
+        ],
+        rack=broker.node.rack,
+    )
+
+
+def delete_replicas(
+    sender: Sender, to: LiveBroker, topic: Topic, indexes: Iterable[int]
+) -> StopReplicaRequest:
+    """Give up these partitions of a topic, files included."""
+    return StopReplicaRequest(
+        controller_id=sender.controller_id,
+        controller_epoch=sender.controller_epoch,
+        broker_epoch=to.epoch,
+        topic_states=[
+            StopReplicaRequest.StopReplicaTopicState(
+                topic_name=topic.name,
+                partition_states=[
+                    StopReplicaRequest.StopReplicaPartitionState(
+                        partition_index=index, leader_epoch=DURING_DELETE, delete_partition=True
+                    )
+                    for index in indexes
+                ],
+            )
+        ],
+    )
+
+
+def _by_topic(
+    state: ClusterState, partitions: Sequence[TopicPartition]
+) -> Iterable[tuple[Topic, list[int]]]:
+    for name, members in groupby(partitions, key=lambda at: at.topic):
+        yield state.topics[name], [at.partition for at in members]

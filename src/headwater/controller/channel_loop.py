@@ -1,0 +1,133 @@
+"""The ordered way from the controller to each broker: one message at a time, in order, answered once.
+
+The controller's own broker hangs on the same kind of channel as any other and gets the same wire
+structs. A broker without a receiver, or one that goes away, answers with None.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
+
+from headwater.controller.config_changes import ConfigChanges
+from headwater.controller.effects import ControlMessage
+from headwater.errors import E
+from headwater.wire.messages.control import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataResponse,
+)
+
+log = logging.getLogger(__name__)
+
+ControlResponse: TypeAlias = LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse
+OnReply: TypeAlias = Callable[[ControlResponse | None], None]
+Receiver: TypeAlias = Callable[[ControlMessage, OnReply], None]
+"""Takes a message and answers through the callback, at once or later, exactly once."""
+
+
+class Channels:
+    """All brokers' channels."""
+
+    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+        self._call_soon = call_soon
+        self._channels: dict[int, _Channel] = {}
+
+    def attach(self, broker_id: int, receiver: Receiver) -> None:
+        """From now on messages for `broker_id` go to `receiver`."""
+        self.detach(broker_id)
+        self._channels[broker_id] = _Channel(broker_id, receiver, self._call_soon)
+
+    def detach(self, broker_id: int) -> None:
+        """The broker is out of reach: what it has not answered, it never will."""
+        channel = self._channels.pop(broker_id, None)
+        if channel is not None:
+            channel.close()
+
+    def send(self, broker_id: int, message: ControlMessage, on_reply: OnReply) -> None:
+        """Queue a message; `on_reply` is called later, never inside this call."""
+        channel = self._channels.get(broker_id)
+        if channel is None:
+            self._call_soon(lambda: on_reply(None))
+        else:
+            channel.send(message, on_reply)
+
+
+class _Channel:
+    def __init__(
+        self,
+        broker_id: int,
+        receiver: Receiver,
+        call_soon: Callable[[Callable[[], None]], object],
+    ) -> None:
+        self._broker_id = broker_id
+        self._receiver = receiver
+        self._call_soon = call_soon
+        self._queue: deque[tuple[ControlMessage, OnReply]] = deque()
+        self._busy = False
+        self._closed = False
+
+    def send(self, message: ControlMessage, on_reply: OnReply) -> None:
+        self._queue.append((message, on_reply))
+        if not self._busy:
+            self._busy = True
+            self._call_soon(self._next)
+
+    def close(self) -> None:
+        """Answer all that is queued with None; the one under way is answered first."""
+        self._closed = True
+        if not self._busy:
+            self._busy = True
+            self._call_soon(self._next)
+
+    def _next(self) -> None:
+        if not self._queue:
+            self._busy = False
+            return
+        message, on_reply = self._queue.popleft()
+        if self._closed:
+            self._replied(on_reply, None)
+            return
+        try:
+            self._receiver(message, lambda response: self._replied(on_reply, response))
+        except Exception:
+            log.exception("broker %d failed at %s", self._broker_id, type(message).__name__)
+            self._replied(on_reply, None)
+
+    def _replied(self, on_reply: OnReply, response: ControlResponse | None) -> None:
+        self._call_soon(self._next)
+        on_reply(response)
+
+
+def error_of(response: ControlResponse | None) -> E:
+    """The first error in a response; BROKER_NOT_AVAILABLE where none came."""
+    if response is None:
+        return E.BROKER_NOT_AVAILABLE
+    codes = [response.error_code]
+    if isinstance(response, StopReplicaResponse):
+        codes += [one.error_code for one in response.partition_errors]
+    elif isinstance(response, LeaderAndIsrResponse):
+        codes += [one.error_code for topic in response.topics for one in topic.partition_errors]
+    return next((_ERRORS.get(code, E.UNKNOWN_SERVER_ERROR) for code in codes if code), E.NONE)
+
+
+_ERRORS = {int(error): error for error in E}
+
+
+def knowing_configs(configs: ConfigChanges, receiver: Receiver) -> Receiver:
+    """A receiver that hears of a topic's overrides before it is told to hold its partitions."""
+
+    def receive(message: ControlMessage, on_reply: OnReply) -> None:
+        if isinstance(message, LeaderAndIsrRequest):
+            topics = [topic.topic_name for topic in message.topic_states]
+            configs.learn(topics, lambda: receiver(message, on_reply))
+            return
+        if isinstance(message, StopReplicaRequest):
+            for topic in message.topic_states:
+                if any(one.delete_partition for one in topic.partition_states):
+                    configs.forget(topic.topic_name)
+        receiver(message, on_reply)
+
+    return receive

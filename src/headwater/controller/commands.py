@@ -1,0 +1,175 @@
+"""What may be asked of the controller, and the shape of its answers.
+
+A command is answered exactly once, with one outcome per thing it named and in that order. Partial
+failure is normal: each outcome carries its own error.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Generic, TypeVar
+
+from headwater.errors import E, KafkaError
+from headwater.model import ZERO_UUID, Uuid
+
+R = TypeVar("R")
+
+BROKER_DEFAULT = -1
+"""A number of partitions or replicas left to the broker's settings."""
+
+
+class ResourceKind(IntEnum):
+    """What a config belongs to, with the number the protocol gives it."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class ConfigOperation(IntEnum):
+    """What an incremental change does to a key."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+@dataclass(frozen=True, slots=True)
+class TopicOutcome:
+    """What became of one topic; ids and counts are filled where it exists or would."""
+
+    name: str | None
+    error: E = E.NONE
+    message: str | None = None
+    topic_id: Uuid = ZERO_UUID
+    partitions: int = -1
+    replication_factor: int = -1
+
+    @classmethod
+    def refused(
+        cls, name: str | None, why: KafkaError, topic_id: Uuid = ZERO_UUID
+    ) -> "TopicOutcome":
+        """The outcome of a topic that was turned down."""
+        return cls(name, why.code, why.message, topic_id)
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigOutcome:
+    """What became of the configs of one resource."""
+
+    kind: int
+    name: str
+    error: E = E.NONE
+    message: str | None = None
+
+
+class Command(Generic[R]):
+    """Anything that can be submitted; R is what the reply gets."""
+
+    __slots__ = ()
+
+    timeout_ms: int
+
+    def refusal(self, why: KafkaError) -> R:
+        """The answer if nothing of the command was done."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True)
+class NewTopic:
+    """A topic to be made; -1 leaves counts to the broker, `assignments` fixes every replica.
+
+    `clamped` is for the broker's own topics: they take as many replicas as there are brokers.
+    """
+
+    name: str
+    partitions: int = BROKER_DEFAULT
+    replication_factor: int = BROKER_DEFAULT
+    assignments: Sequence[tuple[int, Sequence[int]]] = ()
+    configs: Mapping[str, str | None] = field(default_factory=dict)
+    clamped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CreateTopics(Command[list[TopicOutcome]]):
+    """Make topics; names that stand there twice are refused each time."""
+
+    topics: Sequence[NewTopic]
+    timeout_ms: int = 60_000
+    validate_only: bool = False
+
+    def refusal(self, why: KafkaError) -> list[TopicOutcome]:
+        """Every topic is turned down."""
+        return [TopicOutcome.refused(topic.name, why) for topic in self.topics]
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteTopics(Command[list[TopicOutcome]]):
+    """Delete topics by name."""
+
+    names: Sequence[str]
+    timeout_ms: int = 60_000
+
+    def refusal(self, why: KafkaError) -> list[TopicOutcome]:
+        """Every topic is turned down."""
+        return [TopicOutcome.refused(name, why) for name in self.names]
+
+
+@dataclass(frozen=True, slots=True)
+class MorePartitions:
+    """A topic that is to have `total` partitions; `assignments` places the new ones."""
+
+    name: str
+    total: int
+    assignments: Sequence[Sequence[int]] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CreatePartitions(Command[list[TopicOutcome]]):
+    """Add partitions to topics."""
+
+    topics: Sequence[MorePartitions]
+    timeout_ms: int = 60_000
+    validate_only: bool = False
+
+    def refusal(self, why: KafkaError) -> list[TopicOutcome]:
+        """Every topic is turned down."""
+        return [TopicOutcome.refused(topic.name, why) for topic in self.topics]
+
+
+@dataclass(frozen=True, slots=True)
+class ConfigEdit:
+    """One key of an incremental change."""
+
+    name: str
+    operation: int
+    value: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AlteredResource:
+    """A resource and either its whole new set of overrides or edits to the present one.
+
+    A broker's name is its id, or empty for the default of all brokers.
+    """
+
+    kind: int
+    name: str
+    replacement: Mapping[str, str | None] | None = None
+    edits: Sequence[ConfigEdit] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AlterConfigs(Command[list[ConfigOutcome]]):
+    """Change overrides, each resource by replacement or by edits."""
+
+    resources: Sequence[AlteredResource]
+    validate_only: bool = False
+    timeout_ms: int = 60_000
+
+    def refusal(self, why: KafkaError) -> list[ConfigOutcome]:
+        """Every resource is turned down."""
+        return [
+            ConfigOutcome(resource.kind, resource.name, why.code, why.message)
+            for resource in self.resources
+        ]

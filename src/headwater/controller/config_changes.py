@@ -1,0 +1,139 @@
+"""Overrides of topics and brokers, as stored now; tells the broker of each change.
+
+Reads all of them at the start, then follows the notifications below /config/changes. The newest
+hundred notifications are kept for brokers that are behind; one that has missed more reads all anew.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+
+from headwater.controller.loading import Reading
+from headwater.controller.store import ANY_VERSION, Change, MetadataStore, Node, StoreError
+from headwater.controller.znodes import (
+    CONFIG_CHANGE_PREFIX,
+    CONFIG_CHANGES,
+    DEFAULT_ENTITY,
+    config_path,
+    decode_config,
+    decode_config_change,
+    unquote_entity,
+)
+
+log = logging.getLogger(__name__)
+
+KEPT_NOTIFICATIONS = 100
+_NAME_PREFIX = CONFIG_CHANGE_PREFIX.rpartition("/")[2]
+
+
+class ConfigChanges:
+    """The broker's view of overrides. `broker_config` hears "" for the default of all brokers."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        broker_id: int,
+        on_topic_config: Callable[[str, Mapping[str, str]], None],
+        on_broker_config: Callable[[str, Mapping[str, str]], None],
+    ) -> None:
+        self._store = store
+        self._own = str(broker_id)
+        self._on_topic_config = on_topic_config
+        self._on_broker_config = on_broker_config
+        self._topics: dict[str, dict[str, str]] = {}
+        self._brokers: dict[str, dict[str, str]] = {}
+        self._applied = -1
+        self._waiting: list[tuple[int, Callable[[], None]]] = []
+
+    def start(self, ready: Callable[[], None]) -> None:
+        """Read everything, tell the broker, then call `ready`."""
+        self._store.children(CONFIG_CHANGES, partial(self._listed, ready), self._notified)
+
+    def topic_overrides(self, name: str) -> Mapping[str, str]:
+        """What is set for a topic."""
+        return self._topics.get(name, {})
+
+    def broker_overrides(self, scope: str) -> Mapping[str, str]:
+        """What is set for this broker (its id), or "" for all brokers."""
+        return self._brokers.get(scope, {})
+
+    def learn(self, topics: Iterable[str], then: Callable[[], None]) -> None:
+        """Make sure that the overrides of `topics` are known, then go on, perhaps at once."""
+        unknown = [name for name in dict.fromkeys(topics) if name not in self._topics]
+        if not unknown:
+            then()
+            return
+        reading = Reading(self._store, lambda _: then())
+        for name in unknown:
+            reading.get(config_path("topics", name), partial(self._read, "topics", name))
+
+    def forget(self, topic: str) -> None:
+        """The topic is gone; another one of that name would have overrides of its own."""
+        self._topics.pop(topic, None)
+
+    def when_applied(self, notification: int, then: Callable[[], None]) -> None:
+        """Call `then` once the broker has applied this notification."""
+        if notification <= self._applied:
+            then()
+        else:
+            self._waiting.append((notification, then))
+
+    def _notified(self, change: Change, path: str) -> None:
+        self._store.children(CONFIG_CHANGES, partial(self._listed, None), self._notified)
+
+    def _listed(self, ready: Callable[[], None] | None, names: list[str] | StoreError) -> None:
+        if isinstance(names, StoreError):
+            log.warning("config changes cannot be followed: %s", names)
+            return
+        numbers = sorted(int(name.removeprefix(_NAME_PREFIX)) for name in names)
+        fresh = [number for number in numbers if number > self._applied]
+        newest = numbers[-1] if numbers else self._applied
+        missed = bool(fresh) and fresh[0] > self._applied + 1
+        reading = Reading(self._store, lambda _: self._caught_up(newest, numbers, ready))
+        if ready is not None or missed:
+            self._read_all(reading)
+        else:
+            for number in fresh:
+                reading.get(_notification_path(number), partial(self._read_entity, reading))
+        reading.children(CONFIG_CHANGES, lambda _: None)  # ends the reading where nothing is fresh
+
+    def _read_all(self, reading: Reading) -> None:
+        for kind in ("topics", "brokers"):
+            reading.children(f"/config/{kind}", partial(self._read_kind, reading, kind))
+
+    def _read_kind(self, reading: Reading, kind: str, segments: list[str]) -> None:
+        for segment in segments:
+            self._read_one(reading, kind, unquote_entity(segment))
+
+    def _read_entity(self, reading: Reading, node: Node) -> None:
+        kind, name = decode_config_change(node.data)
+        self._read_one(reading, kind, name)
+
+    def _read_one(self, reading: Reading, kind: str, name: str) -> None:
+        if kind == "topics" or (kind == "brokers" and name in (self._own, DEFAULT_ENTITY)):
+            reading.get(config_path(kind, name), partial(self._read, kind, name))
+
+    def _read(self, kind: str, name: str, node: Node) -> None:
+        overrides = decode_config(config_path(kind, name), node.data)
+        if kind == "topics":
+            self._topics[name] = overrides
+            self._on_topic_config(name, overrides)
+        else:
+            scope = "" if name == DEFAULT_ENTITY else name
+            self._brokers[scope] = overrides
+            self._on_broker_config(scope, overrides)
+
+    def _caught_up(self, newest: int, numbers: list[int], ready: Callable[[], None] | None) -> None:
+        self._applied = max(self._applied, newest)
+        for number in numbers[:-KEPT_NOTIFICATIONS]:
+            self._store.delete(_notification_path(number), ANY_VERSION, lambda _: None)
+        due = [then for number, then in self._waiting if number <= self._applied]
+        self._waiting = [one for one in self._waiting if one[0] > self._applied]
+        for then in due:
+            then()
+        if ready is not None:
+            ready()
+
+
+def _notification_path(number: int) -> str:
+    return f"{CONFIG_CHANGE_PREFIX}{number:010d}"

@@ -1,0 +1,276 @@
+"""Stands for controller, and while it is one carries out what `decide` wants.
+
+The only place where decisions meet the store, the channels and the clock. Everything happens on the
+loop thread, one event after another; nothing here blocks.
+"""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+from headwater.controller.channel_loop import Channels, error_of
+from headwater.controller.commands import Command
+from headwater.controller.config_changes import ConfigChanges
+from headwater.controller.decide import Controller
+from headwater.controller.effects import Answer, Effect, Resign, Resume, Send, Write
+from headwater.controller.election import claim_controller
+from headwater.controller.events import (
+    Acknowledged,
+    BrokersChanged,
+    Deposed,
+    Elected,
+    Event,
+    Resumed,
+    Stored,
+    StoreRefused,
+    Submitted,
+    TimePassed,
+)
+from headwater.controller.loading import read_topics
+from headwater.controller.membership import Membership
+from headwater.controller.placement import rack_problem
+from headwater.controller.state import ClusterState, LiveBroker
+from headwater.controller.store import (
+    ANY_VERSION,
+    Change,
+    MetadataStore,
+    Node,
+    OpResult,
+    Session,
+    StoreError,
+    StoreFailure,
+)
+from headwater.controller.topics import Rules, sites
+from headwater.controller.znodes import CONTROLLER, CONTROLLER_EPOCH, decode_controller
+from headwater.model import NO_LEADER, Uuid
+from headwater.seams.clock import Clock
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+RETRY_S = 0.5
+
+
+class Timer(Protocol):
+    """A call that is to come."""
+
+    def cancel(self) -> None:
+        """Let it not come."""
+
+
+CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
+CallLater: TypeAlias = Callable[[float, Callable[[], None]], Timer]
+
+
+class ControllerLoop:
+    """This broker's share in controlling the cluster."""
+
+    def __init__(
+        self,
+        store: MetadataStore,
+        broker_id: int,
+        rules: Rules,
+        *,
+        clock: Clock,
+        new_topic_id: Callable[[], Uuid],
+        channels: Channels,
+        configs: ConfigChanges,
+        call_soon: CallSoon,
+        call_later: CallLater,
+    ) -> None:
+        self.controller_id = NO_LEADER
+        self.configs = configs
+        self._store = store
+        self._broker_id = broker_id
+        self._clock = clock
+        self._channels = channels
+        self._call_soon = call_soon
+        self._call_later = call_later
+        self._controller = Controller(broker_id, rules, new_topic_id)
+        self._waiting: dict[int, Callable[[Any], None]] = {}
+        self._tokens = 0
+        self._timer: Timer | None = None
+        self._timer_ms = 0
+        self._membership: Membership | None = None
+        self._live: dict[int, LiveBroker] = {}
+        self._live_known = False
+        self._stopped = False
+        store.on_session(self._session_changed)
+
+    @property
+    def active(self) -> bool:
+        """Whether this broker is the controller and has read the cluster."""
+        return self._controller.active
+
+    def start(self) -> None:
+        """Stand for election, now and whenever there is no controller."""
+        self._store.get(CONTROLLER_EPOCH, self._epoch_read)
+
+    def stop(self) -> None:
+        """Take no further part; whoever waits is told NOT_CONTROLLER."""
+        self._stopped = True
+        self._depose("this broker stops")
+
+    def use_rules(self, rules: Rules) -> None:
+        """The broker's settings have changed."""
+        self._controller.use_rules(rules)
+
+    def submit(self, command: Command[R], reply: Callable[[R], None]) -> None:
+        """Ask for something; `reply` is called once, later or at once."""
+        self._tokens += 1
+        self._waiting[self._tokens] = reply
+        self._on(Submitted(command, self._tokens))
+
+    # Standing for election
+
+    def _epoch_read(self, node: Node | StoreError) -> None:
+        if self._stopped or self.active:
+            return
+        if isinstance(node, Node):
+            epoch, version = int(node.data), node.stat.version
+            ops = claim_controller(self._broker_id, self._clock.wall_ms(), epoch, version)
+            self._store.multi(ops, partial(self._claimed, epoch + 1, version + 1))
+        elif node.kind is StoreFailure.NO_NODE:
+            self._store.create(CONTROLLER_EPOCH, b"0", lambda _: self.start())
+        else:
+            self._stand_later()
+
+    def _claimed(self, epoch: int, version: int, result: list[OpResult] | StoreError) -> None:
+        self._store.exists(CONTROLLER, lambda _: None, self._controller_node_changed)
+        if isinstance(result, list):
+            log.info("controller of epoch %d", epoch)
+            self._begin(epoch, version)
+        elif result.kind in (StoreFailure.NODE_EXISTS, StoreFailure.BAD_VERSION):
+            self._store.get(CONTROLLER, self._other_controller)
+        else:
+            self._stand_later()
+
+    def _other_controller(self, node: Node | StoreError) -> None:
+        if isinstance(node, Node):
+            self.controller_id = decode_controller(node.data)
+        else:
+            self.start()
+
+    def _controller_node_changed(self, change: Change, path: str) -> None:
+        if change is Change.DELETED:
+            self.controller_id = NO_LEADER
+            self._depose("the controller's node is gone")
+            self.start()
+        elif not self._stopped:
+            self._store.get(CONTROLLER, self._other_controller, self._controller_node_changed)
+
+    def _stand_later(self) -> None:
+        self._call_later(RETRY_S, self.start)
+
+    def _session_changed(self, session: Session) -> None:
+        if session is Session.EXPIRED:
+            self._depose("the session of the store has expired")
+        elif not self._stopped:
+            self.start()
+
+    # One term
+
+    def _begin(self, epoch: int, version: int) -> None:
+        """Read who is live, then everything else; from then on only changes matter."""
+
+        def changed(brokers: dict[int, LiveBroker] | StoreError) -> None:
+            if isinstance(brokers, StoreError):
+                self._resign(f"the live brokers could not be read: {brokers}")
+                return
+            first, self._live = not self._live_known, brokers
+            self._live_known = True
+            _report_racks(brokers)
+            if first:
+                read_topics(self._store, partial(self._topics_read, epoch, version))
+            else:
+                self._on(BrokersChanged(brokers))
+
+        self._live_known = False
+        self._membership = Membership(self._store, changed)
+
+    def _topics_read(self, epoch: int, version: int, state: ClusterState | StoreError) -> None:
+        if isinstance(state, StoreError):
+            self._resign(f"the cluster could not be read: {state}")
+        elif self._membership is not None:
+            state.brokers.update(self._live)
+            self.controller_id = self._broker_id
+            self._on(Elected(epoch, version, state))
+
+    def _depose(self, reason: str) -> None:
+        if self.active:
+            log.warning("no longer controller: %s", reason)
+        if self._membership is not None:
+            self._membership.stop()
+            self._membership = None
+        self._on(Deposed(reason))
+
+    def _resign(self, reason: str) -> None:
+        """Give the node up if it is still ours; its removal starts the next election."""
+        self._depose(reason)
+
+        def read(node: Node | StoreError) -> None:
+            if isinstance(node, Node) and node.stat.ephemeral_owner == self._store.session_id:
+                self._store.delete(CONTROLLER, ANY_VERSION, lambda _: None)
+            elif not self._stopped:
+                self._stand_later()
+
+        self._store.get(CONTROLLER, read)
+
+    # Events and effects
+
+    def _on(self, event: Event) -> None:
+        for effect in self._controller.on(self._clock.monotonic_ms(), event):
+            self._carry_out(effect)
+        self._set_timer()
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Write(ticket, ops):
+                self._store.multi(ops, partial(self._written, ticket))
+            case Send(ticket, broker_id, message):
+                self._channels.send(broker_id, message, partial(self._acknowledged, ticket))
+            case Answer(token, outcome, change):
+                answer = partial(self._waiting.pop(token), outcome)
+                if change is None:
+                    answer()
+                else:
+                    self.configs.when_applied(change, answer)
+            case Resume():
+                self._call_soon(lambda: self._on(Resumed()))
+            case Resign(reason):
+                self._resign(reason)
+
+    def _written(self, ticket: int, result: list[OpResult] | StoreError) -> None:
+        if isinstance(result, StoreError):
+            self._on(StoreRefused(ticket, result.kind, result.path))
+        else:
+            self._on(Stored(ticket, result))
+
+    def _acknowledged(self, ticket: int, response: Any) -> None:
+        error = error_of(response)
+        if error:
+            log.warning("a broker could not apply all of a message: %s", error.name)
+        self._on(Acknowledged(ticket, error))
+
+    def _set_timer(self) -> None:
+        deadline = self._controller.next_deadline()
+        if self._timer is not None:
+            if deadline == self._timer_ms:
+                return
+            self._timer.cancel()
+            self._timer = None
+        if deadline is not None:
+            delay_ms = max(0, deadline - self._clock.monotonic_ms())
+            self._timer_ms = deadline
+            self._timer = self._call_later(delay_ms / 1000, self._time_passed)
+
+    def _time_passed(self) -> None:
+        self._timer = None
+        self._on(TimePassed())
+
+
+def _report_racks(brokers: dict[int, LiveBroker]) -> None:
+    problem = rack_problem(sites(ClusterState(brokers=brokers)))
+    if problem:
+        log.warning("%s", problem)

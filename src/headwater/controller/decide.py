@@ -1,0 +1,237 @@
+"""The controller's decisions: events in, ordered effects out.
+
+Pure: no clock, no store, no socket. Decisions are made one after another. A long one pauses every
+few hundred partitions and goes on after `Resumed`, so that the loop is never held; the next one
+waits for its end. The state changes at the decision, brokers are told only after the write that
+makes it true is durable, and clients are answered only after brokers have applied it.
+
+A write that fails means that somebody else is controller or that the store is out of reach: every
+waiting client is told NOT_CONTROLLER and the controller resigns; whoever comes next reads anew.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+
+from headwater.controller.commands import (
+    AlterConfigs,
+    ConfigOutcome,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+)
+from headwater.controller.config_edits import edited, entity_of
+from headwater.controller.desk import Desk, Operation
+from headwater.controller.effects import Answer, Effect, Resign, Resume
+from headwater.controller.events import (
+    Acknowledged,
+    BrokersChanged,
+    Deposed,
+    Elected,
+    Event,
+    Resumed,
+    Stored,
+    StoreRefused,
+    Submitted,
+    TimePassed,
+)
+from headwater.controller.leadership import UNCLEAN, Leadership
+from headwater.controller.store import Create, OpResult, Set
+from headwater.controller.topic_changes import TopicChanges
+from headwater.controller.topics import Rules
+from headwater.controller.znodes import (
+    CONFIG_CHANGE_PREFIX,
+    config_path,
+    encode_config,
+    encode_config_change,
+)
+from headwater.errors import E, KafkaError
+from headwater.model import Uuid
+
+_DONE = object()
+
+
+def _refuse_repeated(times: int) -> None:
+    if times > 1:
+        raise KafkaError(E.INVALID_REQUEST, "a resource stands twice in the request")
+
+
+def _not_controller() -> KafkaError:
+    return KafkaError(E.NOT_CONTROLLER, "this broker is not the controller now: ask again")
+
+
+class Controller:
+    """What one broker decides while it is the controller; outside a term it refuses everything."""
+
+    def __init__(self, broker_id: int, rules: Rules, new_topic_id: Callable[[], Uuid]) -> None:
+        self._broker_id = broker_id
+        self._rules = rules
+        self._new_topic_id = new_topic_id
+        self._term: _Term | None = None
+        self._tickets = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether this broker is the controller."""
+        return self._term is not None
+
+    def use_rules(self, rules: Rules) -> None:
+        """The broker's settings have changed."""
+        self._rules = rules
+        if self._term is not None:
+            self._term.desk.rules = rules
+
+    def next_deadline(self) -> int | None:
+        """When to send TimePassed, or None."""
+        return self._term.desk.next_deadline() if self._term else None
+
+    def on(self, now_ms: int, event: Event) -> list[Effect]:
+        """What to do about `event`, in this order."""
+        if isinstance(event, Elected):
+            self._term = _Term(
+                self._broker_id, self._rules, self._new_topic_id, event, self._tickets
+            )
+            return self._term.take_effects()
+        if self._term is None:
+            if isinstance(event, Submitted):
+                return [Answer(event.token, event.command.refusal(_not_controller()))]
+            return []
+        if isinstance(event, StoreRefused) and not self._term.desk.awaits(event.ticket):
+            return []
+        if isinstance(event, Deposed | StoreRefused):
+            return self._end_term(event)
+        self._term.on(now_ms, event)
+        return self._term.take_effects()
+
+    def _end_term(self, event: Deposed | StoreRefused) -> list[Effect]:
+        term, self._term = self._term, None
+        if term is None:
+            return []
+        term.desk.abandon(_not_controller())
+        self._tickets = term.desk.ticket  # never used again: late replies must find nothing
+        answers = [effect for effect in term.desk.effects if isinstance(effect, Answer)]
+        if isinstance(event, Deposed):
+            return [*answers]
+        return [*answers, Resign(f"a write failed: {event.path}: {event.failure.value}")]
+
+
+class _Term:
+    """One reign: from the election to the first sign that it is over."""
+
+    def __init__(
+        self,
+        broker_id: int,
+        rules: Rules,
+        new_topic_id: Callable[[], Uuid],
+        elected: Elected,
+        first_ticket: int,
+    ) -> None:
+        brokers = dict(elected.state.brokers)
+        elected.state.brokers.clear()  # so that each of them joins, and is told everything
+        self.desk = Desk(broker_id, rules, elected, first_ticket)
+        self._jobs: deque[Iterator[None]] = deque()
+        self._resuming = False
+        self._leadership = Leadership(self.desk)
+        self._topics = TopicChanges(self.desk, self._leadership, new_topic_id, self._jobs.append)
+        self._jobs.append(self._leadership.brokers_changed(brokers))
+        self._topics.resume_deletions()
+        self._work()
+
+    def take_effects(self) -> list[Effect]:
+        effects, self.desk.effects = self.desk.effects, []
+        return effects
+
+    def on(self, now_ms: int, event: Event) -> None:
+        match event:
+            case BrokersChanged(brokers):
+                self._jobs.append(self._leadership.brokers_changed(brokers))
+                self._topics.resume_deletions()
+            case Submitted():
+                self._submitted(now_ms, event)
+            case Stored():
+                self.desk.stored(event)
+            case Acknowledged():
+                self.desk.acknowledged(event)
+            case TimePassed():
+                self.desk.expire(now_ms)
+            case Resumed():
+                self._resuming = False
+            case _:
+                raise AssertionError(f"{event} does not belong into a term")
+        self._work()
+
+    def _work(self) -> None:
+        """Go on with the oldest job until it pauses; only `Resumed` takes it up again."""
+        while self._jobs and not self._resuming:
+            if next(self._jobs[0], _DONE) is _DONE:
+                self._jobs.popleft()
+            else:
+                self._resuming = True
+                self.desk.effects.append(Resume())
+
+    def _submitted(self, now_ms: int, event: Submitted) -> None:
+        command = event.command
+        operation = self.desk.begin(event.token, command, now_ms)
+        match command:
+            case CreateTopics():
+                self._jobs.append(self._topics.create(command, operation))
+            case DeleteTopics():
+                self._jobs.append(self._topics.delete(command, operation))
+            case CreatePartitions():
+                self._jobs.append(self._topics.create_partitions(command, operation))
+            case AlterConfigs():
+                self._jobs.append(self._alter_configs(command, operation))
+            case _:
+                raise AssertionError(f"no decision for {command}")
+
+    def _alter_configs(self, command: AlterConfigs, operation: Operation) -> Iterator[None]:
+        outcomes = []
+        named = [(resource.kind, resource.name) for resource in command.resources]
+        for resource in command.resources:
+            try:
+                _refuse_repeated(named.count((resource.kind, resource.name)))
+                entity = entity_of(resource, self.desk.state)
+                present = self._overrides(entity)
+                overrides = edited(resource, present)
+            except KafkaError as refusal:
+                outcomes.append(
+                    ConfigOutcome(resource.kind, resource.name, refusal.code, refusal.message)
+                )
+                continue
+            outcomes.append(ConfigOutcome(resource.kind, resource.name))
+            if not command.validate_only:
+                self._store_config(entity, present, overrides, operation)
+                yield
+        self.desk.seal(operation, outcomes)
+
+    def _overrides(self, entity: tuple[str, str]) -> dict[str, str]:
+        kind, name = entity
+        if kind == "topics":
+            return self.desk.state.topics[name].config
+        return self.desk.state.broker_configs.get(name, {})
+
+    def _store_config(
+        self,
+        entity: tuple[str, str],
+        present: dict[str, str],
+        overrides: dict[str, str],
+        operation: Operation,
+    ) -> None:
+        kind, name = entity
+        state = self.desk.state
+        if kind == "topics":
+            state.topics[name].config = overrides
+        else:
+            state.broker_configs[name] = overrides
+        path, data = config_path(kind, name), encode_config(overrides)
+        write = Set(path, data) if path in state.config_nodes else Create(path, data)
+        state.config_nodes.add(path)
+        notice = Create(CONFIG_CHANGE_PREFIX, encode_config_change(kind, name), sequential=True)
+        self.desk.hold(operation)
+
+        def stored(results: list[OpResult]) -> None:
+            operation.applied_change = int(str(results[-1]).removeprefix(CONFIG_CHANGE_PREFIX))
+            self.desk.release(operation)
+
+        self.desk.write([write, notice], stored)
+        if present.get(UNCLEAN) != overrides.get(UNCLEAN):
+            self._jobs.append(self._leadership.settle())

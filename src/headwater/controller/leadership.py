@@ -1,0 +1,130 @@
+"""Brokers come and go: every partition is led by a live broker, and every broker knows it. Pure.
+
+Each method is a job: a generator that pauses so that the loop can turn.
+"""
+
+from collections.abc import Iterator, Mapping
+
+from headwater.config.keys import ConfigError
+from headwater.config.topic import TopicSettings
+from headwater.controller.desk import Desk
+from headwater.controller.election import elect, needs_election
+from headwater.controller.state import NOT_STORED, LiveBroker, Partition
+from headwater.controller.store import Create, Op, Set
+from headwater.controller.znodes import StateNode, partitions_path
+from headwater.model import NO_LEADER, TopicPartition
+
+PARTITIONS_PER_STEP = 200
+"""What one step may change: a few milliseconds of work."""
+PARTITIONS_PER_SCAN = 4000
+"""What one step may look at without changing it."""
+
+UNCLEAN = "unclean.leader.election.enable"
+
+
+class Leadership:
+    """Elections and the news of them."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._state = desk.state
+
+    def brokers_changed(self, brokers: Mapping[int, LiveBroker]) -> Iterator[None]:
+        """Take over the new list of live brokers.
+
+        A broker that registered anew counts as gone and come: it must not be trusted with what it
+        led in its former life (KIP-380).
+        """
+        before = dict(self._state.brokers)
+        gone = [one for one in before.values() if brokers.get(one.broker_id) != one]
+        joined = [one for one in brokers.values() if before.get(one.broker_id) != one]
+        for broker in gone:
+            self._state.brokers.pop(broker.broker_id)
+            self._desk.broker_gone(broker.broker_id)
+        if gone:
+            yield from self.settle()
+        self._state.brokers.clear()
+        self._state.brokers.update(brokers)
+        self._desk.tell_clients([])
+        yield from self.settle()
+        for broker in joined:
+            yield from self._introduce(broker)
+
+    def _introduce(self, joined: LiveBroker) -> Iterator[None]:
+        """Tell a broker that joined of everything; what is being written it hears with the others."""
+        everything = list(self._state.partitions())
+        for start in range(0, len(everything), PARTITIONS_PER_STEP):
+            known = self._desk.settled(everything[start : start + PARTITIONS_PER_STEP])
+            if known and self._state.brokers.get(joined.broker_id) == joined:
+                self._desk.announce(known, only=joined.broker_id)
+            yield
+
+    def settle(self) -> Iterator[None]:
+        """Give every partition that needs one a new leader."""
+        ops: list[Op] = []
+        changed: list[TopicPartition] = []
+        for seen, at in enumerate(list(self._state.partitions()), 1):
+            partition = self._state.partition(at)
+            if partition is not None and self._re_elect(at, partition):
+                ops += state_ops(at, partition)
+                changed.append(at)
+                partition.version += 1
+            if len(changed) == PARTITIONS_PER_STEP:
+                self._desk.write_partitions(ops, changed)
+                ops, changed = [], []
+                yield
+            elif seen % PARTITIONS_PER_SCAN == 0:
+                yield
+        if changed:
+            self._desk.write_partitions(ops, changed)
+
+    def _re_elect(self, at: TopicPartition, partition: Partition) -> bool:
+        """Whether leader or in-sync set had to change; each change raises the leader epoch."""
+        live = self._state.brokers
+        if partition.version == NOT_STORED:
+            self.first_leader(partition)
+            return True
+        in_sync = tuple(broker for broker in partition.isr if broker in live)
+        if needs_election(partition, live):
+            leader, isr, unclean = elect(partition, live, unclean=self._unclean_allowed(at.topic))
+        elif in_sync != partition.isr:
+            leader, isr, unclean = partition.leader, in_sync, False
+        else:
+            return False
+        if leader == partition.leader == NO_LEADER:
+            return False
+        partition.leader, partition.isr = leader, isr
+        partition.recovering = unclean
+        partition.leader_epoch += 1
+        self._grant(partition)
+        return True
+
+    def first_leader(self, partition: Partition) -> None:
+        """The first leadership of a partition without records: every live replica is in sync."""
+        live = [broker for broker in partition.replicas if broker in self._state.brokers]
+        partition.leader = live[0] if live else NO_LEADER
+        partition.isr = tuple(live) or partition.replicas
+        partition.leader_epoch = 0
+        self._grant(partition)
+
+    def _grant(self, partition: Partition) -> None:
+        partition.controller_epoch = self._desk.epoch
+        leader = self._state.brokers.get(partition.leader)
+        partition.granted_at = leader.epoch if leader else 0
+
+    def _unclean_allowed(self, topic: str) -> bool:
+        own = self._state.topics[topic].config.get(UNCLEAN)
+        if own is None:
+            return self._desk.rules.unclean_leader_election
+        try:
+            return bool(TopicSettings.key(UNCLEAN).parse(own))
+        except ConfigError:
+            return False
+
+
+def state_ops(at: TopicPartition, partition: Partition) -> list[Op]:
+    """The write of a partition's state over version `partition.version`."""
+    path, data = StateNode.path(at.topic, at.partition), partition.state_node().encode()
+    if partition.version != NOT_STORED:
+        return [Set(path, data, partition.version)]
+    return [Create(f"{partitions_path(at.topic)}/{at.partition}"), Create(path, data)]

@@ -1,0 +1,134 @@
+"""Reading the whole cluster out of the store, for a controller that has just been elected."""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from headwater.controller.state import ClusterState, LiveBroker, Partition, Topic
+from headwater.controller.store import MetadataStore, Node, Reply, StoreError, StoreFailure
+from headwater.controller.znodes import (
+    BROKER_IDS,
+    DELETED_TOPICS,
+    TOPICS,
+    BrokerNode,
+    StateNode,
+    TopicNode,
+    config_path,
+    decode_config,
+    unquote_entity,
+)
+
+T = TypeVar("T")
+
+
+class Reading:
+    """A number of reads that end together. Nodes that vanish in between are passed over."""
+
+    def __init__(self, store: MetadataStore, done: Callable[[StoreError | None], None]) -> None:
+        self._store = store
+        self._done = done
+        self._outstanding = 0
+        self._failure: StoreError | None = None
+
+    def children(self, path: str, found: Callable[[list[str]], None]) -> None:
+        """The names below `path`."""
+        self._store.children(path, self._awaited(found))
+
+    def get(self, path: str, found: Callable[[Node], None]) -> None:
+        """The node at `path`."""
+        self._store.get(path, self._awaited(found))
+
+    def _awaited(self, found: Callable[[T], None]) -> Reply[T]:
+        self._outstanding += 1
+
+        def arrived(result: T | StoreError) -> None:
+            if not isinstance(result, StoreError):
+                found(result)
+            elif result.kind is not StoreFailure.NO_NODE:
+                self._failure = result
+            self._outstanding -= 1
+            if not self._outstanding:
+                self._done(self._failure)
+
+        return arrived
+
+
+def read_brokers(
+    store: MetadataStore, names: Sequence[str], reply: Reply[dict[int, LiveBroker]]
+) -> None:
+    """The registrations of the brokers whose nodes are `names`."""
+    brokers: dict[int, LiveBroker] = {}
+
+    def found(broker_id: int, node: Node) -> None:
+        brokers[broker_id] = LiveBroker(BrokerNode.decode(broker_id, node.data), node.stat.czxid)
+
+    reading = Reading(store, lambda failure: reply(failure or dict(sorted(brokers.items()))))
+    reading.children(BROKER_IDS, lambda _: None)
+    for name in names:
+        reading.get(f"{BROKER_IDS}/{name}", partial(found, int(name)))
+
+
+def read_topics(store: MetadataStore, reply: Reply[ClusterState]) -> None:
+    """Every topic, its partitions and overrides, and the overrides of brokers."""
+    _TopicReading(store, reply)
+
+
+class _TopicReading:
+    def __init__(self, store: MetadataStore, reply: Reply[ClusterState]) -> None:
+        self._reply = reply
+        self._topics: dict[str, Topic] = {}
+        self._configs: dict[str, dict[str, str]] = {}
+        self._deleted: list[str] = []
+        self._state = ClusterState()
+        self._reading = Reading(store, self._ended)
+        self._reading.children(DELETED_TOPICS, self._deleted.extend)
+        self._reading.children("/config/topics", partial(self._config_names, "topics"))
+        self._reading.children("/config/brokers", partial(self._config_names, "brokers"))
+        self._reading.children(TOPICS, self._topic_names)
+
+    def _config_names(self, kind: str, segments: list[str]) -> None:
+        for segment in segments:
+            name = unquote_entity(segment)
+            self._reading.get(config_path(kind, name), partial(self._config, kind, name))
+
+    def _config(self, kind: str, name: str, node: Node) -> None:
+        path = config_path(kind, name)
+        self._state.config_nodes.add(path)
+        overrides = decode_config(path, node.data)
+        (self._configs if kind == "topics" else self._state.broker_configs)[name] = overrides
+
+    def _topic_names(self, names: list[str]) -> None:
+        for name in names:
+            self._reading.get(TopicNode.path(name), partial(self._topic, name))
+
+    def _topic(self, name: str, node: Node) -> None:
+        read = TopicNode.decode(name, node.data)
+        topic = Topic(name, read.topic_id, {}, version=node.stat.version)
+        self._topics[name] = topic
+        for index, replicas in sorted(read.replicas.items()):
+            adding = tuple(read.adding.get(index, ()))
+            removing = tuple(read.removing.get(index, ()))
+            one = Partition(tuple(replicas), adding=adding, removing=removing)
+            topic.partitions[index] = one
+            self._reading.get(StateNode.path(name, index), partial(_take_state, name, index, one))
+
+    def _ended(self, failure: StoreError | None) -> None:
+        if failure is not None:
+            self._reply(failure)
+            return
+        for name, topic in sorted(self._topics.items()):
+            topic.config = self._configs.get(name, {})
+            topic.deleting = name in self._deleted
+            self._state.add(topic)
+        self._reply(self._state)
+
+
+def _take_state(topic: str, index: int, partition: Partition, node: Node) -> None:
+    state = StateNode.decode(topic, index, node.data)
+    partition.leader, partition.leader_epoch, partition.isr = (
+        state.leader,
+        state.leader_epoch,
+        state.isr,
+    )
+    partition.controller_epoch, partition.recovering = state.controller_epoch, state.recovering
+    partition.version, partition.granted_at = node.stat.version, node.stat.mzxid

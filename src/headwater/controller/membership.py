@@ -1,0 +1,41 @@
+"""Who is live: watches /brokers/ids for as long as somebody wants to know."""
+
+from collections.abc import Callable
+
+from headwater.controller.loading import read_brokers
+from headwater.controller.state import LiveBroker
+from headwater.controller.store import Change, MetadataStore, StoreError
+from headwater.controller.znodes import BROKER_IDS
+
+
+class Membership:
+    """Reports all live brokers at first and after every change; says nothing after `stop`."""
+
+    def __init__(
+        self, store: MetadataStore, report: Callable[[dict[int, LiveBroker] | StoreError], None]
+    ) -> None:
+        self._store = store
+        self._report = report
+        self._stopped = False
+        self._read()
+
+    def stop(self) -> None:
+        """Report no more."""
+        self._stopped = True
+
+    def _read(self) -> None:
+        self._store.children(BROKER_IDS, self._names, self._changed)
+
+    def _changed(self, change: Change, path: str) -> None:
+        if not self._stopped:
+            self._read()
+
+    def _names(self, names: list[str] | StoreError) -> None:
+        if isinstance(names, StoreError):
+            self._tell(names)
+        else:
+            read_brokers(self._store, names, self._tell)
+
+    def _tell(self, brokers: dict[int, LiveBroker] | StoreError) -> None:
+        if not self._stopped:
+            self._report(brokers)

@@ -1,0 +1,96 @@
+"""This broker's place in the cluster: its node below /brokers/ids for as long as its session lives.
+
+Each registration is a new life: its czxid is the broker epoch, and messages meant for a former life
+are refused by it. After a lost session the broker registers anew; if the node of a former session
+still stands, it waits for that one to go instead of failing or hanging (KAFKA-7165).
+"""
+
+import logging
+from collections.abc import Callable
+
+from headwater.controller.store import (
+    Change,
+    MetadataStore,
+    Node,
+    Session,
+    Stat,
+    StoreError,
+    StoreFailure,
+)
+from headwater.controller.znodes import (
+    CLUSTER_ID,
+    PERSISTENT_PATHS,
+    BrokerNode,
+    decode_cluster_id,
+    encode_cluster_id,
+)
+
+log = logging.getLogger(__name__)
+
+
+def prepare_store(
+    store: MetadataStore, cluster_id: str, reply: Callable[[str | StoreError], None]
+) -> None:
+    """Make the paths that everything else needs; answer the cluster's id, `cluster_id` if it is new."""
+    failures: list[StoreError] = []
+
+    def made(result: str | StoreError) -> None:
+        if isinstance(result, StoreError) and result.kind is not StoreFailure.NODE_EXISTS:
+            failures.append(result)
+
+    def read(result: Node | StoreError) -> None:
+        if isinstance(result, StoreError):
+            reply(failures[0] if failures else result)
+        else:
+            reply(failures[0] if failures else decode_cluster_id(result.data))
+
+    for path in PERSISTENT_PATHS:
+        store.create(path, b"", made)
+    store.create(CLUSTER_ID, encode_cluster_id(cluster_id), made)
+    store.get(CLUSTER_ID, read)
+
+
+class Registration:
+    """Keeps the broker registered; `on_epoch` hears the epoch of every registration."""
+
+    def __init__(
+        self, store: MetadataStore, node: BrokerNode, on_epoch: Callable[[int], None]
+    ) -> None:
+        self._store = store
+        self._node = node
+        self._path = BrokerNode.path(node.broker_id)
+        self._on_epoch = on_epoch
+        self._wanted = True
+        store.on_session(self._session_changed)
+        self._register()
+
+    def withdraw(self, done: Callable[[], None]) -> None:
+        """Leave the cluster in good order."""
+        self._wanted = False
+        self._store.delete(self._path, -1, lambda _: done())
+
+    def _session_changed(self, session: Session) -> None:
+        if session is Session.OPEN and self._wanted:
+            self._register()
+
+    def _register(self) -> None:
+        self._store.create(self._path, self._node.encode(), self._created, ephemeral=True)
+
+    def _created(self, result: str | StoreError) -> None:
+        if not isinstance(result, StoreError) or result.kind is StoreFailure.NODE_EXISTS:
+            self._store.exists(self._path, self._found, self._node_changed)
+        else:
+            log.warning("this broker could not register: %s", result)
+
+    def _found(self, stat: Stat | StoreError | None) -> None:
+        if isinstance(stat, Stat):
+            if stat.ephemeral_owner == self._store.session_id:
+                self._on_epoch(stat.czxid)
+            else:
+                log.warning("%s belongs to another session; waiting for it to end", self._path)
+        elif stat is None and self._wanted:
+            self._register()
+
+    def _node_changed(self, change: Change, path: str) -> None:
+        if change is Change.DELETED and self._wanted:
+            self._register()

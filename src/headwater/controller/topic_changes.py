@@ -1,0 +1,300 @@
+"""Topics are made, grown and deleted. Pure; each command is a job that pauses between steps.
+
+Making: the topic's node with the whole assignment, then the states of its partitions step by step;
+a crash in between leaves partitions without a state, which the next controller gives their first
+leader. Deleting: a mark, then the replicas, then the nodes; a crash in between is taken up again.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+
+from headwater.controller.announcements import delete_replicas
+from headwater.controller.commands import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    TopicOutcome,
+)
+from headwater.controller.desk import Desk, Operation
+from headwater.controller.leadership import PARTITIONS_PER_STEP, Leadership, state_ops
+from headwater.controller.placement import Placement
+from headwater.controller.state import Partition, Topic
+from headwater.controller.store import Create, Delete, Op, OpResult, Set
+from headwater.controller.topics import (
+    MAX_PARTITIONS_PER_REQUEST,
+    Plan,
+    deletable_topic,
+    plan_partitions,
+    plan_topic,
+    repeated,
+    sites,
+)
+from headwater.controller.znodes import (
+    StateNode,
+    TopicNode,
+    config_path,
+    deletion_path,
+    encode_config,
+    partitions_path,
+)
+from headwater.errors import E, KafkaError
+from headwater.model import TopicPartition, Uuid
+
+
+class TopicChanges:
+    """The jobs behind the topic commands."""
+
+    def __init__(
+        self,
+        desk: Desk,
+        leadership: Leadership,
+        new_topic_id: Callable[[], Uuid],
+        later: Callable[[Iterator[None]], None],
+    ) -> None:
+        self._desk = desk
+        self._state = desk.state
+        self._leadership = leadership
+        self._new_topic_id = new_topic_id
+        self._later = later
+        self._marked = {name for name, topic in self._state.topics.items() if topic.deleting}
+        """Topics whose mark of deletion is durable and whose nodes are not being removed yet."""
+        self._owing: dict[str, set[int]] = {}
+        """Of these, the brokers whose replicas are not yet known to be gone."""
+        self._wanted_gone: dict[str, list[Operation]] = {}
+
+    # Making topics
+
+    def create(self, command: CreateTopics, operation: Operation) -> Iterator[None]:
+        """CreateTopics."""
+        outcomes = []
+        twice = repeated(new.name for new in command.topics)
+        room = MAX_PARTITIONS_PER_REQUEST
+        for new in {new.name: new for new in command.topics}.values():
+            try:
+                _refuse_repeated(new.name, twice)
+                plan = plan_topic(new, self._state, self._desk.rules)
+                room = _within(room, plan)
+            except KafkaError as refusal:
+                outcomes.append(TopicOutcome.refused(new.name, refusal))
+                continue
+            topic = Topic(new.name, self._new_topic_id(), {}, config=plan.config)
+            outcomes.append(_outcome(topic, plan))
+            if not command.validate_only:
+                yield from self._create(topic, plan, operation)
+        self._desk.seal(operation, outcomes)
+
+    def _create(self, topic: Topic, plan: Plan, operation: Operation) -> Iterator[None]:
+        self._state.add(topic)  # from here on the name is taken
+        replicas = yield from self._replicas(topic, plan)
+        node = TopicNode(topic.topic_id, dict(enumerate(replicas)))
+        ops: list[Op] = [
+            self._config_op(topic),
+            Create(TopicNode.path(topic.name), node.encode()),
+            Create(partitions_path(topic.name)),
+        ]
+        yield from self._add_partitions(topic, 0, replicas, ops, operation)
+
+    def _config_op(self, topic: Topic) -> Op:
+        path, data = config_path("topics", topic.name), encode_config(topic.config)
+        if path in self._state.config_nodes:
+            return Set(path, data)
+        self._state.config_nodes.add(path)
+        return Create(path, data)
+
+    def _replicas(
+        self, topic: Topic, plan: Plan
+    ) -> Generator[None, None, Sequence[tuple[int, ...]]]:
+        if plan.replicas is not None:
+            return plan.replicas
+        taken = [partition.replicas for partition in topic.partitions.values()]
+        placement = Placement(sites(self._state), self._state.load, taken)
+        replicas = []
+        for count in range(1, plan.count + 1):
+            replicas.append(placement.next(plan.replication_factor))
+            if count % PARTITIONS_PER_STEP == 0:
+                yield
+        return replicas
+
+    def _add_partitions(
+        self,
+        topic: Topic,
+        first: int,
+        replicas: Sequence[tuple[int, ...]],
+        ops: list[Op],
+        operation: Operation,
+    ) -> Iterator[None]:
+        """Write the topic's `ops` with the first states, the other states step by step."""
+        for start in range(0, len(replicas), PARTITIONS_PER_STEP):
+            added = []
+            for index, brokers in enumerate(
+                replicas[start : start + PARTITIONS_PER_STEP], first + start
+            ):
+                at, partition = TopicPartition(topic.name, index), Partition(brokers)
+                self._leadership.first_leader(partition)
+                ops += state_ops(at, partition)
+                partition.version = 0
+                self._state.add_partition(topic, index, partition)
+                added.append(at)
+            self._desk.write_partitions(ops, added, operation, new=True)
+            ops = []
+            if start + PARTITIONS_PER_STEP < len(replicas):
+                yield
+
+    # Growing topics
+
+    def create_partitions(self, command: CreatePartitions, operation: Operation) -> Iterator[None]:
+        """CreatePartitions."""
+        outcomes = []
+        twice = repeated(more.name for more in command.topics)
+        room = MAX_PARTITIONS_PER_REQUEST
+        for more in {more.name: more for more in command.topics}.values():
+            try:
+                _refuse_repeated(more.name, twice)
+                plan = plan_partitions(more, self._state)
+                room = _within(room, plan)
+            except KafkaError as refusal:
+                outcomes.append(TopicOutcome.refused(more.name, refusal))
+                continue
+            topic = self._state.topics[more.name]
+            outcomes.append(_outcome(topic, plan))
+            if not command.validate_only:
+                yield from self._grow(topic, plan, operation)
+        self._desk.seal(operation, outcomes)
+
+    def _grow(self, topic: Topic, plan: Plan, operation: Operation) -> Iterator[None]:
+        added = yield from self._replicas(topic, plan)
+        have = [topic.partitions[index].replicas for index in range(plan.first)]
+        node = TopicNode(topic.topic_id, dict(enumerate([*have, *added])))
+        ops: list[Op] = [Set(TopicNode.path(topic.name), node.encode(), topic.version)]
+        topic.version += 1
+        yield from self._add_partitions(topic, plan.first, added, ops, operation)
+
+    # Deleting topics
+
+    def delete(self, command: DeleteTopics, operation: Operation) -> Iterator[None]:
+        """DeleteTopics. Answered when nothing is left, or once marked if a replica is out of reach."""
+        outcomes = []
+        for name in dict.fromkeys(command.names):
+            try:
+                topic = deletable_topic(name, self._state, self._desk.rules)
+            except KafkaError as refusal:
+                outcomes.append(TopicOutcome.refused(name, refusal))
+                continue
+            outcomes.append(TopicOutcome(name, topic_id=topic.topic_id))
+            self._mark(topic, operation)
+            yield
+        self._desk.seal(operation, outcomes)
+
+    def _mark(self, topic: Topic, operation: Operation) -> None:
+        topic.deleting = True
+        self._desk.hold(operation)
+        self._wanted_gone.setdefault(topic.name, []).append(operation)
+
+        def marked(_: list[OpResult]) -> None:
+            self._marked.add(topic.name)
+            self._later(self._give_up(topic))
+
+        self._desk.write([Create(deletion_path(topic.name))], marked)
+
+    def resume_deletions(self) -> None:
+        """Brokers have changed: ask again for what is still to be deleted."""
+        for name in sorted(self._marked):
+            self._later(self._give_up(self._state.topics[name]))
+
+    def _give_up(self, topic: Topic) -> Iterator[None]:
+        """Tell every broker that the topic goes, and each live replica to give up its files."""
+        if topic.name not in self._marked:
+            return
+        owing = {broker for one in topic.partitions.values() for broker in one.replicas}
+        self._owing[topic.name] = owing
+        for indexes in _steps(list(topic.partitions)):
+            self._desk.tell_clients([TopicPartition(topic.name, index) for index in indexes])
+            yield
+        for broker_id in sorted(owing & set(self._state.brokers)):
+            yield from self._stop(topic, broker_id)
+        if not owing <= set(self._state.brokers):
+            self._release_waiting(topic.name)
+        self._remove_if_nothing_owed(topic)
+
+    def _stop(self, topic: Topic, broker_id: int) -> Iterator[None]:
+        mine = [i for i, one in topic.partitions.items() if broker_id in one.replicas]
+        steps = _steps(mine)
+        failed = False
+
+        def stopped(error: E, last: bool) -> None:
+            nonlocal failed
+            failed = failed or error is not E.NONE
+            if last and failed:
+                self._release_waiting(topic.name)
+            elif last:
+                self._owing.get(topic.name, set()).discard(broker_id)
+                self._remove_if_nothing_owed(topic)
+
+        for number, indexes in enumerate(steps, 1):
+            broker = self._state.brokers.get(broker_id)
+            if broker is None:
+                return
+            message = delete_replicas(self._desk.sender, broker, topic, indexes)
+            last = number == len(steps)
+            self._desk.send(broker_id, message, lambda error, last=last: stopped(error, last))  # type: ignore[misc]
+            yield
+
+    def _remove_if_nothing_owed(self, topic: Topic) -> None:
+        if self._owing.get(topic.name) == set():
+            del self._owing[topic.name]
+            self._marked.discard(topic.name)
+            self._later(self._remove_nodes(topic))
+
+    def _remove_nodes(self, topic: Topic) -> Iterator[None]:
+        parent = partitions_path(topic.name)
+        for indexes in _steps(list(topic.partitions)):
+            ops: list[Op] = []
+            for index in indexes:
+                if topic.partitions[index].version >= 0:
+                    ops += (Delete(StateNode.path(topic.name, index)), Delete(f"{parent}/{index}"))
+            self._desk.write(ops, lambda _: None)
+            yield
+        last = [Delete(parent), Delete(TopicNode.path(topic.name))]
+        config = config_path("topics", topic.name)
+        if config in self._state.config_nodes:
+            last.append(Delete(config))
+        last.append(Delete(deletion_path(topic.name)))
+        self._desk.write(last, lambda _: self._removed(topic))
+
+    def _removed(self, topic: Topic) -> None:
+        self._state.config_nodes.discard(config_path("topics", topic.name))
+        self._state.drop(topic.name)
+        self._release_waiting(topic.name)
+
+    def _release_waiting(self, name: str) -> None:
+        for operation in self._wanted_gone.pop(name, []):
+            self._desk.release(operation)
+
+
+def _steps(indexes: list[int]) -> list[list[int]]:
+    return [
+        indexes[start : start + PARTITIONS_PER_STEP]
+        for start in range(0, len(indexes), PARTITIONS_PER_STEP)
+    ]
+
+
+def _outcome(topic: Topic, plan: Plan) -> TopicOutcome:
+    return TopicOutcome(
+        topic.name,
+        topic_id=topic.topic_id,
+        partitions=plan.first + plan.count,
+        replication_factor=plan.replication_factor,
+    )
+
+
+def _within(room: int, plan: Plan) -> int:
+    if plan.count > room:
+        raise KafkaError(
+            E.POLICY_VIOLATION,
+            f"one request may make {MAX_PARTITIONS_PER_REQUEST} partitions at most",
+        )
+    return room - plan.count
+
+
+def _refuse_repeated(name: str, twice: set[str]) -> None:
+    if name in twice:
+        raise KafkaError(E.INVALID_REQUEST, f"topic {name!r} stands twice in the request")

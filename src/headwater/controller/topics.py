@@ -1,0 +1,217 @@
+"""Whether a topic may be made, grown or deleted, and where its replicas go. Pure: raises KafkaError.
+
+The order of the checks is Kafka's, so that a request wrong in two ways gets the same error.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from headwater.config.topic import TopicSettings
+from headwater.controller.commands import BROKER_DEFAULT, MorePartitions, NewTopic
+from headwater.controller.placement import Site
+from headwater.controller.state import ClusterState, Topic, folded_name
+from headwater.errors import E, KafkaError
+from headwater.model import INTERNAL_TOPICS, topic_name_problem
+
+MAX_PARTITIONS_PER_REQUEST = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """The broker settings that the controller goes by."""
+
+    num_partitions: int = 1
+    default_replication_factor: int = 1
+    unclean_leader_election: bool = False
+    delete_topic_enable: bool = True
+    inter_broker_listener: str = "PLAINTEXT"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Partitions that may be made. Without explicit `replicas` the placement is still to be found."""
+
+    first: int
+    count: int
+    replication_factor: int
+    config: dict[str, str]
+    replicas: Sequence[tuple[int, ...]] | None = None
+
+
+def plan_topic(new: NewTopic, state: ClusterState, rules: Rules) -> Plan:
+    """The topic as it would be made."""
+    _check_name(new, state)
+    config = _checked_config(new.configs)
+    if new.assignments:
+        replicas = _explicit(new, state.brokers)
+        return Plan(0, len(replicas), len(replicas[0]), config, replicas)
+    count, factor = _counts(new, state, rules)
+    return Plan(0, count, factor, config)
+
+
+def _check_name(new: NewTopic, state: ClusterState) -> None:
+    problem = topic_name_problem(new.name)
+    if problem:
+        raise KafkaError(E.INVALID_TOPIC_EXCEPTION, problem)
+    topic = state.topics.get(new.name)
+    if topic is not None:
+        state_of = "is still being deleted" if topic.deleting else "already exists"
+        raise KafkaError(E.TOPIC_ALREADY_EXISTS, f"topic {new.name!r} {state_of}")
+    if new.name in INTERNAL_TOPICS and not new.clamped:
+        raise KafkaError(
+            E.INVALID_TOPIC_EXCEPTION,
+            f"topic {new.name!r} is internal: the broker makes it when it is first needed",
+        )
+    other = state.folded.get(folded_name(new.name))
+    if other is not None:
+        raise KafkaError(
+            E.INVALID_TOPIC_EXCEPTION,
+            f"topic {new.name!r} and the existing topic {other!r} differ only in '.' and '_'",
+        )
+
+
+def _checked_config(configs: Mapping[str, str | None]) -> dict[str, str]:
+    config: dict[str, str] = {}
+    for name, value in configs.items():
+        if value is None:
+            raise KafkaError(E.INVALID_CONFIG, f"{name} has no value")
+        config[name] = value
+    problem = TopicSettings.check(config)
+    if problem is not None:
+        raise problem
+    return config
+
+
+def _counts(new: NewTopic, state: ClusterState, rules: Rules) -> tuple[int, int]:
+    factor = new.replication_factor
+    factor = rules.default_replication_factor if factor == BROKER_DEFAULT else factor
+    if factor <= 0:
+        raise KafkaError(
+            E.INVALID_REPLICATION_FACTOR,
+            f"{factor} replicas are too few: ask for 1 or more, or -1 for the broker's default",
+        )
+    count = rules.num_partitions if new.partitions == BROKER_DEFAULT else new.partitions
+    if count <= 0:
+        raise KafkaError(
+            E.INVALID_PARTITIONS,
+            f"{count} partitions are too few: ask for 1 or more, or -1 for the broker's default",
+        )
+    factor = min(factor, max(1, len(state.brokers))) if new.clamped else factor
+    _check_factor(factor, state)
+    return count, factor
+
+
+def _check_factor(factor: int, state: ClusterState) -> None:
+    if factor > len(state.brokers):
+        raise KafkaError(
+            E.INVALID_REPLICATION_FACTOR,
+            f"{factor} replicas need as many brokers, and {len(state.brokers)} are live",
+        )
+
+
+def sites(state: ClusterState) -> list[Site]:
+    """The live brokers as places for replicas."""
+    return [Site(broker.broker_id, broker.node.rack) for broker in state.brokers.values()]
+
+
+def _explicit(new: NewTopic, live: Iterable[int]) -> list[tuple[int, ...]]:
+    if (new.partitions, new.replication_factor) != (BROKER_DEFAULT, BROKER_DEFAULT):
+        raise KafkaError(
+            E.INVALID_REQUEST,
+            "an explicit assignment leaves no choice: set partitions and replication factor to -1",
+        )
+    replicas: dict[int, tuple[int, ...]] = {}
+    for partition, brokers in new.assignments:
+        if partition in replicas:
+            raise _bad_assignment(f"partition {partition} is assigned twice")
+        replicas[partition] = tuple(brokers)
+    for partition in range(len(replicas)):
+        if partition not in replicas:
+            raise _bad_assignment(
+                f"partition {partition} is missing: number them from 0 without gaps"
+            )
+    in_order = [brokers for _, brokers in sorted(replicas.items())]
+    _check_assignments(in_order, live, len(in_order[0]))
+    return in_order
+
+
+def _check_assignments(
+    assignments: Sequence[Sequence[int]], live: Iterable[int], factor: int
+) -> None:
+    known = set(live)
+    for brokers in assignments:
+        if not brokers:
+            raise _bad_assignment("an assignment names no broker")
+        if len(set(brokers)) < len(brokers):
+            raise _bad_assignment(f"an assignment names a broker twice: {list(brokers)}")
+        unknown = sorted(set(brokers) - known)
+        if unknown:
+            raise _bad_assignment(f"an assignment names brokers that are not live: {unknown}")
+        if len(brokers) != factor:
+            raise _bad_assignment(
+                f"every partition needs as many replicas: {len(brokers)} here, {factor} elsewhere"
+            )
+
+
+def _bad_assignment(message: str) -> KafkaError:
+    return KafkaError(E.INVALID_REPLICA_ASSIGNMENT, message)
+
+
+def plan_partitions(more: MorePartitions, state: ClusterState) -> Plan:
+    """The partitions to be added to an existing topic."""
+    topic = existing_topic(more.name, state)
+    present = len(topic.partitions)
+    if more.name in INTERNAL_TOPICS:
+        raise KafkaError(
+            E.INVALID_REQUEST,
+            f"topic {more.name!r} is internal: with other partitions, groups would lose their offsets",
+        )
+    if more.total <= present:
+        raise KafkaError(E.INVALID_PARTITIONS, _not_more(more, present))
+    added = more.total - present
+    factor = topic.replication_factor()
+    if more.assignments is None:
+        _check_factor(factor, state)
+        return Plan(present, added, factor, topic.config)
+    if len(more.assignments) != added:
+        raise _bad_assignment(f"{added} partitions are added, {len(more.assignments)} assigned")
+    _check_assignments(more.assignments, state.brokers, factor)
+    return Plan(present, added, factor, topic.config, [tuple(one) for one in more.assignments])
+
+
+def _not_more(more: MorePartitions, present: int) -> str:
+    if more.total == present:
+        return f"topic {more.name!r} already has {present} partitions"
+    return (
+        f"topic {more.name!r} has {present} partitions and cannot shrink to {more.total}: "
+        "the records of a dropped partition would be lost"
+    )
+
+
+def existing_topic(name: str, state: ClusterState) -> Topic:
+    """The topic, if it is there to stay."""
+    topic = state.topics.get(name)
+    if topic is None or topic.deleting:
+        raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    return topic
+
+
+def deletable_topic(name: str, state: ClusterState, rules: Rules) -> Topic:
+    """The topic, if it may be deleted."""
+    if not rules.delete_topic_enable:
+        raise KafkaError(E.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on this broker")
+    topic = existing_topic(name, state)
+    if name in INTERNAL_TOPICS:
+        raise KafkaError(
+            E.INVALID_REQUEST, f"topic {name!r} is internal: groups and transactions live in it"
+        )
+    return topic
+
+
+def repeated(names: Iterable[str]) -> set[str]:
+    """The names that stand there more than once."""
+    seen: set[str] = set()
+    twice: set[str] = set()
+    for name in names:
+        (twice if name in seen else seen).add(name)
+    return twice

@@ -1,0 +1,298 @@
+"""The nodes of the metadata store: path, encode and decode, as Kafka 3.9 writes them.
+
+One class per kind of node. Keys that a reader does not know are passed over, so that a newer
+writer does no harm; what a reader needs and does not find is a ValueError that names the path.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from urllib.parse import quote, unquote
+
+from headwater.model import ZERO_UUID, Uuid, uuid_parse, uuid_text
+
+CLUSTER_ID = "/cluster/id"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+BROKER_IDS = "/brokers/ids"
+TOPICS = "/brokers/topics"
+DELETED_TOPICS = "/admin/delete_topics"
+CONFIG_CHANGES = "/config/changes"
+CONFIG_CHANGE_PREFIX = "/config/changes/config_change_"
+PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+DEFAULT_ENTITY = "<default>"
+
+PERSISTENT_PATHS = (
+    "/cluster", "/brokers", BROKER_IDS, TOPICS, "/brokers/seqid", "/admin", DELETED_TOPICS,
+    "/isr_change_notification", "/log_dir_event_notification", "/config", "/config/topics",
+    "/config/clients", "/config/users", "/config/brokers", "/config/ips", CONFIG_CHANGES,
+    PRODUCER_ID_BLOCK,
+)  # fmt: skip
+"""What must be there before anything else; parents stand before their children."""
+
+
+def _encode(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
+def _decode(path: str, data: bytes, *needed: str) -> dict[str, Any]:
+    try:
+        value = json.loads(data)
+    except ValueError as broken:
+        raise ValueError(f"{path} does not hold JSON") from broken
+    if not isinstance(value, dict) or any(name not in value for name in needed):
+        raise ValueError(f"{path} lacks one of {', '.join(needed)}")
+    return value
+
+
+class Endpoint(NamedTuple):
+    """Where clients of one listener find a broker."""
+
+    listener: str
+    host: str
+    port: int
+    security_protocol: str
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerNode:
+    """/brokers/ids/N: a live broker and how to reach it."""
+
+    broker_id: int
+    endpoints: tuple[Endpoint, ...]
+    rack: str | None = None
+    timestamp_ms: int = 0
+
+    @staticmethod
+    def path(broker_id: int) -> str:
+        """Where the broker registers."""
+        return f"{BROKER_IDS}/{broker_id}"
+
+    def encode(self) -> bytes:
+        """Version 5; host and port repeat the first plain endpoint for old readers."""
+        plain = [end for end in self.endpoints if end.security_protocol == "PLAINTEXT"]
+        host, port = (plain[0].host, plain[0].port) if plain else (None, -1)
+        value: dict[str, Any] = {
+            "version": 5,
+            "host": host,
+            "port": port,
+            "jmx_port": -1,
+            "timestamp": str(self.timestamp_ms),
+            "endpoints": [
+                f"{end.listener}://{_bracketed(end.host)}:{end.port}" for end in self.endpoints
+            ],
+            "listener_security_protocol_map": {
+                end.listener: end.security_protocol for end in self.endpoints
+            },
+            "features": {},
+        }
+        if self.rack is not None:
+            value["rack"] = self.rack
+        return _encode(value)
+
+    @classmethod
+    def decode(cls, broker_id: int, data: bytes) -> "BrokerNode":
+        """Read a registration."""
+        value = _decode(cls.path(broker_id), data, "endpoints")
+        protocols = value.get("listener_security_protocol_map", {})
+        return cls(
+            broker_id,
+            tuple(_endpoint(text, protocols) for text in value["endpoints"]),
+            value.get("rack"),
+            int(value.get("timestamp", 0)),
+        )
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
+    listener, _, address = text.partition("://")
+    host, _, port = address.rpartition(":")
+    return Endpoint(listener, host.strip("[]"), int(port), protocols.get(listener, listener))
+
+
+def encode_controller(broker_id: int, now_ms: int) -> bytes:
+    """/controller: who it is."""
+    return _encode(
+        {"version": 2, "brokerid": broker_id, "timestamp": str(now_ms), "kraftControllerEpoch": -1}
+    )
+
+
+def decode_controller(data: bytes) -> int:
+    """The id of the controller."""
+    return int(_decode(CONTROLLER, data, "brokerid")["brokerid"])
+
+
+def encode_cluster_id(cluster_id: str) -> bytes:
+    """/cluster/id."""
+    return _encode({"version": "1", "id": cluster_id})
+
+
+def decode_cluster_id(data: bytes) -> str:
+    """The id of the cluster."""
+    return str(_decode(CLUSTER_ID, data, "id")["id"])
+
+
+@dataclass(frozen=True, slots=True)
+class TopicNode:
+    """/brokers/topics/T: the topic's id and which brokers hold which partition."""
+
+    topic_id: Uuid
+    replicas: Mapping[int, Sequence[int]]
+    adding: Mapping[int, Sequence[int]] = field(default_factory=dict)
+    removing: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+    @staticmethod
+    def path(topic: str) -> str:
+        """The topic's node."""
+        return f"{TOPICS}/{topic}"
+
+    def encode(self) -> bytes:
+        """Version 3."""
+        return _encode(
+            {
+                "partitions": _by_text(self.replicas),
+                "topic_id": uuid_text(self.topic_id),
+                "adding_replicas": _by_text(self.adding),
+                "removing_replicas": _by_text(self.removing),
+                "version": 3,
+            }
+        )
+
+    @classmethod
+    def decode(cls, topic: str, data: bytes) -> "TopicNode":
+        """Read an assignment; topics from before 2.8 have no id and get the zero one."""
+        value = _decode(cls.path(topic), data, "partitions")
+        text = value.get("topic_id")
+        return cls(
+            uuid_parse(text) if text else ZERO_UUID,
+            _by_number(value["partitions"]),
+            _by_number(value.get("adding_replicas", {})),
+            _by_number(value.get("removing_replicas", {})),
+        )
+
+
+def _by_text(of_partition: Mapping[int, Sequence[int]]) -> dict[str, list[int]]:
+    return {str(partition): list(brokers) for partition, brokers in of_partition.items()}
+
+
+def _by_number(of_partition: Mapping[str, Sequence[int]]) -> dict[int, tuple[int, ...]]:
+    return {int(partition): tuple(brokers) for partition, brokers in of_partition.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class StateNode:
+    """/brokers/topics/T/partitions/P/state: who leads; the node's version is the partition epoch."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    controller_epoch: int
+    recovering: bool = False
+
+    @staticmethod
+    def path(topic: str, partition: int) -> str:
+        """The partition's state."""
+        return f"{TOPICS}/{topic}/partitions/{partition}/state"
+
+    def encode(self) -> bytes:
+        """Version 1. Written by hand: topics of thousands of partitions pass through here."""
+        recovery = ',"leader_recovery_state":1' if self.recovering else ""
+        return (
+            f'{{"controller_epoch":{self.controller_epoch},"leader":{self.leader},"version":1,'
+            f'"leader_epoch":{self.leader_epoch},'
+            f'"isr":[{",".join(map(str, self.isr))}]{recovery}}}'
+        ).encode()
+
+    @classmethod
+    def decode(cls, topic: str, partition: int, data: bytes) -> "StateNode":
+        """Read a state."""
+        path = cls.path(topic, partition)
+        value = _decode(path, data, "leader", "leader_epoch", "isr", "controller_epoch")
+        return cls(
+            value["leader"],
+            value["leader_epoch"],
+            tuple(value["isr"]),
+            value["controller_epoch"],
+            bool(value.get("leader_recovery_state", 0)),
+        )
+
+
+def partitions_path(topic: str) -> str:
+    """The parent of a topic's partitions."""
+    return f"{TOPICS}/{topic}/partitions"
+
+
+def deletion_path(topic: str) -> str:
+    """The mark of a topic that is to go."""
+    return f"{DELETED_TOPICS}/{topic}"
+
+
+def config_path(entity_type: str, name: str) -> str:
+    """The overrides of one entity, such as ("topics", "orders") or ("brokers", "<default>")."""
+    return f"/config/{entity_type}/{quote_entity(name)}"
+
+
+def quote_entity(name: str) -> str:
+    """A name as one path segment; the default entity keeps its brackets."""
+    return name if name == DEFAULT_ENTITY else quote(name, safe="")
+
+
+def unquote_entity(segment: str) -> str:
+    """What `quote_entity` was given."""
+    return unquote(segment)
+
+
+def encode_config(overrides: Mapping[str, str]) -> bytes:
+    """The content of a node below /config."""
+    return _encode({"version": 1, "config": dict(overrides)})
+
+
+def decode_config(path: str, data: bytes) -> dict[str, str]:
+    """The overrides; an empty node has none."""
+    if not data:
+        return {}
+    return {str(name): str(text) for name, text in _decode(path, data, "config")["config"].items()}
+
+
+def encode_config_change(entity_type: str, name: str) -> bytes:
+    """The content of a notification."""
+    return _encode({"version": 2, "entity_path": f"{entity_type}/{quote_entity(name)}"})
+
+
+def decode_config_change(data: bytes) -> tuple[str, str]:
+    """The entity that a notification speaks of."""
+    entity_type, _, name = _decode(CONFIG_CHANGES, data, "entity_path")["entity_path"].partition(
+        "/"
+    )
+    return entity_type, unquote_entity(name)
+
+
+class ProducerIdBlock(NamedTuple):
+    """/latest_producer_id_block: the ids handed out last, both ends included."""
+
+    broker_id: int
+    first: int
+    last: int
+
+    def encode(self) -> bytes:
+        """Version 1; the numbers are text, as in Kafka."""
+        return _encode(
+            {
+                "version": 1,
+                "broker": self.broker_id,
+                "block_start": str(self.first),
+                "block_end": str(self.last),
+            }
+        )
+
+    @classmethod
+    def decode(cls, data: bytes) -> "ProducerIdBlock | None":
+        """The block, or None where none was ever given out."""
+        if not data:
+            return None
+        value = _decode(PRODUCER_ID_BLOCK, data, "broker", "block_start", "block_end")
+        return cls(int(value["broker"]), int(value["block_start"]), int(value["block_end"]))
