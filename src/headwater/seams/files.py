@@ -16,7 +16,9 @@ IOV_MAX = 1024
 class Files(Protocol):
     """A file system."""
 
-    def open(self, path: str, *, create: bool = False, write: bool = True, exclusive: bool = False) -> int:
+    def open(
+        self, path: str, *, create: bool = False, write: bool = True, exclusive: bool = False
+    ) -> int:
         """A descriptor; with `create` an absent file is made, with `exclusive` a present one refused."""
 
     def close(self, fd: int) -> None:
@@ -80,7 +82,9 @@ class Files(Protocol):
 class OsFiles:
     """The operating system's file system."""
 
-    def open(self, path: str, *, create: bool = False, write: bool = True, exclusive: bool = False) -> int:
+    def open(
+        self, path: str, *, create: bool = False, write: bool = True, exclusive: bool = False
+    ) -> int:
         """A raw, close-on-exec descriptor."""
         flags = (os.O_RDWR if write else os.O_RDONLY) | os.O_CLOEXEC
         if create:
@@ -227,15 +231,21 @@ def read_file(files: Files, path: str) -> bytes:
         files.close(fd)
 
 
-def replace_file(files: Files, path: str, content: bytes) -> None:
-    """Put `content` in place of the file, whole or not at all, also through a power cut."""
+def replace_file(files: Files, path: str, content: bytes, *, sync: bool = True) -> None:
+    """Put `content` in place of the file, whole or not at all, also through a power cut.
+
+    Without `sync` that holds for a killed process only; the content must then be one that its
+    reader can check and do without.
+    """
     temporary = path + ".tmp"
     fd = files.open(temporary, create=True)
     try:
         files.truncate(fd, 0)
         write_fully(files, fd, [content], 0)
-        files.fdatasync(fd)
+        if sync:
+            files.fdatasync(fd)
     finally:
         files.close(fd)
     files.rename(temporary, path)
-    files.sync_dir(path.rpartition("/")[0])
+    if sync:
+        files.sync_dir(path.rpartition("/")[0])

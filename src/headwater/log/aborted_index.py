@@ -1,0 +1,58 @@
+"""The `.txnindex`: which transactions of a segment were aborted.
+
+Each entry is i16 version 0, i64 producer id, i64 first offset, i64 last offset (the marker), i64
+last stable offset when the marker was appended. Entries are in the order of their markers.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import ClassVar, NamedTuple
+
+from headwater.log.entries import EntryFile
+
+VERSION = 0
+
+
+class AbortedTransaction(NamedTuple):
+    """One aborted transaction: a read-committed consumer drops its records."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int
+    last_stable_offset: int
+
+
+class AbortedIndex(EntryFile):
+    """The aborted transactions whose markers are in one segment."""
+
+    __slots__ = ()
+
+    ENTRY: ClassVar[struct.Struct] = struct.Struct(">hqqqq")
+
+    def append(self, aborted: AbortedTransaction) -> None:
+        """Add a transaction whose marker was just appended."""
+        self.entries.extend(self.ENTRY.pack(VERSION, *aborted))
+
+    def __iter__(self) -> Iterator[AbortedTransaction]:
+        for _, *aborted in self.ENTRY.iter_unpack(self.entries):
+            yield AbortedTransaction(*aborted)
+
+    def cut_from(self, offset: int) -> None:
+        """Drop the transactions whose markers stood at or above the (absolute) offset."""
+        self.cut(sum(1 for aborted in self if aborted.last_offset < offset))
+
+    def _load(self) -> None:
+        # Most segments have no aborted transaction and therefore no file: that is no damage.
+        if self._files.exists(self.path):
+            super()._load()
+        else:
+            self._entries = bytearray()
+
+    def _good_prefix(self, data: bytearray) -> int:
+        whole = memoryview(data)[: len(data) // self.ENTRY.size * self.ENTRY.size]
+        good, newest = 0, -1
+        for version, _, first, last, _ in self.ENTRY.iter_unpack(whole):
+            if version != VERSION or not 0 <= first <= last or last <= newest:
+                break
+            good, newest = good + 1, last
+        return good

@@ -1,0 +1,52 @@
+"""Open files, as few as the system allows: a bounded, least recently used set of descriptors.
+
+Only the thread that owns the logs may ask here. A descriptor is valid until the next call, so it
+must never be handed to another thread: eviction would give its number to a different file.
+"""
+
+from collections import OrderedDict
+
+from headwater.seams.files import Files
+
+
+class Descriptors:
+    """Descriptors by path, opened on first use and closed when others need the room."""
+
+    __slots__ = ("_files", "_limit", "_open")
+
+    def __init__(self, files: Files, limit: int = 4096) -> None:
+        self._files = files
+        self._limit = limit
+        self._open: OrderedDict[str, int] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def of(self, path: str) -> int:
+        """The descriptor of an existing file."""
+        fd = self._open.get(path)
+        if fd is not None:
+            self._open.move_to_end(path)
+            return fd
+        return self._keep(path, self._files.open(path))
+
+    def create(self, path: str) -> int:
+        """The descriptor of a file that must not exist yet."""
+        return self._keep(path, self._files.open(path, create=True, exclusive=True))
+
+    def forget(self, path: str) -> None:
+        """Close the file if it is open: its name is about to mean something else."""
+        fd = self._open.pop(path, None)
+        if fd is not None:
+            self._files.close(fd)
+
+    def close(self) -> None:
+        """Close them all."""
+        while self._open:
+            self._files.close(self._open.popitem()[1])
+
+    def _keep(self, path: str, fd: int) -> int:
+        while len(self._open) >= self._limit:
+            self._files.close(self._open.popitem(last=False)[1])
+        self._open[path] = fd
+        return fd

@@ -1,0 +1,112 @@
+"""Leader epochs of one log: at which offset each leader began to write (KIP-101, KIP-279).
+
+Kept in `leader-epoch-checkpoint` as text. The file is written before the first batch of an epoch
+reaches the log, so that a batch whose epoch the file does not know is known to be damaged. A
+damaged file is rebuilt from the batches.
+"""
+
+from bisect import bisect_right
+
+from headwater.log.checkpoints import DamagedCheckpoint, parse_rows, render_rows
+from headwater.seams.files import Files, read_file, replace_file
+
+FILE_NAME = "leader-epoch-checkpoint"
+UNKNOWN = (-1, -1)
+
+
+class EpochCache:
+    """Epochs and their first offsets, both growing."""
+
+    __slots__ = ("_files", "damaged", "epochs", "path", "starts", "unsaved", "unsynced")
+
+    def __init__(self, files: Files, directory: str) -> None:
+        self._files = files
+        self.path = f"{directory}/{FILE_NAME}"
+        self.epochs: list[int] = []
+        self.starts: list[int] = []
+        self.damaged = False
+        self.unsaved = False
+        self.unsynced = False
+
+    def load(self) -> None:
+        """Read the file; an absent or damaged one gives an empty cache with `damaged` set."""
+        try:
+            rows = [(int(epoch), int(start)) for epoch, start in self._rows()]
+            self.epochs = [epoch for epoch, _ in rows]
+            self.starts = [start for _, start in rows]
+            self.damaged = not _growing(self.epochs) or not _growing(self.starts)
+        except FileNotFoundError:
+            self.epochs, self.starts = [], []
+            self.damaged = True
+        except (DamagedCheckpoint, ValueError):
+            self.damaged = True
+        if self.damaged:
+            self.epochs, self.starts = [], []
+
+    def save(self, *, sync: bool = False) -> None:
+        """Write the file in one piece."""
+        rows = zip(map(str, self.epochs), map(str, self.starts), strict=True)
+        replace_file(self._files, self.path, render_rows(rows), sync=sync)
+        self.unsaved, self.unsynced, self.damaged = False, not sync, False
+
+    @property
+    def latest(self) -> int:
+        """The newest epoch, or -1."""
+        return self.epochs[-1] if self.epochs else -1
+
+    def assign(self, epoch: int, start: int) -> None:
+        """Leader `epoch` begins at `start`. An epoch that wrote nothing gives way to the next."""
+        if self.epochs and epoch <= self.epochs[-1]:
+            return
+        self._drop_from(start)
+        self.epochs.append(epoch)
+        self.starts.append(start)
+        self.unsaved = True
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch that wrote `offset`, or -1."""
+        rank = bisect_right(self.starts, offset)
+        return self.epochs[rank - 1] if rank else -1
+
+    def end_offset(self, epoch: int, log_end: int) -> tuple[int, int]:
+        """The answer to OffsetForLeaderEpoch: (epoch, end offset), or (-1, -1) where unknown."""
+        if not self.epochs or epoch > self.epochs[-1] or epoch < 0:
+            return UNKNOWN
+        if epoch == self.epochs[-1]:
+            return epoch, log_end
+        rank = bisect_right(self.epochs, epoch)
+        if rank == 0:
+            return epoch, self.starts[0]
+        return self.epochs[rank - 1], self.starts[rank]
+
+    def truncate_end(self, offset: int) -> None:
+        """The log now ends at `offset`: later epochs wrote nothing that is left."""
+        if self.starts and self.starts[-1] >= offset:
+            self._drop_from(offset)
+            self.unsaved = True
+
+    def truncate_start(self, offset: int) -> None:
+        """The log now starts at `offset`: earlier epochs are of no use."""
+        rank = bisect_right(self.starts, offset)
+        if rank and self.starts[rank - 1] < offset:
+            del self.epochs[: rank - 1], self.starts[: rank - 1]
+            self.starts[0] = offset
+            self.unsaved = True
+
+    def clear(self) -> None:
+        """Forget everything."""
+        self.epochs.clear()
+        self.starts.clear()
+        self.unsaved = True
+
+    def _drop_from(self, offset: int) -> None:
+        while self.starts and self.starts[-1] >= offset:
+            self.starts.pop()
+            self.epochs.pop()
+
+    def _rows(self) -> list[list[str]]:
+        return parse_rows(read_file(self._files, self.path), fields=2)
+
+
+def _growing(values: list[int]) -> bool:
+    return all(low < high for low, high in zip([-1, *values], values, strict=False))

@@ -1,0 +1,70 @@
+"""What must reach the disk, gathered on the owner's thread and done on a file thread.
+
+The order matters: index entries and the producer snapshot first (page cache is enough, both can be
+rebuilt), then the data, then the folder. When `run` returns, the log up to `end_offset` survives a
+power cut, and the recovery point may move there.
+"""
+
+from headwater.log import snapshots
+from headwater.log.entries import EntryFile, save_entries
+from headwater.log.segment import Segment
+from headwater.seams.files import Files
+
+
+class FlushWork:
+    """One flush of one log."""
+
+    __slots__ = (
+        "_directory", "_entries", "_files", "_paths", "_snapshots", "end_offset", "truncations"
+    )  # fmt: skip
+
+    def __init__(self, files: Files, directory: str, end_offset: int, truncations: int) -> None:
+        self._files = files
+        self._directory = directory
+        self.end_offset = end_offset
+        self.truncations = truncations
+        self._entries: list[tuple[EntryFile, int, bytes]] = []
+        self._paths: list[str] = []
+        self._snapshots: list[tuple[str, tuple[bytes, bytes]]] = []
+
+    def add_segment(self, segment: Segment) -> None:
+        """Flush the segment's file and save its indexes."""
+        self._paths.append(segment.path)
+        for index in (segment.index, segment.time_index, segment.aborted):
+            missing = index.unsaved()
+            if missing is not None:
+                self._entries.append((index, *missing))
+
+    def add_file(self, path: str) -> None:
+        """Flush a file that is written already."""
+        self._paths.append(path)
+
+    def add_snapshot(self, stem: str, content: tuple[bytes, bytes]) -> None:
+        """Write the state of the producers."""
+        self._snapshots.append((stem, content))
+
+    def run(self) -> None:
+        """Do it. OSError means that the log must go offline: the kernel drops what it cannot write."""
+        for index, start, data in self._entries:
+            save_entries(self._files, index.path, start, data)
+        for stem, content in self._snapshots:
+            snapshots.write(self._files, stem, content)
+        for path in self._paths:
+            self._sync(path)
+        self._files.sync_dir(self._directory)
+
+    def settle(self) -> None:
+        """Back on the owner's thread: the indexes know what is saved."""
+        for index, start, data in self._entries:
+            index.mark_saved(start, len(data))
+
+    def _sync(self, path: str) -> None:
+        try:
+            fd = self._files.open(path)
+        except FileNotFoundError:
+            # Retention took the segment away meanwhile; what is gone needs no flush.
+            return
+        try:
+            self._files.fdatasync(fd)
+        finally:
+            self._files.close(fd)

@@ -1,0 +1,133 @@
+"""One folder of `log.dirs`: its lock, its identity, its clean-shutdown marker.
+
+The marker says that everything was flushed and where each active segment ended. It is removed at
+the next start before any partition is loaded: a crash from then on must not look like a clean stop.
+"""
+
+import json
+
+from headwater.model import uuid_text
+from headwater.seams.files import Files, read_file, replace_file
+from headwater.seams.randomness import Randomness
+
+META = "meta.properties"
+LOCK = ".lock"
+CLEAN_MARKER = ".kafka_cleanshutdown"
+
+
+class LogDirError(Exception):
+    """The folder cannot be used; one line that says why and what to do."""
+
+
+class LogDir:
+    """A folder that holds partitions."""
+
+    __slots__ = ("_files", "_lock", "directory_id", "offline", "partitions", "path")
+
+    def __init__(self, files: Files, path: str) -> None:
+        self._files = files
+        self.path = path.rstrip("/") or "/"
+        self.offline: str | None = None
+        self.partitions = 0
+        self.directory_id = ""
+        self._lock: int | None = None
+
+    def join(self, name: str) -> str:
+        """The path of something in the folder."""
+        return f"{self.path}/{name}"
+
+    def holds(self, path: str) -> bool:
+        """Whether a path is that of something directly in the folder."""
+        return path.rpartition("/")[0] == self.path
+
+    def open(self, node_id: int, cluster_id: str, randomness: Randomness) -> None:
+        """Lock the folder and check that it is this node's; a new one is marked so."""
+        self._files.mkdir(self.path)
+        try:
+            self._lock = self._files.lock(self.join(LOCK))
+        except BlockingIOError:
+            raise LogDirError(
+                f"{self.path} is in use by another process: stop it, or choose another log.dirs"
+            ) from None
+        if self._files.exists(self.join(META)):
+            self._check_identity(node_id, cluster_id)
+        else:
+            self.directory_id = uuid_text(randomness.uuid())
+            self._write_identity(node_id, cluster_id)
+
+    def unlock(self) -> None:
+        """Let others use the folder."""
+        if self._lock is not None:
+            self._files.close(self._lock)
+            self._lock = None
+
+    def fail(self, reason: str) -> None:
+        """Do not touch the folder any more."""
+        self.offline = self.offline or reason
+
+    def folders(self) -> list[str]:
+        """The names of the folders in here."""
+        return [
+            name for name in self._files.listdir(self.path) if self._files.is_dir(self.join(name))
+        ]
+
+    def take_clean_marker(self) -> dict[str, int] | None:
+        """Sizes of the active segments by folder if the last stop was clean; the marker is gone."""
+        path = self.join(CLEAN_MARKER)
+        if not self._files.exists(path):
+            return None
+        content = read_file(self._files, path)
+        self._files.unlink(path)
+        self._files.sync_dir(self.path)
+        try:
+            sizes = json.loads(content).get("activeSizes", {})
+            return {str(name): int(size) for name, size in sizes.items()}
+        except (ValueError, AttributeError, TypeError):
+            return None
+
+    def mark_clean(self, active_sizes: dict[str, int], broker_epoch: int) -> None:
+        """Everything is flushed and the checkpoints tell it."""
+        marker = {"version": 0, "brokerEpoch": broker_epoch, "activeSizes": active_sizes}
+        replace_file(self._files, self.join(CLEAN_MARKER), json.dumps(marker).encode())
+
+    def _check_identity(self, node_id: int, cluster_id: str) -> None:
+        fields = self._read_identity()
+        known_node = fields.get("node.id", fields.get("broker.id", ""))
+        if known_node != str(node_id):
+            raise LogDirError(
+                f"{self.path} belongs to node {known_node}, this is node {node_id}: "
+                "correct node.id or log.dirs"
+            )
+        if fields.get("cluster.id") != cluster_id:
+            raise LogDirError(
+                f"{self.path} belongs to cluster {fields.get('cluster.id')}, "
+                f"this is {cluster_id}: choose another log.dirs"
+            )
+        self.directory_id = fields.get("directory.id", "")
+
+    def _read_identity(self) -> dict[str, str]:
+        text = read_file(self._files, self.join(META)).decode("utf-8", "replace")
+        rows = (line.strip() for line in text.split("\n"))
+        fields = dict(row.partition("=")[::2] for row in rows if row and not row.startswith("#"))
+        if fields.get("version") not in {"0", "1"} or "cluster.id" not in fields:
+            raise LogDirError(
+                f"{self.join(META)} is damaged: restore version, node.id and cluster.id in it"
+            )
+        return fields
+
+    def _write_identity(self, node_id: int, cluster_id: str) -> None:
+        rows = {
+            "version": "1",
+            "node.id": str(node_id),
+            "cluster.id": cluster_id,
+            "directory.id": self.directory_id,
+        }
+        content = "".join(f"{key}={value}\n" for key, value in rows.items())
+        replace_file(self._files, self.join(META), content.encode())
+
+
+def cluster_id_of(files: Files, path: str) -> str | None:
+    """The cluster id that a folder was marked with, before anything else is known of it."""
+    if not files.exists(f"{path}/{META}"):
+        return None
+    return LogDir(files, path)._read_identity()["cluster.id"]

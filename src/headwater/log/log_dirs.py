@@ -1,0 +1,258 @@
+"""The folders of `log.dirs`: who owns them, which partitions they hold, what was flushed.
+
+A folder belongs to one node of one cluster (`meta.properties`) and to one process at a time
+(`.lock`). One that fails goes offline alone. Every path is built from a checked topic name below
+one of the folders; nothing else is ever touched.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+from headwater.log import checkpoints, folders
+from headwater.log.descriptors import Descriptors
+from headwater.log.log_dir import LogDir, LogDirError
+from headwater.log.partition_log import PartitionLog
+from headwater.log.recovery import LastKnown, Recovered, Recovery
+from headwater.log.settings import LogSettings
+from headwater.model import TopicPartition, Uuid
+from headwater.seams.files import Files
+from headwater.seams.randomness import Randomness
+
+log = logging.getLogger(__name__)
+
+SettingsOf = Callable[[str], LogSettings]
+"""The settings of a topic by its name."""
+
+
+@dataclass(slots=True)
+class Identity:
+    """Whose folders they are."""
+
+    node_id: int
+    cluster_id: str
+
+
+class LogDirs:
+    """Every partition log of a broker, by partition."""
+
+    def __init__(
+        self,
+        files: Files,
+        randomness: Randomness,
+        paths: Iterable[str],
+        identity: Identity,
+        descriptor_limit: int = 4096,
+    ) -> None:
+        self._files = files
+        self._randomness = randomness
+        self._descriptors = Descriptors(files, descriptor_limit)
+        self.identity = identity
+        self.dirs = [LogDir(files, path) for path in paths]
+        self.logs: dict[TopicPartition, PartitionLog] = {}
+        self.recovered: dict[TopicPartition, Recovered] = {}
+        # High watermarks of the last checkpoint: where a replica begins after a restart.
+        self.high_watermarks: dict[TopicPartition, int] = {}
+        self._dir_of: dict[TopicPartition, LogDir] = {}
+
+    def open(self) -> None:
+        """Lock and check each folder; LogDirError in one line if one is not ours.
+
+        A folder that cannot be read or written is offline; only when none is left this fails.
+        """
+        for log_dir in self.dirs:
+            try:
+                log_dir.open(self.identity.node_id, self.identity.cluster_id, self._randomness)
+            except OSError as error:
+                log_dir.fail(str(error))
+        if all(log_dir.offline for log_dir in self.dirs):
+            reasons = "; ".join(f"{log_dir.path}: {log_dir.offline}" for log_dir in self.dirs)
+            raise LogDirError(f"none of log.dirs can be used: {reasons}")
+
+    def load(self, settings_of: SettingsOf, now_ms: int) -> None:
+        """Load every partition of every folder, recovering what a crash left behind."""
+        for log_dir in self.dirs:
+            if not log_dir.offline:
+                self._load_dir(log_dir, settings_of, now_ms)
+
+    def create(
+        self, partition: TopicPartition, topic_id: Uuid, settings: LogSettings, now_ms: int
+    ) -> PartitionLog:
+        """A new, empty log in the folder with the fewest partitions."""
+        usable = (log_dir for log_dir in self.dirs if not log_dir.offline)
+        log_dir = min(usable, key=lambda log_dir: log_dir.partitions)
+        directory = log_dir.join(folders.name_of(partition))
+        self._files.mkdir(directory)
+        folders.write_topic_id(self._files, directory, topic_id)
+        partition_log = self._new_log(directory, partition, topic_id, settings)
+        partition_log.begin_at(0, now_ms)
+        self._adopt(partition_log, log_dir)
+        return partition_log
+
+    def delete(self, partition: TopicPartition) -> str:
+        """Rename the partition's folder out of the way; the path for `remove` on a file thread."""
+        return self._retire(partition, folders.deleted_name(partition, self._randomness.uuid()))
+
+    def set_aside(self, partition: TopicPartition) -> str:
+        """Rename a folder that the cluster does not know (another topic id): kept, never served."""
+        return self._retire(partition, folders.stray_name(partition, self._randomness.uuid()))
+
+    def remove(self, path: str) -> None:
+        """Unlink a folder renamed by `delete`, with what is in it. Safe on any thread."""
+        if not path.endswith(folders.DELETE_SUFFIX) or not any(d.holds(path) for d in self.dirs):
+            raise ValueError(f"{path} is no deleted partition")
+        for name in self._files.listdir(path):
+            self._files.unlink(f"{path}/{name}")
+        self._files.rmdir(path)
+
+    def dir_of(self, partition: TopicPartition) -> LogDir:
+        """The folder that holds a partition."""
+        return self._dir_of[partition]
+
+    def fail(self, log_dir: LogDir, reason: str) -> list[TopicPartition]:
+        """Take a folder offline until the next start; its partitions, which no longer write."""
+        log.error("log dir %s is offline: %s", log_dir.path, reason)
+        log_dir.fail(reason)
+        lost = [partition for partition, owner in self._dir_of.items() if owner is log_dir]
+        for partition in lost:
+            self.logs[partition].failure = reason
+        return lost
+
+    def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> Callable[[], None]:
+        """Write recovery points, log starts and high watermarks: call the result on a file thread."""
+        writes = [
+            write for log_dir in self.dirs for write in self._checkpoint(log_dir, high_watermarks)
+        ]
+
+        def run() -> None:
+            for write in writes:
+                write()
+
+        return run
+
+    def close(self, high_watermarks: Mapping[TopicPartition, int], broker_epoch: int = -1) -> None:
+        """The clean stop: flush all, write the checkpoints, leave the marker, unlock."""
+        for partition, partition_log in self.logs.items():
+            try:
+                partition_log.close()
+            except OSError as error:
+                self.fail(self._dir_of[partition], str(error))
+        self.checkpoint(high_watermarks)()
+        for log_dir in self.dirs:
+            if not log_dir.offline:
+                log_dir.mark_clean(self._active_sizes(log_dir), broker_epoch)
+            log_dir.unlock()
+        self._descriptors.close()
+
+    def abandon(self) -> None:
+        """Give up all descriptors and locks as a crash would, without writing anything."""
+        for log_dir in self.dirs:
+            log_dir.unlock()
+        self._descriptors.close()
+
+    def _load_dir(self, log_dir: LogDir, settings_of: SettingsOf, now_ms: int) -> None:
+        points = self._offsets(log_dir, checkpoints.RECOVERY_POINTS)
+        starts = self._offsets(log_dir, checkpoints.LOG_STARTS) or {}
+        self.high_watermarks.update(self._offsets(log_dir, checkpoints.HIGH_WATERMARKS) or {})
+        marker = log_dir.take_clean_marker()
+        for name in log_dir.folders():
+            if name.endswith(folders.DELETE_SUFFIX):
+                self.remove(log_dir.join(name))
+                continue
+            partition = folders.partition_of(name)
+            if partition is None:
+                continue
+            known = LastKnown(
+                recovery_point=None if points is None else points.get(partition, 0),
+                log_start=starts.get(partition, 0),
+                clean=marker is not None,
+                active_size=marker.get(name) if marker else None,
+            )
+            self._load_log(log_dir, partition, known, settings_of(partition.topic), now_ms)
+
+    def _load_log(
+        self,
+        log_dir: LogDir,
+        partition: TopicPartition,
+        known: LastKnown,
+        settings: LogSettings,
+        now_ms: int,
+    ) -> None:
+        directory = log_dir.join(folders.name_of(partition))
+        topic_id = folders.read_topic_id(self._files, directory)
+        partition_log = self._new_log(directory, partition, topic_id, settings)
+        report = Recovery(partition_log, self._files, self._descriptors, known, now_ms).run()
+        if report != Recovered():
+            self.recovered[partition] = report
+        self._adopt(partition_log, log_dir)
+
+    def _offsets(self, log_dir: LogDir, name: str) -> dict[TopicPartition, int] | None:
+        """A checkpoint, or None if it is damaged: then its partitions are checked in full."""
+        try:
+            return checkpoints.read_offsets(self._files, log_dir.join(name))
+        except checkpoints.DamagedCheckpoint as damage:
+            log.warning("%s is damaged and not used: %s", log_dir.join(name), damage)
+            return None
+
+    def _new_log(
+        self, directory: str, partition: TopicPartition, topic_id: Uuid, settings: LogSettings
+    ) -> PartitionLog:
+        return PartitionLog(
+            self._files, self._descriptors, directory, partition, topic_id, settings
+        )
+
+    def _adopt(self, partition_log: PartitionLog, log_dir: LogDir) -> None:
+        self.logs[partition_log.topic_partition] = partition_log
+        self._dir_of[partition_log.topic_partition] = log_dir
+        log_dir.partitions += 1
+
+    def _retire(self, partition: TopicPartition, new_name: str) -> str:
+        partition_log = self.logs.pop(partition)
+        log_dir = self._dir_of.pop(partition)
+        log_dir.partitions -= 1
+        for segment in partition_log.segments:
+            segment.cuts += 1
+            self._descriptors.forget(segment.path)
+        partition_log.failure = "the partition was deleted"
+        path = log_dir.join(new_name)
+        self._files.rename(partition_log.directory, path)
+        return path
+
+    def _checkpoint(
+        self, log_dir: LogDir, high_watermarks: Mapping[TopicPartition, int]
+    ) -> list[Callable[[], None]]:
+        if log_dir.offline:
+            return []
+        logs = [
+            partition_log
+            for partition, partition_log in self.logs.items()
+            if self._dir_of[partition] is log_dir
+        ]
+        points = {row.topic_partition: row.recovery_point for row in logs}
+        starts = {
+            row.topic_partition: row.log_start_offset
+            for row in logs
+            if row.log_start_offset > row.segments[0].base_offset
+        }
+        marks = {
+            row.topic_partition: high_watermarks[row.topic_partition]
+            for row in logs
+            if row.topic_partition in high_watermarks
+        }
+        rows = {
+            checkpoints.RECOVERY_POINTS: points,
+            checkpoints.LOG_STARTS: starts,
+            checkpoints.HIGH_WATERMARKS: marks,
+        }
+        return [
+            partial(checkpoints.write_offsets, self._files, log_dir.join(name), offsets)
+            for name, offsets in rows.items()
+        ]
+
+    def _active_sizes(self, log_dir: LogDir) -> dict[str, int]:
+        return {
+            folders.name_of(partition): partition_log.active.size
+            for partition, partition_log in self.logs.items()
+            if self._dir_of[partition] is log_dir and partition_log.failure is None
+        }

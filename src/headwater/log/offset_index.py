@@ -1,0 +1,79 @@
+"""The sparse `.index`: from an offset to a place in the segment not far before it.
+
+One entry per `index.interval.bytes`: i32 last offset of a batch relative to the segment's base,
+i32 file position of that batch. A lookup gives the greatest entry at or below the target; the
+reader walks forward from there.
+"""
+
+import struct
+from array import array
+from bisect import bisect_right
+from operator import lt
+from sys import byteorder
+from typing import ClassVar
+
+from headwater.log.entries import EntryFile
+
+MAX_RELATIVE_OFFSET = (1 << 31) - 1
+
+
+class OffsetIndex(EntryFile):
+    """The offset index of one segment; offsets here are relative to its base."""
+
+    __slots__ = ()
+
+    ENTRY: ClassVar[struct.Struct] = struct.Struct(">ii")
+
+    def append(self, relative_offset: int, position: int) -> None:
+        """Add the batch at `position`, whose last offset is `relative_offset`."""
+        self.entries.extend(self.ENTRY.pack(relative_offset, position))
+
+    def lookup(self, relative_offset: int) -> tuple[int, int]:
+        """The last entry at or below the offset, or (-1, 0): start at the beginning."""
+        return self._floor(relative_offset, 0)
+
+    def lookup_position(self, position: int) -> tuple[int, int]:
+        """The last entry at or before a file position, or (-1, 0)."""
+        return self._floor(position, 1)
+
+    def cut_from(self, relative_offset: int) -> None:
+        """Drop the entries at and above the offset."""
+        self.cut(self._rank(relative_offset - 1, 0))
+
+    def last(self) -> tuple[int, int]:
+        """The newest entry, or (-1, 0)."""
+        return self._entry(self.count)
+
+    def _floor(self, target: int, field: int) -> tuple[int, int]:
+        return self._entry(self._rank(target, field))
+
+    def _rank(self, target: int, field: int) -> int:
+        entries, unpack, size = self.entries, self.ENTRY.unpack_from, self.ENTRY.size
+        ranks = range(len(entries) // size)
+        return bisect_right(ranks, target, key=lambda rank: unpack(entries, rank * size)[field])
+
+    def _entry(self, rank: int) -> tuple[int, int]:
+        if rank == 0:
+            return -1, 0
+        offset, position = self.ENTRY.unpack_from(self.entries, (rank - 1) * self.ENTRY.size)
+        return offset, position
+
+    def _good_prefix(self, data: bytearray) -> int:
+        numbers = array("i")
+        numbers.frombytes(memoryview(data)[: len(data) // self.ENTRY.size * self.ENTRY.size])
+        if byteorder == "little":
+            numbers.byteswap()
+        return min(_growing(numbers[0::2]), _growing(numbers[1::2]))
+
+
+def _growing(numbers: "array[int]") -> int:
+    """How many of them, from the first, are not negative and each greater than the one before."""
+    following = numbers[1:]
+    if all(map(lt, numbers, following)) and (not numbers or numbers[0] >= 0):
+        return len(numbers)
+    last = -1
+    for count, number in enumerate(numbers):
+        if number <= last:
+            return count
+        last = number
+    return len(numbers)

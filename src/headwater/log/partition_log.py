@@ -1,0 +1,599 @@
+"""The log of one partition: batches in, ranges of files out.
+
+Ends: `staged_end_offset` >= `log_end_offset` >= `recovery_point`. A batch is staged (its offset
+assigned, its sequence checked), then written with all others of the tick, and only then visible.
+If the write fails the file is cut back, everything staged is forgotten and the error raised; where
+even that fails the log refuses all further appends. One thread owns a log. Nothing here waits for
+the disk except `truncate_to`, `offset_for_time` and a rare repair of an index.
+"""
+
+import errno
+import logging
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from headwater.errors import E, KafkaError
+from headwater.log import retention, snapshots, time_lookup
+from headwater.log.aborted_index import AbortedTransaction
+from headwater.log.descriptors import Descriptors
+from headwater.log.epochs import EpochCache
+from headwater.log.flushing import FlushWork
+from headwater.log.producers import ProducerStates
+from headwater.log.rebuilding import rebuild_indexes, remove_snapshots, replay_producers, walk_tail
+from headwater.log.segment import DamagedSegment, Segment, Staged
+from headwater.log.settings import LogSettings
+from headwater.log.slices import Cold, FileSlice
+from headwater.log.transactions import OpenTransactions
+from headwater.model import TopicPartition, Uuid
+from headwater.records.batch import CONTROL, HEADER, HEADER_SIZE, OVERHEAD, TRANSACTIONAL, RawHeader
+from headwater.records.control import read_marker
+from headwater.seams.files import Buffer, Files
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+FLUSH_BYTES = 64 << 20
+FLUSH_MS = 60_000
+
+_assign = struct.Struct(">qii").pack_into
+
+
+class PartitionLog:
+    """An append-only sequence of batches in segments."""
+
+    __slots__ = (
+        "_buffers", "_descriptors", "_dirty_since_ms", "_files", "_now_ms", "_staged",
+        "_staged_bytes", "_staged_epoch", "_staged_timestamp", "_transactions", "_unflushed_from",
+        "aborted", "checkpointed", "directory", "epochs", "failure", "garbage", "log_end_offset",
+        "log_start_offset", "producers", "recovery_point", "segments", "settings", "size",
+        "staged_end_offset", "topic_id", "topic_partition", "truncations",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        files: Files,
+        descriptors: Descriptors,
+        directory: str,
+        topic_partition: TopicPartition,
+        topic_id: Uuid,
+        settings: LogSettings,
+    ) -> None:
+        self._files = files
+        self._descriptors = descriptors
+        self.directory = directory
+        self.topic_partition = topic_partition
+        self.topic_id = topic_id
+        self.epochs = EpochCache(files, directory)
+        self.producers = ProducerStates()
+        self._transactions = OpenTransactions()
+        self.segments: list[Segment] = []
+        self.size = 0
+        self.log_start_offset = 0
+        self.log_end_offset = 0
+        self.staged_end_offset = 0
+        self.recovery_point = 0
+        # The recovery point that the checkpoint file has: snapshots from there on are still needed.
+        self.checkpointed = 0
+        # Why this log takes no more appends; None while it is sound.
+        self.failure: str | None = None
+        # Aborted transactions whose markers are staged: entered into an index once written.
+        self.aborted: list[AbortedTransaction] = []
+        # Files renamed away that a file thread may unlink after file.delete.delay.ms.
+        self.garbage: list[str] = []
+        # Grows with each truncation; a flush that began before one proves nothing after it.
+        self.truncations = 0
+        self._unflushed_from = 0
+        self._dirty_since_ms = -1
+        self._now_ms = 0
+        self._buffers: list[Buffer] = []
+        self._staged: list[Staged] = []
+        self._staged_bytes = 0
+        self._staged_timestamp = -1
+        self._staged_epoch = -1
+        # The limits; a new set may be put here at any time and holds from the next batch on.
+        self.settings = settings
+
+    @property
+    def active(self) -> Segment:
+        """The segment that grows."""
+        return self.segments[-1]
+
+    # Appending
+
+    def stage(
+        self, batch: memoryview, header: RawHeader, leader_epoch: int, now_ms: int
+    ) -> tuple[int, int]:
+        """Give a checked client batch its place: base and last offset.
+
+        Those of the original if it is a duplicate; then nothing is staged. The bytes are patched
+        now and kept by reference until `write_staged`.
+        """
+        if self.failure is not None or leader_epoch != self._staged_epoch:
+            self._begin_epoch(leader_epoch)
+        base = self.staged_end_offset
+        if header[9] >= 0:
+            duplicate = self.producers.admit(header, base, now_ms)
+            if duplicate is not None:
+                return duplicate
+            if header[5] & TRANSACTIONAL:
+                self._note_transaction(header[9], base)
+        last = base + header[6]
+        length = header[1]
+        timestamp = header[8]
+        _assign(batch, 0, base, length, leader_epoch)
+        self._buffers.append(batch)
+        length += OVERHEAD
+        self._staged.append((last, length, timestamp))
+        self._staged_bytes += length
+        if timestamp > self._staged_timestamp:
+            self._staged_timestamp = timestamp
+        self._now_ms = now_ms
+        self.staged_end_offset = last + 1
+        return base, last
+
+    def stage_built(
+        self, batch: memoryview | bytearray, leader_epoch: int, now_ms: int
+    ) -> tuple[int, int]:
+        """Stage a batch that the broker built itself: coordinator records or a transaction marker."""
+        header: RawHeader = HEADER.unpack_from(batch)
+        if not header[5] & CONTROL:
+            return self.stage(memoryview(batch), header, leader_epoch, now_ms)
+        if self.failure is not None or leader_epoch != self._staged_epoch:
+            self._begin_epoch(leader_epoch)
+        base = self.staged_end_offset
+        _assign(batch, 0, base, header[1], leader_epoch)
+        header = (base, *header[1:])
+        self._end_transaction(batch, header, now_ms)
+        return self._stage_as_is(batch, header, now_ms)
+
+    def append_verbatim(self, batches: Buffer, now_ms: int = 0) -> None:
+        """Stage what a leader sent: offsets and epochs stay. The bytes are kept by reference."""
+        view = memoryview(batches)
+        at = 0
+        while at + HEADER_SIZE <= len(view):
+            header: RawHeader = HEADER.unpack_from(view, at)
+            size = header[1] + OVERHEAD
+            if size < HEADER_SIZE or at + size > len(view):
+                break
+            self._stage_replicated(view[at : at + size], header, now_ms)
+            at += size
+
+    def write_staged(self) -> None:
+        """Write everything staged, with one call to the system per segment, and make it visible."""
+        staged = self._staged
+        if not staged:
+            return
+        active = self.segments[-1]
+        size = active.size
+        settings = self.settings
+        try:
+            if not active.ready:
+                self._walk_active()
+            if self.epochs.unsaved:
+                self.epochs.save()
+            total = self._staged_bytes
+            if active.is_full(total, staged[-1][0], self._staged_timestamp, self._now_ms, settings):
+                self._write_in_parts()
+            else:
+                active.append(self._buffers, staged, total, settings.index_interval_bytes)
+        except OSError as error:
+            self._abandon(active, size, error)
+            raise
+        self.size += total
+        self.log_end_offset = self.staged_end_offset
+        self.producers.keep()
+        if self.aborted:
+            self._file_aborted()
+        self._forget_staged()
+        if self._dirty_since_ms < 0:
+            self._dirty_since_ms = self._now_ms
+
+    def roll(self, now_ms: int) -> Segment:
+        """Begin a new segment at the log's end; the old one is sealed."""
+        return self._roll_at(self.log_end_offset, now_ms)
+
+    # Reading
+
+    def read(self, offset: int, upper: int, max_bytes: int, at_least_one: bool) -> FileSlice | None:
+        """Whole batches of one segment, from the one that holds `offset`, all below `upper`.
+
+        None where there is nothing. An `upper` inside a batch excludes that batch.
+        """
+        if offset >= upper or offset >= self.log_end_offset:
+            return None
+        rank = self.rank(offset)
+        while rank < len(self.segments):
+            segment = self.segments[rank]
+            end = self._end_of(rank)
+            if segment.base_offset >= upper:
+                return None
+            found = self._slice(
+                segment, (offset, upper if upper < end else None, max_bytes, at_least_one)
+            )
+            if found is not None:
+                return found
+            if offset < end - 1 and upper <= end:
+                return None
+            # Compaction may leave nothing at or above `offset` in a segment: go on in the next.
+            rank += 1
+            offset = max(offset, end)
+        return None
+
+    def offset_for_time(self, timestamp: int, upper: int) -> tuple[int, int, int] | None:
+        """(timestamp, offset, leader epoch) of the first record not older than `timestamp`."""
+        return time_lookup.first_not_older(self, timestamp, upper)
+
+    def max_timestamp(self) -> tuple[int, int, int] | None:
+        """(timestamp, offset, leader epoch) of the first record with the greatest timestamp."""
+        return time_lookup.newest(self)
+
+    def newest_timestamp(self, segment: Segment) -> int:
+        """The greatest timestamp of a segment; the time of its last write where records bear none."""
+        if not segment.ready and segment is self.active:
+            self._walk_active()
+        newest = segment.max_timestamp if segment.ready else segment.time_index.last()[0]
+        return newest if newest >= 0 else self._files.modified_ms(segment.path)
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Up to where a read-committed consumer may read."""
+        return self._transactions.stable(high_watermark)
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Aborted transactions that overlap the offsets from `start` to before `end`."""
+        found = []
+        for rank in range(self.rank(start), len(self.segments)):
+            for aborted in self.segments[rank].aborted:
+                if aborted.last_offset >= start and aborted.first_offset < end:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= end:
+                    return sorted(found, key=lambda row: row.first_offset)
+        return sorted(found, key=lambda row: row.first_offset)
+
+    # Cutting
+
+    def truncate_to(self, offset: int) -> None:
+        """Drop everything at and above `offset`; a batch that holds it goes as a whole."""
+        self._forget_staged_work()
+        if offset >= self.log_end_offset:
+            return
+        if offset <= self.segments[0].base_offset:
+            self.truncate_fully(offset)
+            return
+        self.truncations += 1
+        while self.segments[-1].base_offset >= offset:
+            self._discard(self.segments.pop())
+        active = self.segments[-1]
+        found = self._repairing(active, lambda: active.find(active.read_blocking, offset))
+        if found is not None:
+            position, header = found
+            offset = header[0]
+            self.size -= active.size - position
+            active.cut(position, offset)
+        self._end_at(offset)
+        remove_snapshots(self._files, self.directory, above=offset)
+        replay_producers(self, self._files, self._now_ms)
+        self._restore_transactions()
+
+    def truncate_fully(self, start: int) -> None:
+        """Drop everything and go on at `start`."""
+        self._forget_staged_work()
+        self.truncations += 1
+        while self.segments:
+            self._discard(self.segments.pop())
+        self.begin_at(start, self._now_ms)
+        self.epochs.clear()
+        self.producers = ProducerStates()
+        self.log_start_offset = start
+        self._end_at(start)
+        remove_snapshots(self._files, self.directory, above=-1)
+
+    def begin_at(self, offset: int, now_ms: int) -> None:
+        """Give a log without segments its first one."""
+        self.segments.append(
+            Segment.create(self._files, self._descriptors, self.directory, offset, now_ms)
+        )
+
+    def advance_start(self, offset: int) -> None:
+        """Records below `offset` are gone for readers; retention drops their segments later."""
+        if offset > self.log_end_offset:
+            raise KafkaError(
+                E.OFFSET_OUT_OF_RANGE, f"{offset} is above the log's end {self.log_end_offset}"
+            )
+        if offset > self.log_start_offset:
+            self.log_start_offset = offset
+            self.epochs.truncate_start(offset)
+
+    def retain(self, now_ms: int, high_watermark: int) -> list[Segment]:
+        """Drop the segments that retention has given up; which they were."""
+        return retention.retain(self, now_ms, high_watermark)
+
+    def drop_first(self) -> Segment:
+        """Remove the oldest segment, which must not be the active one."""
+        segment = self.segments.pop(0)
+        self._discard(segment)
+        self.advance_start(self.segments[0].base_offset)
+        return segment
+
+    # Flushing
+
+    def flush_due(self, now_ms: int) -> bool:
+        """Whether enough was written, or long enough ago, that the disk should have it."""
+        if self._dirty_since_ms < 0:
+            return False
+        return (
+            self.size - self._unflushed_from >= FLUSH_BYTES
+            or now_ms - self._dirty_since_ms >= min(FLUSH_MS, self.settings.flush_ms)
+            or self.log_end_offset - self.recovery_point >= self.settings.flush_messages
+        )
+
+    def unflushed(self) -> FlushWork | None:
+        """What the disk lacks: run it on a file thread, then hand it to `mark_flushed`."""
+        if self.epochs.unsaved:
+            self.epochs.save()
+        if self.recovery_point >= self.log_end_offset and not self.epochs.unsynced:
+            return None
+        work = FlushWork(self._files, self.directory, self.log_end_offset, self.truncations)
+        for segment in self.segments[self.rank(self.recovery_point) :]:
+            work.add_segment(segment)
+        work.add_snapshot(
+            self.snapshot_stem(self.log_end_offset), snapshots.encode(self.producers.settled())
+        )
+        if self.epochs.unsynced:
+            work.add_file(self.epochs.path)
+            self.epochs.unsynced = False
+        self._unflushed_from = self.size
+        self._dirty_since_ms = -1
+        return work
+
+    def mark_flushed(self, work: FlushWork) -> None:
+        """The work was done without an error: the disk has the log up to where it ended then."""
+        if work.truncations != self.truncations:
+            return
+        work.settle()
+        self.recovery_point = max(self.recovery_point, work.end_offset)
+        for segment in self.segments[:-1]:
+            segment.index.release()
+            segment.time_index.release()
+
+    def close(self) -> None:
+        """Flush everything and give the descriptors back; the log ends here for this process."""
+        self._forget_staged_work()
+        if self.failure is None:
+            self.active.seal()
+            work = self.unflushed()
+            if work is not None:
+                work.run()
+                self.mark_flushed(work)
+        for segment in self.segments:
+            self._descriptors.forget(segment.path)
+
+    # For the rooms next door: recovery and rebuilding
+
+    def snapshot_stem(self, offset: int) -> str:
+        """Path of the producer snapshot at `offset`, without its suffix."""
+        return f"{self.directory}/{offset:020d}"
+
+    def absorb(self, header: RawHeader, batch: Buffer, now_ms: int) -> None:
+        """Take note of a batch that is in the log already: its producer and its transaction."""
+        if header[5] & CONTROL:
+            self._end_transaction(batch, header, now_ms)
+        elif header[9] >= 0:
+            self.producers.replay(header, now_ms)
+            if header[5] & TRANSACTIONAL:
+                self._note_transaction(header[9], header[0])
+
+    def settle(self, end_offset: int) -> None:
+        """The log is loaded: it ends here, and what was absorbed is final."""
+        self.producers.keep()
+        self._file_aborted()
+        self.size = self._unflushed_from = sum(segment.size for segment in self.segments)
+        self._end_at(end_offset)
+
+    # Inner work
+
+    def _begin_epoch(self, leader_epoch: int) -> None:
+        if self.failure is not None:
+            raise KafkaError(
+                E.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is offline: {self.failure}"
+            )
+        if leader_epoch < self.epochs.latest:
+            raise KafkaError(
+                E.NOT_LEADER_OR_FOLLOWER,
+                f"epoch {leader_epoch} is over, {self.epochs.latest} has begun",
+            )
+        self.epochs.assign(leader_epoch, self.staged_end_offset)
+        self._staged_epoch = leader_epoch
+
+    def _stage_as_is(self, batch: Buffer, header: RawHeader, now_ms: int) -> tuple[int, int]:
+        size = header[1] + OVERHEAD
+        last = header[0] + header[6]
+        self._buffers.append(batch)
+        self._staged.append((last, size, header[8]))
+        self._staged_bytes += size
+        self._staged_timestamp = max(self._staged_timestamp, header[8])
+        self._now_ms = now_ms
+        self.staged_end_offset = last + 1
+        return header[0], last
+
+    def _stage_replicated(self, batch: memoryview, header: RawHeader, now_ms: int) -> None:
+        expected, base = self.staged_end_offset, header[0]
+        if base < expected or (base > expected and not self.settings.compacted):
+            raise KafkaError(
+                E.CORRUPT_MESSAGE,
+                f"a batch at {base} cannot follow {expected} in {self.topic_partition}",
+            )
+        if self.failure is not None or header[2] != self._staged_epoch:
+            self._begin_epoch(header[2])
+        self.absorb(header, batch, max(now_ms, header[8]))
+        self._stage_as_is(batch, header, now_ms)
+
+    def _note_transaction(self, producer_id: int, first_offset: int) -> None:
+        if self.producers.begin_transaction(producer_id, first_offset):
+            self._transactions.begin(producer_id, first_offset)
+
+    def _end_transaction(self, batch: Buffer, header: RawHeader, now_ms: int) -> None:
+        marker = read_marker(batch)
+        if marker is None:
+            return
+        first = self.producers.end_transaction(
+            header[9], header[10], marker.coordinator_epoch, now_ms
+        )
+        stable = self._transactions.end(header[9], header[0])
+        if first >= 0 and not marker.commit:
+            self.aborted.append(AbortedTransaction(header[9], first, header[0], stable))
+
+    def _file_aborted(self) -> None:
+        """Enter written markers of aborts into the indexes of the segments that hold them."""
+        for aborted in self.aborted:
+            self.segments[self.rank(aborted.last_offset)].aborted.append(aborted)
+        self.aborted.clear()
+
+    def _write_in_parts(self) -> None:
+        """Write where one or more rolls fall between the staged batches."""
+        start = part = 0
+        for at, (last, size, timestamp) in enumerate(self._staged):
+            if self._rolls_before(part, size, last, timestamp):
+                self._write_part(start, at)
+                self._roll_at(
+                    self._staged[at - 1][0] + 1 if at else self.log_end_offset, self._now_ms
+                )
+                start, part = at, 0
+            part += size
+        self._write_part(start, len(self._staged))
+
+    def _rolls_before(self, part: int, size: int, last: int, timestamp: int) -> bool:
+        """Whether a batch begins a new segment, given the bytes to be written before it."""
+        if self.active.size == 0:
+            return part > 0 and part + size > self.settings.segment_bytes
+        return self.active.is_full(part + size, last, timestamp, self._now_ms, self.settings)
+
+    def _write_part(self, start: int, end: int) -> None:
+        if start < end:
+            batches: Sequence[Staged] = self._staged[start:end]
+            total = sum(row[1] for row in batches)
+            interval = self.settings.index_interval_bytes
+            self.active.append(self._buffers[start:end], batches, total, interval)
+
+    def _roll_at(self, offset: int, now_ms: int) -> Segment:
+        if not self.active.ready:
+            self._walk_active()
+        old = self.active
+        segment = Segment.create(self._files, self._descriptors, self.directory, offset, now_ms)
+        old.seal()
+        old.rest()
+        self.segments.append(segment)
+        return segment
+
+    def _walk_active(self) -> None:
+        """Learn what a loaded segment did not tell: its last batches and its newest timestamp."""
+        try:
+            self._repairing(self.active, lambda: walk_tail(self.active, self.log_end_offset))
+        except KafkaError as damage:
+            raise OSError(errno.EIO, damage.message, self.active.path) from damage
+
+    def _abandon(self, active: Segment, size: int, error: OSError) -> None:
+        """A write failed: back to the visible end, as if nothing had been staged."""
+        log.error(
+            "append to %s failed, its staged batches are dropped: %s", self.topic_partition, error
+        )
+        try:
+            while self.segments[-1] is not active:
+                segment = self.segments.pop()
+                self._descriptors.forget(segment.path)
+                self._files.unlink(segment.path)
+            if active.size != size:
+                active.cut(size, self.log_end_offset)
+            else:
+                self._files.truncate(self._descriptors.of(active.path), size)
+        except OSError as worse:
+            self.failure = f"{error}; cutting back failed too: {worse}"
+        self._forget_staged_work()
+
+    def _forget_staged(self) -> None:
+        self._buffers = []
+        self._staged = []
+        self.aborted.clear()
+        self._staged_bytes = 0
+        self._staged_timestamp = -1
+
+    def _forget_staged_work(self) -> None:
+        """Drop the overlay: offsets, epochs, sequences and transactions of staged batches."""
+        if not self._staged:
+            return
+        self._forget_staged()
+        self.staged_end_offset = self.log_end_offset
+        self.producers.undo()
+        self._restore_transactions()
+        self.epochs.truncate_end(self.log_end_offset + 1)
+        self._staged_epoch = self.epochs.latest
+
+    def _end_at(self, offset: int) -> None:
+        """The log now ends at `offset`, whatever was known of more."""
+        self.log_end_offset = self.staged_end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        self.epochs.truncate_end(offset)
+        self._staged_epoch = self.epochs.latest
+        self._unflushed_from = min(self._unflushed_from, self.size)
+        self._restore_transactions()
+
+    def _restore_transactions(self) -> None:
+        rows = ((row.producer_id, row.transaction_start) for row in self.producers)
+        self._transactions.restore(rows, self.log_end_offset)
+
+    def _discard(self, segment: Segment) -> None:
+        self.size -= segment.size
+        self.garbage.extend(segment.mark_deleted())
+
+    def rank(self, offset: int) -> int:
+        """Which segment holds `offset`."""
+        segments = self.segments
+        if offset >= segments[-1].base_offset:
+            return len(segments) - 1
+        return max(0, bisect_right(segments, offset, key=_base_offset) - 1)
+
+    def _end_of(self, rank: int) -> int:
+        following = rank + 1
+        return (
+            self.segments[following].base_offset
+            if following < len(self.segments)
+            else self.log_end_offset
+        )
+
+    def _slice(
+        self, segment: Segment, wanted: tuple[int, int | None, int, bool]
+    ) -> FileSlice | None:
+        def read(size: int, position: int) -> Buffer:
+            data = segment.read_now(size, position)
+            if data is None or len(data) < size:
+                raise Cold
+            return data
+
+        try:
+            found = segment.slice(read, *wanted)
+        except Cold:
+            return FileSlice.unplaced(self._files, segment, wanted)
+        except DamagedSegment:
+            found = self._repairing(segment, lambda: segment.slice(segment.read_blocking, *wanted))
+        if found is None:
+            return None
+        return FileSlice(self._files, segment, found[0], found[1] - found[0])
+
+    def _repairing(self, segment: Segment, work: Callable[[], T]) -> T:
+        """Do the work; if the index misled it, build the index anew and do it again."""
+        try:
+            return work()
+        except DamagedSegment as odd:
+            log.warning("%s: %s; its indexes are built anew", self.topic_partition, odd)
+        try:
+            rebuild_indexes(segment, self.settings.index_interval_bytes)
+            return work()
+        except DamagedSegment as worse:
+            self.failure = str(worse)
+            raise KafkaError(E.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {worse}") from worse
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

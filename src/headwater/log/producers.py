@@ -1,0 +1,204 @@
+"""Idempotent producers of one log: what each wrote last, so that a retry is not written twice.
+
+Per producer id the last five batches are remembered. A batch that equals one of them is answered
+with its offsets; one that does not follow the last is refused. `admit` runs when a batch is
+staged, before it is written: `keep` makes the changes since final, `undo` takes them back, so
+that a failed write leaves no trace and a retry of a staged batch finds it.
+"""
+
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+from headwater.errors import E, KafkaError
+from headwater.records.batch import RawHeader
+
+WINDOW: Final = 5
+LAST_SEQUENCE: Final = (1 << 31) - 1
+NO_SEQUENCE: Final = -1
+NO_OFFSET: Final = -1
+
+Batch: TypeAlias = tuple[int, int, int, int]
+"""First sequence, last sequence, base offset, last offset."""
+State: TypeAlias = tuple[int, int, tuple[Batch, ...], int, int, int]
+"""Epoch, last sequence, window, time of the last append, coordinator epoch, first offset of the
+open transaction. Plain tuples: a state is replaced, never changed, and `undo` keeps the old one."""
+
+
+class Producer(NamedTuple):
+    """One producer's state, for those who describe it."""
+
+    producer_id: int
+    epoch: int
+    last_sequence: int
+    window: tuple[Batch, ...]
+    last_timestamp: int
+    coordinator_epoch: int
+    transaction_start: int
+
+
+class ProducerStates:
+    """The producers of one log, by id."""
+
+    __slots__ = ("_states", "_undo")
+
+    def __init__(self) -> None:
+        self._states: dict[int, State] = {}
+        self._undo: dict[int, State | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._states)
+
+    def __iter__(self) -> Iterator[Producer]:
+        for producer_id, state in self._states.items():
+            yield Producer(producer_id, *state)
+
+    def settled(self) -> Iterator[Producer]:
+        """The producers as the written log has them, without what is only staged."""
+        for producer_id, state in self._states.items():
+            settled = self._undo.get(producer_id, state)
+            if settled is not None:
+                yield Producer(producer_id, *settled)
+
+    def get(self, producer_id: int) -> Producer | None:
+        """What is known of a producer."""
+        state = self._states.get(producer_id)
+        return None if state is None else Producer(producer_id, *state)
+
+    def admit(self, header: RawHeader, base_offset: int, now_ms: int) -> tuple[int, int] | None:
+        """Take a batch that is to get `base_offset`, or give the offsets of its original.
+
+        Raises OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_PRODUCER_EPOCH for one that does not fit.
+        """
+        _, _, _, _, _, _, delta, _, _, producer_id, epoch, first, _ = header
+        last = (first + delta) & LAST_SEQUENCE
+        state = self._states.get(producer_id)
+        if state is None:
+            window: tuple[Batch, ...] = ()
+            coordinator_epoch = transaction_start = -1
+        else:
+            known_epoch, last_sequence, window, _, coordinator_epoch, transaction_start = state
+            if epoch == known_epoch:
+                if first != (last_sequence + 1) & LAST_SEQUENCE:
+                    return _original(window, first, last, producer_id, last_sequence)
+            else:
+                _check_epoch(producer_id, epoch, known_epoch, first)
+                window = ()
+        if producer_id not in self._undo:
+            self._undo[producer_id] = state
+        batch = (first, last, base_offset, base_offset + delta)
+        if len(window) == WINDOW:
+            window = window[1:]
+        self._states[producer_id] = (
+            epoch, last, (*window, batch), now_ms, coordinator_epoch, transaction_start
+        )  # fmt: skip
+        return None
+
+    def replay(self, header: RawHeader, now_ms: int) -> None:
+        """Take a batch that is in the log already: a leader has checked it."""
+        base_offset, _, _, _, _, _, delta, _, _, producer_id, epoch, first, _ = header
+        state = self._states.get(producer_id)
+        window: tuple[Batch, ...] = ()
+        coordinator_epoch = transaction_start = -1
+        if state is not None:
+            known_epoch, _, window, _, coordinator_epoch, transaction_start = state
+            if epoch != known_epoch:
+                window = ()
+        if producer_id not in self._undo:
+            self._undo[producer_id] = state
+        last = (first + delta) & LAST_SEQUENCE
+        batch = (first, last, base_offset, base_offset + delta)
+        self._states[producer_id] = (
+            epoch, last, (*window, batch)[-WINDOW:], now_ms, coordinator_epoch, transaction_start
+        )  # fmt: skip
+
+    def begin_transaction(self, producer_id: int, first_offset: int) -> bool:
+        """Note where the producer's transaction began; False if one is open already."""
+        state = self._states[producer_id]
+        if state[5] != NO_OFFSET:
+            return False
+        self._states[producer_id] = (*state[:5], first_offset)
+        return True
+
+    def end_transaction(
+        self, producer_id: int, epoch: int, coordinator_epoch: int, now_ms: int
+    ) -> int:
+        """A marker was appended; where its transaction began, or -1 if it wrote nothing here."""
+        state = self._states.get(producer_id)
+        self._undo.setdefault(producer_id, state)
+        if state is None:
+            self._states[producer_id] = (
+                epoch,
+                NO_SEQUENCE,
+                (),
+                now_ms,
+                coordinator_epoch,
+                NO_OFFSET,
+            )
+            return NO_OFFSET
+        known_epoch, last, window, _, _, first_offset = state
+        if epoch > known_epoch:
+            known_epoch, last, window = epoch, NO_SEQUENCE, ()
+        self._states[producer_id] = (
+            known_epoch,
+            last,
+            window,
+            now_ms,
+            coordinator_epoch,
+            NO_OFFSET,
+        )
+        return first_offset
+
+    def keep(self) -> None:
+        """What was staged is written."""
+        if self._undo:
+            self._undo.clear()
+
+    def undo(self) -> None:
+        """What was staged is lost."""
+        for producer_id, state in self._undo.items():
+            if state is None:
+                self._states.pop(producer_id, None)
+            else:
+                self._states[producer_id] = state
+        self._undo.clear()
+
+    def restore(self, producers: Iterable[Producer]) -> None:
+        """Take the states of a snapshot in place of all that is known."""
+        self._states = {producer[0]: producer[1:] for producer in producers}
+        self._undo.clear()
+
+    def expire(self, before_ms: int) -> int:
+        """Forget the producers silent since `before_ms`, but none with an open transaction."""
+        old = [
+            producer_id
+            for producer_id, state in self._states.items()
+            if state[3] < before_ms and state[5] == NO_OFFSET and producer_id not in self._undo
+        ]
+        for producer_id in old:
+            del self._states[producer_id]
+        return len(old)
+
+
+def _original(
+    window: tuple[Batch, ...], first: int, last: int, producer_id: int, last_sequence: int
+) -> tuple[int, int]:
+    for known_first, known_last, base_offset, last_offset in window:
+        if known_first == first and known_last == last:
+            return base_offset, last_offset
+    raise KafkaError(
+        E.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"producer {producer_id} sent sequence {first} after {last_sequence}",
+    )
+
+
+def _check_epoch(producer_id: int, epoch: int, known_epoch: int, first: int) -> None:
+    if epoch < known_epoch:
+        raise KafkaError(
+            E.INVALID_PRODUCER_EPOCH,
+            f"producer {producer_id} has epoch {epoch}; a newer one, {known_epoch}, has written",
+        )
+    if first != 0:
+        raise KafkaError(
+            E.OUT_OF_ORDER_SEQUENCE_NUMBER,
+            f"producer {producer_id} begins epoch {epoch} with sequence {first}, not 0",
+        )

@@ -1,0 +1,121 @@
+"""Repairs that need only the log itself: indexes, producer states, and what a segment remembers."""
+
+from typing import TYPE_CHECKING
+
+from headwater.log import snapshots
+from headwater.log.producers import ProducerStates
+from headwater.log.segment import DamagedSegment, Segment, Staged
+from headwater.log.walking import batch_at, headers
+from headwater.records.batch import CONTROL, HEADER_SIZE, OVERHEAD
+from headwater.seams.files import Files
+
+if TYPE_CHECKING:
+    from headwater.log.partition_log import PartitionLog
+
+ROWS = 10_000
+"""Batches taken at once when an index is rebuilt: memory stays small however large the segment."""
+
+
+def rebuild_indexes(segment: Segment, interval: int, below: int | None = None) -> None:
+    """Build offset and time index of a segment from its batches; DamagedSegment if they are none.
+
+    With `below` only the batches under that offset count: what follows is not known to be sound.
+    """
+    size = segment.size
+    segment.index.clear()
+    segment.time_index.clear()
+    rows: list[Staged] = []
+    found = headers(segment)
+    builder = Segment.twin(segment)
+    for _, header in found:
+        if below is not None and header[0] >= below:
+            break
+        rows.append((header[0] + header[6], header[1] + OVERHEAD, header[8]))
+        if len(rows) == ROWS:
+            builder.take(rows, interval)
+            rows.clear()
+    builder.take(rows, interval)
+    builder.ready = True
+    builder.seal()
+    segment.forget(size)
+
+
+def walk_tail(segment: Segment, end_offset: int) -> None:
+    """Make a loaded segment ready for appends; DamagedSegment if it does not end at `end_offset`."""
+    newest, relative = segment.time_index.last()
+    _, position = segment.index.last()
+    segment.forget(segment.size)
+    segment.max_timestamp = newest
+    segment.max_timestamp_offset = segment.base_offset + max(relative, 0)
+    segment.first_timestamp = next(headers(segment, piece=HEADER_SIZE))[1][8]
+    segment.since_index = segment.size - position
+    next_offset = segment.base_offset
+    for place, header in headers(segment, position):
+        last_offset = header[0] + header[6]
+        next_offset = last_offset + 1
+        segment.remember(last_offset, place)
+        if header[8] > segment.max_timestamp:
+            segment.max_timestamp, segment.max_timestamp_offset = header[8], last_offset
+    if next_offset != end_offset:
+        segment.forget(segment.size)
+        raise DamagedSegment(f"{segment.path} ends at offset {next_offset}, not at {end_offset}")
+    segment.ready = True
+
+
+def snapshot_offsets(files: Files, directory: str) -> list[int]:
+    """Offsets of the producer snapshots of a log, newest first."""
+    names = (name for name in files.listdir(directory) if name.endswith(snapshots.SNAPSHOT))
+    stems = (name.removesuffix(snapshots.SNAPSHOT) for name in names)
+    return sorted((int(stem) for stem in stems if stem.isdecimal()), reverse=True)
+
+
+def replay_producers(log: "PartitionLog", files: Files, now_ms: int) -> int:
+    """Rebuild the producers of a log up to its end; the number of bytes read for it.
+
+    The newest sound snapshot at or below the end is the beginning; the headers from there on are
+    the rest.
+    """
+    log.producers = ProducerStates()
+    start = log.segments[0].base_offset
+    for offset in snapshot_offsets(files, log.directory):
+        if start <= offset <= log.log_end_offset and _restored(
+            log, files, log.snapshot_stem(offset)
+        ):
+            start = offset
+            break
+    walked = _absorb_from(log, start, now_ms)
+    log.producers.keep()
+    # Their aborts are in the indexes already.
+    log.aborted.clear()
+    return walked
+
+
+def remove_snapshots(files: Files, directory: str, above: int) -> None:
+    """Unlink the snapshots above an offset: they speak of batches that are gone."""
+    for offset in snapshot_offsets(files, directory):
+        if offset > above:
+            snapshots.remove(files, f"{directory}/{offset:020d}")
+
+
+def _restored(log: "PartitionLog", files: Files, stem: str) -> bool:
+    try:
+        log.producers.restore(snapshots.read(files, stem))
+    except (snapshots.DamagedSnapshot, OSError):
+        snapshots.remove(files, stem)
+        return False
+    return True
+
+
+def _absorb_from(log: "PartitionLog", start: int, now_ms: int) -> int:
+    walked = 0
+    for segment in log.segments[log.rank(start) :]:
+        found = segment.find(segment.read_blocking, start) if segment.size else None
+        if found is None:
+            continue
+        for position, header in headers(segment, found[0]):
+            walked += header[1] + OVERHEAD
+            if header[5] & CONTROL:
+                log.absorb(header, batch_at(segment, position, header), now_ms)
+            elif header[9] >= 0:
+                log.absorb(header, b"", now_ms)
+    return walked

@@ -1,0 +1,310 @@
+"""Loading a log from its folder, after a clean stop or a crash.
+
+After a clean stop the recovery point is the end and nothing is read. After a crash everything
+beyond the recovery point is checked byte by byte and cut at the first batch that is not whole; what
+is below it was on the disk, so damage there is no torn tail: the log goes offline with the reason
+and is never cut and served. Indexes, snapshots and checkpoints are shortcuts: damaged ones are
+built anew, and none of them keeps a broker from starting.
+"""
+
+import logging
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headwater.log.rebuilding import (
+    rebuild_indexes,
+    remove_snapshots,
+    replay_producers,
+    snapshot_offsets,
+    walk_tail,
+)
+from headwater.log.segment import DELETED, LOG, DamagedSegment, Segment
+from headwater.log.walking import EpochRule, check, headers
+from headwater.seams.files import Buffer, Files
+
+if TYPE_CHECKING:
+    from headwater.log.descriptors import Descriptors
+    from headwater.log.partition_log import PartitionLog
+    from headwater.records.batch import RawHeader
+
+log = logging.getLogger(__name__)
+
+CLEANED = ".cleaned"
+SWAP = ".swap"
+
+
+@dataclass(slots=True)
+class LastKnown:
+    """What the checkpoints of the folder say of a log."""
+
+    recovery_point: int | None = None
+    log_start: int = 0
+    clean: bool = False
+    active_size: int | None = None
+    """Bytes of the active segment at the clean stop, where the marker tells."""
+
+
+@dataclass(slots=True)
+class Recovered:
+    """What loading a log took and what it cost."""
+
+    scanned_bytes: int = 0
+    dropped_bytes: int = 0
+    dropped_from: int | None = None
+    problem: str | None = None
+    repairs: list[str] = field(default_factory=list)
+
+
+class Recovery:
+    """One loading of one log."""
+
+    __slots__ = (
+        "_descriptors",
+        "_files",
+        "_known",
+        "_log",
+        "_now_ms",
+        "_point",
+        "_trace",
+        "report",
+    )
+
+    def __init__(
+        self,
+        log: "PartitionLog",
+        files: Files,
+        descriptors: "Descriptors",
+        known: LastKnown,
+        now_ms: int,
+    ) -> None:
+        self._log = log
+        self._files = files
+        self._descriptors = descriptors
+        self._known = known
+        self._now_ms = now_ms
+        # Everything below this offset is known to have been on the disk.
+        self._point = known.recovery_point or 0
+        # The highest offset that anything but the checkpoint speaks of.
+        self._trace = 0
+        self.report = Recovered()
+
+    def run(self) -> Recovered:
+        """Load the log; afterwards it serves, or its `failure` says why not."""
+        try:
+            self._open_segments()
+            self._load_epochs()
+            if not self._loaded_clean():
+                self._look_for_traces()
+                self._recover()
+        except DamagedSegment as damage:
+            self._log.failure = str(damage)
+            self._log.settle(self._known.recovery_point or self._log.segments[-1].base_offset)
+        self._log.log_start_offset = max(
+            self._log.segments[0].base_offset, min(self._known.log_start, self._log.log_end_offset)
+        )
+        self._tell()
+        return self.report
+
+    def _open_segments(self) -> None:
+        directory = self._log.directory
+        names = self._clear_leftovers(self._files.listdir(directory))
+        for name in names:
+            stem = name.removesuffix(LOG)
+            if name.endswith(LOG) and len(stem) == 20 and stem.isdecimal():
+                size = self._files.path_size(f"{directory}/{name}")
+                segment = Segment(self._files, self._descriptors, directory, int(stem), size)
+                segment.created_ms = self._now_ms
+                self._log.segments.append(segment)
+        if not self._log.segments:
+            if self._known.recovery_point:
+                self._log.failure = (
+                    f"no segments, though {self._known.recovery_point} offsets were flushed"
+                )
+            self._log.begin_at(self._known.recovery_point or self._known.log_start, self._now_ms)
+
+    def _clear_leftovers(self, names: list[str]) -> list[str]:
+        """Finish what a crash interrupted: removals and half-made files go, whole swaps stay."""
+        directory = self._log.directory
+        for name in names:
+            path = f"{directory}/{name}"
+            if name.endswith((DELETED, CLEANED, ".tmp")):
+                self._files.unlink(path)
+            elif name.endswith(SWAP):
+                if self._files.exists(path.removesuffix(SWAP)):
+                    self._files.unlink(path)
+                else:
+                    self._files.rename(path, path.removesuffix(SWAP))
+        return self._files.listdir(directory)
+
+    def _look_for_traces(self) -> None:
+        offsets = snapshot_offsets(self._files, self._log.directory)
+        if self._known.recovery_point is None:
+            self._point = _flushed_before(offsets)
+        starts = self._log.epochs.starts
+        active = self._log.active
+        indexed = active.base_offset + active.index.last()[0] if active.size else 0
+        self._trace = max(offsets[0] if offsets else 0, starts[-1] if starts else 0, indexed)
+
+    def _load_epochs(self) -> None:
+        epochs = self._log.epochs
+        epochs.load()
+        if not epochs.damaged:
+            return
+        if not any(segment.size for segment in self._log.segments):
+            epochs.damaged = False
+            return
+        self.report.repairs.append("leader epochs")
+        for segment in self._log.segments:
+            self._learn_epochs(segment)
+
+    def _learn_epochs(self, segment: Segment) -> None:
+        """Take epochs from the flushed batches; the checked walk over the others does the rest."""
+        try:
+            for _, header in headers(segment):
+                if header[0] >= self._point:
+                    return
+                self._log.epochs.assign(header[2], header[0])
+        except DamagedSegment:
+            return
+
+    def _loaded_clean(self) -> bool:
+        """After a clean stop the end is known; a size that differs from the marker's is a crash."""
+        known, partition_log = self._known, self._log
+        active = partition_log.active
+        if not known.clean or known.recovery_point is None:
+            return False
+        if known.active_size is not None and known.active_size != active.size:
+            return False
+        if known.active_size is None and not self._ends_at(active, known.recovery_point):
+            return False
+        partition_log.epochs.damaged = False
+        partition_log.log_end_offset = known.recovery_point
+        self.report.scanned_bytes += replay_producers(partition_log, self._files, self._now_ms)
+        partition_log.recovery_point = partition_log.checkpointed = known.recovery_point
+        partition_log.settle(known.recovery_point)
+        return True
+
+    def _recover(self) -> None:
+        partition_log = self._log
+        rank = partition_log.rank(self._point)
+        untrusted = partition_log.segments[rank:]
+        sizes = [segment.size for segment in untrusted]
+        end, position = self._flushed_end(untrusted[0])
+        del partition_log.segments[rank + 1 :]
+        self._begin_walk(untrusted[0], position, end)
+        partition_log.log_end_offset = end
+        replay_producers(partition_log, self._files, self._now_ms)
+        for segment, size in zip(untrusted, sizes, strict=True):
+            if segment is not untrusted[0] and not self._joined(segment, size, end):
+                continue
+            end = self._walk(segment, size, end)
+        partition_log.recovery_point = partition_log.checkpointed = min(self._point, end)
+        if end < self._point and self._trace > end:
+            partition_log.failure = (
+                f"the log ends at {end}, though {self._point} offsets were flushed"
+            )
+        partition_log.settle(end)
+        remove_snapshots(self._files, partition_log.directory, above=end)
+
+    def _flushed_end(self, segment: Segment) -> tuple[int, int]:
+        """Where in the segment the flushed part ends: offset and position."""
+        point = self._point
+        if point <= segment.base_offset or not segment.size:
+            return segment.base_offset, 0
+        if not segment.index.entries and segment.index.damaged:
+            self.report.repairs.append(segment.index.path)
+            rebuild_indexes(segment, self._log.settings.index_interval_bytes, below=point)
+        try:
+            found = segment.find(segment.read_blocking, point)
+        except DamagedSegment:
+            self.report.repairs.append(segment.index.path)
+            rebuild_indexes(segment, self._log.settings.index_interval_bytes, below=point)
+            found = segment.find(segment.read_blocking, point)
+        if found is None and self._ends_at(segment, point):
+            return point, segment.size
+        if found is None or found[1][0] != point:
+            # No batch begins at the recovery point: the checkpoint is wrong, so check everything.
+            return segment.base_offset, 0
+        return point, found[0]
+
+    def _ends_at(self, segment: Segment, offset: int) -> bool:
+        if not segment.size:
+            return segment.base_offset == offset
+        try:
+            walk_tail(segment, offset)
+        except DamagedSegment:
+            return False
+        return True
+
+    def _begin_walk(self, segment: Segment, position: int, offset: int) -> None:
+        """Trust the first `position` bytes of the segment and forget what is known of the rest."""
+        if position == 0:
+            segment.index.clear()
+            segment.time_index.clear()
+            segment.aborted.clear()
+            segment.forget(0)
+            return
+        segment.cut_indexes(offset)
+        segment.size = position
+        walk_tail(segment, offset)
+
+    def _joined(self, segment: Segment, size: int, end: int) -> bool:
+        """Take the next segment where it follows the last; drop it behind a torn or missing one."""
+        if self.report.problem is None and segment.base_offset != end:
+            self.report.problem = f"a segment at {segment.base_offset} where {end} must be"
+            self.report.dropped_from = end
+        if self.report.problem is not None:
+            self.report.dropped_bytes += size
+            self._log.garbage.extend(segment.mark_deleted())
+            return False
+        self._log.active.seal()
+        self._log.active.rest()
+        self._log.segments.append(segment)
+        self._begin_walk(segment, 0, end)
+        return True
+
+    def _walk(self, segment: Segment, file_size: int, end: int) -> int:
+        """Check the rest of a segment; cut it where it is torn."""
+        partition_log = self._log
+
+        def absorb(header: "RawHeader", batch: Buffer) -> None:
+            partition_log.absorb(header, batch, self._now_ms)
+
+        walked = check(
+            segment,
+            file_size,
+            end,
+            EpochRule(partition_log.epochs, end, known=not partition_log.epochs.damaged),
+            partition_log.settings.compacted,
+            partition_log.settings.index_interval_bytes,
+            absorb,
+        )
+        segment.ready = True
+        self.report.scanned_bytes += walked.scanned
+        if walked.problem is not None:
+            if walked.next_offset < self._point:
+                raise DamagedSegment(
+                    f"{segment.path}, flushed up to {self._point}: {walked.problem}"
+                )
+            self.report.problem = walked.problem
+            self.report.dropped_from = walked.next_offset
+            self.report.dropped_bytes += file_size - segment.size
+            self._files.truncate(self._descriptors.of(segment.path), segment.size)
+        return walked.next_offset
+
+    def _tell(self) -> None:
+        report, where = self.report, self._log.topic_partition
+        if self._log.failure is not None:
+            log.error("%s is offline: %s", where, self._log.failure)
+        elif report.dropped_bytes:
+            log.warning(
+                "%s: dropped %d bytes from offset %s on: %s",
+                where, report.dropped_bytes, report.dropped_from, report.problem,
+            )  # fmt: skip
+        if report.repairs:
+            log.warning("%s: built anew: %s", where, ", ".join(report.repairs))
+
+
+def _flushed_before(offsets: list[int]) -> int:
+    """A flush begins with a snapshot: when the newest was taken, the one before it was done."""
+    return offsets[1] if len(offsets) > 1 else 0

@@ -1,0 +1,318 @@
+"""One segment of a log: a `.log` file of batches and the indexes that lead into it.
+
+A segment knows bytes, positions and offsets; what may be appended or read is the log's business.
+Only the active segment (the last one) grows. Memory is updated after the bytes are in the file,
+so a failed write leaves the segment as it was, apart from bytes beyond `size` in the file.
+"""
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from headwater.log.aborted_index import AbortedIndex
+from headwater.log.descriptors import Descriptors
+from headwater.log.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
+from headwater.log.settings import LogSettings
+from headwater.log.time_index import TimeIndex
+from headwater.records.batch import HEADER, HEADER_SIZE, MAGIC, OVERHEAD, RawHeader
+from headwater.seams.files import IOV_MAX, Buffer, Files, read_fully, write_fully
+
+LOG = ".log"
+INDEX = ".index"
+TIME_INDEX = ".timeindex"
+ABORTED_INDEX = ".txnindex"
+DELETED = ".deleted"
+SUFFIXES = (LOG, INDEX, TIME_INDEX, ABORTED_INDEX)
+
+REMEMBERED = 256
+"""Batches at the end of the active segment whose places are kept in memory."""
+RESUMES = 16
+"""Readers of a segment that find their next batch without a lookup."""
+WINDOW = 8192
+"""Bytes read at once when walking over headers."""
+
+Staged: TypeAlias = tuple[int, int, int]
+"""Last offset, size and max timestamp of a batch to be appended."""
+Read: TypeAlias = Callable[[int, int], Buffer]
+"""`read(size, position)`: bytes of the segment's file, fewer only at its end."""
+
+
+class DamagedSegment(Exception):
+    """The bytes at a place where a batch must begin are no batch."""
+
+
+class Segment:
+    """A run of batches from `base_offset` on, in files of that name."""
+
+    __slots__ = (
+        "_descriptors", "_files", "aborted", "base_offset", "created_ms", "cuts", "first_timestamp",
+        "index", "max_timestamp", "max_timestamp_offset", "path", "ready", "resumes", "since_index",
+        "size", "stem", "tail_offsets", "tail_positions", "time_index",
+    )  # fmt: skip
+
+    def __init__(
+        self, files: Files, descriptors: Descriptors, directory: str, base_offset: int, size: int
+    ) -> None:
+        self._files = files
+        self._descriptors = descriptors
+        self.base_offset = base_offset
+        self.stem = f"{directory}/{base_offset:020d}"
+        self.path = self.stem + LOG
+        self.size = size
+        fresh = size == 0
+        self.index = OffsetIndex(files, self.stem + INDEX, fresh=fresh)
+        self.time_index = TimeIndex(files, self.stem + TIME_INDEX, fresh=fresh)
+        self.aborted = AbortedIndex(files, self.stem + ABORTED_INDEX)
+        self.created_ms = -1
+        # What follows is known of a segment that is `ready`: written here, or walked to its end.
+        self.ready = fresh
+        self.first_timestamp = -1
+        self.max_timestamp = -1
+        self.max_timestamp_offset = base_offset
+        self.since_index = 0
+        self.tail_offsets: list[int] = []
+        self.tail_positions: list[int] = []
+        # Where a reader that took everything before an offset goes on: offset -> position.
+        self.resumes: dict[int, int] = {}
+        # Grows with each truncation: who read meanwhile on another thread must throw it away.
+        self.cuts = 0
+
+    @classmethod
+    def create(
+        cls, files: Files, descriptors: Descriptors, directory: str, base_offset: int, now_ms: int
+    ) -> "Segment":
+        """A new, empty segment with its `.log` file."""
+        segment = cls(files, descriptors, directory, base_offset, 0)
+        segment.created_ms = now_ms
+        descriptors.create(segment.path)
+        return segment
+
+    @classmethod
+    def twin(cls, segment: "Segment") -> "Segment":
+        """An empty segment over the same files and the same index objects, to fill them anew."""
+        twin = cls.__new__(cls)
+        twin._files, twin._descriptors = segment._files, segment._descriptors
+        twin.base_offset, twin.stem, twin.path = segment.base_offset, segment.stem, segment.path
+        twin.index, twin.time_index, twin.aborted = (
+            segment.index,
+            segment.time_index,
+            segment.aborted,
+        )
+        twin.tail_offsets, twin.tail_positions, twin.resumes = [], [], {}
+        twin.forget(0)
+        return twin
+
+    def is_full(
+        self, more: int, last_offset: int, timestamp: int, now_ms: int, limits: LogSettings
+    ) -> bool:
+        """Whether the next batches (size, last offset, newest timestamp) belong to a new segment."""
+        if self.size == 0:
+            return False
+        if self.first_timestamp >= 0:
+            waited = timestamp - self.first_timestamp
+        else:
+            waited = now_ms - self.created_ms
+        return (
+            self.size + more > limits.segment_bytes
+            or waited > limits.segment_ms - limits.segment_jitter_ms
+            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            or len(self.index.entries) + OffsetIndex.ENTRY.size > limits.segment_index_bytes
+            or len(self.time_index.entries) + TimeIndex.ENTRY.size > limits.segment_index_bytes
+        )
+
+    def append(
+        self, buffers: Sequence[Buffer], batches: Sequence[Staged], total: int, interval: int
+    ) -> None:
+        """Write the batches at the end; OSError leaves the segment as it was."""
+        start = self.size
+        fd = self._descriptors.of(self.path)
+        count = self._files.pwritev(
+            fd, buffers if len(buffers) <= IOV_MAX else buffers[:IOV_MAX], start
+        )
+        if count != total:
+            write_fully(self._files, fd, _after(buffers, count), start + count)
+        self.take(batches, interval)
+
+    def take(self, batches: Sequence[Staged], interval: int) -> None:
+        """Take batches that are in the file from `size` on into memory and indexes."""
+        if self.first_timestamp < 0 and batches:
+            self.first_timestamp = batches[0][2]
+        position, since, base = self.size, self.since_index, self.base_offset
+        offsets, positions = self.tail_offsets, self.tail_positions
+        for last_offset, size, timestamp in batches:
+            if timestamp > self.max_timestamp:
+                self.max_timestamp, self.max_timestamp_offset = timestamp, last_offset
+            if since > interval:
+                self.index.append(last_offset - base, position)
+                self.time_index.append(self.max_timestamp, self.max_timestamp_offset - base)
+                since = 0
+            since += size
+            offsets.append(last_offset)
+            positions.append(position)
+            position += size
+        self.since_index = since
+        self.size = position
+        if len(offsets) > 2 * REMEMBERED:
+            del offsets[:-REMEMBERED], positions[:-REMEMBERED]
+
+    def remember(self, last_offset: int, position: int) -> None:
+        """Note where a batch near the end is."""
+        self.tail_offsets.append(last_offset)
+        self.tail_positions.append(position)
+
+    def forget(self, size: int) -> None:
+        """Be a segment of `size` bytes of whose batches nothing is known yet."""
+        self.rest()
+        self.size = size
+        self.ready = size == 0
+        self.first_timestamp = self.max_timestamp = -1
+        self.max_timestamp_offset = self.base_offset
+        self.since_index = 0
+
+    def seal(self) -> None:
+        """Add the final time index entry: no more batches come, or not before a reload."""
+        if self.ready and self.size:
+            self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
+
+    def rest(self) -> None:
+        """Give back the memory that only the active segment needs."""
+        self.tail_offsets.clear()
+        self.tail_positions.clear()
+        self.resumes.clear()
+
+    # Reading: `read` may come from the page cache only, or from another thread's descriptor.
+
+    def find(self, read: Read, offset: int) -> tuple[int, RawHeader] | None:
+        """Position and header of the first batch that ends at or above `offset`."""
+        relative, position = self.index.lookup(offset - self.base_offset)
+        expected = self.base_offset + relative if relative >= 0 else None
+        while position < self.size:
+            window = self._window(read, position)
+            at, last = 0, len(window) - HEADER_SIZE
+            while at <= last:
+                header = self._header(window, at, position)
+                last_offset = header[0] + header[6]
+                if expected is not None and last_offset != expected:
+                    raise DamagedSegment(
+                        f"{self.index.path} leads to no batch ending at {expected}"
+                    )
+                if last_offset >= offset:
+                    return position + at, header
+                expected = None
+                at += header[1] + OVERHEAD
+            position += at
+        return None
+
+    def slice(
+        self, read: Read, offset: int, upper: int | None, max_bytes: int, at_least_one: bool
+    ) -> tuple[int, int] | None:
+        """Start and end position of whole batches from `offset` on and below `upper`."""
+        start = self._position_of(read, offset)
+        end = self.size if upper is None else self._position_of(read, upper)
+        if end - start > max_bytes:
+            end = self._whole(read, start, start + max_bytes, at_least_one)
+        return (start, end) if end > start else None
+
+    def _position_of(self, read: Read, offset: int) -> int:
+        """Where the batch that holds `offset` begins; the end for an offset above all."""
+        offsets = self.tail_offsets
+        if offsets and (offset > offsets[0] or not self.tail_positions[0]):
+            rank = bisect_left(offsets, offset)
+            return self.tail_positions[rank] if rank < len(offsets) else self.size
+        if offset in self.resumes:
+            return self.resumes[offset]
+        found = self.find(read, offset)
+        return self.size if found is None else found[0]
+
+    def _whole(self, read: Read, start: int, limit: int, at_least_one: bool) -> int:
+        """The end of the last batch that ends at or before `limit`."""
+        positions = self.tail_positions
+        if positions and start >= positions[0]:
+            rank = bisect_right(positions, limit) - 1
+            if positions[rank] == start and at_least_one:
+                return positions[rank + 1] if rank + 1 < len(positions) else self.size
+            return positions[rank]
+        place = max(start, self.index.lookup_position(limit)[1])
+        while place < self.size:
+            window = self._window(read, place)
+            at, last = 0, len(window) - HEADER_SIZE
+            while at <= last:
+                header = self._header(window, at, place)
+                after = at + header[1] + OVERHEAD
+                if place + after > limit:
+                    if place + at == start and at_least_one:
+                        return self._resume(header[0] + header[6] + 1, place + after)
+                    return self._resume(header[0], place + at)
+                at = after
+            place += at
+        return place
+
+    def _resume(self, offset: int, position: int) -> int:
+        resumes = self.resumes
+        if len(resumes) >= RESUMES and offset not in resumes:
+            del resumes[next(iter(resumes))]
+        resumes[offset] = position
+        return position
+
+    def _window(self, read: Read, position: int) -> Buffer:
+        window = read(min(WINDOW, self.size - position), position)
+        if len(window) < HEADER_SIZE:
+            raise DamagedSegment(f"{self.path} ends inside a batch at {position}")
+        return window
+
+    def _header(self, window: Buffer, at: int, position: int) -> RawHeader:
+        header: RawHeader = HEADER.unpack_from(window, at)
+        if header[3] != MAGIC or header[1] < HEADER_SIZE - OVERHEAD or header[6] < 0:
+            raise DamagedSegment(f"no batch at {position + at} of {self.path}")
+        return header
+
+    def read_now(self, size: int, position: int) -> Buffer | None:
+        """Bytes from the page cache, or None."""
+        return self._files.pread_now(self._descriptors.of(self.path), size, position)
+
+    def read_blocking(self, size: int, position: int) -> bytes:
+        """Bytes, from the disk if need be. Only for the thread that owns the log."""
+        return read_fully(self._files, self._descriptors.of(self.path), size, position)
+
+    # Changes other than appends.
+
+    def cut(self, size: int, end_offset: int) -> None:
+        """Keep the batches below `end_offset`, which are the first `size` bytes."""
+        self.cuts += 1
+        self._files.truncate(self._descriptors.of(self.path), size)
+        self.cut_indexes(end_offset)
+        self.forget(size)
+
+    def cut_indexes(self, end_offset: int) -> None:
+        """Drop the entries at and above `end_offset`."""
+        self.index.cut_from(end_offset - self.base_offset)
+        self.time_index.cut_from(end_offset - self.base_offset)
+        self.aborted.cut_from(end_offset)
+
+    def save_indexes(self) -> None:
+        """Write what the index files lack."""
+        self.index.save()
+        self.time_index.save()
+        self.aborted.save()
+
+    def mark_deleted(self) -> list[str]:
+        """Rename the files out of the log; their new names, to be unlinked later."""
+        self.cuts += 1
+        self._descriptors.forget(self.path)
+        gone = []
+        for suffix in SUFFIXES:
+            path = self.stem + suffix
+            if suffix == LOG or self._files.exists(path):
+                self._files.rename(path, path + DELETED)
+                gone.append(path + DELETED)
+        return gone
+
+
+def _after(buffers: Sequence[Buffer], count: int) -> list[Buffer]:
+    """What is left of the buffers after the first `count` bytes."""
+    rest: list[Buffer] = []
+    for buffer in buffers:
+        if count < len(buffer):
+            rest.append(memoryview(buffer)[count:] if count else buffer)
+        count = max(0, count - len(buffer))
+    return rest

@@ -1,0 +1,69 @@
+"""A range of a segment that is to be sent: found now, read when the socket wants it.
+
+Bytes that are in the page cache come at once. A cold range, or one whose place cannot be told
+without the disk, is loaded by a reader thread with a descriptor of its own: the shared ones may be
+closed at any time. Whoever truncates meanwhile raises the segment's `cuts`, and the load fails
+instead of giving bytes that are no longer the log's.
+"""
+
+from headwater.errors import E, KafkaError
+from headwater.log.segment import Segment
+from headwater.seams.files import Buffer, Files, read_fully
+
+
+class Cold(Exception):
+    """The page cache does not have what is asked."""
+
+
+class FileSlice:
+    """Whole batches of one segment."""
+
+    __slots__ = ("_cuts", "_files", "_wanted", "position", "segment", "size")
+
+    def __init__(self, files: Files, segment: Segment, position: int, size: int) -> None:
+        self._files = files
+        self.segment = segment
+        self.position = position
+        self.size = size
+        self._cuts = segment.cuts
+        self._wanted: tuple[int, int | None, int, bool] | None = None
+
+    @classmethod
+    def unplaced(
+        cls, files: Files, segment: Segment, wanted: tuple[int, int | None, int, bool]
+    ) -> "FileSlice":
+        """A slice whose place must be looked up on the disk; its size is the most it can have."""
+        cold = cls(files, segment, -1, min(wanted[2], segment.size))
+        cold._wanted = wanted
+        return cold
+
+    def load_now(self) -> Buffer | None:
+        """The bytes if the page cache has them all, else None."""
+        if self._wanted is not None or self._cuts != self.segment.cuts:
+            return None
+        data = self.segment.read_now(self.size, self.position)
+        return data if data is not None and len(data) == self.size else None
+
+    def load(self) -> bytes:
+        """The bytes, however long it takes. For reader threads; empty if there is nothing to read."""
+        fd = self._files.open(self.segment.path, write=False)
+        try:
+            if self._wanted is not None:
+                self._place(fd)
+            data = read_fully(self._files, fd, self.size, self.position) if self.size else b""
+        finally:
+            self._files.close(fd)
+        if self._cuts != self.segment.cuts:
+            raise KafkaError(E.OFFSET_NOT_AVAILABLE, "the log was truncated during the read")
+        if len(data) != self.size:
+            raise KafkaError(E.KAFKA_STORAGE_ERROR, f"{self.segment.path} is shorter than it was")
+        return data
+
+    def _place(self, fd: int) -> None:
+        assert self._wanted is not None
+        found = self.segment.slice(
+            lambda size, at: read_fully(self._files, fd, size, at), *self._wanted
+        )
+        self.position, end = found or (0, 0)
+        self.size = end - self.position
+        self._wanted = None

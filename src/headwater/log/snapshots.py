@@ -1,0 +1,130 @@
+"""Producer states on disk: Kafka's `.snapshot`, and a `.window` beside it for what that leaves out.
+
+A snapshot named N tells the states of all producers when the log ended at offset N. Kafka's format
+keeps only the last batch of each; the other four of the window go to a file of our own that is
+bound to the snapshot by its checksum. Both are optional: a damaged snapshot is passed over for an
+older one and the log read from there, a damaged window costs the four older batches.
+"""
+
+import struct
+from collections.abc import Iterable, Iterator
+
+from headwater.log.producers import NO_SEQUENCE, WINDOW, Batch, Producer
+from headwater.records.checksum import crc32c
+from headwater.seams.files import Files, read_file, replace_file
+
+SNAPSHOT = ".snapshot"
+WINDOWS = ".window"
+
+_SEQUENCES = 1 << 31
+_HEAD = struct.Struct(">hIi")
+_CRC_END = 6
+_ENTRY = struct.Struct(">qhiqiqiq")
+_WINDOW_HEAD = struct.Struct(">hII")
+_WINDOW_ENTRY = struct.Struct(">qb")
+_BATCH = struct.Struct(">iqi")
+
+
+class DamagedSnapshot(Exception):
+    """The file is not what was written."""
+
+
+def encode(producers: Iterable[Producer]) -> tuple[bytes, bytes]:
+    """The content of the two files."""
+    entries, windows = [], []
+    for producer in producers:
+        entries.append(_encode_entry(producer))
+        if len(producer.window) > 1:
+            windows.append(_encode_window(producer.producer_id, producer.window[:-1]))
+    body = struct.pack(">i", len(entries)) + b"".join(entries)
+    snapshot = struct.pack(">hI", 1, crc32c(body)) + body
+    older = b"".join(windows)
+    head = _WINDOW_HEAD.pack(1, crc32c(snapshot), crc32c(older))
+    return snapshot, (head + older if windows else b"")
+
+
+def decode(snapshot: bytes, windows: bytes = b"") -> Iterator[Producer]:
+    """The producers of a snapshot; DamagedSnapshot if it cannot be trusted."""
+    if len(snapshot) < _HEAD.size:
+        raise DamagedSnapshot(f"{len(snapshot)} bytes")
+    version, crc, count = _HEAD.unpack_from(snapshot)
+    if version != 1 or crc != crc32c(snapshot[_CRC_END:]):
+        raise DamagedSnapshot(f"version {version}, checksum {crc:#010x} does not match")
+    if len(snapshot) != _HEAD.size + count * _ENTRY.size:
+        raise DamagedSnapshot(f"{count} entries in {len(snapshot)} bytes")
+    older = _decode_windows(snapshot, windows)
+    return (_decode_entry(entry, older) for entry in _ENTRY.iter_unpack(snapshot[_HEAD.size :]))
+
+
+def write(files: Files, stem: str, content: tuple[bytes, bytes]) -> None:
+    """Write both files; without a sync, as their readers can do without them. Any thread."""
+    snapshot, windows = content
+    if windows:
+        replace_file(files, stem + WINDOWS, windows, sync=False)
+    replace_file(files, stem + SNAPSHOT, snapshot, sync=False)
+
+
+def read(files: Files, stem: str) -> list[Producer]:
+    """The producers of the snapshot at `stem`; DamagedSnapshot or OSError."""
+    windows = b""
+    if files.exists(stem + WINDOWS):
+        windows = read_file(files, stem + WINDOWS)
+    return list(decode(read_file(files, stem + SNAPSHOT), windows))
+
+
+def remove(files: Files, stem: str) -> None:
+    """Unlink the snapshot at `stem`, as far as it is there."""
+    for suffix in (SNAPSHOT, WINDOWS):
+        if files.exists(stem + suffix):
+            files.unlink(stem + suffix)
+
+
+def _encode_entry(producer: Producer) -> bytes:
+    last_offset, delta = -1, 0
+    if producer.window:
+        _, _, base, last_offset = producer.window[-1]
+        delta = last_offset - base
+    return _ENTRY.pack(
+        producer.producer_id,
+        producer.epoch,
+        producer.last_sequence,
+        last_offset,
+        delta,
+        producer.last_timestamp,
+        producer.coordinator_epoch,
+        producer.transaction_start,
+    )
+
+
+def _decode_entry(entry: tuple[int, ...], older: dict[int, tuple[Batch, ...]]) -> Producer:
+    producer_id, epoch, last, last_offset, delta, timestamp, coordinator, transaction = entry
+    window: tuple[Batch, ...] = ()
+    if last != NO_SEQUENCE:
+        newest = ((last - delta) % _SEQUENCES, last, last_offset - delta, last_offset)
+        window = (*older.get(producer_id, ()), newest)
+    return Producer(producer_id, epoch, last, window, timestamp, coordinator, transaction)
+
+
+def _encode_window(producer_id: int, batches: tuple[Batch, ...]) -> bytes:
+    rows = [_BATCH.pack(first, base, last_offset - base) for first, _, base, last_offset in batches]
+    return _WINDOW_ENTRY.pack(producer_id, len(rows)) + b"".join(rows)
+
+
+def _decode_windows(snapshot: bytes, content: bytes) -> dict[int, tuple[Batch, ...]]:
+    """The older batches by producer; none at all if the file does not belong to the snapshot."""
+    if len(content) < _WINDOW_HEAD.size:
+        return {}
+    version, snapshot_crc, crc = _WINDOW_HEAD.unpack_from(content)
+    body = content[_WINDOW_HEAD.size :]
+    if version != 1 or snapshot_crc != crc32c(snapshot) or crc != crc32c(body):
+        return {}
+    windows, at = {}, 0
+    while at < len(body):
+        producer_id, count = _WINDOW_ENTRY.unpack_from(body, at)
+        at += _WINDOW_ENTRY.size
+        rows = _BATCH.iter_unpack(body[at : at + count * _BATCH.size])
+        at += count * _BATCH.size
+        windows[producer_id] = tuple(
+            (first, (first + delta) % _SEQUENCES, base, base + delta) for first, base, delta in rows
+        )[-WINDOW:]
+    return windows

@@ -1,0 +1,162 @@
+"""Walks over the batches of a segment: a quick one by headers, and one that checks every byte.
+
+Both read large pieces and unpack in place. They are the price of every repair: a crash costs one
+checked walk over what was not flushed, a lost index or snapshot one quick walk.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from headwater.log.epochs import EpochCache
+from headwater.log.segment import DamagedSegment, Segment, Staged
+from headwater.records.batch import (
+    CONTROL,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    OVERHEAD,
+    RawHeader,
+)
+from headwater.records.checksum import crc32c
+from headwater.seams.files import Buffer
+
+PIECE = 4 << 20
+
+Absorb = Callable[[RawHeader, Buffer], None]
+"""Told of each batch that has a producer: its header and its bytes."""
+
+
+class Walked(NamedTuple):
+    """How far a checked walk came."""
+
+    next_offset: int
+    scanned: int
+    problem: str | None
+
+
+def headers(
+    segment: Segment, position: int = 0, piece: int = PIECE
+) -> Iterator[tuple[int, RawHeader]]:
+    """Position and header of each batch from `position` on; DamagedSegment where the chain breaks."""
+    while position < segment.size:
+        data = segment.read_blocking(min(piece, segment.size - position), position)
+        at, last = 0, len(data) - HEADER_SIZE
+        if last < 0:
+            raise DamagedSegment(f"{segment.path} ends inside a batch at {position}")
+        while at <= last:
+            header: RawHeader = HEADER.unpack_from(data, at)
+            if header[3] != MAGIC or header[1] < HEADER_SIZE - OVERHEAD:
+                raise DamagedSegment(f"no batch at {position + at} of {segment.path}")
+            yield position + at, header
+            at += header[1] + OVERHEAD
+        position += at
+    if position > segment.size:
+        raise DamagedSegment(f"the last batch of {segment.path} is cut")
+
+
+def batch_at(segment: Segment, position: int, header: RawHeader) -> bytes:
+    """The bytes of the batch that `headers` told of."""
+    return segment.read_blocking(header[1] + OVERHEAD, position)
+
+
+class EpochRule:
+    """Which leader epoch a batch may bear: the cache's, or any that does not go back."""
+
+    __slots__ = ("_epochs", "_known", "epoch", "until")
+
+    def __init__(self, epochs: EpochCache, offset: int, *, known: bool) -> None:
+        self._epochs = epochs
+        self._known = known
+        self.epoch = -2
+        self.until = offset
+
+    def allows(self, epoch: int, offset: int) -> bool:
+        """Whether `epoch` fits at `offset`; `epoch` and `until` then say for how long it goes on."""
+        if self._known:
+            self.epoch = self._epochs.epoch_at(offset)
+            later = [start for start in self._epochs.starts if start > offset]
+            self.until = later[0] if later else 1 << 63
+            return epoch == self.epoch
+        if epoch < self._epochs.latest:
+            return False
+        self._epochs.assign(epoch, offset)
+        self.epoch, self.until = epoch, 1 << 63
+        return True
+
+
+def check(
+    segment: Segment,
+    file_size: int,
+    next_offset: int,
+    rule: EpochRule,
+    gaps: bool,
+    interval: int,
+    absorb: Absorb,
+) -> Walked:
+    """Take the batches in the file beyond `segment.size` into the segment, up to the first bad one."""
+    start = segment.size
+    problem = None
+    while problem is None and segment.size < file_size:
+        position = segment.size
+        wanted = min(PIECE, file_size - position)
+        piece = segment.read_blocking(wanted, position)
+        rows, next_offset, need, problem = _check_piece(piece, next_offset, rule, gaps, absorb)
+        if problem is None and not rows and need > len(piece):
+            # One batch larger than a piece, or cut by the end of the file.
+            if position + need > file_size or len(piece) < wanted:
+                problem = f"{file_size - position} bytes of a batch of {need}"
+            else:
+                piece = segment.read_blocking(need, position)
+                rows, next_offset, _, problem = _check_piece(piece, next_offset, rule, gaps, absorb)
+        segment.take(rows, interval)
+    return Walked(next_offset, segment.size - start, problem)
+
+
+def _check_piece(
+    piece: bytes, next_offset: int, rule: EpochRule, gaps: bool, absorb: Absorb
+) -> tuple[list[Staged], int, int, str | None]:
+    """The good batches of a piece, the offset after them, the size of what follows, what is wrong."""
+    unpack, checksum = HEADER.unpack_from, crc32c
+    view, end = memoryview(piece), len(piece)
+    rows: list[Staged] = []
+    at, size = 0, HEADER_SIZE
+    epoch, until = rule.epoch, rule.until
+    while at + HEADER_SIZE <= end:
+        header = unpack(piece, at)
+        (
+            base,
+            length,
+            batch_epoch,
+            magic,
+            crc,
+            attributes,
+            delta,
+            _,
+            timestamp,
+            producer,
+            _,
+            _,
+            _,
+        ) = header
+        size = length + OVERHEAD
+        if magic != MAGIC or size < HEADER_SIZE:
+            return rows, next_offset, size, f"no batch where offset {next_offset} must be"
+        if base != next_offset and not (gaps and base > next_offset):
+            return rows, next_offset, size, f"base offset {base} where {next_offset} must be"
+        if batch_epoch != epoch or base >= until:
+            if not rule.allows(batch_epoch, base):
+                return rows, next_offset, size, f"leader epoch {batch_epoch} at offset {base}"
+            epoch, until = rule.epoch, rule.until
+        stop = at + size
+        if stop > end:
+            break
+        if checksum(view[at + CRC_START : stop]) != crc:
+            return rows, next_offset, size, f"wrong checksum at offset {base}"
+        if producer >= 0 or attributes & CONTROL:
+            absorb(header, view[at:stop])
+        last = base + delta
+        rows.append((last, size, timestamp))
+        next_offset = last + 1
+        at, size = stop, HEADER_SIZE
+    return rows, next_offset, size, None
