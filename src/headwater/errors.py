@@ -174,3 +174,9 @@ class KafkaError(Exception):
     def message(self) -> str:
         """The sentence for the client."""
         return str(self.args[0])
+
+
+def error_of(code: int) -> E:
+    """The row of a code that came over the wire; one that is not in the table is unknown."""
+    row = E._value2member_map_.get(code, E.UNKNOWN_SERVER_ERROR)
+    return row if isinstance(row, E) else E.UNKNOWN_SERVER_ERROR

@@ -1,0 +1,68 @@
+"""What commands print: a table on a terminal, aligned text in a pipe, JSON on request."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+
+import click
+
+from headwater.observe.logs import printable
+
+Row = Mapping[str, object]
+
+
+def show(rows: Sequence[Row], *, as_json: bool, nothing: str = "", title: str = "") -> None:
+    """Print rows that all have the same keys; the keys are the column names."""
+    if as_json:
+        show_json(list(rows))
+    elif not rows:
+        if nothing:
+            click.echo(nothing, err=True)
+    elif sys.stdout.isatty():
+        _rich_table(rows, title)
+    else:
+        if title:
+            click.echo(title)
+        click.echo(plain_table(rows), nl=False)
+
+
+def show_json(value: object) -> None:
+    """Print a value as JSON that people can read too."""
+    click.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def plain_table(rows: Sequence[Row]) -> str:
+    """Columns of equal width, upper-case heads, two spaces between: easy for eyes and for awk."""
+    lines = [[name.upper() for name in rows[0]]]
+    lines += [[cell(value) for value in row.values()] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    padded = (
+        "  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip()
+        for line in lines
+    )
+    return "".join(f"{line}\n" for line in padded)
+
+
+def cell(value: object) -> str:
+    """A value as one printable word; a dash for what is not there."""
+    if value is None or value in ("", []):
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return ",".join(map(str, value))
+    return printable(str(value))
+
+
+def _rich_table(rows: Sequence[Row], title: str) -> None:
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left")
+    for name, value in rows[0].items():
+        number = isinstance(value, int) and not isinstance(value, bool)
+        table.add_column(name, justify="right" if number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(Text(cell(value)) for value in row.values()))
+    Console().print(table)

@@ -1,0 +1,231 @@
+"""`headwater topics`: create, list, describe, alter, delete."""
+
+import click
+
+from headwater.cli.cluster import Cluster, refuse
+from headwater.cli.configs import TOPIC, Resource, alter, overrides_of
+from headwater.cli.options import assignments, on_cluster
+from headwater.cli.output import cell, show, show_json
+from headwater.errors import E, KafkaError
+from headwater.model import INTERNAL_TOPICS, uuid_text
+from headwater.wire.messages.metadata import MetadataResponse
+from headwater.wire.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+
+BROKERS_CHOICE = -1
+TIMEOUT_MS = 30_000
+_NAMES_UP_TO = 5
+
+config_option = click.option(
+    "-c", "--config", "configs", multiple=True, metavar="KEY=VALUE",
+    help="A config of the topic; may be repeated.",
+)  # fmt: skip
+
+
+@click.group("topics")
+def command() -> None:
+    """Create, list, describe, alter and delete topics."""
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option(
+    "-p",
+    "--partitions",
+    type=click.IntRange(1),
+    help="How many partitions; else the broker chooses.",
+)
+@click.option(
+    "-r",
+    "--replication-factor",
+    type=click.IntRange(1),
+    help="How many replicas; else the broker chooses.",
+)
+@config_option
+@click.option(
+    "--if-not-exists", is_flag=True, help="Be content with a topic that is there already."
+)
+@on_cluster
+async def create(
+    cluster: Cluster,
+    names: tuple[str, ...],
+    partitions: int | None,
+    replication_factor: int | None,
+    configs: tuple[str, ...],
+    if_not_exists: bool,
+    as_json: bool,
+) -> None:
+    """Create topics."""
+    settings = [
+        CreateTopicsRequest.CreatableTopicConfig(name=name, value=value)
+        for name, value in assignments(configs).items()
+    ]
+    wanted = [
+        CreateTopicsRequest.CreatableTopic(
+            name=name,
+            num_partitions=partitions or BROKERS_CHOICE,
+            replication_factor=replication_factor or BROKERS_CHOICE,
+            configs=settings,
+        )
+        for name in names
+    ]
+    request = CreateTopicsRequest(topics=wanted, timeout_ms=TIMEOUT_MS)
+    answer = await cluster.ask_broker(await cluster.controller(), request, CreateTopicsResponse)
+    rows = []
+    for topic in answer.topics:
+        exists = topic.error_code == E.TOPIC_ALREADY_EXISTS
+        if not (exists and if_not_exists):
+            refuse(topic.error_code, topic.error_message, topic.name)
+        rows.append({"topic": topic.name, "created": not exists})
+    _report(rows, "created", as_json)
+
+
+@command.command("list")
+@click.option("--internal", is_flag=True, help="Show internal topics too.")
+@on_cluster
+async def list_(cluster: Cluster, internal: bool, as_json: bool) -> None:
+    """List the names of topics."""
+    topics = (await cluster.metadata()).topics
+    names = sorted(topic.name or "" for topic in topics if internal or not _internal(topic))
+    if as_json:
+        show_json(names)
+        return
+    for name in names:
+        click.echo(name)
+
+
+@command.command()
+@click.argument("names", nargs=-1)
+@on_cluster
+async def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
+    """Describe topics: partitions, leaders, replicas and configs. All of them without a name."""
+    topics = (await cluster.metadata(names or None)).topics
+    for topic in topics:
+        refuse(topic.error_code, about=topic.name or "")
+    shown = sorted(topics, key=lambda topic: topic.name or "")
+    described = [_described(topic, await _overrides(cluster, topic.name or "")) for topic in shown]
+    if as_json:
+        show_json(described)
+        return
+    for number, topic_row in enumerate(described):
+        if number:
+            click.echo()
+        _show_topic(topic_row)
+
+
+@command.command("alter")
+@click.argument("name")
+@click.option(
+    "-p",
+    "--partitions",
+    type=click.IntRange(1),
+    help="The new number of partitions; it can only grow.",
+)
+@config_option
+@click.option(
+    "-u", "--unset", "unset", multiple=True, metavar="KEY", help="Return a config to its default."
+)
+@on_cluster
+async def alter_(
+    cluster: Cluster,
+    name: str,
+    partitions: int | None,
+    configs: tuple[str, ...],
+    unset: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Change configs of a topic, or add partitions to it."""
+    if partitions is None and not configs and not unset:
+        raise click.UsageError("say what to change: --partitions, --config or --unset")
+    if configs or unset:
+        await alter(cluster, Resource(TOPIC, name), configs, unset)
+    if partitions is not None:
+        wanted = CreatePartitionsRequest.CreatePartitionsTopic(
+            name=name, count=partitions, assignments=None
+        )
+        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS)
+        answer = await cluster.ask_broker(
+            await cluster.controller(), request, CreatePartitionsResponse
+        )
+        for topic in answer.results:
+            refuse(topic.error_code, topic.error_message, topic.name)
+    _report([{"topic": name, "altered": True}], "altered", as_json)
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True)
+@click.option("--if-exists", is_flag=True, help="Be content with a topic that is not there.")
+@on_cluster
+async def delete(cluster: Cluster, names: tuple[str, ...], if_exists: bool, as_json: bool) -> None:
+    """Delete topics with all their records."""
+    request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=TIMEOUT_MS)
+    answer = await cluster.ask_broker(
+        await cluster.controller(), request, DeleteTopicsResponse, newest=_NAMES_UP_TO
+    )
+    rows = []
+    for topic in answer.responses:
+        missing = topic.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
+        if not (missing and if_exists):
+            refuse(topic.error_code, topic.error_message, topic.name or "")
+        rows.append({"topic": topic.name or "", "deleted": not missing})
+    _report(rows, "deleted", as_json)
+
+
+def _internal(topic: MetadataResponse.MetadataResponseTopic) -> bool:
+    return topic.is_internal or topic.name in INTERNAL_TOPICS
+
+
+async def _overrides(cluster: Cluster, name: str) -> dict[str, str | None]:
+    try:
+        return await overrides_of(cluster, Resource(TOPIC, name))
+    except KafkaError as refused:
+        if refused.code is E.TOPIC_AUTHORIZATION_FAILED:
+            return {}
+        raise
+
+
+def _described(
+    topic: MetadataResponse.MetadataResponseTopic, configs: dict[str, str | None]
+) -> dict[str, object]:
+    partitions = [
+        {
+            "partition": partition.partition_index,
+            "leader": partition.leader_id if partition.leader_id >= 0 else None,
+            "epoch": partition.leader_epoch,
+            "replicas": partition.replica_nodes,
+            "isr": partition.isr_nodes,
+            "offline": partition.offline_replicas,
+        }
+        for partition in sorted(topic.partitions, key=lambda row: row.partition_index)
+    ]
+    return {
+        "topic": topic.name,
+        "id": uuid_text(topic.topic_id),
+        "internal": topic.is_internal,
+        "configs": configs,
+        "partitions": partitions,
+    }
+
+
+def _show_topic(topic: dict[str, object]) -> None:
+    configs, partitions = topic["configs"], topic["partitions"]
+    if isinstance(configs, dict) and isinstance(partitions, list):
+        click.echo(f"{topic['topic']}  id {topic['id']}  partitions {len(partitions)}")
+        for name, value in configs.items():
+            click.echo(f"  {name}={cell(value)}")
+        show(partitions, as_json=False)
+
+
+def _report(rows: list[dict[str, object]], done: str, as_json: bool) -> None:
+    """One line per topic, or the rows as JSON."""
+    if as_json:
+        show_json(rows)
+        return
+    for row in rows:
+        click.echo(f"{row['topic']}: {done if row[done] else 'nothing to do'}")

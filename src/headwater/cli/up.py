@@ -1,0 +1,82 @@
+"""`headwater up`: one broker in the foreground."""
+
+import json
+
+import click
+
+from headwater.config.broker import BrokerSettings
+from headwater.config.keys import ConfigError
+
+
+@click.command("up")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    help="Listen on 127.0.0.1 at this port; 0 takes a free one.",
+)
+@click.option("--data-dir", type=click.Path(file_okay=False), help="Keep the data in this folder.")
+@click.option(
+    "--config",
+    "file",
+    type=click.Path(dir_okay=False),
+    help="Read settings from a properties file.",
+)
+@click.option(
+    "-o",
+    "assignments",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set one config key; may be repeated.",
+)
+@click.option(
+    "--log-level",
+    default="INFO",
+    type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
+    help="How much to log.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the address and the log as JSON.")
+def command(
+    port: int | None,
+    data_dir: str | None,
+    file: str | None,
+    assignments: tuple[str, ...],
+    log_level: str,
+    as_json: bool,
+) -> None:
+    """Start a broker and serve until SIGTERM or Ctrl-C.
+
+    Without options it listens on 127.0.0.1:9092 and keeps its data in ./headwater-data. What -o
+    sets beats --port and --data-dir, and these beat the file.
+    """
+    settings = settings_from(port, data_dir, file, assignments)
+    from headwater.broker.server import run
+    from headwater.observe import logs
+
+    logs.set_up(log_level.upper(), as_json=as_json)
+
+    def ready(address: str) -> None:
+        data = list(settings.log_dirs)
+        if as_json:
+            line = json.dumps({"address": address, "node_id": settings.node_id, "data": data})
+        else:
+            line = f"headwater is ready at {address} (data in {', '.join(data)})"
+        click.echo(line)  # click flushes: a script waits for this line
+
+    run(settings, ready)
+
+
+def settings_from(
+    port: int | None, data_dir: str | None, file: str | None, assignments: tuple[str, ...]
+) -> BrokerSettings:
+    """The settings that the options mean; ConfigError where one is bad."""
+    overrides: dict[str, str] = {}
+    if port is not None:
+        overrides["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
+    if data_dir is not None:
+        overrides["log.dirs"] = data_dir
+    for text in assignments:
+        name, equals, value = text.partition("=")
+        if not (name and equals):
+            raise ConfigError(f"-o {text}: write KEY=VALUE")
+        overrides[name.strip()] = value
+    return BrokerSettings.load(file, overrides)

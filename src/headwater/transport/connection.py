@@ -1,0 +1,181 @@
+"""The client end of one stream: requests go out, answers come back, each within its time.
+
+Versions are the newest that both sides know, asked for once with ApiVersions. Any number of
+requests may be under way; a broker answers them in order. A connection that broke stays broken:
+whoever holds it opens another.
+"""
+
+import asyncio
+from collections import deque
+from typing import TypeVar, cast
+
+from headwater import __version__
+from headwater.errors import E, KafkaError, error_of
+from headwater.seams.network import Network
+from headwater.wire import codec
+from headwater.wire.apis import API
+from headwater.wire.framing import Frames, read_response_header, request_frame
+from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from headwater.wire.schema import Struct
+from headwater.wire.versions import Versions
+
+Answer = TypeVar("Answer", bound=Struct)
+
+_API_VERSIONS = 18
+
+
+class Connection(asyncio.Protocol):
+    """A stream to one broker. Made with `Connection.open`."""
+
+    def __init__(self, address: str, client_id: str, timeout_s: float) -> None:
+        self.address = address
+        self._client_id = client_id
+        self._timeout_s = timeout_s
+        self._transport: asyncio.Transport | None = None
+        self._frames = Frames()
+        self._waiting: deque[tuple[int, asyncio.Future[bytes]]] = deque()
+        self._sent = 0
+        self._served: dict[int, Versions] = {}
+
+    @classmethod
+    async def open(
+        cls,
+        network: Network,
+        host: str,
+        port: int,
+        *,
+        client_id: str = "headwater",
+        timeout_s: float = 30.0,
+    ) -> "Connection":
+        """Connect and learn which versions the broker speaks.
+
+        OSError where nobody listens, KafkaError where whoever listens does not speak Kafka.
+        """
+        connection = cls(f"{host}:{port}", client_id, timeout_s)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await network.connect(lambda: connection, host, port)
+        except TimeoutError:
+            raise connection._timed_out("connecting") from None
+        try:
+            await connection._learn_versions()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    async def call(
+        self, request: Struct, answer: type[Answer], *, newest: int | None = None
+    ) -> Answer:
+        """Send `request` and wait for its answer; `newest` caps the version."""
+        version = self.version_for(request, newest)
+        return await self._exchange(request, answer, version)
+
+    def version_for(self, request: Struct, newest: int | None = None) -> int:
+        """The newest version of `request` that both sides know."""
+        key = _key_of(request)
+        theirs, ours = self._served.get(key), request.__schema__.versions
+        name = API[key].name
+        if theirs is None:
+            raise KafkaError(E.UNSUPPORTED_VERSION, f"the broker at {self.address} has no {name}")
+        version = min(theirs.highest, ours.highest, newest if newest is not None else ours.highest)
+        if version < max(theirs.lowest, ours.lowest):
+            raise KafkaError(
+                E.UNSUPPORTED_VERSION,
+                f"the broker at {self.address} speaks {name} {theirs.lowest} to {theirs.highest}, "
+                f"which does not fit; use matching releases",
+            )
+        return version
+
+    def close(self) -> None:
+        """End the stream; requests under way fail."""
+        if self._transport is not None:
+            self._transport.close()
+
+    async def _learn_versions(self) -> None:
+        request = ApiVersionsRequest(
+            client_software_name="headwater", client_software_version=__version__
+        )
+        answer = await self._exchange(request, ApiVersionsResponse, 3)
+        if answer.error_code == E.UNSUPPORTED_VERSION:
+            answer = await self._exchange(request, ApiVersionsResponse, 0)
+        if answer.error_code:
+            raise KafkaError(error_of(answer.error_code))
+        self._served = {
+            row.api_key: Versions(row.min_version, row.max_version) for row in answer.api_keys
+        }
+
+    async def _exchange(self, request: Struct, answer: type[Answer], version: int) -> Answer:
+        key = _key_of(request)
+        frame = await self._send(request, key, version)
+        if key == _API_VERSIONS and frame[4:6] == E.UNSUPPORTED_VERSION.to_bytes(2):
+            version = 0  # a broker that does not know the version says so in the oldest one
+        try:
+            _, body = read_response_header(frame, key, version)
+            decoded, _ = codec.decode(answer, version, frame, body)
+        except codec.WireError as malformed:
+            self.close()
+            raise KafkaError(
+                E.NETWORK_EXCEPTION,
+                f"{self.address} sent an answer to {API[key].name} that cannot be read "
+                f"({malformed}); is it a Kafka broker?",
+            ) from malformed
+        return decoded
+
+    async def _send(self, request: Struct, key: int, version: int) -> bytes:
+        if self._transport is None or self._transport.is_closing():
+            raise self._broken()
+        self._sent += 1
+        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.append((self._sent, reply))
+        self._transport.write(request_frame(key, version, self._sent, self._client_id, request))
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                return await reply
+        except TimeoutError:
+            self.close()  # later answers would be taken for those of earlier requests
+            raise self._timed_out(API[key].name) from None
+
+    # -- asyncio's side
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The stream is open."""
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        """Bytes came: hand whole answers to those who wait."""
+        try:
+            for frame in self._frames.feed(data):
+                correlation_id, reply = self._waiting.popleft()
+                if int.from_bytes(frame[:4]) != correlation_id:
+                    raise ValueError("an answer out of order")
+                if not reply.done():
+                    reply.set_result(frame)
+        except (ValueError, IndexError, codec.WireError):
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The stream is gone, and with it every answer still due."""
+        for _, reply in self._waiting:
+            if not reply.done():
+                reply.set_exception(self._broken())
+        self._waiting.clear()
+
+    def _broken(self) -> KafkaError:
+        return KafkaError(
+            E.NETWORK_EXCEPTION,
+            f"{self.address} closed the connection; see the broker's log for the reason",
+        )
+
+    def _timed_out(self, what: str) -> KafkaError:
+        return KafkaError(
+            E.REQUEST_TIMED_OUT,
+            f"{self.address} did not answer within {self._timeout_s:g} s ({what})",
+        )
+
+
+def _key_of(request: Struct) -> int:
+    key = request.__schema__.api_key
+    if key is None:
+        raise TypeError(f"{request.__schema__.name} is not a request")
+    return key
