@@ -121,7 +121,7 @@ class _Decoder:
         nullable = field.nullable.holds(self.source.version)
         compact = self.source.compact(field)
         if isinstance(field.type, Nested) and nullable:
-            return self.nullable_struct(field.type.struct)
+            return self.nullable_struct(field.type.struct, -1 if field.tag is None else 0)
         return self.value(field.type, field.name, compact, nullable)
 
     def value(self, kind: WireType, what: str, compact: bool, nullable: bool) -> str:
@@ -177,11 +177,12 @@ class _Decoder:
             self.flush()
             source.line(f"{found}.append({item})")
 
-    def nullable_struct(self, kind: type[Struct]) -> str:
+    def nullable_struct(self, kind: type[Struct], null_up_to: int) -> str:
+        """A byte says whether the struct is there: 1 does; null is -1, but 0 under a tag."""
         present = self.take(_SIGNED_BYTE)
         self.flush()
         found = self.source.name("x")
-        with self.source.block(f"if {present} >= 0:"):
+        with self.source.block(f"if {present} > {null_up_to}:"):
             self.source.line(f"{found} = {self.struct(kind)}")
         with self.source.block("else:"):
             self.source.line(f"{found} = None")

@@ -131,7 +131,7 @@ class _Encoder:
     def field(self, field: Field, value: str) -> None:
         nullable = field.nullable.holds(self.source.version)
         if isinstance(field.type, Nested) and nullable:
-            self.nullable_struct(field.type.struct, value)
+            self.nullable_struct(field.type.struct, value, 255 if field.tag is None else 0)
         else:
             self.value(field.type, value, field.name, self.source.compact(field), nullable)
 
@@ -245,10 +245,11 @@ class _Encoder:
                 source.line(f"parts.append({content})")
             source.line("out = bytearray()")
 
-    def nullable_struct(self, kind: type[Struct], value: str) -> None:
+    def nullable_struct(self, kind: type[Struct], value: str, null: int) -> None:
+        """A byte says whether the struct is there: 1 does; null is -1, but 0 under a tag."""
         self.flush()
         with self.source.block(f"if {value} is None:"):
-            self.source.line(f"{self._out}.append(255)")
+            self.source.line(f"{self._out}.append({null})")
         with self.source.block("else:"):
             self.put("b", "1")
             self.local_struct(kind, value)

@@ -96,7 +96,7 @@ class _Writer(_Walk):
 
     def null(self, field: Field) -> bytes:
         if isinstance(field.type, Nested):
-            return b"\xff"
+            return b"\xff" if field.tag is None else b"\x00"
         if self.compact(field):
             return b"\x00"
         return b"\xff\xff" if field.type is STRING else b"\xff\xff\xff\xff"
@@ -156,7 +156,8 @@ class _Reader(_Walk):
     def field(self, field: Field) -> Any:
         nullable = field.nullable.holds(self.version)
         if isinstance(field.type, Nested) and nullable:
-            return self.struct(field.type.struct) if self.fixed("b") >= 0 else None
+            null_up_to = -1 if field.tag is None else 0
+            return self.struct(field.type.struct) if self.fixed("b") > null_up_to else None
         value = self.value(field.type, self.compact(field))
         if value is None and not nullable:
             raise is_null(field.name)

@@ -1,7 +1,7 @@
 """Records of `__consumer_offsets` and `__transaction_state`, and blobs that live in log files."""
 
 from headwater.model import ZERO_UUID
-from headwater.wire.schema import Struct, Uuid, i8, i16, i32, i64, since, u32
+from headwater.wire.schema import EMPTY, Struct, Uuid, i8, i16, i32, i64, since, u32
 
 
 class LegacyOffsetCommitKey(Struct, record_type=0, versions="0"):
@@ -151,7 +151,7 @@ class ConsumerGroupMemberMetadataValue(Struct, versions="0", flexible="0+"):
     subscribed_topic_regex: str | None = ""
     rebalance_timeout_ms: i32 = -1
     server_assignor: str | None = ""
-    classic_member_metadata: ClassicMemberMetadata | None = since(default=None, tag=0)
+    classic_member_metadata: ClassicMemberMetadata | None = since(default=EMPTY, tag=0)
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Struct, record_type=6, versions="0"):
@@ -201,7 +201,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Struct, versions="0", flexible="
 
         topic_id: Uuid = ZERO_UUID
         partitions: list[i32] = since(default=[])
-        assignment_epochs: list[i32] | None = since(default=None, tag=0)
+        assignment_epochs: list[i32] | None = since(default=[], tag=0)
 
     member_epoch: i32 = 0
     previous_member_epoch: i32 = 0
