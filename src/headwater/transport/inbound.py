@@ -95,6 +95,11 @@ class Inbound(asyncio.BufferedProtocol):
         """Whether frames are left waiting."""
         return self._holds > 0
 
+    def rewind(self) -> None:
+        """Nobody holds a slice any more: start again at the front if every frame was taken."""
+        if self._start == self._end:
+            self._start = self._end = 0
+
     def shrink(self) -> None:
         """Give a grown buffer back while nothing is in it."""
         if len(self.buffer) > RESTING_BUFFER and self._start == self._end:
@@ -105,6 +110,12 @@ class Inbound(asyncio.BufferedProtocol):
         """End the stream after what was written has left."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.close()
+
+    def abort(self) -> None:
+        """End the stream now: the peer broke the rules."""
+        if self.transport is not None:
+            self._start = self._end = -1
+            self.transport.abort()
 
     # -- inside
 
@@ -128,6 +139,8 @@ class Inbound(asyncio.BufferedProtocol):
             self.frames_taken += 1
             self._start = frame_end
             self.frame_received(start + 4, frame_end)
+            if self._start != frame_end:
+                return
             start = frame_end
         self.turn_ended()
 
@@ -158,7 +171,7 @@ class Inbound(asyncio.BufferedProtocol):
         wanted = 4 + _read_size(self.buffer, self._start)[0] if rest >= 4 else 0
         if wanted <= capacity:
             return capacity * 2 if rest == capacity else capacity
-        return min(wanted, max(GROWTH_STEP + 4096, 2 * rest))
+        return min(max(wanted, RESTING_BUFFER), max(GROWTH_STEP + 4096, 2 * rest))
 
     def _replace(self, capacity: int) -> None:
         """Move on to a new buffer: the old one lives as long as slices of it do."""
@@ -170,5 +183,4 @@ class Inbound(asyncio.BufferedProtocol):
 
     def _refuse(self, size: int) -> None:
         self.frame_refused(size)
-        if self.transport is not None:
-            self.transport.abort()
+        self.abort()

@@ -1,36 +1,13 @@
-"""Listening for peers: named endpoints, and how many peers may come."""
+"""Listening for peers: named addresses, and how many peers may come."""
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
 
+from headwater.config.listeners import Listener
 from headwater.seams.network import Listening, Network
 from headwater.transport.inbound import Inbound
-
-log = logging.getLogger("headwater.server")
-
-
-class Endpoint(NamedTuple):
-    """A named address, as `listeners` writes it: `NAME://host:port`."""
-
-    name: str
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> "Endpoint":
-        """Read `NAME://host:port`; ValueError says what is wrong."""
-        name, separator, address = text.strip().partition("://")
-        host, colon, port = address.rpartition(":")
-        if not (name and separator and colon and port.isdigit() and int(port) < 65536):
-            raise ValueError(f"{text!r} is not of the form NAME://host:port")
-        return cls(name.upper(), host.strip("[]"), int(port))
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{self.name}://{host}:{self.port}"
 
 
 class ConnectionLimits(NamedTuple):
@@ -74,16 +51,14 @@ class Doorkeeper:
 
 
 async def open_listener(
-    network: Network, endpoint: Endpoint, factory: Callable[[], asyncio.BaseProtocol], backlog: int
-) -> tuple[Listening, Endpoint]:
-    """Bind one endpoint; the answer names the port really taken."""
-    host = endpoint.host or "0.0.0.0"
+    network: Network, listener: Listener, factory: Callable[[], asyncio.BaseProtocol], backlog: int
+) -> Listening:
+    """Bind one named address; OSError says which one failed and what to do."""
     try:
-        listening = await network.serve(factory, host, endpoint.port, backlog)
+        return await network.serve(factory, listener.host or "0.0.0.0", listener.port, backlog)
     except OSError as failure:
         raise OSError(
             failure.errno,
-            f"cannot listen on {endpoint}: {failure.strerror}; choose another port or address in "
+            f"cannot listen on {listener}: {failure.strerror}; choose another port or address in "
             "`listeners`, or stop what holds it",
         ) from failure
-    return listening, endpoint._replace(port=listening.port)

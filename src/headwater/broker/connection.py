@@ -1,0 +1,154 @@
+"""One client's connection: frames in, answers out in the order of their requests.
+
+Requests are handled as they come and may finish in any order; each has a slot in the order of
+arrival, and an answer leaves when all before it have left. A client that leaves too many
+requests unanswered, or does not read its answers, is not read from until it catches up.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headwater.seams.files import Buffer
+from headwater.security.principals import ANONYMOUS, Principal
+from headwater.transport.inbound import Inbound
+
+if TYPE_CHECKING:
+    from headwater.broker.context import Context
+    from headwater.broker.handlers.produce import Route
+
+MAX_UNANSWERED = 128
+
+
+class Slot:
+    """The place of one answer in its connection's order."""
+
+    __slots__ = ("buffers", "connection")
+
+    def __init__(self, connection: "Connection") -> None:
+        self.connection = connection
+        self.buffers: list[Buffer] | None = None
+        connection.slots.append(self)
+
+    @property
+    def answered(self) -> bool:
+        """Whether the answer is known."""
+        return self.buffers is not None
+
+    def fill(self, buffers: list[Buffer]) -> None:
+        """Give the answer; empty for a request that has none. Exactly once."""
+        if self.buffers is None:
+            self.buffers = buffers
+            self.connection.slot_filled(self)
+
+
+class Connection(Inbound):
+    """A client as the broker sees it."""
+
+    def __init__(
+        self, context: "Context", listener: str, on_frame: Callable[["Connection", int, int], None]
+    ) -> None:
+        super().__init__(context.settings.socket_request_max_bytes)
+        self.context = context
+        self.listener = listener
+        self.principal: Principal = ANONYMOUS
+        self.host = ""
+        self.client_software: tuple[str, str] = ("unknown", "unknown")
+        self.slots: deque[Slot] = deque()
+        self.last_active_ms = 0
+        self.route: Route | None = None
+        """The way of this client's last produce request, so that its next one need not be parsed."""
+        self.frame = (0, 0)
+        """Where the request being handled lies in the buffer."""
+        self._answers: list[Buffer] = []
+        self._on_frame = on_frame
+        self._in_turn = False
+        self._too_many = False
+
+    # -- coming and going
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Let the peer in, or not."""
+        super().connection_made(transport)
+        peer = transport.get_extra_info("peername")
+        self.host = peer[0] if peer else "unknown"
+        self.last_active_ms = self.context.clock.monotonic_ms()
+        if not self.context.doorkeeper.admit(self, self.host):
+            self.context.hostile.warning("connections", self.host, "too many connections")
+            self.abort()
+        elif not self.context.serving:
+            self.hold()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the peer; answers still to come go nowhere."""
+        self.context.doorkeeper.leave(self, self.host)
+        self._answers.clear()
+        self.route = None
+
+    @property
+    def gone(self) -> bool:
+        """Whether answers can no longer reach the peer."""
+        return self.transport is None or self.transport.is_closing()
+
+    # -- requests
+
+    def frame_received(self, start: int, end: int) -> None:
+        """One request."""
+        self._on_frame(self, start, end)
+        if len(self.slots) >= MAX_UNANSWERED and not self._too_many:
+            self._too_many = True
+            self.hold()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take the requests that came, then send what could be answered at once."""
+        self._in_turn = True
+        try:
+            super().buffer_updated(nbytes)
+        finally:
+            self._in_turn = False
+
+    def turn_ended(self) -> None:
+        """Send what is ready; the buffer is free unless something of it is still to be written."""
+        if self._answers:
+            self.send_answers()
+        if not self.context.tick.dirty:
+            self.rewind()
+
+    def before_reuse(self) -> None:
+        """End the tick early: batches in this buffer must be written before it is overwritten."""
+        if self.context.tick.dirty:
+            self.context.tick.flush()
+
+    def frame_refused(self, size: int) -> None:
+        """Not a Kafka client, or a hostile one."""
+        self.context.hostile.warning(
+            "frames", self.host, f"closed a connection: a frame of {size} bytes was announced"
+        )
+
+    # -- answers
+
+    def slot_filled(self, slot: Slot) -> None:
+        """An answer is known: it leaves if it is its turn."""
+        slots = self.slots
+        if slots[0] is not slot:
+            return
+        answers = self._answers
+        while slots and slots[0].buffers is not None:
+            answers += slots.popleft().buffers or ()
+        if self._too_many and len(slots) < MAX_UNANSWERED // 2:
+            self._too_many = False
+            self.release()
+        if not self._in_turn:
+            self.context.tick.send_soon(self)
+
+    def send_answers(self) -> None:
+        """Hand the answers to the transport."""
+        answers, self._answers = self._answers, []
+        if self.transport is None or self.transport.is_closing() or not answers:
+            return
+        self.last_active_ms = self.context.clock.monotonic_ms()
+        if len(answers) == 1:
+            self.transport.write(answers[0])
+        else:
+            self.transport.writelines(answers)

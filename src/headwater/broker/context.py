@@ -1,0 +1,111 @@
+"""What handlers work with: the broker's services, passed to each call."""
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from headwater.broker.metadata_cache import MetadataCache
+from headwater.broker.tick import Tick
+from headwater.config.broker import BrokerSettings
+from headwater.config.topic import TopicSettings
+from headwater.controller.commands import CreateTopics, NewTopic, TopicOutcome
+from headwater.errors import E
+from headwater.observe.hostile import HostileLog
+from headwater.replication.fetch_session import FetchSessions
+from headwater.replication.parked import Parked, Waiter
+from headwater.replication.replicas import Replicas
+from headwater.replication.treatment import Treatment
+from headwater.seams.clock import Clock
+from headwater.seams.files import Files
+from headwater.seams.randomness import Randomness
+from headwater.security.acls import OPERATIONS_ON, Authorizer, Operation, ResourceType
+from headwater.transport.listener import Doorkeeper
+
+if TYPE_CHECKING:
+    from headwater.broker.request import Request
+    from headwater.controller.controller_loop import ControllerLoop
+    from headwater.controller.producer_ids import ProducerIdBlocks
+    from headwater.coordination.shard_loop import ShardLoop
+
+log = logging.getLogger("headwater.server")
+
+
+@dataclass(slots=True)
+class Context:
+    """The broker, as its handlers see it.
+
+    `generation` grows with every change of metadata, settings or access rules; whoever keeps a
+    look-up beyond one request keeps the generation with it and drops it when they differ.
+    """
+
+    node_id: int
+    settings: BrokerSettings
+    clock: Clock
+    randomness: Randomness
+    files: Files
+    metadata: MetadataCache
+    tick: Tick
+    doorkeeper: Doorkeeper
+    hostile: HostileLog
+    authorizer: Authorizer
+    parked: Parked
+    sessions: FetchSessions
+    off_loop: Callable[[Callable[[], object], Callable[[object, Exception | None], None]], None]
+    """Runs a slow call on a file thread; the second call hears result and failure on the loop."""
+    wake_timer: Callable[[int], None]
+    """Called with the deadline of each parked request."""
+    replicas: Replicas = field(init=False)
+    controller: "ControllerLoop" = field(init=False)
+    groups: "ShardLoop" = field(init=False)
+    producer_ids: "ProducerIdBlocks" = field(init=False)
+    serving: bool = False
+    """Whether this broker knows what it leads; connections wait until then."""
+    topic_overrides: dict[str, dict[str, str]] = field(default_factory=dict)
+    generation: int = 0
+
+    def authorize(
+        self, request: "Request", operation: Operation, resource_type: ResourceType, name: str
+    ) -> bool:
+        """Whether the client behind `request` may do this."""
+        connection = request.connection
+        return self.authorizer.authorize(
+            connection.principal, connection.host, operation, resource_type, name
+        )
+
+    def authorized_operations(
+        self, request: "Request", resource_type: ResourceType, name: str
+    ) -> int:
+        """The bit field of what the client may do to a resource."""
+        return sum(
+            1 << operation
+            for operation in OPERATIONS_ON[resource_type]
+            if self.authorize(request, operation, resource_type, name)
+        )
+
+    def park(self, deadline_ms: int, waiter: Waiter) -> None:
+        """Wake the waiter at the deadline, if nothing does before."""
+        self.parked.park(deadline_ms, waiter)
+        self.wake_timer(deadline_ms)
+
+    def topic_settings(self, topic: str) -> TopicSettings:
+        """The settings in force for a topic."""
+        return TopicSettings.resolve(self.settings, self.topic_overrides.get(topic, {}))
+
+    def treatment(self, topic: str) -> Treatment:
+        """What those settings mean for batches and logs."""
+        return Treatment.of(self.topic_settings(topic), self.settings.log_validate_records)
+
+    def create_topic_on_demand(self, name: str) -> None:
+        """Make a topic that a client named and that is not there, with the broker's defaults."""
+
+        def created(outcomes: list[TopicOutcome]) -> None:
+            for outcome in outcomes:
+                if outcome.error not in (E.NONE, E.TOPIC_ALREADY_EXISTS):
+                    log.warning("%s could not be created: %s", name, outcome.message)
+
+        self.controller.submit(CreateTopics([NewTopic(name, -1, -1)]), created)
+
+    def changed(self) -> None:
+        """Something that look-ups depend on is different now."""
+        self.generation += 1

@@ -1,0 +1,101 @@
+"""From a frame to its handler: which API, which version, and what to do with nonsense.
+
+A request of an unknown API or version, or one that cannot be read, closes the connection, as
+Kafka does; only ApiVersions answers a version that it does not know, so that a client can find
+one in common.
+"""
+
+import logging
+from collections.abc import Callable, Mapping
+from struct import Struct as Packer
+from typing import Any, NamedTuple
+
+from headwater.broker.connection import Connection
+from headwater.broker.context import Context
+from headwater.broker.handlers import produce
+from headwater.broker.request import Request
+from headwater.errors import KafkaError
+from headwater.wire import codec
+from headwater.wire.apis import API, API_VERSIONS, PRODUCE, Api
+from headwater.wire.framing import read_request_header
+from headwater.wire.schema import Struct
+
+log = logging.getLogger("headwater.server")
+
+Handler = Callable[[Context, Request, Any], Struct | None]
+
+_read_start = Packer(">hhi").unpack_from
+
+
+class _Entry(NamedTuple):
+    api: Api
+    first: int
+    last: int
+    handler: Handler
+
+
+class Dispatch:
+    """The table of what this broker serves."""
+
+    def __init__(self, context: Context, handlers: Mapping[int, Handler]) -> None:
+        self._context = context
+        self._table = {
+            key: _Entry(API[key], API[key].served.lowest, API[key].served.highest, handler)
+            for key, handler in handlers.items()
+        }
+        self.requests: dict[int, int] = dict.fromkeys(handlers, 0)
+
+    def frame(self, connection: Connection, start: int, end: int) -> None:
+        """Handle the request in `connection.buffer[start:end]`."""
+        api_key, version, correlation_id = _read_start(connection.buffer, start)
+        route = connection.route
+        if (
+            api_key == PRODUCE
+            and route is not None
+            and produce.follow(
+                self._context, connection, route, version, correlation_id, start, end
+            )
+        ):
+            self.requests[PRODUCE] += 1
+            return
+        entry = self._table.get(api_key)
+        if entry is None or not entry.first <= version <= entry.last:
+            if entry is None or api_key != API_VERSIONS:
+                self._refuse(connection, f"API key {api_key} version {version} is not served")
+                return
+            version = 0
+        self.requests[api_key] += 1
+        self._handle(connection, entry, version, start, end)
+
+    def _handle(
+        self, connection: Connection, entry: _Entry, version: int, start: int, end: int
+    ) -> None:
+        connection.frame = (start, end)
+        frame = connection.view[start:end]
+        try:
+            header = read_request_header(frame, 0, end - start)
+            if header.version == version:
+                body, _ = codec.decode(entry.api.request, version, frame, header.body)
+            else:
+                body = None
+        except codec.WireError as broken:
+            self._refuse(connection, f"a {entry.api.name} request cannot be read: {broken}")
+            return
+        request = Request(
+            connection, header.api_key, version, header.correlation_id, header.client_id
+        )
+        try:
+            response = entry.handler(self._context, request, body)
+        except KafkaError as refused:
+            self._refuse(connection, f"a {entry.api.name} request was refused: {refused.message}")
+            return
+        except Exception:
+            log.exception("handling a %s request failed", entry.api.name)
+            connection.close()
+            return
+        if response is not None:
+            request.reply(response)
+
+    def _refuse(self, connection: Connection, why: str) -> None:
+        self._context.hostile.warning("requests", connection.host, f"closed a connection: {why}")
+        connection.abort()

@@ -1,0 +1,44 @@
+"""ApiVersions: what this broker serves, and the one answer that every client can read."""
+
+import re
+
+from headwater.broker.context import Context
+from headwater.broker.request import Request
+from headwater.errors import E
+from headwater.wire.apis import API, API_VERSIONS
+from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+
+FIRST_WITH_SOFTWARE = 3
+_SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?\Z")
+
+_KEYS = [
+    ApiVersionsResponse.ApiVersion(
+        api_key=api.key,
+        min_version=api.advertised.lowest,
+        max_version=api.advertised.highest,
+    )
+    for api in API.values()
+    if api.advertised is not None
+]
+
+
+def handle_api_versions(
+    context: Context, request: Request, body: ApiVersionsRequest | None
+) -> ApiVersionsResponse:
+    """Tell the versions; `body` is None for a version of this API that is not known here.
+
+    That answer has the form of version 0 and names the versions that are, so that the client
+    can ask again.
+    """
+    if body is None:
+        mine = [row for row in _KEYS if row.api_key == API_VERSIONS]
+        return ApiVersionsResponse(error_code=E.UNSUPPORTED_VERSION, api_keys=mine)
+    if request.version >= FIRST_WITH_SOFTWARE:
+        software = (body.client_software_name, body.client_software_version)
+        if not all(map(_SOFTWARE.match, software)):
+            return ApiVersionsResponse(error_code=E.INVALID_REQUEST)
+        request.connection.client_software = software
+    return ApiVersionsResponse(api_keys=_KEYS)
+
+
+HANDLERS = {API_VERSIONS: handle_api_versions}

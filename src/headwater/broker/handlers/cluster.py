@@ -1,0 +1,59 @@
+"""DescribeCluster: the cluster's id, its controller, its brokers."""
+
+from headwater.broker.context import Context
+from headwater.broker.request import Request
+from headwater.errors import E
+from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
+from headwater.wire.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
+
+BROKERS = 1
+CONTROLLERS = 2
+
+
+def handle_describe_cluster(
+    context: Context, request: Request, body: DescribeClusterRequest
+) -> DescribeClusterResponse:
+    """Every live broker that has the listener the client came by.
+
+    1: a client that wants controllers is told that it talks to a broker. 2: no broker is fenced.
+    """
+    if body.endpoint_type != BROKERS:
+        return _wrong_kind(body.endpoint_type)
+    metadata = context.metadata
+    listener = request.connection.listener
+    response = DescribeClusterResponse(
+        cluster_id=metadata.cluster_id, controller_id=metadata.controller_id
+    )
+    for broker_id, broker in sorted(metadata.brokers.items()):
+        endpoint = broker.endpoints.get(listener)
+        if endpoint is not None:
+            response.brokers.append(
+                DescribeClusterResponse.DescribeClusterBroker(
+                    broker_id=broker_id, host=endpoint[0], port=endpoint[1], rack=broker.rack
+                )
+            )
+    if body.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = _operations(context, request)
+    return response
+
+
+def _wrong_kind(endpoint_type: int) -> DescribeClusterResponse:
+    if endpoint_type == CONTROLLERS:
+        error, message = E.MISMATCHED_ENDPOINT_TYPE, "this is a broker's listener, no controller's"
+    else:
+        error, message = (
+            E.UNSUPPORTED_ENDPOINT_TYPE,
+            f"endpoints of type {endpoint_type} are unknown",
+        )
+    return DescribeClusterResponse(
+        error_code=error, error_message=message, endpoint_type=endpoint_type
+    )
+
+
+def _operations(context: Context, request: Request) -> int:
+    if not context.authorize(request, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+        return 0
+    return context.authorized_operations(request, ResourceType.CLUSTER, CLUSTER_NAME)
+
+
+HANDLERS = {60: handle_describe_cluster}

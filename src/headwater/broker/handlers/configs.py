@@ -1,0 +1,251 @@
+"""DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources."""
+
+from collections.abc import Callable, Sequence
+from enum import IntEnum
+from typing import Any
+
+from headwater.broker.context import Context
+from headwater.broker.request import Request
+from headwater.config.resolve import ConfigRow, broker_rows, cluster_rows, topic_rows
+from headwater.controller.commands import (
+    AlterConfigs,
+    AlteredResource,
+    ConfigEdit,
+    ConfigOutcome,
+    ResourceKind,
+)
+from headwater.errors import E, KafkaError
+from headwater.model import topic_name_problem
+from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
+from headwater.wire.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+    ListConfigResourcesRequest,
+    ListConfigResourcesResponse,
+)
+
+DEFAULT_SOURCE = 5
+
+_Result = DescribeConfigsResponse.DescribeConfigsResult
+_Row = DescribeConfigsResponse.DescribeConfigsResourceResult
+_Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
+
+
+class Resource(IntEnum):
+    """What can have configs, with the number the protocol gives it."""
+
+    TOPIC = ResourceKind.TOPIC
+    BROKER = ResourceKind.BROKER
+    BROKER_LOGGER = 8
+    CLIENT_METRICS = 16
+    GROUP = 32
+
+
+def _authorize(
+    context: Context, request: Request, operation: Operation, kind: int, name: str
+) -> None:
+    """KafkaError unless the client may do this to the configs of the resource."""
+    if kind == Resource.TOPIC:
+        on, resource, refusal = ResourceType.TOPIC, name, E.TOPIC_AUTHORIZATION_FAILED
+    elif kind == Resource.GROUP:
+        on, resource, refusal = ResourceType.GROUP, name, E.GROUP_AUTHORIZATION_FAILED
+    else:
+        on, resource, refusal = ResourceType.CLUSTER, CLUSTER_NAME, E.CLUSTER_AUTHORIZATION_FAILED
+    if not context.authorize(request, operation, on, resource):
+        raise KafkaError(refusal, "not allowed for this principal")
+
+
+# DescribeConfigs
+
+
+def handle_describe_configs(
+    context: Context, request: Request, body: DescribeConfigsRequest
+) -> DescribeConfigsResponse:
+    """Every config of each resource, with where it comes from."""
+    return DescribeConfigsResponse(
+        results=[_described(context, request, body, resource) for resource in body.resources]
+    )
+
+
+def _described(
+    context: Context,
+    request: Request,
+    body: DescribeConfigsRequest,
+    resource: DescribeConfigsRequest.DescribeConfigsResource,
+) -> _Result:
+    kind, name = resource.resource_type, resource.resource_name
+    result = _Result(resource_type=kind, resource_name=name, error_message=None)
+    try:
+        _authorize(context, request, Operation.DESCRIBE_CONFIGS, kind, name)
+        rows = _rows(context, kind, name)
+    except KafkaError as refusal:
+        result.error_code, result.error_message = refusal.code, refusal.message
+        return result
+    wanted = resource.configuration_keys or None
+    result.configs = [_row(row, body) for row in rows if wanted is None or row.name in wanted]
+    return result
+
+
+def _rows(context: Context, kind: int, name: str) -> Sequence[ConfigRow]:
+    if kind == Resource.TOPIC:
+        return _topic_rows(context, name)
+    if kind == Resource.BROKER:
+        if not name:
+            return cluster_rows(context.settings)
+        _refuse_other_broker(context, name)
+        return broker_rows(context.settings)
+    if kind == Resource.BROKER_LOGGER:
+        _refuse_other_broker(context, name)
+        return ()
+    if kind in (Resource.CLIENT_METRICS, Resource.GROUP):
+        if not name:
+            raise KafkaError(E.INVALID_REQUEST, "the resource has no name")
+        return ()
+    raise KafkaError(E.INVALID_REQUEST, f"resources of type {kind} have no configs")
+
+
+def _topic_rows(context: Context, name: str) -> Sequence[ConfigRow]:
+    problem = topic_name_problem(name)
+    if problem:
+        raise KafkaError(E.INVALID_TOPIC_EXCEPTION, problem)
+    if name not in context.metadata.topics:
+        raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+    return topic_rows(context.settings, context.topic_overrides.get(name, {}))
+
+
+def _refuse_other_broker(context: Context, name: str) -> None:
+    if name != str(context.node_id):
+        raise KafkaError(
+            E.INVALID_REQUEST, f"this is broker {context.node_id}: ask broker {name!r} itself"
+        )
+
+
+def _row(row: ConfigRow, body: DescribeConfigsRequest) -> _Row:
+    return _Row(
+        name=row.name,
+        value=row.value,
+        read_only=row.read_only,
+        is_default=row.source == DEFAULT_SOURCE,
+        config_source=row.source,
+        is_sensitive=row.sensitive,
+        synonyms=[
+            _Synonym(name=one.name, value=one.value, source=one.source) for one in row.synonyms
+        ]
+        if body.include_synonyms
+        else [],
+        config_type=row.type,
+        documentation=row.doc if body.include_documentation else None,
+    )
+
+
+# AlterConfigs and IncrementalAlterConfigs
+
+
+def handle_alter_configs(context: Context, request: Request, body: AlterConfigsRequest) -> None:
+    """Replace all overrides of each resource."""
+    resources = [
+        AlteredResource(
+            one.resource_type,
+            one.resource_name,
+            replacement={config.name: config.value for config in one.configs},
+        )
+        for one in body.resources
+    ]
+    _alter(context, request, resources, body.validate_only, AlterConfigsResponse)
+
+
+def handle_incremental_alter_configs(
+    context: Context, request: Request, body: IncrementalAlterConfigsRequest
+) -> None:
+    """Set, unset, append to or subtract from single overrides."""
+    resources = [
+        AlteredResource(
+            one.resource_type,
+            one.resource_name,
+            edits=[
+                ConfigEdit(config.name, config.config_operation, config.value)
+                for config in one.configs
+            ],
+        )
+        for one in body.resources
+    ]
+    _alter(context, request, resources, body.validate_only, IncrementalAlterConfigsResponse)
+
+
+def _alter(
+    context: Context,
+    request: Request,
+    resources: list[AlteredResource],
+    validate_only: bool,
+    response: type[AlterConfigsResponse] | type[IncrementalAlterConfigsResponse],
+) -> None:
+    allowed: list[AlteredResource] = []
+    refused: list[ConfigOutcome] = []
+    for resource in resources:
+        try:
+            _authorize(context, request, Operation.ALTER_CONFIGS, resource.kind, resource.name)
+            allowed.append(resource)
+        except KafkaError as refusal:
+            refused.append(
+                ConfigOutcome(resource.kind, resource.name, refusal.code, refusal.message)
+            )
+
+    def reply(outcomes: list[ConfigOutcome]) -> None:
+        answer: Any = response()
+        answer.responses = [
+            response.AlterConfigsResourceResponse(
+                error_code=outcome.error,
+                error_message=outcome.message,
+                resource_type=outcome.kind,
+                resource_name=outcome.name,
+            )
+            for outcome in [*outcomes, *refused]
+        ]
+        request.reply(answer)
+
+    context.controller.submit(AlterConfigs(allowed, validate_only), reply)
+
+
+# ListConfigResources
+
+
+def handle_list_config_resources(
+    context: Context, request: Request, body: ListConfigResourcesRequest
+) -> ListConfigResourcesResponse:
+    """What has configs. 0: client metrics only. 1: by type, none given means every type."""
+    if not context.authorize(
+        request, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME
+    ):
+        return ListConfigResourcesResponse(error_code=E.CLUSTER_AUTHORIZATION_FAILED)
+    kinds = body.resource_types or list(Resource)
+    if request.version == 0:
+        kinds = [Resource.CLIENT_METRICS]
+    if not set(kinds) <= set(Resource):
+        return ListConfigResourcesResponse(error_code=E.UNSUPPORTED_VERSION)
+    return ListConfigResourcesResponse(
+        config_resources=[
+            ListConfigResourcesResponse.ConfigResource(resource_name=name, resource_type=kind)
+            for kind in dict.fromkeys(kinds)
+            for name in _names(context, kind)
+        ]
+    )
+
+
+def _names(context: Context, kind: int) -> list[str]:
+    if kind == Resource.TOPIC:
+        return sorted(context.metadata.topics)
+    if kind in (Resource.BROKER, Resource.BROKER_LOGGER):
+        return [str(broker_id) for broker_id in sorted(context.metadata.brokers)]
+    return []
+
+
+HANDLERS: dict[int, Callable[..., Any]] = {
+    32: handle_describe_configs,
+    33: handle_alter_configs,
+    44: handle_incremental_alter_configs,
+    74: handle_list_config_resources,
+}

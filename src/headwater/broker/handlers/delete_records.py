@@ -1,0 +1,112 @@
+"""DeleteRecords: move the start of logs forward, on every replica."""
+
+from headwater.broker.context import Context
+from headwater.broker.request import Request
+from headwater.errors import E, KafkaError
+from headwater.replication.replica import Replica
+from headwater.security.acls import Operation, ResourceType
+from headwater.wire.messages.topics import DeleteRecordsRequest, DeleteRecordsResponse
+
+UP_TO_HIGH_WATERMARK = -1
+
+_LowWatermark = DeleteRecordsResponse.DeleteRecordsPartitionResult
+
+
+def handle_delete_records(context: Context, request: Request, body: DeleteRecordsRequest) -> None:
+    """Move log starts forward; the answer waits until every live replica has followed."""
+    call = _Deletion(context, request, body)
+    for topic in body.topics:
+        call.add_topic(topic)
+    call.settle()
+
+
+class _Deletion:
+    """One DeleteRecords request under way: watches its partitions until all are done."""
+
+    def __init__(self, context: Context, request: Request, body: DeleteRecordsRequest) -> None:
+        self.context = context
+        self.request = request
+        self.deadline_ms = context.clock.monotonic_ms() + max(0, body.timeout_ms)
+        self.response = DeleteRecordsResponse()
+        self.waiting: list[tuple[Replica, int, _LowWatermark]] = []
+        self.answered = False
+
+    def add_topic(self, topic: DeleteRecordsRequest.DeleteRecordsTopic) -> None:
+        """Start with one topic."""
+        answer = DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name)
+        self.response.topics.append(answer)
+        for wanted in topic.partitions:
+            mark = _LowWatermark(partition_index=wanted.partition_index, low_watermark=-1)
+            answer.partitions.append(mark)
+            try:
+                replica = self._start(topic.name, wanted.partition_index)
+                offset = _advance(replica, wanted.offset)
+                self.waiting.append((replica, offset, mark))
+            except KafkaError as refused:
+                mark.error_code = refused.code
+
+    def _start(self, topic: str, partition: int) -> Replica:
+        context = self.context
+        if not context.authorize(self.request, Operation.DELETE, ResourceType.TOPIC, topic):
+            raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
+        replica = context.replicas.leader(topic, partition)
+        if context.topic_settings(topic).cleanup_policy == ("compact",):
+            raise KafkaError(E.POLICY_VIOLATION)
+        return replica
+
+    def settle(self) -> None:
+        """Answer when nothing is left to wait for, else watch."""
+        self._take_finished()
+        if not self.waiting:
+            self._answer()
+            return
+        for replica, _, _ in self.waiting:
+            replica.watchers.add(self)
+        self.context.park(self.deadline_ms, self)
+
+    def wake(self, replica: Replica) -> None:
+        """A follower fetched."""
+        self.context.tick.look_soon(self)
+
+    def look_again(self) -> None:
+        """Answer if every replica has followed."""
+        self._take_finished()
+        if not self.waiting:
+            self._answer()
+
+    def expired(self) -> None:
+        """Time is up for those that have not."""
+        for _, _, mark in self.waiting:
+            mark.error_code = E.REQUEST_TIMED_OUT
+        self._answer()
+
+    def _take_finished(self) -> None:
+        left = []
+        for replica, offset, mark in self.waiting:
+            low = replica.partition.low_watermark(replica.log.log_start_offset)
+            if low >= offset:
+                mark.low_watermark = low
+            else:
+                left.append((replica, offset, mark))
+        self.waiting = left
+
+    def _answer(self) -> None:
+        if not self.answered:
+            self.answered = True
+            for replica, _, _ in self.waiting:
+                replica.watchers.discard(self)
+            self.request.reply(self.response)
+
+
+def _advance(replica: Replica, offset: int) -> int:
+    """Move the log's start to `offset`, -1 for everything that is committed."""
+    mark = replica.partition.high_watermark
+    if offset == UP_TO_HIGH_WATERMARK:
+        offset = mark
+    if offset < 0 or offset > mark:
+        raise KafkaError(E.OFFSET_OUT_OF_RANGE)
+    replica.log.advance_start(offset)
+    return offset
+
+
+HANDLERS = {21: handle_delete_records}

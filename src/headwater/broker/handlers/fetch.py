@@ -1,0 +1,372 @@
+"""Fetch: ranges of logs to clients, at once or when there is enough.
+
+A fetch that finds too little waits as a watcher of its partitions and looks again when one of
+them grows, or answers with what there is at its deadline. Bytes go from the page cache to the
+socket as they are on disk; what is not in the cache is read on a file thread meanwhile.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headwater.broker.context import Context
+from headwater.broker.request import Request
+from headwater.errors import E, KafkaError
+from headwater.log.slices import FileSlice
+from headwater.model import NO_EPOCH
+from headwater.replication.fetch_session import FINAL_EPOCH, Key, Turn, Wanted
+from headwater.replication.replica import Replica
+from headwater.seams.files import Buffer
+from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
+from headwater.wire.messages.fetch import FetchRequest, FetchResponse
+
+FIRST_WITH_SESSION = 7
+FIRST_WITH_TOPIC_ID = 13
+FIRST_WITH_LEADER_HINT = 16
+READ_COMMITTED = 1
+
+_TopicAnswer = FetchResponse.FetchableTopicResponse
+_PartitionAnswer = FetchResponse.PartitionData
+_Divergence: TypeAlias = FetchResponse.EpochEndOffset
+
+
+def handle_fetch(context: Context, request: Request, body: FetchRequest) -> FetchResponse | None:
+    """Answer with bytes, or wait for them."""
+    replica_id = max(body.replica_id, body.replica_state.replica_id)
+    if replica_id >= 0 and not context.authorize(
+        request, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+    ):
+        return _refuse_posing_replica(request, body)
+    try:
+        turn = _begin(context, request, body)
+    except KafkaError as refused:
+        return FetchResponse(error_code=refused.code)
+    fetch = _Fetch(context, request, body, turn)
+    fetch.start()
+    return None
+
+
+def _refuse_posing_replica(request: Request, body: FetchRequest) -> FetchResponse:
+    """A client may not read like a follower: that would move the high watermark (CVE-2018-1288)."""
+    response = FetchResponse()
+    for topic in body.topics:
+        answers = [
+            _PartitionAnswer(
+                partition_index=partition.partition,
+                error_code=E.TOPIC_AUTHORIZATION_FAILED,
+                high_watermark=-1,
+                records=b"",
+            )
+            for partition in topic.partitions
+        ]
+        response.responses.append(
+            _TopicAnswer(topic=topic.topic, topic_id=topic.topic_id, partitions=answers)
+        )
+    return response
+
+
+def _begin(context: Context, request: Request, body: FetchRequest) -> Turn:
+    by_id = request.version >= FIRST_WITH_TOPIC_ID
+    wanted = [
+        Wanted(
+            (topic.topic_id if by_id else topic.topic, partition.partition),
+            partition.fetch_offset,
+            partition.partition_max_bytes,
+            partition.current_leader_epoch,
+            partition.last_fetched_epoch,
+            partition.log_start_offset,
+        )
+        for topic in body.topics
+        for partition in topic.partitions
+    ]
+    if request.version < FIRST_WITH_SESSION:
+        return Turn(None, incremental=False, wanted=wanted)
+    forgotten: list[Key] = [
+        (topic.topic_id if by_id else topic.topic, partition)
+        for topic in body.forgotten_topics_data
+        for partition in topic.partitions
+    ]
+    now_ms = context.clock.monotonic_ms()
+    if body.session_epoch == FINAL_EPOCH and body.session_id == 0 and not forgotten:
+        return Turn(None, incremental=False, wanted=wanted)
+    return context.sessions.begin(
+        now_ms, body.session_id, body.session_epoch, by_id, wanted, forgotten
+    )
+
+
+@dataclass(slots=True, eq=False)
+class _Part:
+    """One partition of a fetch: what is wanted and what was found."""
+
+    want: Wanted
+    replica: Replica | None
+    failure: KafkaError | None
+    divergence: _Divergence | None = None
+    found: FileSlice | None = None
+    records: Buffer | None = None
+
+    @property
+    def news(self) -> bool:
+        """Whether an incremental answer must mention it whatever its marks are."""
+        return bool(self.records) or self.failure is not None or self.divergence is not None
+
+
+class _Fetch:
+    """One fetch under way."""
+
+    def __init__(self, context: Context, request: Request, body: FetchRequest, turn: Turn) -> None:
+        self.context = context
+        self.request = request
+        self.turn = turn
+        self.committed_only = body.isolation_level == READ_COMMITTED
+        self.max_bytes = min(body.max_bytes, context.settings.fetch_max_bytes)
+        self.min_bytes = min(body.min_bytes, self.max_bytes)
+        self.max_wait_ms = body.max_wait_ms
+        self.parts = [self._part(want) for want in turn.wanted]
+        self.waiting = False
+        self._woken: list[_Part] | None = None
+
+    # -- the life of a fetch
+
+    @property
+    def answered(self) -> bool:
+        """Whether the client has its answer (or will, once cold bytes are read)."""
+        return not self.waiting
+
+    def start(self) -> None:
+        """Answer now if there is enough or nothing to wait for."""
+        found = self._look(self.parts)
+        hurry = (
+            found >= self.min_bytes
+            or self.max_wait_ms <= 0
+            or not self.parts
+            or any(part.failure or part.divergence for part in self.parts)
+        )
+        if hurry:
+            self._answer()
+        else:
+            self._wait(found)
+
+    def _wait(self, found: int) -> None:
+        self.waiting = True
+        # Without bytes so far, only partitions that wake this fetch can bring some.
+        self._woken = None if found else []
+        for part in self.parts:
+            if part.replica is not None:
+                part.replica.watchers.add(self)
+        self.context.park(self.context.clock.monotonic_ms() + self.max_wait_ms, self)
+
+    def wake(self, replica: Replica) -> None:
+        """A partition grew, or stopped: look at the end of the tick."""
+        if self._woken is not None:
+            self._woken += [part for part in self.parts if part.replica is replica]
+        self.context.tick.look_soon(self)
+
+    def look_again(self) -> None:
+        """Answer if there is enough by now."""
+        if not self.waiting:
+            return
+        if self.request.connection.gone:
+            self._stop_waiting()
+            return
+        parts = self.parts if self._woken is None else self._woken
+        for part in parts:
+            self._check(part)
+        found = self._look(parts)
+        if found >= self.min_bytes or any(part.failure or part.divergence for part in parts):
+            self._stop_waiting()
+            self._answer()
+        elif found:
+            self._woken = None
+
+    def expired(self) -> None:
+        """The client has waited long enough: answer with what there is."""
+        if self.waiting:
+            self._stop_waiting()
+            for part in self.parts:
+                self._check(part)
+            self._look(self.parts)
+            self._answer()
+
+    def _stop_waiting(self) -> None:
+        self.waiting = False
+        for part in self.parts:
+            if part.replica is not None:
+                part.replica.watchers.discard(self)
+
+    # -- finding bytes
+
+    def _part(self, want: Wanted) -> _Part:
+        topic, index = want.key
+        if isinstance(topic, bytes):
+            name = self.context.metadata.name_of.get(topic)
+            if name is None:
+                return _Part(want, None, KafkaError(E.UNKNOWN_TOPIC_ID))
+        else:
+            name = topic
+        context = self.context
+        if not context.authorize(self.request, Operation.READ, ResourceType.TOPIC, name):
+            return _Part(want, None, KafkaError(E.TOPIC_AUTHORIZATION_FAILED))
+        replica = context.replicas.get(name, index)
+        if replica is None:
+            return _Part(want, None, KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION))
+        part = _Part(want, replica, None)
+        self._check(part)
+        return part
+
+    def _check(self, part: _Part) -> None:
+        """Whether the wanted offset can be served from here at all."""
+        if part.replica is None:
+            return
+        want, replica = part.want, part.replica
+        try:
+            replica.require_leader(want.current_leader_epoch)
+            if want.last_fetched_epoch != NO_EPOCH:
+                part.divergence = _divergence(replica, want)
+            if part.divergence is None:
+                replica.check_in_range(want.fetch_offset)
+        except KafkaError as refused:
+            part.failure = refused
+
+    def _look(self, parts: list[_Part]) -> int:
+        """Find the ranges to send; the bytes they have."""
+        total, left = 0, self.max_bytes
+        for part in parts:
+            part.found = None
+            replica, want = part.replica, part.want
+            if replica is None or part.failure is not None or part.divergence is not None:
+                continue
+            upper = replica.readable_end(self.committed_only)
+            if want.fetch_offset >= upper or (left <= 0 and total):
+                continue
+            size = min(want.max_bytes, left)
+            part.found = replica.log.read(want.fetch_offset, upper, size, not total)
+            if part.found is not None:
+                total += part.found.size
+                left -= part.found.size
+        return total
+
+    # -- answering
+
+    def _answer(self) -> None:
+        cold = []
+        for part in self.parts:
+            if part.found is not None:
+                part.records = part.found.load_now()
+                if part.records is None:
+                    cold.append(part)
+        if cold:
+            self._warm(cold)
+        else:
+            self._reply()
+
+    def _warm(self, cold: list[_Part]) -> None:
+        """Read on a file thread what the page cache lacks, then answer."""
+        slices = [part.found for part in cold if part.found is not None]
+
+        def read() -> list[Buffer]:
+            return [piece.load() for piece in slices]
+
+        def done(result: object, failure: Exception | None) -> None:
+            for rank, part in enumerate(cold):
+                if isinstance(result, list):
+                    part.records = result[rank]
+                elif isinstance(failure, KafkaError):
+                    part.failure = failure
+                else:
+                    part.failure = KafkaError(E.KAFKA_STORAGE_ERROR, str(failure))
+            self._reply()
+
+        self.context.off_loop(read, done)
+
+    def _reply(self) -> None:
+        response = FetchResponse(session_id=self.turn.session_id)
+        topics: dict[str | bytes, _TopicAnswer] = {}
+        hinted: set[int] = set()
+        for part in self.parts:
+            answer = self._partition_answer(part)
+            mark, start = answer.high_watermark, answer.log_start_offset
+            if not self.turn.mentions(part.want, mark, start, part.news):
+                continue
+            topic = part.want.key[0]
+            if topic not in topics:
+                topics[topic] = _topic_answer(topic)
+            topics[topic].partitions.append(answer)
+            if part.failure is not None:
+                self._hint_leader(part, answer, hinted)
+        self.turn.served(part.want for part in self.parts if part.records)
+        response.responses = list(topics.values())
+        self._add_endpoints(response, hinted)
+        self.request.reply(response)
+
+    def _partition_answer(self, part: _Part) -> _PartitionAnswer:
+        replica = part.replica
+        answer = _PartitionAnswer(
+            partition_index=part.want.key[1],
+            high_watermark=-1,
+            records=b"" if part.records is None else part.records,
+        )
+        if part.failure is not None or replica is None:
+            answer.error_code = part.failure.code if part.failure else E.UNKNOWN_SERVER_ERROR
+            return answer
+        mark = replica.partition.high_watermark
+        answer.high_watermark = mark
+        answer.last_stable_offset = replica.log.last_stable_offset(mark)
+        answer.log_start_offset = replica.log.log_start_offset
+        if part.divergence is not None:
+            answer.diverging_epoch = part.divergence
+        if self.committed_only:
+            answer.aborted_transactions = (
+                [
+                    FetchResponse.AbortedTransaction(
+                        producer_id=aborted.producer_id, first_offset=aborted.first_offset
+                    )
+                    for aborted in replica.log.aborted_transactions(part.want.fetch_offset, mark)
+                ]
+                if part.records
+                else []
+            )
+        else:
+            answer.aborted_transactions = None
+        return answer
+
+    def _hint_leader(self, part: _Part, answer: _PartitionAnswer, hinted: set[int]) -> None:
+        """Tell a client that came to the wrong broker where to go (KIP-951)."""
+        if part.replica is None or answer.error_code not in (
+            E.NOT_LEADER_OR_FOLLOWER,
+            E.FENCED_LEADER_EPOCH,
+        ):
+            return
+        if self.request.version >= FIRST_WITH_LEADER_HINT:
+            known = part.replica.partition
+            answer.current_leader.leader_id = known.leader
+            answer.current_leader.leader_epoch = known.leader_epoch
+            hinted.add(known.leader)
+
+    def _add_endpoints(self, response: FetchResponse, hinted: set[int]) -> None:
+        metadata = self.context.metadata
+        for node in sorted(hinted):
+            endpoint = metadata.endpoint(node, self.request.connection.listener)
+            if endpoint is not None:
+                host, port = endpoint
+                response.node_endpoints.append(
+                    FetchResponse.NodeEndpoint(
+                        node_id=node, host=host, port=port, rack=metadata.brokers[node].rack
+                    )
+                )
+
+
+def _topic_answer(topic: str | bytes) -> _TopicAnswer:
+    if isinstance(topic, bytes):
+        return _TopicAnswer(topic_id=topic)
+    return _TopicAnswer(topic=topic)
+
+
+def _divergence(replica: Replica, want: Wanted) -> _Divergence | None:
+    """Where the client's history leaves this log's, if it does (KIP-595)."""
+    epoch, end = replica.log.epochs.end_offset(want.last_fetched_epoch, replica.log.log_end_offset)
+    if epoch < want.last_fetched_epoch or end < want.fetch_offset:
+        return _Divergence(epoch=epoch, end_offset=end)
+    return None
+
+
+HANDLERS = {1: handle_fetch}

@@ -1,0 +1,221 @@
+"""Metadata: which brokers there are, which topics, and who leads their partitions."""
+
+from collections.abc import Iterable
+
+from headwater.broker.context import Context
+from headwater.broker.metadata_cache import PartitionInfo, TopicInfo
+from headwater.broker.request import Request
+from headwater.errors import E
+from headwater.model import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID, topic_name_problem
+from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
+from headwater.wire.messages.metadata import (
+    DescribeTopicPartitionsRequest,
+    DescribeTopicPartitionsResponse,
+    MetadataRequest,
+    MetadataResponse,
+)
+
+FIRST_WITH_NULL_FOR_ALL = 1
+FIRST_WITH_LISTENER_NOT_FOUND = 6
+FIRST_WITH_TOPIC_ID = 12
+
+_Topic = MetadataResponse.MetadataResponseTopic
+_Partition = MetadataResponse.MetadataResponsePartition
+
+
+# -- Metadata
+
+
+def handle_metadata(context: Context, request: Request, body: MetadataRequest) -> MetadataResponse:
+    """Describe the cluster to a client, as seen from the listener it came through."""
+    metadata = context.metadata
+    response = MetadataResponse(
+        cluster_id=metadata.cluster_id,
+        controller_id=metadata.controller_id,
+        brokers=_brokers(context, request),
+        topics=[
+            _topic(context, request, body, wanted) for wanted in _wanted(context, request, body)
+        ],
+    )
+    if body.include_cluster_authorized_operations:
+        response.cluster_authorized_operations = context.authorized_operations(
+            request, ResourceType.CLUSTER, CLUSTER_NAME
+        )
+    return response
+
+
+def _brokers(context: Context, request: Request) -> list[MetadataResponse.MetadataResponseBroker]:
+    listener = request.connection.listener
+    return [
+        MetadataResponse.MetadataResponseBroker(
+            node_id=broker.id, host=host, port=port, rack=broker.rack
+        )
+        for broker in context.metadata.brokers.values()
+        if listener in broker.endpoints
+        for host, port in [broker.endpoints[listener]]
+    ]
+
+
+def _wanted(
+    context: Context, request: Request, body: MetadataRequest
+) -> Iterable[MetadataRequest.MetadataRequestTopic]:
+    everything = body.topics is None or (
+        request.version < FIRST_WITH_NULL_FOR_ALL and not body.topics
+    )
+    if not everything:
+        return body.topics or ()
+    return [
+        MetadataRequest.MetadataRequestTopic(name=name)
+        for name in context.metadata.topics
+        if context.authorize(request, Operation.DESCRIBE, ResourceType.TOPIC, name)
+    ]
+
+
+def _topic(
+    context: Context,
+    request: Request,
+    body: MetadataRequest,
+    wanted: MetadataRequest.MetadataRequestTopic,
+) -> _Topic:
+    name = wanted.name
+    if wanted.topic_id != ZERO_UUID and request.version >= FIRST_WITH_TOPIC_ID:
+        name = context.metadata.name_of.get(wanted.topic_id)
+        if name is None:
+            return _Topic(error_code=E.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id)
+    if name is None:
+        return _Topic(error_code=E.INVALID_REQUEST, name="")
+    if not context.authorize(request, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        return _Topic(error_code=E.TOPIC_AUTHORIZATION_FAILED, name=name)
+    info = context.metadata.topics.get(name)
+    if info is None:
+        return _missing(context, request, body, name)
+    topic = _Topic(
+        name=name,
+        topic_id=info.topic_id,
+        is_internal=info.internal,
+        partitions=[_partition(context, request, row) for row in sorted(info.partitions.items())],
+    )
+    if body.include_topic_authorized_operations:
+        topic.topic_authorized_operations = context.authorized_operations(
+            request, ResourceType.TOPIC, name
+        )
+    return topic
+
+
+def _missing(context: Context, request: Request, body: MetadataRequest, name: str) -> _Topic:
+    """A topic that is not there: make it if that is wanted, and let the client ask again."""
+    if topic_name_problem(name) is not None:
+        return _Topic(error_code=E.INVALID_TOPIC_EXCEPTION, name=name)
+    if (
+        body.allow_auto_topic_creation
+        and context.settings.auto_create_topics_enable
+        and context.authorize(request, Operation.CREATE, ResourceType.TOPIC, name)
+    ):
+        context.create_topic_on_demand(name)
+    return _Topic(
+        error_code=E.UNKNOWN_TOPIC_OR_PARTITION, name=name, is_internal=name in INTERNAL_TOPICS
+    )
+
+
+def _partition(context: Context, request: Request, row: tuple[int, PartitionInfo]) -> _Partition:
+    index, info = row
+    partition = _Partition(
+        partition_index=index,
+        leader_id=info.leader,
+        leader_epoch=info.leader_epoch,
+        replica_nodes=list(info.replicas),
+        isr_nodes=list(info.isr),
+        offline_replicas=list(info.offline),
+    )
+    if info.leader == NO_LEADER or info.leader not in context.metadata.brokers:
+        partition.leader_id, partition.error_code = NO_LEADER, E.LEADER_NOT_AVAILABLE
+    elif context.metadata.endpoint(info.leader, request.connection.listener) is None:
+        named = request.version >= FIRST_WITH_LISTENER_NOT_FOUND
+        partition.leader_id = NO_LEADER
+        partition.error_code = E.LISTENER_NOT_FOUND if named else E.LEADER_NOT_AVAILABLE
+    return partition
+
+
+# -- DescribeTopicPartitions
+
+
+def handle_describe_topic_partitions(
+    context: Context, request: Request, body: DescribeTopicPartitionsRequest
+) -> DescribeTopicPartitionsResponse:
+    """Topics in pages: at most so many partitions an answer, and where to go on (KIP-966)."""
+    response = DescribeTopicPartitionsResponse()
+    left = max(
+        1, min(body.response_partition_limit, context.settings.max_request_partition_size_limit)
+    )
+    for name in _page_names(context, body):
+        start = body.cursor.partition_index if body.cursor and body.cursor.topic_name == name else 0
+        if left <= 0:
+            response.next_cursor = DescribeTopicPartitionsResponse.Cursor(
+                topic_name=name, partition_index=0
+            )
+            break
+        topic, following = _page(context, request, name, start, left)
+        if topic.error_code == E.TOPIC_AUTHORIZATION_FAILED and not body.topics:
+            continue
+        response.topics.append(topic)
+        left -= len(topic.partitions)
+        if following is not None:
+            response.next_cursor = DescribeTopicPartitionsResponse.Cursor(
+                topic_name=name, partition_index=following
+            )
+            break
+    return response
+
+
+def _page_names(context: Context, body: DescribeTopicPartitionsRequest) -> list[str]:
+    names = {topic.name for topic in body.topics} or set(context.metadata.topics)
+    first = body.cursor.topic_name if body.cursor else ""
+    return sorted(name for name in names if name >= first)
+
+
+_PageTopic = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponseTopic
+_PagePartition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition
+
+
+def _page(
+    context: Context, request: Request, name: str, start: int, limit: int
+) -> tuple[_PageTopic, int | None]:
+    """Some partitions of one topic, and the first one that did not fit."""
+    if not context.authorize(request, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        return _PageTopic(error_code=E.TOPIC_AUTHORIZATION_FAILED, name=name), None
+    info: TopicInfo | None = context.metadata.topics.get(name)
+    if info is None:
+        bad = topic_name_problem(name) is not None
+        code = E.INVALID_TOPIC_EXCEPTION if bad else E.UNKNOWN_TOPIC_OR_PARTITION
+        return _PageTopic(error_code=code, name=name), None
+    rows = [row for row in sorted(info.partitions.items()) if row[0] >= start]
+    topic = _PageTopic(
+        name=name,
+        topic_id=info.topic_id,
+        is_internal=info.internal,
+        partitions=[_page_partition(context, request, row) for row in rows[:limit]],
+        topic_authorized_operations=context.authorized_operations(
+            request, ResourceType.TOPIC, name
+        ),
+    )
+    return topic, rows[limit][0] if len(rows) > limit else None
+
+
+def _page_partition(
+    context: Context, request: Request, row: tuple[int, PartitionInfo]
+) -> _PagePartition:
+    told = _partition(context, request, row)
+    return _PagePartition(
+        error_code=told.error_code,
+        partition_index=told.partition_index,
+        leader_id=told.leader_id,
+        leader_epoch=told.leader_epoch,
+        replica_nodes=told.replica_nodes,
+        isr_nodes=told.isr_nodes,
+        eligible_leader_replicas=[],
+        last_known_elr=[],
+        offline_replicas=told.offline_replicas,
+    )
+
+
+HANDLERS = {3: handle_metadata, 75: handle_describe_topic_partitions}

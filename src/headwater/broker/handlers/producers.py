@@ -1,0 +1,82 @@
+"""Producers: their ids, and what a partition remembers of them."""
+
+from headwater.broker.context import Context
+from headwater.broker.request import Request
+from headwater.errors import E, KafkaError
+from headwater.replication.replica import Replica
+from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
+from headwater.wire.messages.producers import (
+    DescribeProducersRequest,
+    DescribeProducersResponse,
+    InitProducerIdRequest,
+    InitProducerIdResponse,
+)
+
+
+def handle_init_producer_id(
+    context: Context, request: Request, body: InitProducerIdRequest
+) -> InitProducerIdResponse | None:
+    """A fresh producer id for an idempotent producer.
+
+    A transactional id is refused with a code that Java and librdkafka take as final, so that a
+    transactional producer fails at once instead of looking for a coordinator for ever.
+    """
+    if body.transactional_id is not None:
+        refused = (
+            E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if body.transactional_id else E.INVALID_REQUEST
+        )
+        return InitProducerIdResponse(error_code=refused)
+    if not context.authorize(
+        request, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
+    ):
+        return InitProducerIdResponse(error_code=E.CLUSTER_AUTHORIZATION_FAILED)
+
+    def reply(producer_id: int | KafkaError) -> None:
+        if isinstance(producer_id, KafkaError):
+            request.reply(InitProducerIdResponse(error_code=producer_id.code))
+        else:
+            request.reply(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
+
+    context.producer_ids.next(reply)
+    return None
+
+
+def handle_describe_producers(
+    context: Context, request: Request, body: DescribeProducersRequest
+) -> DescribeProducersResponse:
+    """What partitions remember of the producers that wrote to them (KIP-664)."""
+    response = DescribeProducersResponse()
+    for topic in body.topics:
+        answer = DescribeProducersResponse.TopicResponse(name=topic.name)
+        response.topics.append(answer)
+        for index in topic.partition_indexes:
+            partition = DescribeProducersResponse.PartitionResponse(partition_index=index)
+            answer.partitions.append(partition)
+            try:
+                if not context.authorize(request, Operation.READ, ResourceType.TOPIC, topic.name):
+                    raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
+                replica = context.replicas.leader(topic.name, index)
+                partition.active_producers = _producers(replica)
+            except KafkaError as refused:
+                partition.error_code = refused.code
+                partition.error_message = refused.message
+    return response
+
+
+def _producers(
+    replica: Replica,
+) -> list[DescribeProducersResponse.ProducerState]:
+    return [
+        DescribeProducersResponse.ProducerState(
+            producer_id=producer.producer_id,
+            producer_epoch=producer.epoch,
+            last_sequence=producer.last_sequence,
+            last_timestamp=producer.last_timestamp,
+            coordinator_epoch=producer.coordinator_epoch,
+            current_txn_start_offset=producer.transaction_start,
+        )
+        for producer in replica.log.producers
+    ]
+
+
+HANDLERS = {22: handle_init_producer_id, 61: handle_describe_producers}

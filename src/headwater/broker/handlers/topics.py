@@ -1,0 +1,213 @@
+"""CreateTopics, DeleteTopics, CreatePartitions: checked for rights here, decided by the controller."""
+
+from collections.abc import Callable
+
+from headwater.broker.context import Context
+from headwater.broker.request import Request
+from headwater.config.resolve import topic_rows
+from headwater.controller.commands import (
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    MorePartitions,
+    NewTopic,
+    TopicOutcome,
+)
+from headwater.errors import E, KafkaError
+from headwater.model import ZERO_UUID, Uuid
+from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
+from headwater.wire.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+
+FIRST_WITH_DELETION_DISABLED = 3
+FIRST_WITH_IDS = 6
+
+_Created = CreateTopicsResponse.CreatableTopicResult
+_Config = CreateTopicsResponse.CreatableTopicConfigs
+_Deleted = DeleteTopicsResponse.DeletableTopicResult
+_Grown = CreatePartitionsResponse.CreatePartitionsTopicResult
+
+
+def _unauthorized(name: str | None) -> TopicOutcome:
+    refusal = KafkaError(E.TOPIC_AUTHORIZATION_FAILED, "not allowed for this principal")
+    return TopicOutcome.refused(name, refusal)
+
+
+# CreateTopics
+
+
+def handle_create_topics(context: Context, request: Request, body: CreateTopicsRequest) -> None:
+    """Create topics, and answer once this broker serves them.
+
+    2-3: as later. 5: the topic's counts and configs come back. 7: its id, too.
+    """
+    everywhere = context.authorize(request, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    allowed, refused = [], []
+    for topic in body.topics:
+        if everywhere or context.authorize(
+            request, Operation.CREATE, ResourceType.TOPIC, topic.name
+        ):
+            allowed.append(_new_topic(topic))
+        else:
+            refused.append(_unauthorized(topic.name))
+    configs = {new.name: {k: v for k, v in new.configs.items() if v is not None} for new in allowed}
+
+    def reply(outcomes: list[TopicOutcome]) -> None:
+        request.reply(
+            CreateTopicsResponse(
+                topics=[
+                    _created(context, request, outcome, configs.get(outcome.name or "", {}), body)
+                    for outcome in [*outcomes, *refused]
+                ]
+            )
+        )
+
+    context.controller.submit(CreateTopics(allowed, body.timeout_ms, body.validate_only), reply)
+
+
+def _new_topic(topic: CreateTopicsRequest.CreatableTopic) -> NewTopic:
+    return NewTopic(
+        topic.name,
+        topic.num_partitions,
+        topic.replication_factor,
+        [(one.partition_index, one.broker_ids) for one in topic.assignments],
+        {config.name: config.value for config in topic.configs},
+    )
+
+
+def _created(
+    context: Context,
+    request: Request,
+    outcome: TopicOutcome,
+    overrides: dict[str, str],
+    body: CreateTopicsRequest,
+) -> _Created:
+    name = outcome.name or ""
+    result = _Created(name=name, error_code=outcome.error, error_message=outcome.message)
+    if outcome.error:
+        return result
+    if not body.validate_only:
+        result.topic_id = outcome.topic_id
+    if not context.authorize(request, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+        result.topic_config_error_code = E.TOPIC_AUTHORIZATION_FAILED
+        return result
+    result.num_partitions = outcome.partitions
+    result.replication_factor = outcome.replication_factor
+    result.configs = [
+        _Config(
+            name=row.name,
+            value=row.value,
+            read_only=row.read_only,
+            config_source=row.source,
+            is_sensitive=row.sensitive,
+        )
+        for row in topic_rows(context.settings, overrides)
+    ]
+    return result
+
+
+# DeleteTopics
+
+
+def handle_delete_topics(context: Context, request: Request, body: DeleteTopicsRequest) -> None:
+    """Delete topics by name, from version 6 also by id."""
+    if request.version >= FIRST_WITH_IDS:
+        wanted = [(state.name, state.topic_id) for state in body.topics]
+    else:
+        wanted = [(name, ZERO_UUID) for name in body.topic_names]
+    names: list[str] = []
+    refused: list[TopicOutcome] = []
+    for name, topic_id in dict.fromkeys(wanted):
+        try:
+            _refuse_ambiguous(name, topic_id, wanted)
+            names.append(_deletable(context, request, name, topic_id, names))
+        except KafkaError as refusal:
+            refused.append(TopicOutcome.refused(name, refusal, topic_id))
+
+    def reply(outcomes: list[TopicOutcome]) -> None:
+        results = [_deleted(request, outcome) for outcome in [*outcomes, *refused]]
+        request.reply(DeleteTopicsResponse(responses=results))
+
+    context.controller.submit(DeleteTopics(names, body.timeout_ms), reply)
+
+
+def _refuse_ambiguous(
+    name: str | None, topic_id: Uuid, wanted: list[tuple[str | None, Uuid]]
+) -> None:
+    if (name is None) == (topic_id == ZERO_UUID):
+        raise KafkaError(E.INVALID_REQUEST, "a topic is named either by name or by id")
+    if wanted.count((name, topic_id)) > 1:
+        raise KafkaError(E.INVALID_REQUEST, "a topic stands twice in the request")
+
+
+def _deletable(
+    context: Context, request: Request, name: str | None, topic_id: Uuid, others: list[str]
+) -> str:
+    """The name of the topic that is meant, if the client may delete it."""
+    resolved = context.metadata.name_of.get(topic_id) if name is None else name
+    if resolved is None:
+        raise KafkaError(E.UNKNOWN_TOPIC_ID, "no topic has this id")
+    if not context.authorize(request, Operation.DELETE, ResourceType.TOPIC, resolved):
+        raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED, "not allowed for this principal")
+    if resolved in others:
+        raise KafkaError(E.INVALID_REQUEST, "a topic stands in the request by name and by id")
+    return resolved
+
+
+def _deleted(request: Request, outcome: TopicOutcome) -> _Deleted:
+    error = outcome.error
+    if error is E.TOPIC_DELETION_DISABLED and request.version < FIRST_WITH_DELETION_DISABLED:
+        error = E.INVALID_REQUEST
+    return _Deleted(
+        name=outcome.name,
+        topic_id=outcome.topic_id,
+        error_code=error,
+        error_message=outcome.message,
+    )
+
+
+# CreatePartitions
+
+
+def handle_create_partitions(
+    context: Context, request: Request, body: CreatePartitionsRequest
+) -> None:
+    """Add partitions to topics."""
+    allowed: list[MorePartitions] = []
+    refused: list[TopicOutcome] = []
+    for topic in body.topics:
+        if context.authorize(request, Operation.ALTER, ResourceType.TOPIC, topic.name):
+            assigned = topic.assignments
+            brokers = None if assigned is None else [one.broker_ids for one in assigned]
+            allowed.append(MorePartitions(topic.name, topic.count, brokers))
+        else:
+            refused.append(_unauthorized(topic.name))
+
+    def reply(outcomes: list[TopicOutcome]) -> None:
+        request.reply(
+            CreatePartitionsResponse(
+                results=[
+                    _Grown(
+                        name=outcome.name or "",
+                        error_code=outcome.error,
+                        error_message=outcome.message,
+                    )
+                    for outcome in [*outcomes, *refused]
+                ]
+            )
+        )
+
+    context.controller.submit(CreatePartitions(allowed, body.timeout_ms, body.validate_only), reply)
+
+
+HANDLERS: dict[int, Callable[..., None]] = {
+    19: handle_create_topics,
+    20: handle_delete_topics,
+    37: handle_create_partitions,
+}

@@ -1,0 +1,132 @@
+"""What this broker knows of the cluster: brokers, topics, leaders. Told by the controller."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from headwater.model import INTERNAL_TOPICS, TopicPartition, Uuid
+from headwater.wire.messages.control import UpdateMetadataRequest
+
+DELETED_LEADER = -2
+
+
+class BrokerInfo(NamedTuple):
+    """A live broker and how to reach it, by listener."""
+
+    id: int
+    endpoints: dict[str, tuple[str, int]]
+    rack: str | None
+
+
+class PartitionInfo(NamedTuple):
+    """Who leads and holds one partition."""
+
+    leader: int
+    leader_epoch: int
+    isr: tuple[int, ...]
+    replicas: tuple[int, ...]
+    offline: tuple[int, ...]
+    partition_epoch: int
+
+
+@dataclass(slots=True)
+class TopicInfo:
+    """A topic and its partitions."""
+
+    name: str
+    topic_id: Uuid
+    partitions: dict[int, PartitionInfo] = field(default_factory=dict)
+
+    @property
+    def internal(self) -> bool:
+        """Whether only brokers write to it."""
+        return self.name in INTERNAL_TOPICS
+
+
+class MetadataCache:
+    """The cluster as of the last update."""
+
+    def __init__(self, cluster_id: str) -> None:
+        self.cluster_id = cluster_id
+        self.controller_id = -1
+        self.brokers: dict[int, BrokerInfo] = {}
+        self.topics: dict[str, TopicInfo] = {}
+        self.name_of: dict[Uuid, str] = {}
+
+    def apply(self, update: UpdateMetadataRequest) -> list[TopicPartition]:
+        """Take an update; the partitions that it removes."""
+        self.controller_id = update.controller_id
+        if update.live_brokers:
+            self.brokers = {broker.id: _broker(broker) for broker in update.live_brokers}
+        removed: list[TopicPartition] = []
+        for topic in update.topic_states:
+            removed += self._apply_topic(topic)
+        return removed
+
+    def _apply_topic(
+        self, state: UpdateMetadataRequest.UpdateMetadataTopicState
+    ) -> Iterable[TopicPartition]:
+        gone = [p.partition_index for p in state.partition_states if p.leader == DELETED_LEADER]
+        topic = self.topics.get(state.topic_name)
+        if topic is None or topic.topic_id != state.topic_id:
+            if len(gone) == len(state.partition_states):
+                return []
+            topic = self._add(state.topic_name, state.topic_id)
+        for partition in state.partition_states:
+            if partition.leader != DELETED_LEADER:
+                topic.partitions[partition.partition_index] = _partition(partition)
+        for index in gone:
+            topic.partitions.pop(index, None)
+        if not topic.partitions:
+            self._remove(topic)
+        return [TopicPartition(state.topic_name, index) for index in gone]
+
+    def _add(self, name: str, topic_id: Uuid) -> TopicInfo:
+        old = self.topics.get(name)
+        if old is not None:
+            self._remove(old)
+        topic = self.topics[name] = TopicInfo(name, topic_id)
+        self.name_of[topic_id] = name
+        return topic
+
+    def _remove(self, topic: TopicInfo) -> None:
+        self.topics.pop(topic.name, None)
+        self.name_of.pop(topic.topic_id, None)
+
+    # -- asking
+
+    def partition(self, topic: str, index: int) -> PartitionInfo | None:
+        """One partition, if it exists."""
+        info = self.topics.get(topic)
+        return None if info is None else info.partitions.get(index)
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic has; 0 if it does not exist."""
+        info = self.topics.get(topic)
+        return 0 if info is None else len(info.partitions)
+
+    def topic_id(self, name: str) -> Uuid | None:
+        """The id of a topic, if it exists."""
+        info = self.topics.get(name)
+        return None if info is None else info.topic_id
+
+    def endpoint(self, broker: int, listener: str) -> tuple[str, int] | None:
+        """Where clients of `listener` reach a broker, if it is alive and has that listener."""
+        info = self.brokers.get(broker)
+        return None if info is None else info.endpoints.get(listener)
+
+
+def _broker(state: UpdateMetadataRequest.UpdateMetadataBroker) -> BrokerInfo:
+    endpoints = {end.listener: (end.host, end.port) for end in state.endpoints}
+    return BrokerInfo(state.id, endpoints, state.rack)
+
+
+def _partition(state: UpdateMetadataRequest.UpdateMetadataPartitionState) -> PartitionInfo:
+    return PartitionInfo(
+        state.leader,
+        state.leader_epoch,
+        tuple(state.isr),
+        tuple(state.replicas),
+        tuple(state.offline_replicas),
+        state.zk_version,
+    )

@@ -1,0 +1,36 @@
+"""A request that is being handled, and the place where its answer goes."""
+
+from headwater.broker.connection import Connection, Slot
+from headwater.wire import codec
+from headwater.wire.framing import response_frame
+from headwater.wire.schema import Struct
+
+
+class Request(Slot):
+    """One request of one client; `reply` may come at any later moment, exactly once."""
+
+    __slots__ = ("api_key", "client_id", "correlation_id", "version")
+
+    def __init__(
+        self,
+        connection: Connection,
+        api_key: int,
+        version: int,
+        correlation_id: int,
+        client_id: str | None,
+    ) -> None:
+        super().__init__(connection)
+        self.api_key = api_key
+        self.version = version
+        self.correlation_id = correlation_id
+        self.client_id = client_id
+
+    def reply(self, response: Struct) -> None:
+        """Answer, on the loop thread; the connection keeps the order."""
+        if self.buffers is None:
+            parts = codec.encode(response, self.version)
+            self.fill(response_frame(self.correlation_id, self.api_key, self.version, parts))
+
+    def reply_nothing(self) -> None:
+        """The protocol wants no answer (acks=0)."""
+        self.fill([])

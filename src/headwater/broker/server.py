@@ -1,0 +1,408 @@
+"""The composition root: builds one broker from its settings and its seams, starts and stops it."""
+
+import asyncio
+import gc
+import logging
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+
+from headwater.broker.connection import Connection
+from headwater.broker.context import Context
+from headwater.broker.control import Control
+from headwater.broker.dispatch import Dispatch, Handler
+from headwater.broker.handlers import (
+    api_versions,
+    cluster,
+    configs,
+    delete_records,
+    fetch,
+    groups,
+    log_dirs,
+    metadata,
+    offsets,
+    produce,
+    producers,
+    topics,
+)
+from headwater.broker.housekeeping_loop import Housekeeping
+from headwater.broker.metadata_cache import MetadataCache
+from headwater.broker.partition_writer import PartitionWriter
+from headwater.broker.storage_health import StorageHealth
+from headwater.broker.tick import Tick
+from headwater.broker.timers import DeadlineTimer
+from headwater.config.broker import BrokerSettings
+from headwater.config.listeners import Listener
+from headwater.controller.channel_loop import Channels, OnReply
+from headwater.controller.config_changes import ConfigChanges
+from headwater.controller.controller_loop import ControllerLoop
+from headwater.controller.effects import ControlMessage
+from headwater.controller.embedded_store import EmbeddedStore, on_file_thread
+from headwater.controller.producer_ids import ProducerIdBlocks
+from headwater.controller.registration import Registration, prepare_store
+from headwater.controller.store import StoreError
+from headwater.controller.topics import Rules
+from headwater.controller.znodes import BrokerNode, Endpoint
+from headwater.coordination.groups.settings import GroupSettings
+from headwater.coordination.shard_loop import ShardLoop
+from headwater.log.log_dir import LogDirError
+from headwater.log.log_dirs import Identity, LogDirs
+from headwater.log.settings import LogSettings
+from headwater.model import CONSUMER_OFFSETS, uuid_text
+from headwater.observe.hostile import HostileLog
+from headwater.replication.effects import ProposeIsr
+from headwater.replication.fetch_session import FetchSessions
+from headwater.replication.parked import Parked
+from headwater.replication.replica import Replica
+from headwater.replication.replicas import Replicas
+from headwater.seams import Seams
+from headwater.seams.clock import SystemClock
+from headwater.seams.files import OsFiles
+from headwater.seams.network import Listening, TcpNetwork
+from headwater.seams.randomness import SystemRandomness
+from headwater.seams.tasks import LoopTasks
+from headwater.security.acls import AllowAll
+from headwater.transport.listener import ConnectionLimits, Doorkeeper, open_listener
+from headwater.wire.messages.control import LeaderAndIsrRequest, UpdateMetadataRequest
+
+log = logging.getLogger("headwater.server")
+
+HANDLERS: dict[int, Handler] = {
+    key: handler
+    for room in (
+        api_versions,
+        cluster,
+        configs,
+        delete_records,
+        fetch,
+        groups,
+        log_dirs,
+        metadata,
+        offsets,
+        produce,
+        producers,
+        topics,
+    )
+    for key, handler in room.HANDLERS.items()
+}
+
+
+STORE_FOLDER = "headwater-metadata"
+"""Where the embedded store lies, in the first log dir; no topic's folder can have this name."""
+
+
+class Broker:
+    """One broker: `start`, serve, `stop`."""
+
+    def __init__(self, settings: BrokerSettings, seams: Seams) -> None:
+        self.settings = settings
+        self.seams = seams
+        self.node_id = settings.node_id
+        self.listeners: list[Listener] = []
+        """Where clients are told to connect, with the ports really taken."""
+        self._opened: list[Listening] = []
+        self._store_lock: int | None = None
+
+    # -- starting
+
+    async def start(self) -> None:
+        """Recover the logs, join the cluster, and serve once this broker knows what it leads."""
+        cluster_id = await self._open_store()
+        self._compose(cluster_id)
+        await _event(self.configs.start)
+        self._recover(cluster_id)
+        await self._listen()
+        await self._join()
+        self.housekeeping.start()
+        for connection in self.context.doorkeeper.open:
+            connection.release()
+        self.context.serving = True
+
+    async def _open_store(self) -> str:
+        """The embedded store; its folder is locked before anything in it is touched."""
+        folder = f"{self.settings.log_dirs[0]}/{STORE_FOLDER}"
+        self.seams.files.mkdir(folder)
+        try:
+            self._store_lock = self.seams.files.lock(f"{folder}/.lock")
+        except BlockingIOError:
+            raise LogDirError(
+                f"{self.settings.log_dirs[0]} is in use by another broker: "
+                "stop it, or choose another log.dirs"
+            ) from None
+        loop = asyncio.get_running_loop()
+        self.store = EmbeddedStore(
+            self.seams.files, folder, loop.call_soon, on_file_thread(self.seams.tasks)
+        )
+        fresh = uuid_text(self.seams.randomness.uuid())
+        answered: asyncio.Future[str | StoreError] = loop.create_future()
+        prepare_store(self.store, fresh, answered.set_result)
+        answer = await answered
+        if isinstance(answer, StoreError):
+            raise answer
+        return answer
+
+    def _compose(self, cluster_id: str) -> None:
+        settings, seams = self.settings, self.seams
+        loop = asyncio.get_running_loop()
+        parked = Parked()
+        self.timer = DeadlineTimer(parked, seams.clock)
+        limits = ConnectionLimits(
+            settings.max_connections, settings.max_connections_per_ip, _overrides(settings)
+        )
+        self.context = Context(
+            node_id=self.node_id,
+            settings=settings,
+            clock=seams.clock,
+            randomness=seams.randomness,
+            files=seams.files,
+            metadata=MetadataCache(cluster_id),
+            tick=Tick(),
+            doorkeeper=Doorkeeper(limits),
+            hostile=HostileLog(log, seams.clock.monotonic_ms),
+            authorizer=AllowAll(),
+            parked=parked,
+            sessions=FetchSessions(
+                settings.max_incremental_fetch_session_cache_slots, self._session_ids()
+            ),
+            off_loop=self._off_loop,
+            wake_timer=self.timer.arm,
+        )
+        self.log_dirs = LogDirs(
+            seams.files, seams.randomness, settings.log_dirs, Identity(self.node_id, cluster_id)
+        )
+        self.health = StorageHealth(self.log_dirs, seams.files)
+        replicas = self.context.replicas = Replicas(
+            self.node_id,
+            self.log_dirs,
+            self.context.topic_settings,
+            self.context.treatment,
+            Surroundings(self),
+            settings.replica_lag_time_max_ms,
+        )
+        self.configs = ConfigChanges(
+            self.store, self.node_id, self._topic_configured, self._broker_configured
+        )
+        self.channels = Channels(loop.call_soon)
+        self.controller = self.context.controller = ControllerLoop(
+            self.store,
+            self.node_id,
+            self._rules(),
+            clock=seams.clock,
+            new_topic_id=seams.randomness.uuid,
+            channels=self.channels,
+            configs=self.configs,
+            call_soon=loop.call_soon,
+            call_later=loop.call_later,
+        )
+        self.context.producer_ids = ProducerIdBlocks(self.store, self.node_id)
+        writer = PartitionWriter(CONSUMER_OFFSETS, replicas, self._coordinator_append_failed)
+        self.groups = self.context.groups = ShardLoop(
+            writer,
+            seams.clock,
+            seams.randomness,
+            loop.call_later,
+            GroupSettings.of(settings),
+            lambda: self.context.metadata.partition_count(CONSUMER_OFFSETS),
+        )
+        self.control = Control(self.context, self._topics_gone)
+        self.dispatch = Dispatch(self.context, HANDLERS)
+        self.housekeeping = Housekeeping(self.context, seams.tasks, self.health)
+
+    def _recover(self, cluster_id: str) -> None:
+        self.log_dirs.open()
+
+        def settings_of(topic: str) -> LogSettings:
+            return self.context.treatment(topic).log_settings
+
+        self.log_dirs.load(settings_of, self.seams.clock.wall_ms())
+        reports = self.log_dirs.recovered.values()
+        log.info(
+            "recovered %d partitions, scanned %d bytes",
+            len(self.log_dirs.logs),
+            sum(report.scanned_bytes for report in reports),
+        )
+
+    async def _listen(self) -> None:
+        for bound, told in zip(self.settings.bound, self.settings.told, strict=True):
+            factory = partial(Connection, self.context, bound.name, self.dispatch.frame)
+            opened = await open_listener(
+                self.seams.network, bound, factory, self.settings.socket_listen_backlog_size
+            )
+            self._opened.append(opened)
+            self.listeners.append(told if told.port else told._replace(port=opened.port))
+
+    async def _join(self) -> None:
+        """Register, stand for controller, and wait until this broker was told what it leads."""
+        self.channels.attach(self.node_id, self._receive)
+        told: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._on_first_update = told
+        node = BrokerNode(
+            self.node_id,
+            tuple(Endpoint(at.name, at.host, at.port, at.protocol) for at in self.listeners),
+            rack=self.settings.broker_rack,
+            timestamp_ms=self.seams.clock.wall_ms(),
+        )
+        self.registration = Registration(self.store, node, self._registered)
+        self.controller.start()
+        await told
+
+    # -- what others call back with
+
+    def _receive(self, message: ControlMessage, reply: OnReply) -> None:
+        """A message of the controller; topics' settings must be known before their logs open."""
+
+        def apply() -> None:
+            reply(self.control.receive(message))
+            if isinstance(message, UpdateMetadataRequest) and not self._on_first_update.done():
+                self._on_first_update.set_result(None)
+
+        if isinstance(message, LeaderAndIsrRequest):
+            self.configs.learn([topic.topic_name for topic in message.topic_states], apply)
+        else:
+            apply()
+
+    def _registered(self, epoch: int) -> None:
+        self.control.broker_epoch = epoch
+
+    def _topic_configured(self, topic: str, overrides: Mapping[str, str]) -> None:
+        self.context.topic_overrides[topic] = dict(overrides)
+        self.context.replicas.topic_settings_changed(topic)
+        self.context.changed()
+
+    def _broker_configured(self, scope: str, overrides: Mapping[str, str]) -> None:
+        changed = self.settings.with_dynamic(
+            self.configs.broker_overrides(""), self.configs.broker_overrides(str(self.node_id))
+        )
+        for problem in changed.ignored:
+            log.warning("a stored setting is ignored: %s", problem.message)
+        self.settings = self.context.settings = changed
+        self.controller.use_rules(self._rules())
+        for topic in self.context.replicas.topics():
+            self.context.replicas.topic_settings_changed(topic)
+        self.context.changed()
+
+    def _topics_gone(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self.configs.forget(topic)
+            self.context.topic_overrides.pop(topic, None)
+            self.groups.topic_deleted(topic)
+
+    def _coordinator_append_failed(self, partition: int) -> None:
+        self.groups.append_failed(partition)
+
+    def _rules(self) -> Rules:
+        settings = self.settings
+        return Rules(
+            num_partitions=settings.num_partitions,
+            default_replication_factor=settings.default_replication_factor,
+            unclean_leader_election=settings.unclean_leader_election_enable,
+            delete_topic_enable=settings.delete_topic_enable,
+            inter_broker_listener=settings.inter_broker_listener.name,
+        )
+
+    def _session_ids(self) -> Iterator[int]:
+        while True:
+            yield 1 + self.seams.randomness.below(2**31 - 1)
+
+    def _off_loop(
+        self, call: Callable[[], object], done: Callable[[object, Exception | None], None]
+    ) -> None:
+        def ended(future: asyncio.Future[object]) -> None:
+            failure = future.exception()
+            if failure is not None and not isinstance(failure, Exception):
+                raise failure
+            done(None if failure else future.result(), failure)
+
+        self.seams.tasks.in_thread(call).add_done_callback(ended)
+
+    # -- stopping
+
+    async def stop(self) -> None:
+        """Take no more requests, write what was taken, and leave a clean log behind."""
+        for opened in self._opened:
+            opened.close()
+        self.housekeeping.stop()
+        self.context.tick.flush()
+        for connection in list(self.context.doorkeeper.open):
+            connection.close()
+        self.groups.close()
+        self.controller.stop()
+        self.timer.close()
+        await _event(self.registration.withdraw)
+        marks = {
+            replica.topic_partition: replica.partition.high_watermark
+            for replica in self.context.replicas
+        }
+        self.log_dirs.close(marks, self.control.broker_epoch)
+        self.store.close()
+        self.seams.tasks.close()
+        if self._store_lock is not None:
+            self.seams.files.close(self._store_lock)
+
+
+class Surroundings:
+    """What replicas ask of the broker around them."""
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        clock = broker.seams.clock
+        self.now_ms = clock.monotonic_ms
+        self.wall_ms = clock.wall_ms
+        self.write_soon = broker.context.tick.write_soon
+        self.off_loop = broker.context.off_loop
+
+    def high_watermark_advanced(self, replica: Replica) -> None:
+        """Coordinators answer what waited for it."""
+        if replica.topic_partition.topic == CONSUMER_OFFSETS:
+            self._broker.groups.committed(
+                replica.topic_partition.partition, replica.partition.high_watermark
+            )
+
+    def propose_isr(self, replica: Replica, proposal: ProposeIsr) -> None:
+        """A cluster of one has nobody to drop or to take in."""
+        log.warning("%s: no controller takes %s yet", replica.topic_partition, proposal)
+
+    def storage_failed(self, replica: Replica, failure: OSError, *, flushing: bool) -> None:
+        """The disk refused a write, or a flush of what was written."""
+        replicas = self._broker.context.replicas
+        self._broker.health.failed(replicas, replica, failure, flushing=flushing)
+
+
+async def _event(start: Callable[[Callable[[], None]], None]) -> None:
+    """Wait for something that calls back once."""
+    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    start(lambda: done.set_result(None))
+    await done
+
+
+def _overrides(settings: BrokerSettings) -> dict[str, int]:
+    pairs = (pair.rpartition(":") for pair in settings.max_connections_per_ip_overrides.split(","))
+    return {host.strip(): int(limit) for host, colon, limit in pairs if colon}
+
+
+# -- a broker as a process
+
+
+def run(settings: BrokerSettings, on_ready: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT; `on_ready` hears the address once clients may come."""
+    import uvloop
+
+    uvloop.run(_serve(settings, on_ready))
+
+
+async def _serve(settings: BrokerSettings, on_ready: Callable[[str], None]) -> None:
+    loop = asyncio.get_running_loop()
+    stopped = asyncio.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stopped.set)
+    broker = Broker(
+        settings,
+        Seams(SystemClock(), SystemRandomness(), OsFiles(), TcpNetwork(), LoopTasks()),
+    )
+    await broker.start()
+    gc.collect()
+    gc.freeze()
+    first = broker.listeners[0]
+    on_ready(f"{first.host or '127.0.0.1'}:{first.port}")
+    await stopped.wait()
+    await broker.stop()

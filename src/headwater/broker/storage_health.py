@@ -1,0 +1,82 @@
+"""What happens when a disk refuses: full ones are asked again, broken ones are left alone.
+
+A full log dir refuses writes, is probed each second and takes them again when there is room. A
+dir that failed in any other way (EIO, read-only, a flush that failed) is offline until the broker
+starts again: after a failed flush the page cache no longer tells the truth.
+"""
+
+import errno
+import logging
+from collections.abc import Iterable
+
+from headwater.errors import E, KafkaError
+from headwater.log.log_dirs import LogDirs
+from headwater.replication.replica import Replica
+from headwater.seams.files import Files
+
+log = logging.getLogger("headwater.server")
+
+ROOM_TO_RETURN = 16 * 1024 * 1024
+"""Free bytes that a full dir must have before it takes writes again."""
+_FULL = {errno.ENOSPC, errno.EDQUOT}
+
+
+class StorageHealth:
+    """Knows which log dirs can be written to."""
+
+    def __init__(self, log_dirs: LogDirs, files: Files) -> None:
+        self._log_dirs = log_dirs
+        self._files = files
+        self._full: set[str] = set()
+
+    def failed(
+        self, replicas: Iterable[Replica], culprit: Replica, failure: OSError, *, flushing: bool
+    ) -> None:
+        """A write or flush on the culprit's dir failed."""
+        directory = _dir_of(culprit)
+        here = [replica for replica in replicas if _dir_of(replica) == directory]
+        if failure.errno in _FULL and not flushing:
+            self._fill(directory, here)
+        else:
+            self._take_offline(directory, here, failure)
+
+    def _fill(self, directory: str, here: list[Replica]) -> None:
+        if directory not in self._full:
+            log.error("%s is full: writes are refused until there is room", directory)
+            self._full.add(directory)
+        refusal = KafkaError(E.KAFKA_STORAGE_ERROR, f"the disk of {directory} is full")
+        for replica in here:
+            replica.refusal = refusal
+
+    def _take_offline(self, directory: str, here: list[Replica], failure: OSError) -> None:
+        log.critical(
+            "%s failed (%s): its %d partitions are offline; mend the disk and restart the broker",
+            directory,
+            failure,
+            len(here),
+        )
+        self._log_dirs.fail(self._log_dirs.dir_of(here[0].topic_partition), str(failure))
+        for replica in here:
+            replica.offline = KafkaError(E.KAFKA_STORAGE_ERROR, f"{directory} failed: {failure}")
+            replica.refusal = replica.offline
+            replica.abandon(replica.offline)
+
+    def probe(self, replicas: Iterable[Replica]) -> None:
+        """Let full dirs that have room again take writes."""
+        for directory in list(self._full):
+            if self._files.space(directory)[1] < ROOM_TO_RETURN:
+                continue
+            self._full.discard(directory)
+            log.warning("%s has room again: writes are taken", directory)
+            for replica in replicas:
+                if _dir_of(replica) == directory and replica.offline is None:
+                    replica.refusal = None
+
+    @property
+    def any_full(self) -> bool:
+        """Whether a dir waits for room."""
+        return bool(self._full)
+
+
+def _dir_of(replica: Replica) -> str:
+    return replica.log.directory.rpartition("/")[0]

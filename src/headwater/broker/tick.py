@@ -1,0 +1,94 @@
+"""One tick of the loop: what requests staged is written once, then everybody is answered.
+
+Requests of all connections that arrive in one round of the event loop share the writes: each
+dirty partition is written once, the readers it wakes are looked at once, each connection sends
+once. A replica's slices of receive buffers are let go of here, so a connection that wants to use
+its buffer again ends the tick early.
+"""
+
+import asyncio
+from typing import Protocol
+
+from headwater.replication.replica import Replica
+
+
+class Reader(Protocol):
+    """A parked fetch that was woken in this tick."""
+
+    def look_again(self) -> None:
+        """Answer if there is enough now."""
+
+
+class Sender(Protocol):
+    """A connection with answers to send."""
+
+    def send_answers(self) -> None:
+        """Hand them to the transport."""
+
+
+class Tick:
+    """Collects the work of a tick and does it at its end."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self.written: dict[Replica, None] = {}
+        """Replicas written to since somebody last looked: they are what may need a flush."""
+        self._dirty: list[Replica] = []
+        self._woken: dict[Reader, None] = {}
+        self._senders: dict[Sender, None] = {}
+        self._scheduled = False
+        self._flushing = False
+
+    @property
+    def dirty(self) -> bool:
+        """Whether slices of receive buffers are still to be written."""
+        return bool(self._dirty)
+
+    def write_soon(self, replica: Replica) -> None:
+        """The replica has staged batches."""
+        self._dirty.append(replica)
+        if not self._scheduled:
+            self._schedule()
+
+    def look_soon(self, reader: Reader) -> None:
+        """The reader may have enough now."""
+        self._woken[reader] = None
+        if not self._scheduled:
+            self._schedule()
+
+    def send_soon(self, sender: Sender) -> None:
+        """The connection has answers."""
+        self._senders[sender] = None
+        if not self._scheduled:
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if self._flushing:
+            return
+        self._scheduled = True
+        asyncio.get_running_loop().call_soon(self._end_of_tick)
+
+    def _end_of_tick(self) -> None:
+        self._scheduled = False
+        self.flush()
+
+    def flush(self) -> None:
+        """Write, wake, send. Asked for while it runs, it has nothing to add."""
+        if self._flushing:
+            return
+        self._flushing = True
+        try:
+            self.number += 1
+            while self._dirty or self._woken:
+                dirty, self._dirty = self._dirty, []
+                for replica in dirty:
+                    replica.write()
+                    self.written[replica] = None
+                woken, self._woken = self._woken, {}
+                for reader in woken:
+                    reader.look_again()
+            senders, self._senders = self._senders, {}
+            for sender in senders:
+                sender.send_answers()
+        finally:
+            self._flushing = False

@@ -1,0 +1,181 @@
+"""Fetch sessions (KIP-227): a client names its partitions once and then only what changed.
+
+Pure: the handler asks `begin` which partitions a request means, and lets the session choose
+what an incremental answer must mention. A session id of 0 in an answer means "none granted",
+which is always legal, so a full cache only costs bytes.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headwater.errors import E, KafkaError
+
+FULL_EPOCH = 0
+FINAL_EPOCH = -1
+EVICTION_MS = 120_000
+_LAST_EPOCH = 2**31 - 1
+
+Key: TypeAlias = tuple[str | bytes, int]
+"""(topic id, partition) in sessions that speak by id, (topic name, partition) in older ones."""
+
+
+@dataclass(slots=True)
+class Wanted:
+    """What a client wants of one partition, and what it was told of it last."""
+
+    key: Key
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int
+    last_fetched_epoch: int
+    log_start_offset: int
+    told_high_watermark: int = -1
+    told_log_start: int = -1
+
+    def take(self, newer: "Wanted") -> None:
+        """The client changed its mind about this partition."""
+        self.fetch_offset = newer.fetch_offset
+        self.max_bytes = newer.max_bytes
+        self.current_leader_epoch = newer.current_leader_epoch
+        self.last_fetched_epoch = newer.last_fetched_epoch
+        self.log_start_offset = newer.log_start_offset
+
+
+class Session:
+    """One client's standing question."""
+
+    __slots__ = ("by_id", "epoch", "last_used_ms", "partitions", "privileged", "session_id")
+
+    def __init__(self, session_id: int, by_id: bool, privileged: bool, now_ms: int) -> None:
+        self.session_id = session_id
+        self.by_id = by_id
+        self.privileged = privileged
+        self.epoch = 1
+        self.last_used_ms = now_ms
+        self.partitions: dict[Key, Wanted] = {}
+
+    def update(self, wanted: Iterable[Wanted], forgotten: Iterable[Key]) -> None:
+        """Add, change and forget partitions; the order is kept."""
+        for want in wanted:
+            known = self.partitions.get(want.key)
+            if known is None:
+                self.partitions[want.key] = want
+            else:
+                known.take(want)
+        for key in forgotten:
+            self.partitions.pop(key, None)
+
+    def rotate(self, key: Key) -> None:
+        """A partition that got bytes goes to the end, so that the others have their turn."""
+        self.partitions[key] = self.partitions.pop(key)
+
+
+@dataclass(slots=True)
+class Turn:
+    """One fetch: the partitions it means and how its answer is cut down."""
+
+    session: Session | None
+    incremental: bool
+    wanted: list[Wanted]
+
+    @property
+    def session_id(self) -> int:
+        """What the answer carries."""
+        return 0 if self.session is None else self.session.session_id
+
+    def mentions(self, want: Wanted, high_watermark: int, log_start: int, news: bool) -> bool:
+        """Whether the answer must carry this partition; remembers what it is told."""
+        changed = want.told_high_watermark != high_watermark or want.told_log_start != log_start
+        if self.session is not None:
+            want.told_high_watermark, want.told_log_start = high_watermark, log_start
+        return news or changed or not self.incremental
+
+    def served(self, wants: Iterable[Wanted]) -> None:
+        """These partitions got bytes."""
+        if self.session is not None:
+            for want in wants:
+                if want.key in self.session.partitions:
+                    self.session.rotate(want.key)
+
+
+class FetchSessions:
+    """The bounded cache of sessions."""
+
+    def __init__(self, slots: int, fresh_id: "Iterator[int]") -> None:
+        self.slots = slots
+        self.evictions = 0
+        self._fresh_id = fresh_id
+        self._sessions: dict[int, Session] = {}
+
+    def __len__(self) -> int:
+        return len(self._sessions)
+
+    def begin(
+        self,
+        now_ms: int,
+        session_id: int,
+        epoch: int,
+        by_id: bool,
+        wanted: list[Wanted],
+        forgotten: list[Key],
+        privileged: bool = False,
+    ) -> Turn:
+        """What this request means; KafkaError for an unknown session or a wrong epoch."""
+        if epoch in (FULL_EPOCH, FINAL_EPOCH):
+            self._sessions.pop(session_id, None)
+            session = None
+            if epoch == FULL_EPOCH and wanted:
+                session = self._create(now_ms, by_id, wanted, privileged)
+            return Turn(session, incremental=False, wanted=wanted)
+        return self._continue(now_ms, session_id, epoch, by_id, wanted, forgotten)
+
+    def _continue(
+        self,
+        now_ms: int,
+        session_id: int,
+        epoch: int,
+        by_id: bool,
+        wanted: list[Wanted],
+        forgotten: list[Key],
+    ) -> Turn:
+        session = self._sessions.get(session_id)
+        if session is None:
+            raise KafkaError(E.FETCH_SESSION_ID_NOT_FOUND)
+        if session.epoch != epoch:
+            raise KafkaError(E.INVALID_FETCH_SESSION_EPOCH)
+        if session.by_id != by_id:
+            raise KafkaError(E.FETCH_SESSION_TOPIC_ID_ERROR)
+        session.update(wanted, forgotten)
+        session.last_used_ms = now_ms
+        if not session.partitions:
+            del self._sessions[session_id]
+            return Turn(None, incremental=True, wanted=[])
+        session.epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
+        self._sessions[session_id] = self._sessions.pop(session_id)
+        return Turn(session, incremental=True, wanted=list(session.partitions.values()))
+
+    def _create(
+        self, now_ms: int, by_id: bool, wanted: list[Wanted], privileged: bool
+    ) -> Session | None:
+        if len(self._sessions) >= self.slots and not self._evict(now_ms, len(wanted), privileged):
+            return None
+        session_id = next(number for number in self._fresh_id if number not in self._sessions)
+        session = Session(session_id, by_id, privileged, now_ms)
+        session.update(wanted, ())
+        self._sessions[session_id] = session
+        return session
+
+    def _evict(self, now_ms: int, size: int, privileged: bool) -> bool:
+        """Drop the longest unused session if it is idle, or worth less than the newcomer."""
+        for session_id, old in self._sessions.items():
+            idle = now_ms - old.last_used_ms > EVICTION_MS
+            outranked = privileged and not old.privileged
+            larger = privileged >= old.privileged and size > len(old.partitions)
+            if idle or outranked or larger:
+                del self._sessions[session_id]
+                self.evictions += 1
+                return True
+            if not old.privileged:
+                break
+        return False

@@ -1,0 +1,209 @@
+"""One partition as its local replica sees it: role, epochs, in-sync set, high watermark.
+
+A decide machine: inputs in the past tense, effects out. It never reads a clock, a file or a
+socket, and holds for any number of replicas. Invariants: the high watermark never goes back
+while this replica leads, and never passes the end of any replica that is or may soon be in the
+in-sync set; a change of that set counts only when the controller stored it.
+"""
+
+from collections.abc import Sequence
+from enum import Enum
+
+from headwater.model import NO_EPOCH, NO_LEADER
+from headwater.replication.effects import NOTHING, AdvanceHW, Effect, ProposeIsr
+from headwater.replication.isr import Progress
+
+
+class Role(Enum):
+    """What the local replica does for the partition."""
+
+    NONE = "none"
+    LEADER = "leader"
+    FOLLOWER = "follower"
+
+
+class Partition:
+    """Leadership and commitment of one partition."""
+
+    __slots__ = (
+        "followers",
+        "high_watermark",
+        "isr",
+        "lag_limit_ms",
+        "leader",
+        "leader_epoch",
+        "leader_epoch_start",
+        "log_end",
+        "min_insync",
+        "node_id",
+        "partition_epoch",
+        "proposed_isr",
+        "replicas",
+        "role",
+    )
+
+    def __init__(self, node_id: int, lag_limit_ms: int, min_insync: int) -> None:
+        self.node_id = node_id
+        self.lag_limit_ms = lag_limit_ms
+        self.min_insync = min_insync
+        self.role = Role.NONE
+        self.leader = NO_LEADER
+        self.leader_epoch = NO_EPOCH
+        self.leader_epoch_start = -1
+        self.partition_epoch = -1
+        self.replicas: tuple[int, ...] = ()
+        self.isr: frozenset[int] = frozenset()
+        self.proposed_isr: frozenset[int] | None = None
+        self.followers: dict[int, Progress] = {}
+        self.high_watermark = 0
+        self.log_end = 0
+
+    # -- leadership
+
+    def led(
+        self,
+        now_ms: int,
+        leader_epoch: int,
+        partition_epoch: int,
+        replicas: Sequence[int],
+        isr: Sequence[int],
+        log_end: int,
+    ) -> Sequence[Effect]:
+        """The controller made this replica the leader (or confirmed it)."""
+        if leader_epoch != self.leader_epoch or self.role is not Role.LEADER:
+            self.leader_epoch_start = log_end
+            self.followers = {}
+        self.role, self.leader = Role.LEADER, self.node_id
+        self._told(leader_epoch, partition_epoch, replicas, isr)
+        self.log_end = log_end
+        for replica in replicas:
+            if replica != self.node_id:
+                self.followers.setdefault(replica, Progress(caught_up_ms=now_ms))
+        for gone in self.followers.keys() - set(replicas):
+            del self.followers[gone]
+        return self._advance(now_ms)
+
+    def followed(
+        self,
+        leader: int,
+        leader_epoch: int,
+        partition_epoch: int,
+        replicas: Sequence[int],
+        isr: Sequence[int],
+    ) -> None:
+        """The controller made another replica the leader; `leader` may be none for now."""
+        self.role, self.leader = Role.FOLLOWER, leader
+        self.followers = {}
+        self._told(leader_epoch, partition_epoch, replicas, isr)
+
+    def _told(
+        self, leader_epoch: int, partition_epoch: int, replicas: Sequence[int], isr: Sequence[int]
+    ) -> None:
+        self.leader_epoch = leader_epoch
+        self.partition_epoch = partition_epoch
+        self.replicas, self.isr = tuple(replicas), frozenset(isr)
+        self.proposed_isr = None
+
+    # -- the log grew, here or there
+
+    def appended(self, now_ms: int, log_end: int) -> Sequence[Effect]:
+        """The local log now ends at `log_end`, written."""
+        self.log_end = log_end
+        return self._advance(now_ms)
+
+    def follower_fetched(
+        self, now_ms: int, replica: int, offset: int, log_start: int
+    ) -> Sequence[Effect]:
+        """A follower asked for `offset`, so it has everything from `log_start` to there."""
+        progress = self.followers.get(replica)
+        if progress is None:
+            return NOTHING
+        progress.fetched(now_ms, offset, self.log_end)
+        progress.log_start = log_start
+        effects = list(self._advance(now_ms))
+        if self._may_join(replica, progress):
+            effects.append(self._propose(self.isr | {replica}))
+        return effects
+
+    def leader_told_hw(self, high_watermark: int) -> Sequence[Effect]:
+        """A follower learns the leader's mark with each fetch; its own is bounded by its log."""
+        return self._raise_to(min(high_watermark, self.log_end))
+
+    def truncated(self, log_end: int) -> None:
+        """The local log was cut back: the mark cannot stand above its end."""
+        self.log_end = log_end
+        self.high_watermark = min(self.high_watermark, log_end)
+
+    # -- the in-sync set
+
+    def lag_checked(self, now_ms: int) -> Sequence[Effect]:
+        """Drop followers that have been behind for longer than the limit."""
+        if self.role is not Role.LEADER or self.proposed_isr is not None:
+            return NOTHING
+        late = {
+            replica
+            for replica, progress in self.followers.items()
+            if replica in self.isr and not progress.in_sync(now_ms, self.log_end, self.lag_limit_ms)
+        }
+        return [self._propose(self.isr - late)] if late else NOTHING
+
+    def isr_stored(self, now_ms: int, isr: Sequence[int], partition_epoch: int) -> Sequence[Effect]:
+        """The controller stored the set; from now on it counts."""
+        if partition_epoch <= self.partition_epoch:
+            return NOTHING
+        self.isr, self.partition_epoch, self.proposed_isr = frozenset(isr), partition_epoch, None
+        return self._advance(now_ms)
+
+    def isr_refused(self) -> None:
+        """The proposal came too late; what counts is what the controller says next."""
+        self.proposed_isr = None
+
+    @property
+    def enough_in_sync(self) -> bool:
+        """Whether acks=all writes may be taken."""
+        return len(self.isr) >= min(self.min_insync, max(1, len(self.replicas)))
+
+    def low_watermark(self, log_start: int) -> int:
+        """The least log start of the replicas that count: below it nobody has records."""
+        starts = [
+            progress.log_start
+            for replica, progress in self.followers.items()
+            if replica in self.isr
+        ]
+        return min([log_start, *starts])
+
+    # -- inside
+
+    def _may_join(self, replica: int, progress: Progress) -> bool:
+        """At the mark, and past the start of this leader's own epoch (KAFKA-7128)."""
+        return (
+            replica not in self.isr
+            and self.proposed_isr is None
+            and progress.log_end >= self.high_watermark
+            and progress.log_end >= self.leader_epoch_start
+        )
+
+    def _propose(self, isr: frozenset[int]) -> ProposeIsr:
+        self.proposed_isr = isr
+        return ProposeIsr(isr, self.leader_epoch, self.partition_epoch)
+
+    def _advance(self, now_ms: int) -> Sequence[Effect]:
+        if not self.enough_in_sync:
+            return NOTHING
+        mark = self.log_end
+        for replica, progress in self.followers.items():
+            if progress.log_end < mark and self._counts(now_ms, replica, progress):
+                mark = progress.log_end
+        return self._raise_to(mark)
+
+    def _counts(self, now_ms: int, replica: int, progress: Progress) -> bool:
+        """In the set, about to be by proposal, or caught up and so about to ask."""
+        if replica in self.isr or (self.proposed_isr is not None and replica in self.proposed_isr):
+            return True
+        return progress.log_end >= 0 and now_ms - progress.caught_up_ms <= self.lag_limit_ms
+
+    def _raise_to(self, mark: int) -> Sequence[Effect]:
+        if mark <= self.high_watermark:
+            return NOTHING
+        self.high_watermark = mark
+        return (AdvanceHW(mark),)

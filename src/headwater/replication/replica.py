@@ -1,0 +1,354 @@
+"""The local replica of one partition: its log, its machine, and who waits for either.
+
+Appends go through an ordered inbox, are staged, and are written once per tick; a waiter of
+acks=1 is told after the write, one of acks=all when the high watermark passes it. Watchers
+(parked fetches) are woken when what they may read grows.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Protocol, cast
+
+from headwater.errors import E, KafkaError
+from headwater.log.partition_log import PartitionLog
+from headwater.model import NO_EPOCH, TopicPartition, Uuid
+from headwater.records.batch import HEADER, TRANSACTIONAL, RawHeader
+from headwater.records.rewrite import is_heavy, prepare
+from headwater.records.validation import check_batch
+from headwater.replication.effects import AdvanceHW, Effect, ProposeIsr
+from headwater.replication.partition import Partition, Role
+from headwater.replication.treatment import Treatment
+
+log = logging.getLogger("headwater.server")
+
+ACKS_ALL = -1
+ACKS_NONE = 0
+
+
+class Pending(Protocol):
+    """One batch on its way: told exactly once how it ended."""
+
+    base_offset: int
+    last_offset: int
+    append_time: int
+    parked: bool
+
+    def park(self) -> None:
+        """It outlived its tick: give it a deadline."""
+
+    def complete(self) -> None:
+        """It is as durable as was asked for."""
+
+    def fail(self, failure: KafkaError) -> None:
+        """It is not in the log, or not known to be."""
+
+
+class Watcher(Protocol):
+    """Somebody who wants to read more than there was."""
+
+    def wake(self, replica: "Replica") -> None:
+        """There may be more now."""
+
+
+class Surroundings(Protocol):
+    """What replicas ask of the broker around them."""
+
+    def now_ms(self) -> int:
+        """Monotonic milliseconds."""
+
+    def wall_ms(self) -> int:
+        """Milliseconds since 1970."""
+
+    def write_soon(self, replica: "Replica") -> None:
+        """Call `replica.write` at the end of this tick."""
+
+    def off_loop(
+        self, call: Callable[[], object], done: Callable[[object, Exception | None], None]
+    ) -> None:
+        """Run a slow call elsewhere; `done(result, failure)` comes back as a later event."""
+
+    def high_watermark_advanced(self, replica: "Replica") -> None:
+        """More is committed: coordinators answer what waited for it."""
+
+    def propose_isr(self, replica: "Replica", proposal: ProposeIsr) -> None:
+        """Pass a change of the in-sync set to the controller."""
+
+    def storage_failed(self, replica: "Replica", failure: OSError, *, flushing: bool) -> None:
+        """The disk refused a write, or a flush of what was written."""
+
+
+class _Held:
+    """A batch in the inbox: behind another one, or looked at off the loop."""
+
+    __slots__ = ("acks", "batch", "failure", "header", "pending", "ready")
+
+    def __init__(self, batch: memoryview, header: RawHeader, pending: Pending, acks: int) -> None:
+        self.batch = batch
+        self.header = header
+        self.pending = pending
+        self.acks = acks
+        self.ready = True
+        self.failure: KafkaError | None = None
+
+
+class Replica:
+    """One partition on this broker."""
+
+    __slots__ = (
+        "_committing",
+        "_inbox",
+        "_surroundings",
+        "_syncing",
+        "_writing",
+        "dirty",
+        "log",
+        "offline",
+        "partition",
+        "refusal",
+        "topic_id",
+        "topic_partition",
+        "treatment",
+        "watchers",
+    )
+
+    def __init__(
+        self,
+        partition_log: PartitionLog,
+        partition: Partition,
+        treatment: Treatment,
+        surroundings: Surroundings,
+    ) -> None:
+        self.log = partition_log
+        self.partition = partition
+        self.topic_partition: TopicPartition = partition_log.topic_partition
+        self.topic_id: Uuid = partition_log.topic_id
+        self.treatment = treatment
+        self.refusal: KafkaError | None = None
+        """Why nothing may be written now (a full or failed disk), or None."""
+        self.offline: KafkaError | None = None
+        """Why not even reads are served (its disk failed), or None."""
+        self.dirty = False
+        self.watchers: set[Watcher] = set()
+        self._surroundings = surroundings
+        self._inbox: deque[_Held] = deque()
+        self._writing: deque[Pending] = deque()
+        self._committing: deque[Pending] = deque()
+        self._syncing = False
+
+    # -- who may ask
+
+    def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
+        """Refuse unless this replica leads, in the epoch the client believes in."""
+        if self.partition.role is not Role.LEADER:
+            raise KafkaError(E.NOT_LEADER_OR_FOLLOWER)
+        if self.offline is not None:
+            raise self.offline
+        self.check_epoch(current_leader_epoch)
+
+    def check_epoch(self, current_leader_epoch: int) -> None:
+        """Tell a client with old metadata from one that is ahead of this broker (KIP-320)."""
+        known = self.partition.leader_epoch
+        if current_leader_epoch in (NO_EPOCH, known):
+            return
+        raise KafkaError(
+            E.FENCED_LEADER_EPOCH if current_leader_epoch < known else E.UNKNOWN_LEADER_EPOCH
+        )
+
+    # -- appending
+
+    def append(
+        self, batch: memoryview, pending: Pending, acks: int, now_ms: int, zstd_known: bool = True
+    ) -> None:
+        """Check and stage one client batch; KafkaError leaves nothing behind.
+
+        `batch` is a slice of the receive buffer: patched in place and let go of at the flush.
+        """
+        partition = self.partition
+        if partition.role is not Role.LEADER:
+            raise KafkaError(E.NOT_LEADER_OR_FOLLOWER)
+        if self.refusal is not None:
+            raise self.refusal
+        if acks == ACKS_ALL and not partition.enough_in_sync:
+            raise KafkaError(E.NOT_ENOUGH_REPLICAS)
+        rules = self.treatment.rules
+        header = check_batch(batch, rules, now_ms, zstd_known)
+        if header[5] & TRANSACTIONAL:
+            raise KafkaError(E.INVALID_TXN_STATE, "this broker does not serve transactions yet")
+        if header[12] <= rules.walk_up_to or not rules.verbatim or header[8] < header[7]:
+            if rules.log_append_time:
+                pending.append_time = now_ms
+            if is_heavy(header, rules):
+                self._hold(batch, header, pending, acks, now_ms)
+                return
+            batch, header = prepare(batch, header, rules, now_ms)
+        if self._inbox:
+            self._inbox.append(_Held(memoryview(bytearray(batch)), header, pending, acks))
+        else:
+            self._stage(batch, header, pending, acks, now_ms)
+
+    def append_built(self, batch: bytearray, pending: Pending) -> None:
+        """Stage a batch that the broker itself made, as durable as it can be (acks=all)."""
+        if self.partition.role is not Role.LEADER:
+            raise KafkaError(E.NOT_LEADER_OR_FOLLOWER)
+        if self.refusal is not None:
+            raise self.refusal
+        header: RawHeader = HEADER.unpack_from(batch)
+        self._stage(memoryview(batch), header, pending, ACKS_ALL, self._surroundings.wall_ms())
+
+    def _stage(
+        self, batch: memoryview, header: RawHeader, pending: Pending, acks: int, now_ms: int
+    ) -> None:
+        pending.base_offset, pending.last_offset = self.log.stage(
+            batch, header, self.partition.leader_epoch, now_ms
+        )
+        if acks == ACKS_ALL:
+            self._committing.append(pending)
+        else:
+            self._writing.append(pending)
+        if not self.dirty:
+            self.dirty = True
+            self._surroundings.write_soon(self)
+
+    # -- the inbox: what must be looked at off the loop keeps its place in the order
+
+    def _hold(
+        self, batch: memoryview, header: RawHeader, pending: Pending, acks: int, now_ms: int
+    ) -> None:
+        kept = bytearray(batch)
+        held = _Held(memoryview(kept), header, pending, acks)
+        held.ready = False
+        self._inbox.append(held)
+        rules = self.treatment.rules
+
+        def done(result: object, failure: Exception | None) -> None:
+            held.ready = True
+            if isinstance(failure, KafkaError):
+                held.failure = failure
+            elif failure is not None:
+                log.error(
+                    "a batch for %s could not be treated", self.topic_partition, exc_info=failure
+                )
+                held.failure = KafkaError(E.UNKNOWN_SERVER_ERROR)
+            else:
+                held.batch, held.header = cast(tuple[memoryview, RawHeader], result)
+            self._drain_inbox()
+
+        self._surroundings.off_loop(lambda: prepare(memoryview(kept), header, rules, now_ms), done)
+
+    def _drain_inbox(self) -> None:
+        while self._inbox and self._inbox[0].ready:
+            held = self._inbox.popleft()
+            failure = held.failure or self.refusal
+            if failure is None and self.partition.role is not Role.LEADER:
+                failure = KafkaError(E.NOT_LEADER_OR_FOLLOWER)
+            try:
+                if failure is not None:
+                    raise failure
+                self._stage(
+                    held.batch, held.header, held.pending, held.acks, self._surroundings.wall_ms()
+                )
+            except KafkaError as refused:
+                held.pending.fail(refused)
+
+    # -- the end of a tick
+
+    def write(self) -> None:
+        """Write what was staged and tell everyone whom that satisfies."""
+        self.dirty = False
+        try:
+            self.log.write_staged()
+        except OSError as failure:
+            self._surroundings.storage_failed(self, failure, flushing=False)
+            self.abandon(KafkaError(E.KAFKA_STORAGE_ERROR, f"the write failed: {failure.strerror}"))
+            return
+        if self.treatment.sync_acks:
+            self._sync()
+        self.settle()
+
+    def settle(self) -> None:
+        """Answer what the log's durable end satisfies, then move the high watermark."""
+        log_end = self.log.recovery_point if self.treatment.sync_acks else self.log.log_end_offset
+        writing = self._writing
+        while writing and writing[0].last_offset < log_end:
+            writing.popleft().complete()
+        self.run(self.partition.appended(self._surroundings.now_ms(), log_end))
+        if self._committing:
+            self._release()
+            self._park_the_rest()
+
+    def _park_the_rest(self) -> None:
+        for pending in reversed(self._committing):
+            if pending.parked:
+                break
+            pending.park()
+
+    def _sync(self) -> None:
+        """flush.messages=1: nobody is answered before the disk has it; one flush at a time."""
+        work = None if self._syncing else self.log.unflushed()
+        if work is None:
+            return
+        self._syncing = True
+
+        def done(_: object, failure: Exception | None) -> None:
+            self._syncing = False
+            if isinstance(failure, OSError):
+                self._surroundings.storage_failed(self, failure, flushing=True)
+                self.abandon(KafkaError(E.KAFKA_STORAGE_ERROR, "the disk refused to flush"))
+                return
+            self.log.mark_flushed(work)
+            self.settle()
+            self._sync()
+
+        self._surroundings.off_loop(work.run, done)
+
+    def abandon(self, failure: KafkaError) -> None:
+        """Whatever waits here waits in vain."""
+        held, self._inbox = self._inbox, deque()
+        waiting = [*self._writing, *self._committing, *(entry.pending for entry in held)]
+        self._writing.clear()
+        self._committing.clear()
+        for pending in waiting:
+            pending.fail(failure)
+        self.wake_watchers()
+
+    # -- effects
+
+    def run(self, effects: Sequence[Effect]) -> None:
+        """Carry out what the partition decided, in its order."""
+        for effect in effects:
+            match effect:
+                case AdvanceHW():
+                    self._release()
+                    self.wake_watchers()
+                    self._surroundings.high_watermark_advanced(self)
+                case ProposeIsr():
+                    self._surroundings.propose_isr(self, effect)
+
+    def _release(self) -> None:
+        mark = self.partition.high_watermark
+        committing = self._committing
+        while committing and committing[0].last_offset < mark:
+            pending = committing.popleft()
+            if self.partition.enough_in_sync:
+                pending.complete()
+            else:
+                pending.fail(KafkaError(E.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+
+    def wake_watchers(self) -> None:
+        """There may be more to read, or nothing ever again."""
+        if self.watchers:
+            for watcher in tuple(self.watchers):
+                watcher.wake(self)
+
+    # -- reading
+
+    def readable_end(self, committed_only: bool) -> int:
+        """Up to where a consumer may read."""
+        mark = self.partition.high_watermark
+        return self.log.last_stable_offset(mark) if committed_only else mark
+
+    def check_in_range(self, offset: int) -> None:
+        """Refuse an offset that is not, or no longer, in the log."""
+        if not self.log.log_start_offset <= offset <= self.log.log_end_offset:
+            raise KafkaError(E.OFFSET_OUT_OF_RANGE)

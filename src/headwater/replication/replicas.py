@@ -1,0 +1,184 @@
+"""All replicas of this broker: found by name, told their role, stopped and re-configured."""
+
+import logging
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from headwater.config.topic import TopicSettings
+from headwater.errors import E, KafkaError
+from headwater.log.log_dirs import LogDirs
+from headwater.log.partition_log import PartitionLog
+from headwater.model import NO_EPOCH, TopicPartition, Uuid
+from headwater.replication.partition import Partition, Role
+from headwater.replication.replica import Replica, Surroundings
+from headwater.replication.treatment import Treatment
+
+log = logging.getLogger("headwater.state-change")
+
+
+class Leadership(NamedTuple):
+    """What the controller decided for one partition."""
+
+    topic_partition: TopicPartition
+    topic_id: Uuid
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+
+
+class Replicas:
+    """The partitions that live here."""
+
+    def __init__(
+        self,
+        node_id: int,
+        log_dirs: LogDirs,
+        settings_of: Callable[[str], TopicSettings],
+        treatment_of: Callable[[str], Treatment],
+        surroundings: Surroundings,
+        lag_limit_ms: int,
+    ) -> None:
+        self.node_id = node_id
+        self.log_dirs = log_dirs
+        self.lag_limit_ms = lag_limit_ms
+        self._settings_of = settings_of
+        self._treatment_of = treatment_of
+        self._surroundings = surroundings
+        self._topics: dict[str, dict[int, Replica]] = {}
+
+    def __iter__(self) -> Iterator[Replica]:
+        for partitions in self._topics.values():
+            yield from partitions.values()
+
+    # -- finding
+
+    def get(self, topic: str, partition: int) -> Replica | None:
+        """The replica, if this broker has one."""
+        partitions = self._topics.get(topic)
+        return None if partitions is None else partitions.get(partition)
+
+    def of_topic(self, topic: str) -> list[Replica]:
+        """Every replica of a topic here."""
+        return list(self._topics.get(topic, {}).values())
+
+    def leader(self, topic: str, partition: int, current_leader_epoch: int = NO_EPOCH) -> Replica:
+        """The replica, if it leads; KafkaError says where the client went wrong."""
+        replica = self.get(topic, partition)
+        if replica is None:
+            raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION)
+        replica.require_leader(current_leader_epoch)
+        return replica
+
+    # -- being told
+
+    def apply(self, decided: Leadership) -> E:
+        """Lead or follow as the controller says; the code for its answer."""
+        known = self.get(*decided.topic_partition)
+        if known is not None and decided.leader_epoch < known.partition.leader_epoch:
+            return E.STALE_CONTROLLER_EPOCH
+        try:
+            replica = known or self._open(decided)
+            self._take_role(replica, decided)
+        except OSError as failure:
+            log.error("%s cannot be opened: %s", decided.topic_partition, failure)
+            return E.KAFKA_STORAGE_ERROR
+        except KafkaError as refused:
+            log.error("%s cannot be opened: %s", decided.topic_partition, refused.message)
+            return refused.code
+        return E.NONE
+
+    def _open(self, decided: Leadership) -> Replica:
+        settings = self._settings_of(decided.topic_partition.topic)
+        treatment = self._treatment_of(decided.topic_partition.topic)
+        partition_log = self.log_dirs.logs.get(decided.topic_partition)
+        if partition_log is not None and partition_log.topic_id != decided.topic_id:
+            self.log_dirs.set_aside(decided.topic_partition)
+            partition_log = None
+        if partition_log is None:
+            partition_log = self.log_dirs.create(
+                decided.topic_partition,
+                decided.topic_id,
+                treatment.log_settings,
+                self._surroundings.wall_ms(),
+            )
+        replica = self._make(partition_log, settings, treatment)
+        topic, index = decided.topic_partition
+        self._topics.setdefault(topic, {})[index] = replica
+        return replica
+
+    def _make(
+        self, partition_log: PartitionLog, settings: TopicSettings, treatment: Treatment
+    ) -> Replica:
+        partition = Partition(self.node_id, self.lag_limit_ms, settings.min_insync_replicas)
+        partition.log_end = partition_log.log_end_offset
+        stored = self.log_dirs.high_watermarks.get(partition_log.topic_partition, 0)
+        partition.high_watermark = min(
+            max(stored, partition_log.log_start_offset), partition_log.log_end_offset
+        )
+        return Replica(partition_log, partition, treatment, self._surroundings)
+
+    def _take_role(self, replica: Replica, decided: Leadership) -> None:
+        partition = replica.partition
+        if decided.leader != self.node_id:
+            partition.followed(
+                decided.leader,
+                decided.leader_epoch,
+                decided.partition_epoch,
+                decided.replicas,
+                decided.isr,
+            )
+            replica.abandon(KafkaError(E.NOT_LEADER_OR_FOLLOWER))
+            return
+        if decided.leader_epoch > partition.leader_epoch:
+            # Persisted before the first append of the epoch: a leader that wrote nothing must
+            # still be found by those who truncate later (KAFKA-7415).
+            replica.log.begin_epoch(decided.leader_epoch)
+        replica.run(
+            partition.led(
+                self._surroundings.now_ms(),
+                decided.leader_epoch,
+                decided.partition_epoch,
+                decided.replicas,
+                decided.isr,
+                replica.log.log_end_offset,
+            )
+        )
+
+    def stop(self, topic_partition: TopicPartition, delete: bool) -> None:
+        """Serve the partition no more; with `delete` its files go too."""
+        topic, index = topic_partition
+        partitions = self._topics.get(topic, {})
+        replica = partitions.pop(index, None)
+        if topic in self._topics and not partitions:
+            del self._topics[topic]
+        if replica is not None:
+            replica.partition.role = Role.NONE
+            replica.abandon(KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION))
+        if delete and topic_partition in self.log_dirs.logs:
+            folder = self.log_dirs.delete(topic_partition)
+            self._surroundings.off_loop(lambda: self.log_dirs.remove(folder), _removed(folder))
+
+    # -- settings
+
+    def topic_settings_changed(self, topic: str) -> None:
+        """Apply a topic's new settings to its partitions here."""
+        settings = self._settings_of(topic)
+        treatment = self._treatment_of(topic)
+        for replica in self.of_topic(topic):
+            replica.treatment = treatment
+            replica.log.settings = treatment.log_settings
+            replica.partition.min_insync = settings.min_insync_replicas
+
+    def topics(self) -> list[str]:
+        """The topics with a replica here."""
+        return list(self._topics)
+
+
+def _removed(folder: str) -> Callable[[object, Exception | None], None]:
+    def done(_: object, failure: Exception | None) -> None:
+        if failure is not None:
+            log.error("%s could not be removed, the next start tries again: %s", folder, failure)
+
+    return done

@@ -1,0 +1,68 @@
+"""What a topic's settings mean for its batches and its log; made once per change of settings."""
+
+from dataclasses import dataclass
+
+from headwater.config.topic import TopicSettings
+from headwater.log.settings import LogSettings
+from headwater.records.compression import Codec
+from headwater.records.rules import BatchRules
+
+
+@dataclass(frozen=True, slots=True)
+class Treatment:
+    """Settings in the form that the hot path compares with."""
+
+    rules: BatchRules
+    log_settings: LogSettings
+    sync_acks: bool
+    """flush.messages=1: nobody is told of a write before the disk has it."""
+
+    @classmethod
+    def of(cls, settings: TopicSettings, validate_records: bool = False) -> "Treatment":
+        """Translate."""
+        codec = _codec(settings.compression_type)
+        return cls(
+            BatchRules(
+                max_message_bytes=settings.max_message_bytes,
+                segment_bytes=settings.segment_bytes,
+                timestamp_before_max_ms=settings.message_timestamp_before_max_ms,
+                timestamp_after_max_ms=settings.message_timestamp_after_max_ms,
+                log_append_time=settings.message_timestamp_type == "LogAppendTime",
+                keys_required=settings.compacted,
+                validate_records=validate_records,
+                codec=codec,
+                level=_level(settings, codec),
+            ),
+            LogSettings(
+                segment_bytes=settings.segment_bytes,
+                segment_ms=settings.segment_ms,
+                segment_jitter_ms=settings.segment_jitter_ms,
+                index_interval_bytes=settings.index_interval_bytes,
+                segment_index_bytes=settings.segment_index_bytes,
+                retention_ms=settings.retention_ms,
+                retention_bytes=settings.retention_bytes,
+                flush_messages=settings.flush_messages,
+                flush_ms=settings.flush_ms,
+                file_delete_delay_ms=settings.file_delete_delay_ms,
+                cleanup_policy=",".join(settings.cleanup_policy),
+            ),
+            sync_acks=settings.flush_messages == 1,
+        )
+
+
+def _codec(compression_type: str) -> Codec | None:
+    if compression_type == "producer":
+        return None
+    return Codec.NONE if compression_type == "uncompressed" else Codec[compression_type.upper()]
+
+
+def _level(settings: TopicSettings, codec: Codec | None) -> int | None:
+    match codec:
+        case Codec.GZIP:
+            return settings.compression_gzip_level
+        case Codec.LZ4:
+            return settings.compression_lz4_level
+        case Codec.ZSTD:
+            return settings.compression_zstd_level
+        case _:
+            return None
