@@ -30,6 +30,8 @@ def entity_of(resource: AlteredResource, state: ClusterState) -> tuple[str, str]
         return "brokers", DEFAULT_ENTITY
     if not resource.name.isascii() or not resource.name.isdigit():
         raise KafkaError(E.INVALID_REQUEST, f"{resource.name!r} is not the id of a broker")
+    if int(resource.name) not in state.brokers and resource.name not in state.broker_configs:
+        raise KafkaError(E.INVALID_REQUEST, f"there is no broker {resource.name}")
     return "brokers", str(int(resource.name))
 
 
