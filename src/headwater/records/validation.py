@@ -109,7 +109,7 @@ def check_records(
         _judge_records(area[pos:], header, rules, now_ms)
     if last_ms == header[8] or rules.log_append_time:
         return header
-    return restamp(batch, header, header[5], max(NO_TIMESTAMP, last_ms))
+    return restamp(batch, header, header[5], last_ms)
 
 
 class RecordsRefused(KafkaError):

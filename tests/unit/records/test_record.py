@@ -66,6 +66,28 @@ def test_a_count_that_the_bytes_cannot_hold_allocates_nothing():
     assert refused.value.code is E.INVALID_RECORD
 
 
+@pytest.mark.parametrize(
+    "area",
+    [
+        b"\x0c\x00\x00\x00\x03\x01\x00",  # key length -2
+        b"\x0c\x00\x00\x00\x7e\x01\x00",  # key length 63
+        b"\x0c\x00\x00\x00\x01\x7e\x00",  # value length 63
+        b"\x0c\x00\x00\x00\x01\x01\x03",  # header count -2
+        b"\x0c\x00\x00\x00\x01\x01\x7e",  # header count 63
+        b"\x0e\x00\x00\x00\x01\x01\x02\x01",  # header key null
+        b"\x0a\x00\x00\x00\x01\x01\x00",  # ends after its size
+        b"\x0d\x00\x00\x00\x01\x01\x00",  # negative size
+        b"\x0c\x00\x00\x00\x01\x01\x00\x00",  # a byte is left
+    ],
+)
+def test_malformed_records_are_refused(area):
+    batch = build_batch([Record()], now=NOW)[:61] + area
+    batch[8:12] = (len(batch) - 12).to_bytes(4, "big")
+    with pytest.raises(KafkaError) as refused:
+        decode_records(batch)
+    assert refused.value.code is E.INVALID_RECORD
+
+
 def test_a_batch_needs_a_record():
     with pytest.raises(ValueError, match="at least one"):
         build_batch([], now=NOW)

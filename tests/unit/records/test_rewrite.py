@@ -30,11 +30,16 @@ def test_a_topic_without_wishes_leaves_the_batch_alone():
 @pytest.mark.parametrize("target", Codec)
 def test_records_survive_a_change_of_codec(source, target):
     given, batch, header = prepared(
-        BatchRules(codec=target), source, producer_id=4, producer_epoch=1, base_sequence=6
+        BatchRules(codec=target),
+        source,
+        transactional=True,
+        producer_id=4,
+        producer_epoch=1,
+        base_sequence=6,
     )
     assert (batch is given) is (source == target)
     assert check_batch(batch, BatchRules(), NOW) == header
-    assert read_header(batch).codec == target
+    assert (read_header(batch).codec, read_header(batch).transactional) == (target, True)
     assert read_header(batch)._replace(attributes=0, length=0, crc=0) == read_header(
         given
     )._replace(attributes=0, length=0, crc=0)
@@ -68,10 +73,11 @@ def test_a_batch_is_checked_before_it_is_recompressed():
 
 
 def test_a_batch_that_outgrows_the_limit_by_recompression_is_too_large():
-    given = build_batch(RECORDS, now=NOW, codec=Codec.GZIP)
+    records = [Record(timestamp=NOW, value=bytes(range(200)) * 2)]
+    given = build_batch(records, now=NOW, codec=Codec.GZIP)
     rules = BatchRules(codec=Codec.NONE, max_message_bytes=len(given) + 10)
-    with pytest.raises(KafkaError) as refused:
-        prepared(rules, Codec.GZIP)
+    with pytest.raises(KafkaError, match="in the topic's codec") as refused:
+        prepared(rules, Codec.GZIP, records)
     assert refused.value.code is E.MESSAGE_TOO_LARGE
 
 

@@ -8,7 +8,7 @@ from headwater.records.builder import build_batch
 from headwater.records.checksum import crc32c
 from headwater.records.compression import Codec, compress
 from headwater.records.record import Record, encode_records
-from headwater.records.rules import INT64_MAX, BatchRules
+from headwater.records.rules import INT64_MAX, INT64_MIN, BatchRules
 from headwater.records.seal import seal
 from headwater.records.validation import (
     RecordsRefused,
@@ -20,7 +20,21 @@ from headwater.records.varint import write_varint
 
 NOW = 1_700_000_000_000
 RULES = BatchRules()
-FIELDS = ["base_offset", "length", "leader_epoch", "magic", "crc", "attributes", "last_offset_delta", "base_timestamp", "max_timestamp", "producer_id", "producer_epoch", "base_sequence", "count"]
+FIELDS = [
+    "base_offset",
+    "length",
+    "leader_epoch",
+    "magic",
+    "crc",
+    "attributes",
+    "last_offset_delta",
+    "base_timestamp",
+    "max_timestamp",
+    "producer_id",
+    "producer_epoch",
+    "base_sequence",
+    "count",
+]
 
 
 def good(count: int = 2, **kwargs) -> memoryview:
@@ -234,13 +248,18 @@ def test_records_outside_of_the_time_limits_are_named():
     assert [index for index, _ in refused.record_errors] == [1]
 
 
-def test_times_that_leave_64_bits_are_refused_whatever_the_limits():
+@pytest.mark.parametrize(
+    ("base", "delta"),
+    [(INT64_MAX - 5, 10), (NOW - INT64_MAX, -NOW - 2), (NOW - INT64_MAX, INT64_MIN)],
+)
+def test_times_that_leave_64_bits_are_refused_whatever_the_limits(base, delta):
     rules = BatchRules(timestamp_after_max_ms=INT64_MAX)
-    area = encode_records([Record(timestamp=10)], 0)
+    area = encode_records([Record(timestamp=delta)], 0)
     header = list(HEADER.unpack_from(good(1)))
-    header[7:9] = [INT64_MAX - 5, INT64_MAX - 5]
+    header[7:9] = [base, base]
     refused = refused_walk(memoryview(seal(tuple(header), area)), rules)
     assert refused.code is E.INVALID_TIMESTAMP
+    assert "64 bits" in refused.message
 
 
 def with_area(area: bytes, count: int, codec: int = 0) -> memoryview:
@@ -302,3 +321,11 @@ def test_a_large_record_of_zeros_is_no_bomb_where_it_would_fit_uncompressed():
     rules = BatchRules(max_message_bytes=10 << 20)
     area = encode_records([Record(timestamp=NOW, value=bytes(9 << 20))], NOW)
     assert walked(with_area(area, 1, Codec.ZSTD), rules)[12] == 1
+
+
+def test_a_null_key_in_more_bytes_than_it_needs_is_still_null():
+    batch = with_area(raw_record(ZERO, ZERO, b"\x81\x00", NULL, ZERO), 1)
+    walked(batch)
+    refused = refused_walk(batch, BatchRules(keys_required=True))
+    assert isinstance(refused, RecordsRefused)
+    assert [index for index, _ in refused.record_errors] == [0]
