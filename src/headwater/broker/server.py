@@ -102,6 +102,7 @@ class Broker:
         """Where clients are told to connect, with the ports really taken."""
         self._opened: list[Listening] = []
         self._store_lock: int | None = None
+        self._log_dirs_open = False
 
     # -- starting
 
@@ -110,7 +111,7 @@ class Broker:
         cluster_id = await self._open_store()
         self._compose(cluster_id)
         await _event(self.configs.start)
-        self._recover(cluster_id)
+        self._recover()
         await self._listen()
         await self._join()
         self.housekeeping.start()
@@ -208,7 +209,8 @@ class Broker:
         self.dispatch = Dispatch(self.context, HANDLERS)
         self.housekeeping = Housekeeping(self.context, seams.tasks, self.health)
 
-    def _recover(self, cluster_id: str) -> None:
+    def _recover(self) -> None:
+        self._log_dirs_open = True
         self.log_dirs.open()
 
         def settings_of(topic: str) -> LogSettings:
@@ -339,6 +341,17 @@ class Broker:
         if self._store_lock is not None:
             self.seams.files.close(self._store_lock)
 
+    def abandon(self) -> None:
+        """Give back what a start that failed had taken."""
+        for opened in self._opened:
+            opened.close()
+        if self._log_dirs_open:
+            self.log_dirs.abandon()
+        if self._store_lock is not None:
+            self.store.close()
+            self.seams.files.close(self._store_lock)
+        self.seams.tasks.close()
+
 
 class Surroundings:
     """What replicas ask of the broker around them."""
@@ -383,6 +396,11 @@ def _overrides(settings: BrokerSettings) -> dict[str, int]:
 # -- a broker as a process
 
 
+def system_seams() -> Seams:
+    """The doors to the real world."""
+    return Seams(SystemClock(), SystemRandomness(), OsFiles(), TcpNetwork(), LoopTasks())
+
+
 def run(settings: BrokerSettings, on_ready: Callable[[str], None]) -> None:
     """Serve until SIGTERM or SIGINT; `on_ready` hears the address once clients may come."""
     import uvloop
@@ -395,11 +413,12 @@ async def _serve(settings: BrokerSettings, on_ready: Callable[[str], None]) -> N
     stopped = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stopped.set)
-    broker = Broker(
-        settings,
-        Seams(SystemClock(), SystemRandomness(), OsFiles(), TcpNetwork(), LoopTasks()),
-    )
-    await broker.start()
+    broker = Broker(settings, system_seams())
+    try:
+        await broker.start()
+    except BaseException:
+        broker.abandon()
+        raise
     gc.collect()
     gc.freeze()
     first = broker.listeners[0]

@@ -1,0 +1,98 @@
+"""One broker under a test's control, in a thread of the test's process or in a process of its own.
+
+In a thread it starts in milliseconds; as a process it can be killed like a real one.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+
+from headwater.testing.admin import create_topics, delete_topics
+from headwater.testing.hosts import Host, ProcessHost, ThreadHost
+
+DEFAULTS = {
+    "auto.create.topics.enable": "true",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+}
+"""Settings that make tests quick and short; `settings` overrides them."""
+
+
+class Broker:
+    """A context manager around one broker on a free port, with its data in a temporary folder."""
+
+    def __init__(
+        self,
+        settings: Mapping[str, str] | None = None,
+        *,
+        data_dir: str | Path | None = None,
+        port: int = 0,
+        subprocess: bool = False,
+    ) -> None:
+        self.settings = {**DEFAULTS, **(settings or {})}
+        self.port = port
+        self.bootstrap = ""
+        """`host:port`, for `bootstrap.servers`; known after the start and kept over restarts."""
+        self._own_dir = data_dir is None
+        self.data_dir = Path(
+            tempfile.mkdtemp(prefix="headwater-") if data_dir is None else data_dir
+        )
+        self._host: Host = ProcessHost() if subprocess else ThreadHost()
+
+    def start(self) -> "Broker":
+        """Start and wait until clients may come."""
+        settings = {
+            **self.settings,
+            "log.dirs": str(self.data_dir),
+            "listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+        }
+        self.bootstrap = self._host.start(settings)
+        self.port = int(self.bootstrap.rpartition(":")[2])
+        return self
+
+    def stop(self) -> None:
+        """Stop cleanly; the data stays until `close`."""
+        self._host.stop()
+
+    def kill(self) -> None:
+        """End the process with SIGKILL; only with `subprocess=True`."""
+        self._host.kill()
+
+    def restart(self) -> None:
+        """Stop cleanly and start on the same port with the same data."""
+        self.stop()
+        self.start()
+
+    def close(self) -> None:
+        """Stop, and remove the temporary folder."""
+        self.stop()
+        if self._own_dir:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    @property
+    def pid(self) -> int:
+        """The process that serves."""
+        return self._host.pid
+
+    def create_topic(
+        self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+    ) -> None:
+        """Make a topic and return when it can be written to."""
+        create_topics(self.bootstrap, {name: partitions}, configs or {})
+
+    def delete_topic(self, name: str) -> None:
+        """Remove a topic."""
+        delete_topics(self.bootstrap, [name])
+
+    def __enter__(self) -> "Broker":
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
