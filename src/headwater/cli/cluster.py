@@ -27,27 +27,15 @@ class Cluster:
     def __init__(
         self, bootstrap: str, *, timeout_s: float = 30.0, network: Network | None = None
     ) -> None:
-        self.bootstrap = bootstrap
+        self._bootstrap = bootstrap
+        self._addresses = parse_bootstrap(bootstrap)
         self._network = network or TcpNetwork()
         self._timeout_s = timeout_s
-        self._first: Connection | None = None
         self._by_address: dict[tuple[str, int], Connection] = {}
         self._brokers: dict[int, tuple[str, int]] = {}
 
     async def __aenter__(self) -> Self:
-        problems = []
-        for host, port in parse_bootstrap(self.bootstrap):
-            try:
-                self._first = await self._connect(host, port)
-            except OSError as problem:
-                problems.append(problem)
-            else:
-                return self
-        raise KafkaError(
-            E.BROKER_NOT_AVAILABLE,
-            f"cannot connect to {self.bootstrap} ({_reason(problems[-1])}); start a broker with `headwater up` "
-            f"or name one with --bootstrap-server",
-        )
+        return self
 
     async def __aexit__(
         self,
@@ -61,10 +49,8 @@ class Cluster:
     async def ask(
         self, request: Struct, answer: type[Answer], *, newest: int | None = None
     ) -> Answer:
-        """Ask the first broker that let us in."""
-        if self._first is None:
-            raise RuntimeError("the cluster is not open")
-        return await self._first.call(request, answer, newest=newest)
+        """Ask whichever broker lets us in."""
+        return await (await self._any()).call(request, answer, newest=newest)
 
     async def ask_broker(
         self, node_id: int, request: Struct, answer: type[Answer], *, newest: int | None = None
@@ -114,7 +100,7 @@ class Cluster:
 
     async def _coordinator(self, group: str) -> int:
         request = FindCoordinatorRequest(key_type=_GROUP)
-        if self._first is not None and self._first.version_for(request) >= _BATCHED:
+        if (await self._any()).version_for(request) >= _BATCHED:
             request.coordinator_keys = [group]
             found = (await self.ask(request, FindCoordinatorResponse)).coordinators[0]
             refuse(found.error_code, found.error_message)
@@ -126,6 +112,20 @@ class Cluster:
             node_id, address = only.node_id, (only.host, only.port)
         self._brokers[node_id] = address
         return node_id
+
+    async def _any(self) -> Connection:
+        """The first broker of the bootstrap list that can be reached."""
+        reason = ""
+        for host, port in self._addresses:
+            try:
+                return await self._connect(host, port)
+            except OSError as problem:
+                reason = _reason(problem)
+        raise KafkaError(
+            E.BROKER_NOT_AVAILABLE,
+            f"cannot connect to {self._bootstrap} ({reason}); start a broker with "
+            f"`headwater up` or name one with --bootstrap-server",
+        )
 
     async def _broker(self, node_id: int) -> Connection:
         if node_id not in self._brokers:
@@ -147,7 +147,7 @@ class Cluster:
 
     async def _connect(self, host: str, port: int) -> Connection:
         known = self._by_address.get((host, port))
-        if known is None:
+        if known is None or not known.is_open:
             known = await Connection.open(
                 self._network, host, port, client_id="headwater-cli", timeout_s=self._timeout_s
             )
@@ -157,8 +157,8 @@ class Cluster:
 
 def _reason(problem: OSError) -> str:
     """The system's own words: asyncio puts an address in their place."""
-    code = problem.errno or 0
-    return os.strerror(code) if code > 0 else str(problem.strerror or problem)  # names: below 0
+    code = problem.errno or 0  # below 0 for a name that cannot be looked up
+    return os.strerror(code) if code > 0 else str(problem.strerror or problem)
 
 
 def refuse(code: int, message: str | None = None, about: str = "") -> None:

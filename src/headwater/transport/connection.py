@@ -87,6 +87,11 @@ class Connection(asyncio.Protocol):
             )
         return version
 
+    @property
+    def is_open(self) -> bool:
+        """Whether requests can still be sent."""
+        return self._transport is not None and not self._transport.is_closing()
+
     def close(self) -> None:
         """End the stream; requests under way fail."""
         if self._transport is not None:
@@ -123,7 +128,7 @@ class Connection(asyncio.Protocol):
         return decoded
 
     async def _send(self, request: Struct, key: int, version: int) -> bytes:
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or not self.is_open:
             raise self._broken()
         self._sent += 1
         reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()

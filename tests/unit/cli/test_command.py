@@ -1,0 +1,180 @@
+"""The command line itself: words, usage, errors. Live clusters are in tests/integration."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import click
+import pytest
+from click.testing import CliRunner, Result
+
+from headwater import __version__
+from headwater.cli.app import NOUNS, command
+from headwater.cli.cluster import parse_bootstrap, refuse
+from headwater.cli.configs import (
+    APPEND,
+    BROKER,
+    SET,
+    SUBTRACT,
+    TOPIC,
+    Change,
+    Resource,
+    parse_change,
+    resource_from,
+)
+from headwater.cli.groups import Position
+from headwater.cli.up import settings_from
+from headwater.config.keys import ConfigError
+from headwater.errors import KafkaError
+
+NOBODY = "127.0.0.1:1"
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(command, words)
+
+
+def test_the_version_is_printed() -> None:
+    assert run("--version").output == f"headwater {__version__}\n"
+
+
+@pytest.mark.parametrize("noun", NOUNS)
+def test_each_noun_has_help(noun: str) -> None:
+    result = run(noun, "--help")
+    assert result.exit_code == 0
+    assert f"Usage: command {noun}" in result.output or f" {noun} " in result.output
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("frob",),
+        ("topics", "create"),
+        ("topics", "alter", "t"),
+        ("configs", "describe"),
+        ("configs", "describe", "--topic", "t", "--broker", "1"),
+        ("configs", "set", "--topic", "t", "retention.ms"),
+        ("topics", "create", "t", "--config", "retention.ms"),
+        ("up", "--port", "99999"),
+    ],
+)
+def test_wrong_usage_is_exit_code_2(words: tuple[str, ...]) -> None:
+    options = ("--bootstrap-server", NOBODY) if words[0] in {"topics", "configs"} else ()
+    result = run(*words, *options)
+    assert result.exit_code == 2
+
+
+def test_no_broker_is_one_line_that_says_what_to_do() -> None:
+    result = run("topics", "list", "--bootstrap-server", NOBODY)
+    assert result.exit_code == 1
+    assert result.output == (
+        f"Error: cannot connect to {NOBODY} (Connection refused); start a broker with "
+        "`headwater up` or name one with --bootstrap-server\n"
+    )
+
+
+def test_a_bad_config_is_one_line_with_key_and_origin(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partition=3\n")
+    result = run("up", "--config", str(file))
+    assert result.exit_code == 1
+    assert result.output == (
+        f"Error: {file}:1: unknown config num.partition; did you mean num.partitions?\n"
+    )
+
+
+def test_options_of_up_become_settings() -> None:
+    settings = settings_from(0, "/data", None, ("num.partitions=4", "broker.rack=a=b"))
+    assert str(settings.bound[0]) == "PLAINTEXT://127.0.0.1:0"
+    assert settings.log_dirs == ("/data",)
+    assert (settings.num_partitions, settings.broker_rack) == (4, "a=b")
+    assert str(settings_from(1, None, None, ("listeners=PLAINTEXT://h:2",)).bound[0]) == (
+        "PLAINTEXT://h:2"
+    )
+    with pytest.raises(ConfigError, match="-o oops: write KEY=VALUE"):
+        settings_from(None, None, None, ("oops",))
+
+
+@pytest.mark.parametrize(
+    ("text", "addresses"),
+    [
+        ("h:1", [("h", 1)]),
+        ("h:1, [::1]:2", [("h", 1), ("::1", 2)]),
+    ],
+)
+def test_a_bootstrap_server_may_be_several(text: str, addresses: list[tuple[str, int]]) -> None:
+    assert parse_bootstrap(text) == addresses
+
+
+@pytest.mark.parametrize("text", ["h", ":1", "h:x", "", "h:1,"])
+def test_an_address_needs_host_and_port(text: str) -> None:
+    with pytest.raises(KafkaError, match="write HOST:PORT"):
+        parse_bootstrap(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "change"),
+    [
+        ("a.b=c", Change(name="a.b", config_operation=SET, value="c")),
+        ("a.b=", Change(name="a.b", config_operation=SET, value="")),
+        ("a.b=c=d", Change(name="a.b", config_operation=SET, value="c=d")),
+        ("a.b+=c", Change(name="a.b", config_operation=APPEND, value="c")),
+        ("a.b-=c,d", Change(name="a.b", config_operation=SUBTRACT, value="c,d")),
+    ],
+)
+def test_a_change_sets_adds_or_takes(text: str, change: Change) -> None:
+    assert parse_change(text) == change
+
+
+@pytest.mark.parametrize("text", ["a.b", "=c", "+=c"])
+def test_a_change_needs_key_and_value(text: str) -> None:
+    with pytest.raises(click.UsageError, match="write KEY=VALUE"):
+        parse_change(text)
+
+
+def test_configs_belong_to_exactly_one_resource() -> None:
+    assert resource_from("t", None, False) == Resource(TOPIC, "t")
+    assert resource_from(None, 0, False) == Resource(BROKER, "0")
+    assert resource_from(None, None, True) == Resource(BROKER, "")
+    with pytest.raises(click.UsageError):
+        resource_from(None, None, False)
+
+
+def test_an_error_keeps_the_brokers_words_and_the_codes_name() -> None:
+    refuse(0)
+    with pytest.raises(KafkaError, match=r"t: it is there \(TOPIC_ALREADY_EXISTS\)"):
+        refuse(36, "it is there", "t")
+    with pytest.raises(KafkaError, match=r"exists already \(TOPIC_ALREADY_EXISTS\)"):
+        refuse(36)
+    with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
+        refuse(9999)
+
+
+@pytest.mark.parametrize(
+    ("position", "lag"),
+    [
+        (Position(3, 10), 7),
+        (Position(10, 3), 0),
+        (Position(None, 3), None),
+        (Position(3, None), None),
+    ],
+)
+def test_lag_is_what_is_left_to_read(position: Position, lag: int | None) -> None:
+    assert position.lag == lag
+
+
+def test_starting_a_broker_imports_no_tables_for_people() -> None:
+    code = (
+        "import sys, headwater.cli.app as app; app.command.get_command(None, 'up');"
+        "print('\\n'.join(sys.modules))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    loaded = set(out.stdout.split())
+    assert "headwater.cli.up" in loaded
+    assert not {"rich", "asyncio", "difflib", "headwater.wire.apis"} & loaded
+
+
+def test_python_dash_m_is_the_same_command() -> None:
+    words = [sys.executable, "-m", "headwater", "--version"]
+    out = subprocess.run(words, capture_output=True, text=True, check=True)
+    assert out.stdout == f"headwater {__version__}\n"

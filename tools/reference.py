@@ -1,0 +1,155 @@
+"""Writes docs/reference from the tables, so that the pages cannot say anything else.
+
+python -m tools.reference            writes the pages
+python -m tools.reference --check    says which are out of date, exit status 1
+"""
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from headwater.config.broker import BrokerSettings
+from headwater.config.keys import INT32_MAX, INT64_MAX, Key
+from headwater.config.topic import TopicSettings
+from headwater.errors import E
+from headwater.wire.apis import API
+
+PAGES = Path(__file__).parent.parent / "docs" / "reference"
+_NOTE = "Derived from the tables by `python -m tools.reference`; do not edit.\n"
+_LARGE = {INT32_MAX: "2³¹-1", INT64_MAX: "2⁶³-1", sys.float_info.max: "no limit"}
+
+
+def configs_page() -> str:
+    """Every config key, and where a default or bound is not Kafka's."""
+    both = {**TopicSettings.KEYS, **BrokerSettings.KEYS}
+    differing = [row for row in both.values() if row.differs]
+    return "\n".join(
+        [
+            "# Configs\n",
+            _NOTE,
+            "Names, types, defaults and bounds are those of Kafka 4.3 unless the first table says "
+            "otherwise. Set broker keys in a properties file (`headwater up --config FILE`), with "
+            "`-o KEY=VALUE`, or while the broker runs with `headwater configs set`; topic keys "
+            "with `headwater topics create -c KEY=VALUE` or `headwater configs set --topic`. An "
+            "unknown key or a value out of bounds is an error.\n",
+            "## Where Headwater differs from Kafka\n",
+            _table(
+                ("key", "default here", "why"),
+                ([r.name, _default(r), r.differs] for r in differing),
+            ),
+            "## Topic keys\n",
+            "A topic that does not set a key takes the broker's; of several broker keys the first "
+            "that is set counts. All can be changed while the broker runs.\n",
+            _table(
+                ("key", "type", "default", "allowed", "broker keys", "what it does"),
+                (
+                    [*_row(r), ", ".join(map(_code, r.synonyms)), r.doc]
+                    for r in TopicSettings.KEYS.values()
+                ),
+            ),
+            "## Broker keys\n",
+            "*read-only* keys change at a restart, *cluster-wide* ones while running, for one "
+            "broker or for all. Per-broker beats cluster-wide beats the file beats the default.\n",
+            _table(
+                ("key", "type", "default", "allowed", "changes", "what it does"),
+                ([*_row(r), r.mode.value, r.doc] for r in BrokerSettings.KEYS.values()),
+            ),
+        ]
+    )
+
+
+def errors_page() -> str:
+    """Every error code."""
+    rows = ([str(int(row)), _code(row.name), _yes(row.retriable), row.text] for row in E)
+    return "\n".join(
+        [
+            "# Errors\n",
+            _NOTE,
+            "The codes of the Kafka protocol. A client may send the request again where *retry* "
+            "says so; clients do that by themselves.\n",
+            _table(("code", "name", "retry", "what happened and what to do"), rows),
+        ]
+    )
+
+
+def apis_page() -> str:
+    """Every API and the versions that are served."""
+    rows = (
+        [
+            str(api.key),
+            api.name,
+            f"{api.served.lowest}-{api.served.highest}",
+            _yes(api.advertised is not None),
+        ]
+        for api in sorted(API.values(), key=lambda api: api.key)
+    )
+    return "\n".join(
+        [
+            "# APIs\n",
+            _NOTE,
+            "The requests of the Kafka protocol that a broker answers, and in which versions. "
+            "Those that are not *advertised* are for brokers among themselves. Produce is "
+            "advertised from version 0, because older librdkafka stops compressing otherwise, but "
+            "versions 0-2 close the connection, as with Kafka 4.\n",
+            _table(("key", "name", "versions", "advertised"), rows),
+        ]
+    )
+
+
+def pages() -> dict[str, str]:
+    """File name to content."""
+    return {"configs.md": configs_page(), "errors.md": errors_page(), "apis.md": apis_page()}
+
+
+def outdated() -> list[str]:
+    """The pages whose files differ from what the tables say."""
+    return [
+        name
+        for name, text in pages().items()
+        if not (PAGES / name).is_file() or (PAGES / name).read_text(encoding="utf-8") != text
+    ]
+
+
+def _row(row: Key) -> list[str]:
+    bounds = row.bounds() or ("true, false" if row.type.name == "BOOLEAN" else "")
+    return [_code(row.name), row.type.name.lower(), _default(row), bounds]
+
+
+def _default(row: Key) -> str:
+    if isinstance(row.default, int | float) and row.default in _LARGE:
+        return _LARGE[row.default]
+    text = row.text(row.default)
+    return _code(text) if text else ("none" if text is None else "empty")
+
+
+def _code(text: str) -> str:
+    return f"`{text}`"
+
+
+def _yes(value: bool) -> str:
+    return "yes" if value else "no"
+
+
+def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    lines += [f"| {' | '.join(cell.replace('|', '&#124;') for cell in row)} |" for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the pages, or with --check only compare them."""
+    stale = outdated()
+    if "--check" in arguments:
+        for name in stale:
+            sys.stderr.write(
+                f"docs/reference/{name} is out of date: run python -m tools.reference\n"
+            )
+        return 1 if stale else 0
+    PAGES.mkdir(parents=True, exist_ok=True)
+    for name in stale:
+        (PAGES / name).write_text(pages()[name], encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
