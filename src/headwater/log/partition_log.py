@@ -20,6 +20,7 @@ from headwater.log.aborted_index import AbortedTransaction
 from headwater.log.descriptors import Descriptors
 from headwater.log.epochs import EpochCache
 from headwater.log.flushing import FlushWork
+from headwater.log.offset_index import MAX_RELATIVE_OFFSET
 from headwater.log.producers import ProducerStates
 from headwater.log.rebuilding import rebuild_indexes, remove_snapshots, replay_producers, walk_tail
 from headwater.log.segment import DamagedSegment, Segment, Staged
@@ -102,6 +103,20 @@ class PartitionLog:
 
     # Appending
 
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """A leader takes over: its epoch begins at the log's end (in the file before its first batch)."""
+        if self.failure is not None:
+            raise KafkaError(
+                E.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is offline: {self.failure}"
+            )
+        if leader_epoch < self.epochs.latest:
+            raise KafkaError(
+                E.NOT_LEADER_OR_FOLLOWER,
+                f"epoch {leader_epoch} is over, {self.epochs.latest} has begun",
+            )
+        self.epochs.assign(leader_epoch, self.staged_end_offset)
+        self._staged_epoch = leader_epoch
+
     def stage(
         self, batch: memoryview, header: RawHeader, leader_epoch: int, now_ms: int
     ) -> tuple[int, int]:
@@ -111,7 +126,7 @@ class PartitionLog:
         now and kept by reference until `write_staged`.
         """
         if self.failure is not None or leader_epoch != self._staged_epoch:
-            self._begin_epoch(leader_epoch)
+            self.begin_epoch(leader_epoch)
         base = self.staged_end_offset
         if header[9] >= 0:
             duplicate = self.producers.admit(header, base, now_ms)
@@ -141,7 +156,7 @@ class PartitionLog:
         if not header[5] & CONTROL:
             return self.stage(memoryview(batch), header, leader_epoch, now_ms)
         if self.failure is not None or leader_epoch != self._staged_epoch:
-            self._begin_epoch(leader_epoch)
+            self.begin_epoch(leader_epoch)
         base = self.staged_end_offset
         _assign(batch, 0, base, header[1], leader_epoch)
         header = (base, *header[1:])
@@ -393,19 +408,6 @@ class PartitionLog:
 
     # Inner work
 
-    def _begin_epoch(self, leader_epoch: int) -> None:
-        if self.failure is not None:
-            raise KafkaError(
-                E.KAFKA_STORAGE_ERROR, f"{self.topic_partition} is offline: {self.failure}"
-            )
-        if leader_epoch < self.epochs.latest:
-            raise KafkaError(
-                E.NOT_LEADER_OR_FOLLOWER,
-                f"epoch {leader_epoch} is over, {self.epochs.latest} has begun",
-            )
-        self.epochs.assign(leader_epoch, self.staged_end_offset)
-        self._staged_epoch = leader_epoch
-
     def _stage_as_is(self, batch: Buffer, header: RawHeader, now_ms: int) -> tuple[int, int]:
         size = header[1] + OVERHEAD
         last = header[0] + header[6]
@@ -424,8 +426,11 @@ class PartitionLog:
                 E.CORRUPT_MESSAGE,
                 f"a batch at {base} cannot follow {expected} in {self.topic_partition}",
             )
+        if expected == self.active.base_offset and base - expected > MAX_RELATIVE_OFFSET:
+            # Compaction left nothing that an empty first segment could hold.
+            self.truncate_fully(base)
         if self.failure is not None or header[2] != self._staged_epoch:
-            self._begin_epoch(header[2])
+            self.begin_epoch(header[2])
         self.absorb(header, batch, max(now_ms, header[8]))
         self._stage_as_is(batch, header, now_ms)
 

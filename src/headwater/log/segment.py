@@ -105,9 +105,9 @@ class Segment:
     def is_full(
         self, more: int, last_offset: int, timestamp: int, now_ms: int, limits: LogSettings
     ) -> bool:
-        """Whether the next batches (size, last offset, newest timestamp) belong to a new segment."""
+        """Whether batches (size, last offset, newest timestamp) do not all belong in here."""
         if self.size == 0:
-            return False
+            return more > limits.segment_bytes
         if self.first_timestamp >= 0:
             waited = timestamp - self.first_timestamp
         else:
@@ -184,21 +184,14 @@ class Segment:
 
     def find(self, read: Read, offset: int) -> tuple[int, RawHeader] | None:
         """Position and header of the first batch that ends at or above `offset`."""
-        relative, position = self.index.lookup(offset - self.base_offset)
-        expected = self.base_offset + relative if relative >= 0 else None
+        position = self._confirmed(read, self.index.lookup(offset - self.base_offset))
         while position < self.size:
             window = self._window(read, position)
             at, last = 0, len(window) - HEADER_SIZE
             while at <= last:
                 header = self._header(window, at, position)
-                last_offset = header[0] + header[6]
-                if expected is not None and last_offset != expected:
-                    raise DamagedSegment(
-                        f"{self.index.path} leads to no batch ending at {expected}"
-                    )
-                if last_offset >= offset:
+                if header[0] + header[6] >= offset:
                     return position + at, header
-                expected = None
                 at += header[1] + OVERHEAD
             position += at
         return None
@@ -232,7 +225,7 @@ class Segment:
             if positions[rank] == start and at_least_one:
                 return positions[rank + 1] if rank + 1 < len(positions) else self.size
             return positions[rank]
-        place = max(start, self.index.lookup_position(limit)[1])
+        place = max(start, self._confirmed(read, self.index.lookup_position(limit)))
         while place < self.size:
             window = self._window(read, place)
             at, last = 0, len(window) - HEADER_SIZE
@@ -246,6 +239,17 @@ class Segment:
                 at = after
             place += at
         return place
+
+    def _confirmed(self, read: Read, entry: tuple[int, int]) -> int:
+        """The position of an index entry, once the batch there is seen to be the one it names."""
+        relative, position = entry
+        if relative < 0:
+            return 0
+        if position + HEADER_SIZE <= self.size:
+            header = HEADER.unpack_from(read(HEADER_SIZE, position))
+            if header[3] == MAGIC and header[0] + header[6] == self.base_offset + relative:
+                return position
+        raise DamagedSegment(f"entry {relative}:{position} of {self.index.path} leads to no batch")
 
     def _resume(self, offset: int, position: int) -> int:
         resumes = self.resumes

@@ -1,0 +1,369 @@
+import errno
+
+import pytest
+from tests.unit.log.support import (
+    LossyFiles,
+    append,
+    batch,
+    created,
+    flush,
+    reopened,
+    stage,
+    stored,
+)
+
+from headwater.errors import E, KafkaError
+from headwater.log.settings import LogSettings
+from headwater.records.batch import read_header
+from headwater.records.control import Marker, build_marker
+
+SMALL = LogSettings(segment_bytes=2_000, index_interval_bytes=200)
+
+
+def test_a_batch_gets_its_offset_and_epoch_and_is_visible_only_once_written(tmp_path):
+    _, log = created(tmp_path)
+    first = batch(3)
+    assert stage(log, first, leader=4) == (0, 2)
+    assert stage(log, batch(2), leader=4) == (3, 4)
+    assert (log.staged_end_offset, log.log_end_offset) == (5, 0)
+    assert log.read(0, 5, 1000, True) is None
+    log.write_staged()
+    assert log.log_end_offset == 5
+    (base, last, data), second = stored(log)
+    assert (base, last, second[:2]) == (0, 2, (3, 4))
+    assert data == bytes(first)
+    assert read_header(data).leader_epoch == 4
+
+
+def test_all_batches_of_a_tick_are_written_with_one_call(tmp_path):
+    files = LossyFiles()
+    _, log = created(tmp_path, files=files)
+    append(log)
+    files.calls.clear()
+    for _ in range(20):
+        stage(log, batch())
+    log.write_staged()
+    assert files.calls == ["write 00000000000000000000.log"]
+
+
+def test_more_batches_than_one_call_takes_are_all_written(tmp_path):
+    _, log = created(tmp_path)
+    for _ in range(2_500):
+        stage(log, batch())
+    log.write_staged()
+    assert [base for base, _, _ in stored(log)] == list(range(2_500))
+
+
+def test_a_short_write_is_completed(tmp_path):
+    files = LossyFiles()
+    _, log = created(tmp_path, files=files)
+    sent = [batch(2, value=bytes([65 + n]) * 50) for n in range(3)]
+    for data in sent:
+        stage(log, data)
+    files.short = len(sent[0]) + 7
+    log.write_staged()
+    assert [data for _, _, data in stored(log)] == [bytes(data) for data in sent]
+
+
+def test_a_failed_write_leaves_no_trace_and_the_log_goes_on(tmp_path):
+    files = LossyFiles()
+    dirs, log = created(tmp_path, files=files)
+    append(log, 2, producer=7, sequence=0)
+    files.fail_write = OSError(errno.ENOSPC, "no space left")
+    stage(log, batch(3, producer=7, sequence=2), leader=9)
+    stage(log, batch(1), leader=9)
+    with pytest.raises(OSError, match="no space"):
+        log.write_staged()
+    assert (log.staged_end_offset, log.log_end_offset) == (2, 2)
+    assert log.producers.get(7).last_sequence == 1
+    assert log.epochs.epoch_at(2) in {-1, 0, 9}
+    assert log.active.size == (tmp_path / "topic-0" / "00000000000000000000.log").stat().st_size
+    assert append(log, 3, leader=9, producer=7, sequence=2) == (2, 4)
+    _, log = reopened(dirs, tmp_path, files=files)
+    assert [row[:2] for row in stored(log)] == [(0, 1), (2, 4)]
+
+
+def test_a_write_that_fails_after_a_roll_takes_the_new_segment_away_again(tmp_path):
+    class FailsLater(LossyFiles):
+        def pwritev(self, fd, buffers, offset):
+            if self._paths[fd].endswith("02.log"):
+                raise OSError(errno.EIO, "broken")
+            return super().pwritev(fd, buffers, offset)
+
+    files = FailsLater()
+    dirs, log = created(tmp_path, SMALL, files)
+    append(log, 1, value=b"v" * 1_200)
+    stage(log, batch(1, value=b"w" * 500))
+    stage(log, batch(1, value=b"x" * 500))
+    with pytest.raises(OSError, match="broken"):
+        log.write_staged()
+    assert [segment.base_offset for segment in log.segments] == [0]
+    assert [row[:2] for row in stored(log)] == [(0, 0)]
+    assert append(log, 1) == (1, 1)
+    _, log = reopened(dirs, tmp_path, SMALL)
+    assert [row[:2] for row in stored(log)] == [(0, 0), (1, 1)]
+
+
+def test_a_log_that_cannot_be_cut_back_takes_nothing_more(tmp_path):
+    files = LossyFiles()
+    _, log = created(tmp_path, files=files)
+    files.fail_write = OSError(errno.EIO, "broken")
+    files.fail_truncate = OSError(errno.EIO, "still broken")
+    stage(log, batch())
+    with pytest.raises(OSError, match="broken"):
+        log.write_staged()
+    with pytest.raises(KafkaError) as refused:
+        stage(log, batch())
+    assert refused.value.code is E.KAFKA_STORAGE_ERROR
+
+
+def test_segments_roll_by_size_between_batches_of_one_tick(tmp_path):
+    _, log = created(tmp_path, SMALL)
+    for _ in range(30):
+        stage(log, batch(1, value=b"v" * 300))
+    log.write_staged()
+    assert len(log.segments) > 4
+    assert all(segment.size <= 2_000 for segment in log.segments)
+    assert [base for base, _, _ in stored(log)] == list(range(30))
+    assert log.size == sum(segment.size for segment in log.segments)
+
+
+def test_a_segment_rolls_when_a_batch_is_much_newer_than_its_first(tmp_path):
+    _, log = created(tmp_path, LogSettings(segment_ms=1_000))
+    append(log, now=5_000)
+    append(log, now=6_000)
+    assert len(log.segments) == 1
+    append(log, now=6_001)
+    assert [segment.base_offset for segment in log.segments] == [0, 2]
+
+
+def test_a_segment_rolls_when_its_index_is_full(tmp_path):
+    _, log = created(tmp_path, LogSettings(segment_index_bytes=24, index_interval_bytes=10))
+    for _ in range(12):
+        append(log)
+    assert len(log.segments) > 2
+    assert [base for base, _, _ in stored(log)] == list(range(12))
+
+
+def test_a_segment_rolls_before_a_relative_offset_overflows(tmp_path):
+    _, log = created(tmp_path)
+    append(log)
+    log.append_verbatim(batch(1, offset=1, leader=0))
+    log.write_staged()
+    log.truncate_fully(0)
+    log.settings = LogSettings(cleanup_policy="compact")
+    log.append_verbatim(batch(1, offset=5, leader=0))
+    log.write_staged()
+    log.append_verbatim(batch(1, offset=1 << 31, leader=0))
+    log.write_staged()
+    assert [segment.base_offset for segment in log.segments] == [0, 6]
+    assert [row[:2] for row in stored(log)] == [(5, 5), (1 << 31, 1 << 31)]
+
+
+@pytest.mark.parametrize("max_bytes", [1, 90, 200, 1_000, 5_000, 1 << 20])
+def test_a_reader_gets_every_batch_once_whatever_it_asks_for(tmp_path, max_bytes):
+    _, log = created(tmp_path, LogSettings(segment_bytes=40_000, index_interval_bytes=500))
+    for number in range(900):
+        stage(log, batch(1 + number % 3))
+        if number % 11 == 0:
+            log.write_staged()
+    log.write_staged()
+    bases = [base for base, _, _ in stored(log, max_bytes)]
+    assert bases == sorted(set(bases))
+    assert len(bases) == 900
+
+
+def test_a_read_keeps_to_whole_batches_below_the_upper_offset_and_the_size(tmp_path):
+    _, log = created(tmp_path)
+    size = len(batch(2))
+    for _ in range(5):
+        append(log, 2)
+    piece = log.read(3, 8, 1 << 20, True)
+    assert (piece.position, piece.size) == (size, 3 * size)
+    assert log.read(3, 7, 1 << 20, True).size == 2 * size
+    assert log.read(3, 10, 2 * size + 5, True).size == 2 * size
+    assert log.read(3, 10, 5, True).size == size
+    assert log.read(3, 10, 5, False) is None
+    assert log.read(3, 3, 100, True) is None
+    assert log.read(10, 10, 100, True) is None
+    assert log.read(2, 3, 1 << 20, True) is None
+
+
+def test_reads_near_the_end_touch_no_file(tmp_path):
+    files = LossyFiles()
+    _, log = created(tmp_path, files=files)
+    for _ in range(600):
+        append(log)
+    files.calls.clear()
+    assert log.read(500, 590, 1 << 20, True).size == 90 * len(batch())
+    assert files.calls == []
+
+
+def test_a_follower_keeps_offsets_epochs_and_bytes(tmp_path):
+    _, leader = created(tmp_path / "a")
+    _, follower = created(tmp_path / "b")
+    append(leader, 3, leader=2)
+    append(leader, 1, leader=5, producer=3, sequence=10)
+    for _, _, data in stored(leader):
+        follower.append_verbatim(data)
+        assert follower.log_end_offset < follower.staged_end_offset
+        follower.write_staged()
+    assert stored(follower) == stored(leader)
+    assert follower.epochs.epochs == [2, 5]
+    assert follower.producers.get(3).last_sequence == 10
+
+
+def test_a_follower_refuses_a_gap(tmp_path):
+    _, log = created(tmp_path)
+    with pytest.raises(KafkaError) as refused:
+        log.append_verbatim(batch(1, offset=4, leader=0))
+    assert refused.value.code is E.CORRUPT_MESSAGE
+
+
+def test_an_older_leader_epoch_is_refused(tmp_path):
+    _, log = created(tmp_path)
+    append(log, leader=5)
+    with pytest.raises(KafkaError) as refused:
+        stage(log, batch(), leader=4)
+    assert refused.value.code is E.NOT_LEADER_OR_FOLLOWER
+
+
+@pytest.mark.parametrize("offset", [0, 1, 5, 6, 7, 24, 30, 58, 59])
+def test_truncation_drops_the_batch_that_holds_the_offset_and_all_after_it(tmp_path, offset):
+    dirs, log = created(tmp_path, SMALL)
+    for number in range(20):
+        append(log, 3, value=b"v" * 100, producer=1, sequence=3 * number)
+    before = stored(log)
+    log.truncate_to(offset)
+    kept = [row for row in before if row[1] < offset]
+    assert stored(log) == kept
+    end = kept[-1][1] + 1 if kept else 0
+    assert (log.log_end_offset, log.staged_end_offset) == (end, end)
+    assert log.size == sum(len(row[2]) for row in kept)
+    state = log.producers.get(1)
+    assert (state.last_sequence if state else -1) == end - 1
+    assert append(log, 3, producer=1, sequence=end) == (end, end + 2)
+    _, again = reopened(dirs, tmp_path, SMALL)
+    assert [row[:2] for row in stored(again)] == [row[:2] for row in stored(log)]
+
+
+def test_full_truncation_goes_on_at_the_given_offset(tmp_path):
+    dirs, log = created(tmp_path)
+    append(log, 3)
+    log.truncate_fully(100)
+    assert (log.log_start_offset, log.log_end_offset) == (100, 100)
+    assert append(log, 2, leader=1) == (100, 101)
+    _, log = reopened(dirs, tmp_path)
+    assert [row[:2] for row in stored(log)] == [(100, 101)]
+
+
+def test_a_read_that_overlaps_a_truncation_fails_instead_of_lying(tmp_path):
+    _, log = created(tmp_path)
+    append(log, 3)
+    append(log, 3)
+    piece = log.read(3, 6, 1 << 20, True)
+    log.truncate_to(3)
+    assert piece.load_now() is None
+    with pytest.raises(KafkaError):
+        piece.load()
+
+
+def test_a_flush_moves_the_recovery_point_but_not_past_a_truncation(tmp_path):
+    _, log = created(tmp_path)
+    append(log, 4)
+    work = log.unflushed()
+    work.run()
+    append(log, 4)
+    log.mark_flushed(work)
+    assert log.recovery_point == 4
+    work = log.unflushed()
+    work.run()
+    log.truncate_to(4)
+    append(log, 4)
+    log.mark_flushed(work)
+    assert log.recovery_point == 4
+
+
+def test_a_flush_syncs_only_segments_that_hold_something_new(tmp_path):
+    files = LossyFiles()
+    dirs, log = created(tmp_path, SMALL, files)
+    for _ in range(10):
+        append(log, value=b"v" * 600)
+    flush(log, dirs)
+    files.calls.clear()
+    append(log, 1, value=b"v" * 1_500)
+    log.unflushed().run()
+    synced = [call for call in files.calls if call.startswith("sync") and call.endswith(".log")]
+    assert len(synced) <= 2
+    assert log.flush_due(0) is False
+
+
+def test_a_flush_is_due_after_a_minute_or_64_mebibytes(tmp_path):
+    _, log = created(tmp_path)
+    assert not log.flush_due(1 << 60)
+    stage(log, batch(), now_ms=1_000)
+    log.write_staged()
+    assert not log.flush_due(60_999)
+    assert log.flush_due(61_000)
+    big = batch(1, value=b"v" * (1 << 20))
+    for _ in range(65):
+        stage(log, big, now_ms=1_000)
+    log.write_staged()
+    assert log.flush_due(1_001)
+
+
+def test_flush_messages_asks_for_a_flush_at_once(tmp_path):
+    _, log = created(tmp_path, LogSettings(flush_messages=2))
+    append(log)
+    assert not log.flush_due(0)
+    append(log)
+    assert log.flush_due(0)
+
+
+def test_offsets_are_found_by_time_across_segments(tmp_path):
+    _, log = created(tmp_path, SMALL)
+    for number in range(60):
+        append(log, 1, value=b"v" * 80, now=1_000 + 10 * number)
+    assert len(log.segments) > 2
+    end = log.log_end_offset
+    for number in range(60):
+        assert log.offset_for_time(1_000 + 10 * number, end) == (1_000 + 10 * number, number, 0)
+        assert log.offset_for_time(991 + 10 * number, end)[1] == number
+    assert log.offset_for_time(1_591, end) is None
+    assert log.offset_for_time(1_300, 30) is None
+    assert log.max_timestamp() == (1_590, 59, 0)
+
+
+def test_transactions_hold_the_last_stable_offset_until_their_marker_is_replicated(tmp_path):
+    dirs, log = created(tmp_path)
+    append(log)
+    append(log, 2, producer=5, sequence=0, transactional=True)
+    append(log, 1, producer=6, sequence=0, transactional=True)
+    assert log.last_stable_offset(4) == 1
+    log.stage_built(build_marker(Marker(5, 0, False, 0), now=1), 0, 1)
+    log.write_staged()
+    assert log.last_stable_offset(4) == 1
+    assert log.last_stable_offset(5) == 3
+    log.stage_built(build_marker(Marker(6, 0, True, 0), now=1), 0, 1)
+    log.write_staged()
+    assert log.last_stable_offset(6) == 6
+    expected = [(5, 1, 4, 3)]
+    assert log.aborted_transactions(0, 6) == expected
+    assert log.aborted_transactions(0, 1) == []
+    _, log = reopened(dirs, tmp_path)
+    assert log.aborted_transactions(0, 6) == expected
+    dirs, log = reopened(_, tmp_path, clean=True)
+    assert log.aborted_transactions(2, 6) == expected
+    assert log.last_stable_offset(6) == 6
+
+
+def test_an_aborted_marker_that_is_not_written_leaves_no_entry(tmp_path):
+    files = LossyFiles()
+    _, log = created(tmp_path, files=files)
+    append(log, 2, producer=5, sequence=0, transactional=True)
+    log.stage_built(build_marker(Marker(5, 0, False, 0), now=1), 0, 1)
+    files.fail_write = OSError(errno.ENOSPC, "full")
+    with pytest.raises(OSError, match="full"):
+        log.write_staged()
+    assert log.aborted_transactions(0, 10) == []
+    assert log.last_stable_offset(2) == 0
