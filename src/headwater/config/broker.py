@@ -35,6 +35,13 @@ _UNITS = {"hours": 3_600_000, "minutes": 60_000}
 _ONE_LOOP = "Accepted and shown; one event loop does this work here, so the number changes nothing."
 
 
+def _address_limits(text: str) -> str | None:
+    limits = [pair.strip().rpartition(":") for pair in text.split(",") if pair.strip()]
+    if all(address and limit.isascii() and limit.isdigit() for address, _, limit in limits):
+        return None
+    return "it takes ADDRESS:LIMIT pairs"
+
+
 def _for_topics(name: str, topic_key: str) -> Any:
     """The broker's row that gives topics their default: same type, bounds and default."""
     row = TopicSettings.KEYS[topic_key]
@@ -163,6 +170,7 @@ class BrokerSettings(Settings):
     )
     max_connections_per_ip_overrides: str = key(
         "max.connections.per.ip.overrides", STRING, default="", mode=CLUSTER_WIDE,
+        check=_address_limits,
         doc="Other limits for single addresses, as ADDRESS:LIMIT pairs.",
     )
     max_connection_creation_rate: int = key(

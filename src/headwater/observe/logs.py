@@ -15,6 +15,7 @@ state_change = logging.getLogger("headwater.state-change")
 
 MAX_LINE = 4096
 _ROOT = "headwater"
+_EVENT_LOOP = "asyncio"
 _CUT = "...[cut]"
 
 
@@ -22,10 +23,11 @@ def set_up(level: str = "INFO", *, as_json: bool = False, stream: TextIO | None 
     """Send the broker's log to `stream` (stderr), as lines for people or as JSON objects."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(JsonLines() if as_json else PlainLines())
-    root = logging.getLogger(_ROOT)
-    root.handlers[:] = [handler]
-    root.setLevel(level)
-    root.propagate = False
+    for name in (_ROOT, _EVENT_LOOP):  # the loop reports what no callback caught
+        logger = logging.getLogger(name)
+        logger.handlers[:] = [handler]
+        logger.setLevel(level)
+        logger.propagate = False
 
 
 def printable(text: str, limit: int = MAX_LINE) -> str:

@@ -151,9 +151,10 @@ class Connection(asyncio.Protocol):
         """Bytes came: hand whole answers to those who wait."""
         try:
             for frame in self._frames.feed(data):
-                correlation_id, reply = self._waiting.popleft()
+                correlation_id, reply = self._waiting[0]
                 if int.from_bytes(frame[:4]) != correlation_id:
                     raise ValueError("an answer out of order")
+                self._waiting.popleft()
                 if not reply.done():
                     reply.set_result(frame)
         except (ValueError, IndexError, codec.WireError):

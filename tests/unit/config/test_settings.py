@@ -70,6 +70,14 @@ def test_a_key_of_kafka_without_a_place_here_is_explained(name: str, word: str) 
         BrokerSettings.load(None, {name: "x"})
 
 
+def test_limits_per_address_are_pairs() -> None:
+    name = "max.connections.per.ip.overrides"
+    assert BrokerSettings.check({name: "10.0.0.1:5, ::1:6"}, cluster_wide=True) is None
+    problem = BrokerSettings.check({name: "10.0.0.1:many"}, cluster_wide=True)
+    assert problem is not None
+    assert "ADDRESS:LIMIT" in problem.message
+
+
 def test_node_id_and_broker_id_must_agree() -> None:
     with pytest.raises(ConfigError, match=r"set only node\.id"):
         BrokerSettings.load(None, {"node.id": "1", "broker.id": "2"})

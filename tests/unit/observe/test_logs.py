@@ -10,12 +10,13 @@ from headwater.observe import logs
 
 @pytest.fixture
 def out() -> Iterator[io.StringIO]:
-    root = logging.getLogger("headwater")
-    before = root.handlers[:], root.level, root.propagate
+    loggers = [logging.getLogger("headwater"), logging.getLogger("asyncio")]
+    before = [(logger.handlers[:], logger.level, logger.propagate) for logger in loggers]
     stream = io.StringIO()
     logs.set_up(stream=stream)
     yield stream
-    root.handlers[:], root.level, root.propagate = before
+    for logger, state in zip(loggers, before, strict=True):
+        logger.handlers[:], logger.level, logger.propagate = state
 
 
 def test_an_event_is_one_line_with_level_and_logger(out: io.StringIO) -> None:
@@ -32,6 +33,11 @@ def test_what_a_peer_sent_cannot_forge_lines_or_move_the_cursor(out: io.StringIO
     assert "\x1b" not in out.getvalue()
     assert r"evil\n2026" in out.getvalue()
     assert r"\x1b[2J\u202e\r\x00" in out.getvalue()
+
+
+def test_what_the_event_loop_reports_is_one_line_too(out: io.StringIO) -> None:
+    logging.getLogger("asyncio").error("fatal error\nprotocol: x")
+    assert out.getvalue().endswith("ERROR asyncio: fatal error\\nprotocol: x\n")
 
 
 def test_a_long_text_is_cut(out: io.StringIO) -> None:

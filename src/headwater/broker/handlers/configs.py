@@ -28,8 +28,6 @@ from headwater.wire.messages.configs import (
     ListConfigResourcesResponse,
 )
 
-DEFAULT_SOURCE = 5
-
 _Result = DescribeConfigsResponse.DescribeConfigsResult
 _Row = DescribeConfigsResponse.DescribeConfigsResourceResult
 _Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
@@ -129,7 +127,6 @@ def _row(row: ConfigRow, body: DescribeConfigsRequest) -> _Row:
         name=row.name,
         value=row.value,
         read_only=row.read_only,
-        is_default=row.source == DEFAULT_SOURCE,
         config_source=row.source,
         is_sensitive=row.sensitive,
         synonyms=[
