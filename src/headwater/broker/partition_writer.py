@@ -43,6 +43,10 @@ class PartitionWriter:
         """The log end offset."""
         return self._leader(partition).log.log_end_offset
 
+    def high_watermark(self, partition: int) -> int:
+        """Up to where the log is committed."""
+        return self._leader(partition).partition.high_watermark
+
     def _leader(self, partition: int) -> Replica:
         return self._replicas.leader(self._topic, partition)
 

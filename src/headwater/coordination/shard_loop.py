@@ -54,6 +54,9 @@ class Writer(Protocol):
     def end(self, partition: int) -> int:
         """The log end offset."""
 
+    def high_watermark(self, partition: int) -> int:
+        """Up to where the log is committed. Later moves are told by `committed`."""
+
 
 class Timer(Protocol):
     """What `call_later` returns."""
@@ -110,6 +113,7 @@ class ShardRunner:
         """Replay a bite of the log; the loop breathes between two of them."""
         try:
             self._staged = self._writer.end(self.partition)
+            self._high_watermark = self._writer.high_watermark(self.partition)
             if self._load_offset < self._staged:
                 chunk = self._writer.read(self.partition, self._load_offset, self._load_bytes)
                 self._replay_batches(memoryview(chunk))
@@ -194,7 +198,10 @@ class ShardRunner:
     def _append(self, new: list[Record]) -> None:
         for start in range(0, len(new), RECORDS_PER_BATCH):
             part = new[start : start + RECORDS_PER_BATCH]
-            encoded = [records.encode(record) for record in part]
+            try:
+                encoded = [records.encode(record) for record in part]
+            except WireError as bad:
+                raise KafkaError(E.UNKNOWN_SERVER_ERROR, str(bad)) from bad
             now_ms = self._clock.wall_ms()
             self._staged = self._writer.stage(self.partition, encoded, now_ms)
             for record in part:

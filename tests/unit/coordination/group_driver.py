@@ -32,12 +32,13 @@ SESSION_MS = 10_000
 REBALANCE_MS = 60_000
 DELAY_MS = 3_000
 WALL_START = 1_700_000_000_000
+DEFAULTS = GroupSettings()
 
 
 class Driver:
     """One shard, its clock, and everything it ever answered."""
 
-    def __init__(self, settings: GroupSettings = GroupSettings()) -> None:
+    def __init__(self, settings: GroupSettings = DEFAULTS) -> None:
         self.settings = settings
         self.monotonic_ms = 0
         self.wall_skew_ms = WALL_START
@@ -148,7 +149,9 @@ class Driver:
         self, member: str, generation: int, instance: str | None = None, group: str = "g"
     ) -> E:
         token = self.token()
-        self.run(self.shard.heartbeat(self.now, Heartbeat(group, member, instance, generation), token))
+        self.run(
+            self.shard.heartbeat(self.now, Heartbeat(group, member, instance, generation), token)
+        )
         answer = self.answers[token]
         assert isinstance(answer, E)
         return answer

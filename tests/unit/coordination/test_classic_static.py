@@ -121,9 +121,7 @@ def test_a_static_member_that_does_not_rejoin_stays_until_its_session_ends():
 
 def test_a_static_member_that_stays_silent_in_the_join_phase_keeps_its_place():
     driver = Driver()
-    tokens = [
-        driver.join(instance=name, session_ms=2 * REBALANCE_MS) for name in ("one", "two")
-    ]
+    tokens = [driver.join(instance=name, session_ms=2 * REBALANCE_MS) for name in ("one", "two")]
     driver.advance(3 * DELAY_MS)
     a, b = (driver.joined(token).member_id for token in tokens)
     driver.sync_all([a, b], 1)

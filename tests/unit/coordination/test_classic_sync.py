@@ -165,7 +165,9 @@ def test_several_leave_at_once_each_with_its_own_result():
     driver = Driver()
     a, b = driver.form("a", "b")
     pending = driver.joined(driver.join(needs_member_id=True)).member_id
-    left = driver.leave(Leaver("ghost"), Leaver(a), Leaver(pending), Leaver("", "nobody"), Leaver(b))
+    left = driver.leave(
+        Leaver("ghost"), Leaver(a), Leaver(pending), Leaver("", "nobody"), Leaver(b)
+    )
     errors = [error for _, error in left.members]
     assert errors == [E.UNKNOWN_MEMBER_ID, E.NONE, E.NONE, E.UNKNOWN_MEMBER_ID, E.NONE]
     assert driver.state() is GroupState.EMPTY

@@ -39,6 +39,7 @@ from headwater.errors import E
 
 OFFSET_CHECK = "offset check"
 CLOCK_JUMP_MS = 3_600_000
+LONGEST_NAME = 32_000
 _OFFSET_CHECK_KEY: DeadlineKey = ("", OFFSET_CHECK, "")
 
 
@@ -276,8 +277,12 @@ class GroupShard:
 
     def _refuse_join(self, command: Join) -> E:
         settings = self._settings
-        if not command.group_id:
+        if not command.group_id or _too_long(command.group_id):
             return E.INVALID_GROUP_ID
+        protocols = (name for name, _ in command.protocols)
+        names = (command.instance_id or "", command.client_id, command.protocol_type, *protocols)
+        if any(_too_long(name) for name in names):
+            return E.INVALID_REQUEST
         timeout_ms = command.session_timeout_ms
         if not settings.min_session_timeout_ms <= timeout_ms <= settings.max_session_timeout_ms:
             return E.INVALID_SESSION_TIMEOUT
@@ -286,10 +291,17 @@ class GroupShard:
         return E.NONE
 
     def _validate_commit(self, command: Commit) -> E:
+        if _too_long(command.group_id):
+            return E.INVALID_GROUP_ID
         group = self.groups.get(command.group_id)
         if group is None:
             return E.NONE if command.generation < 0 else command.unknown_group_error
         return group.validate_commit(command.member_id, command.instance_id, command.generation)
+
+
+def _too_long(name: str) -> bool:
+    """Whether the records, whose strings have int16 lengths, could not hold an id made of it."""
+    return len(name.encode()) > LONGEST_NAME
 
 
 def _no_such_group(group_id: str) -> E:
