@@ -56,6 +56,7 @@ class _Run:
         self._cases = [case for name, case in CASES.items() if self._wanted(name)]
         self.figures: list[Figure] = []
         self.samples: Samples = {}
+        self.failures: dict[str, str] = {}
 
     def _wanted(self, name: str) -> bool:
         return any(fnmatch(name, pattern) for pattern in self._patterns)
@@ -70,7 +71,8 @@ class _Run:
             servers: list[Server] = [
                 stack.enter_context(SERVERS[name]()) for name in self._server_names
             ]
-            self.samples = rounds.run_rounds(self._cases, servers, self._scale, _say)
+            outcome = rounds.run_rounds(self._cases, servers, self._scale, _say)
+            self.samples, self.failures = outcome.samples, outcome.failures
             rivals = self._server_names[:-1]
             self.figures += rounds.figures(self._cases, self.samples, self._subject, rivals)
             brokers = [server for server in servers if isinstance(server, Broker)]
@@ -92,7 +94,7 @@ class _Run:
         _say(f"\n{report.table(self.figures)}")
         if self._cases:
             _say(f"\n{report.samples_table(self._cases, self.samples)}")
-        _say(f"\n{report.verdicts(self.figures)}\nsamples: {path}")
+        _say(f"\n{report.verdicts(self.figures, self.failures)}\nsamples: {path}")
 
 
 def main() -> int:
@@ -109,7 +111,7 @@ def main() -> int:
     run.side_by_side()
     run.alone()
     run.print()
-    return 0
+    return 1 if run.failures else 0
 
 
 if __name__ == "__main__":

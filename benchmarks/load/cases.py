@@ -9,7 +9,7 @@ All connections of a load write to one partition, unless it says otherwise.
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from benchmarks.load import encode
+from benchmarks.load import encode, generator
 from benchmarks.load.encode import NOBODY, Topic
 from benchmarks.load.generator import Load
 from benchmarks.load.servers import Server
@@ -56,8 +56,12 @@ class Produce:
     rate_unit: str = "MB/s"
 
     def prepare(self, server: Server) -> Topic:
-        """A fresh topic for one run."""
-        return server.fresh_topic(self.connections if self.spread else self.partitions_per_request)
+        """A fresh topic for one run; each partition has a record, so that its files are there."""
+        topic = server.fresh_topic(self.connections if self.spread else self.partitions_per_request)
+        everywhere = list(range(topic.partitions))
+        first = encode.produce_request(7, 1, topic, everywhere, encode.batch(1, 100))
+        generator.run(Load((first,), requests=1), server.port, server.pid)
+        return topic
 
     def load(self, server: Server, topic: Topic) -> Load:
         """The requests of one run; each connection is a producer of its own."""

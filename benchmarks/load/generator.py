@@ -106,10 +106,7 @@ class RunningLoad:
         self._folder.cleanup()
         if self._process.returncode != 0:
             raise LoadFailed(err.strip() or f"load ended with {self._process.returncode}")
-        sample = Sample(**json.loads(out))
-        if not sample.requests:
-            raise LoadFailed("no request was answered in the measured time")
-        return sample
+        return Sample(**json.loads(out))
 
 
 def run(load: Load, port: int, server_pid: int) -> Sample:

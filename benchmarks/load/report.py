@@ -43,7 +43,7 @@ def samples_table(cases: Sequence[Case], samples: Samples) -> str:
         f"{'case':28} {'server':10} {'rate':>16} {'p50 µs':>10} {'p99 µs':>10} {'CPU µs/req':>11}"
     ]
     for case in cases:
-        for server, runs in samples[case.name].items():
+        for server, runs in samples.get(case.name, {}).items():
             middle = {
                 word: statistics.median(getattr(run, word) for run in runs)
                 for word in ("p50_us", "p99_us", "cpu_us_per_request")
@@ -57,14 +57,15 @@ def samples_table(cases: Sequence[Case], samples: Samples) -> str:
     return "\n".join(lines)
 
 
-def verdicts(figures: Sequence[Figure]) -> str:
-    """How many targets were met, and the names of the others."""
+def verdicts(figures: Sequence[Figure], failures: Mapping[str, str]) -> str:
+    """How many targets were met, the names of the others, and what could not be measured."""
     judged = [f for f in figures if f.limit is not None]
     missed = [f for f in judged if f.verdict == "missed"]
     lines = [f"{len(judged) - len(missed)} of {len(judged)} targets met"]
     lines += [
         f"  missed: {f.case}, {f.measure}: {_number(f.median)}, target {f.limit}" for f in missed
     ]
+    lines += [f"  failed: {case}, {reason}" for case, reason in failures.items()]
     return "\n".join(lines)
 
 

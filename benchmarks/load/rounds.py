@@ -8,12 +8,12 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.load import generator
 from benchmarks.load.cases import Case, Produce
-from benchmarks.load.generator import Sample
+from benchmarks.load.generator import LoadFailed, Sample
 from benchmarks.load.servers import Server
 from benchmarks.load.targets import Figure, at_most
 
@@ -73,22 +73,36 @@ def _run_once(case: Case, server: Server, scale: Scale, warmup: float) -> Sample
         os.sync()
 
 
+@dataclass
+class Outcome:
+    """What the rounds gave: samples, and the cases that a server could not bear."""
+
+    samples: Samples
+    failures: dict[str, str] = field(default_factory=dict)
+
+
 def run_rounds(
     cases: Sequence[Case], servers: Sequence[Server], scale: Scale, say: Callable[[str], None]
-) -> Samples:
+) -> Outcome:
     """All rounds of all loads. The order of the servers turns from round to round."""
-    samples: Samples = {case.name: {server.name: [] for server in servers} for case in cases}
+    outcome = Outcome({case.name: {server.name: [] for server in servers} for case in cases})
     for number in range(scale.rounds):
         turn = number % len(servers)
         for case in cases:
             for server in (*servers[turn:], *servers[:turn]):
-                warmup = scale.warmup if number else scale.first_warmup
-                sample = _run_once(
-                    case, server, scale, scale.warmup if server.name == "c" else warmup
-                )
-                samples[case.name][server.name].append(sample)
-                say(f"round {number + 1} {case.name} {server.name}: {_short(case, sample)}")
-    return samples
+                if case.name in outcome.failures:
+                    continue
+                warmup = scale.first_warmup if not number and server.name != "c" else scale.warmup
+                try:
+                    sample = _run_once(case, server, scale, warmup)
+                except LoadFailed as failure:
+                    outcome.failures[case.name] = f"{server.name}: {failure}"
+                    del outcome.samples[case.name]
+                    say(f"failed {case.name} {outcome.failures[case.name]}")
+                else:
+                    outcome.samples[case.name][server.name].append(sample)
+                    say(f"round {number + 1} {case.name} {server.name}: {_short(case, sample)}")
+    return outcome
 
 
 def rate(case: Case, sample: Sample) -> float:
@@ -111,6 +125,8 @@ def figures(
     """The ratios of the measured server to its rivals, round by round."""
     found = []
     for case in cases:
+        if case.name not in samples:
+            continue
         ours = samples[case.name][subject]
         for rival in rivals:
             theirs = samples[case.name][rival]

@@ -20,7 +20,8 @@ class Topics:
     """Creates topics under names of its own choice; they can be written when `create` returns."""
 
     def __init__(self, port: int) -> None:
-        self._admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}"})
+        # Silent: it outlives its broker for a moment and would report every attempt to reconnect.
+        self._admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{port}", "log_level": 0})
         self._port = port
         self._numbers = itertools.count()
 
