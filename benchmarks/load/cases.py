@@ -55,6 +55,11 @@ class Produce:
     limits: Limits = NO_LIMITS
     rate_unit: str = "MB/s"
 
+    @property
+    def settling(self) -> float:
+        """Seconds before a measurement makes sense: Kafka is busy with many fresh partitions."""
+        return 2.5 if self.spread or self.partitions_per_request > 1 else 0.0
+
     def prepare(self, server: Server) -> Topic:
         """A fresh topic for one run; each partition has a record, so that its files are there."""
         topic = server.fresh_topic(self.connections if self.spread else self.partitions_per_request)
@@ -88,6 +93,11 @@ class Fetch:
     version: int
     limits: Limits = NO_LIMITS
     rate_unit: str = "MB/s"
+
+    @property
+    def settling(self) -> float:
+        """Nothing changes in a log that is only read."""
+        return 0.0
 
     def prepare(self, server: Server) -> Topic:
         """A topic that is already full."""

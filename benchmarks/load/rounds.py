@@ -73,6 +73,12 @@ def _run_once(case: Case, server: Server, scale: Scale, warmup: float) -> Sample
         os.sync()
 
 
+def _warmup(case: Case, server: Server, scale: Scale, number: int) -> float:
+    if server.name == "c":
+        return scale.warmup
+    return max(case.settling, scale.warmup if number else scale.first_warmup)
+
+
 @dataclass
 class Outcome:
     """What the rounds gave: samples, and the cases that a server could not bear."""
@@ -92,9 +98,8 @@ def run_rounds(
             for server in (*servers[turn:], *servers[:turn]):
                 if case.name in outcome.failures:
                     continue
-                warmup = scale.first_warmup if not number and server.name != "c" else scale.warmup
                 try:
-                    sample = _run_once(case, server, scale, warmup)
+                    sample = _run_once(case, server, scale, _warmup(case, server, scale, number))
                 except LoadFailed as failure:
                     outcome.failures[case.name] = f"{server.name}: {failure}"
                     del outcome.samples[case.name]
