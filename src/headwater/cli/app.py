@@ -43,11 +43,8 @@ class Nouns(click.Group):
         except KafkaError as refused:
             _fail(refused.message)
         except OSError as problem:
-            _fail(
-                f"{problem.strerror or problem}: {problem.filename}"
-                if problem.filename
-                else str(problem)
-            )
+            said = problem.strerror or str(problem)
+            _fail(f"{problem.filename}: {said}" if problem.filename else said)
 
 
 def _fail(message: str) -> NoReturn:

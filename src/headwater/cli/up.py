@@ -49,7 +49,10 @@ def command(
     sets beats --port and --data-dir, and these beat the file.
     """
     settings = settings_from(port, data_dir, file, assignments)
+    # The broker is imported once the settings are known to be good, and only here.
     from headwater.broker.server import run
+    from headwater.controller.journal import StoreDamaged
+    from headwater.log.log_dir import LogDirError
     from headwater.observe import logs
 
     logs.set_up(log_level.upper(), as_json=as_json)
@@ -62,7 +65,10 @@ def command(
             line = f"headwater is ready at {address} (data in {', '.join(data)})"
         click.echo(line)  # click flushes: a script waits for this line
 
-    run(settings, ready)
+    try:
+        run(settings, ready)
+    except (LogDirError, StoreDamaged) as problem:
+        raise click.ClickException(str(problem)) from problem
 
 
 def settings_from(
