@@ -69,11 +69,11 @@ def try_everything(data: bytes) -> None:
             prepare(batch, check_batch(batch, rules, NOW), rules, NOW)
     with suppress(KafkaError):
         check_stored(data, 0, 0, -1, 5)
-    for pos, header in batches(data):
+    for pos in [0] + [pos for pos, _ in batches(data)]:
         with suppress(KafkaError):
-            decode_records(data[pos : pos + header.size], MIB)
+            decode_records(data[pos:], MIB)
         with suppress(KafkaError):
-            read_marker(data[pos : pos + header.size])
+            read_marker(data[pos:])
 
 
 @given(batch_like())

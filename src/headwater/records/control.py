@@ -61,8 +61,8 @@ def build_marker(marker: Marker, now: int) -> bytearray:
 
 def read_marker(batch: Buffer) -> Marker | None:
     """The marker in a control batch; None where it holds another kind of control record."""
-    header = read_header(batch)
     records = decode_records(batch)
+    header = read_header(batch)
     try:
         _, kind = _KEY.unpack_from(records[0].key or b"")
         if kind not in (ControlType.ABORT, ControlType.COMMIT):

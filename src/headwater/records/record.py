@@ -9,7 +9,13 @@ from typing import NamedTuple, TypeAlias
 
 from headwater.errors import E, KafkaError
 from headwater.model import NO_TIMESTAMP
-from headwater.records.batch import HEADER_SIZE, LOG_APPEND_TIME, BatchHeader, Buffer, read_header
+from headwater.records.batch import (
+    HEADER_SIZE,
+    MAGIC,
+    BatchHeader,
+    Buffer,
+    read_header,
+)
 from headwater.records.compression import decompress
 from headwater.records.rules import INT64_MAX, INT64_MIN, MAX_UNCOMPRESSED_BYTES
 from headwater.records.varint import INT64_BYTES, read_varint, write_varint
@@ -18,6 +24,8 @@ Header: TypeAlias = tuple[str, bytes | None]
 
 _NULL = write_varint(-1)
 _NO_HEADERS = write_varint(0)
+_NOT_SHORT = 0x81
+"""Bits of a length's first byte: it is negative, or goes on in the next byte."""
 
 
 class Record(NamedTuple):
@@ -33,25 +41,58 @@ class Record(NamedTuple):
 def decode_records(batch: Buffer, limit: int = MAX_UNCOMPRESSED_BYTES) -> list[Record]:
     """The records of the batch at the start of `batch`; INVALID_RECORD where it is malformed.
 
-    The checksum is not verified here. `limit` bounds what the records may take uncompressed.
+    The checksum is not verified here. `limit` bounds what the records may take uncompressed; up to
+    it any ratio goes, because a batch that is stored must be readable.
     """
+    if len(batch) < HEADER_SIZE:
+        raise _malformed(f"{len(batch)} bytes hold no record batch")
     header = read_header(batch)
+    if header.magic != MAGIC or not HEADER_SIZE <= header.size <= len(batch):
+        raise _malformed(f"{len(batch)} bytes begin with no whole record batch")
     area = memoryview(batch)[HEADER_SIZE : header.size]
-    return decode_area(decompress(header.codec, area, limit), header)
+    return decode_area(decompress(header.codec, area, limit, ratio_free_bytes=limit), header)
 
 
 def decode_area(area: bytes, header: BatchHeader) -> list[Record]:
-    """The records of an uncompressed records area; every byte of it must be theirs."""
+    """The records of an uncompressed records area; every byte of it must be theirs.
+
+    Numbers that take one byte are read in line: readers pass here once for each record.
+    """
+    base_offset, base_timestamp = header.base_offset, header.base_timestamp
+    stamp = header.max_timestamp if header.log_append_time else None
     records: list[Record] = []
     pos = 0
     try:
         for _ in range(header.count):
-            record, pos = _decode(area, pos, header)
-            records.append(record)
+            size, pos = read_varint(area, pos)
+            stop = pos + size
+            delta, pos = read_varint(area, pos + 1, INT64_BYTES)
+            place, pos = read_varint(area, pos)
+            byte = area[pos]
+            if byte & _NOT_SHORT:
+                key, pos = _read_bytes(area, pos)
+            else:
+                start, pos = pos + 1, pos + 1 + (byte >> 1)
+                key = area[start:pos]
+            byte = area[pos]
+            if byte & _NOT_SHORT:
+                value, pos = _read_bytes(area, pos)
+            else:
+                start, pos = pos + 1, pos + 1 + (byte >> 1)
+                value = area[start:pos]
+            headers: tuple[Header, ...] = ()
+            if area[pos]:
+                headers, pos = _read_headers(area, pos)
+            else:
+                pos += 1
+            if pos != stop:
+                raise _malformed(f"a record of {size} bytes ends {pos - stop:+} off")
+            timestamp = _wrap(base_timestamp + delta) if stamp is None else stamp
+            records.append(Record(base_offset + place, timestamp, key, value, headers))
     except IndexError:
-        raise KafkaError(E.INVALID_RECORD, "the batch ends inside a record") from None
+        raise _malformed("the batch ends inside a record") from None
     if pos != len(area):
-        raise KafkaError(E.INVALID_RECORD, f"{len(area) - pos} bytes follow the last record")
+        raise _malformed(f"{len(area) - pos} bytes follow the last record")
     return records
 
 
@@ -64,29 +105,11 @@ def encode_records(records: Iterable[Record], base_timestamp: int) -> bytes:
     return b"".join(parts)
 
 
-def _decode(area: bytes, pos: int, header: BatchHeader) -> tuple[Record, int]:
-    size, pos = read_varint(area, pos)
-    stop = pos + size
-    delta, pos = read_varint(area, pos + 1, INT64_BYTES)
-    place, pos = read_varint(area, pos)
-    key, pos = _read_bytes(area, pos)
-    value, pos = _read_bytes(area, pos)
-    if area[pos]:
-        headers, pos = _read_headers(area, pos)
-    else:
-        headers, pos = (), pos + 1
-    if pos != stop:
-        raise KafkaError(E.INVALID_RECORD, f"a record of {size} bytes ends {pos - stop:+} off")
-    stamped = header.attributes & LOG_APPEND_TIME
-    timestamp = header.max_timestamp if stamped else _wrap(header.base_timestamp + delta)
-    return Record(header.base_offset + place, timestamp, key, value, headers), pos
-
-
 def _read_bytes(area: bytes, pos: int) -> tuple[bytes | None, int]:
     size, pos = read_varint(area, pos)
     if size < 0:
         if size < -1:
-            raise KafkaError(E.INVALID_RECORD, f"a length is {size}")
+            raise _malformed(f"a length is {size}")
         return None, pos
     # What would end past the area is cut here; the position that passes the end gives it away.
     return area[pos : pos + size], pos + size
@@ -95,13 +118,13 @@ def _read_bytes(area: bytes, pos: int) -> tuple[bytes | None, int]:
 def _read_headers(area: bytes, pos: int) -> tuple[tuple[Header, ...], int]:
     count, pos = read_varint(area, pos)
     if count < 0:
-        raise KafkaError(E.INVALID_RECORD, f"a record has {count} headers")
+        raise _malformed(f"a record has {count} headers")
     headers: list[Header] = []
     for _ in range(count):
         key, pos = _read_bytes(area, pos)
         value, pos = _read_bytes(area, pos)
         if key is None:
-            raise KafkaError(E.INVALID_RECORD, "a header has no key")
+            raise _malformed("a header has no key")
         headers.append((key.decode("utf-8", "replace"), value))
     return tuple(headers), pos
 
@@ -127,6 +150,10 @@ def _encode_headers(headers: Sequence[Header]) -> bytes:
         parts += (write_varint(len(name)), name)
         parts += (_NULL,) if value is None else (write_varint(len(value)), value)
     return b"".join(parts)
+
+
+def _malformed(why: str) -> KafkaError:
+    return KafkaError(E.INVALID_RECORD, why)
 
 
 def _wrap(value: int) -> int:

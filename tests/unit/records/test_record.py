@@ -88,6 +88,31 @@ def test_malformed_records_are_refused(area):
     assert refused.value.code is E.INVALID_RECORD
 
 
+@pytest.mark.parametrize("length", [-(2**31), -12, 48, 2**31 - 1])
+def test_a_batch_of_senseless_length_is_refused(length):
+    batch = build_batch(RECORDS, now=NOW)
+    batch[8:12] = length.to_bytes(4, "big", signed=True)
+    with pytest.raises(KafkaError, match="no whole record batch"):
+        decode_records(batch)
+
+
+def test_cut_batches_and_older_formats_are_refused():
+    batch = build_batch(RECORDS, now=NOW)
+    for size in range(len(batch)):
+        with pytest.raises(KafkaError):
+            decode_records(batch[:size])
+    batch[16] = 1
+    with pytest.raises(KafkaError):
+        decode_records(batch)
+
+
+def test_a_stored_batch_is_readable_however_well_it_is_compressed():
+    zeros = [Record(place, NOW, value=bytes(1 << 20)) for place in range(9)]
+    batch = build_batch(zeros, now=NOW, codec=Codec.ZSTD)
+    assert len(batch) < 2000
+    assert decode_records(batch) == zeros
+
+
 def test_a_batch_needs_a_record():
     with pytest.raises(ValueError, match="at least one"):
         build_batch([], now=NOW)
