@@ -25,15 +25,15 @@ def rebuild_indexes(segment: Segment, interval: int, below: int | None = None) -
     segment.index.clear()
     segment.time_index.clear()
     rows: list[Staged] = []
-    found = headers(segment)
     builder = Segment.twin(segment)
-    for _, header in found:
-        if below is not None and header[0] >= below:
-            break
-        rows.append((header[0] + header[6], header[1] + OVERHEAD, header[8]))
+    for _, header in headers(segment):
+        last_offset = header[0] + header[6]
+        rows.append((last_offset, header[1] + OVERHEAD, header[8]))
         if len(rows) == ROWS:
             builder.take(rows, interval)
             rows.clear()
+        if below is not None and last_offset + 1 >= below:
+            break
     builder.take(rows, interval)
     builder.ready = True
     builder.seal()
@@ -108,6 +108,8 @@ def _restored(log: "PartitionLog", files: Files, stem: str) -> bool:
 
 def _absorb_from(log: "PartitionLog", start: int, now_ms: int) -> int:
     walked = 0
+    if start >= log.log_end_offset:
+        return walked
     for segment in log.segments[log.rank(start) :]:
         found = segment.find(segment.read_blocking, start) if segment.size else None
         if found is None:

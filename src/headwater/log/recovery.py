@@ -20,12 +20,12 @@ from headwater.log.rebuilding import (
 )
 from headwater.log.segment import DELETED, LOG, DamagedSegment, Segment
 from headwater.log.walking import EpochRule, check, headers
+from headwater.records.batch import OVERHEAD, RawHeader
 from headwater.seams.files import Buffer, Files
 
 if TYPE_CHECKING:
     from headwater.log.descriptors import Descriptors
     from headwater.log.partition_log import PartitionLog
-    from headwater.records.batch import RawHeader
 
 log = logging.getLogger(__name__)
 
@@ -215,17 +215,16 @@ class Recovery:
             self.report.repairs.append(segment.index.path)
             rebuild_indexes(segment, self._log.settings.index_interval_bytes, below=point)
         try:
-            found = segment.find(segment.read_blocking, point)
+            found = segment.find(segment.read_blocking, point - 1)
         except DamagedSegment:
             self.report.repairs.append(segment.index.path)
             rebuild_indexes(segment, self._log.settings.index_interval_bytes, below=point)
-            found = segment.find(segment.read_blocking, point)
-        if found is None and self._ends_at(segment, point):
-            return point, segment.size
-        if found is None or found[1][0] != point:
-            # No batch begins at the recovery point: the checkpoint is wrong, so check everything.
+            found = segment.find(segment.read_blocking, point - 1)
+        if found is None or found[1][0] + found[1][6] + 1 != point:
+            # No batch ends at the recovery point: the checkpoint is wrong, so check everything.
             return segment.base_offset, 0
-        return point, found[0]
+        position, header = found
+        return point, position + header[1] + OVERHEAD
 
     def _ends_at(self, segment: Segment, offset: int) -> bool:
         if not segment.size:
@@ -267,7 +266,7 @@ class Recovery:
         """Check the rest of a segment; cut it where it is torn."""
         partition_log = self._log
 
-        def absorb(header: "RawHeader", batch: Buffer) -> None:
+        def absorb(header: RawHeader, batch: Buffer) -> None:
             partition_log.absorb(header, batch, self._now_ms)
 
         walked = check(

@@ -1,13 +1,13 @@
 import struct
 
 import pytest
-from tests.unit.log.support import append, created, flush, reopened, stored
 
 from headwater.log.aborted_index import AbortedIndex, AbortedTransaction
 from headwater.log.offset_index import OffsetIndex
 from headwater.log.settings import LogSettings
 from headwater.log.time_index import TimeIndex
 from headwater.seams.files import OsFiles
+from tests.unit.log.support import append, created, flush, reopened, stored
 
 FILES = OsFiles()
 EAGER = LogSettings(index_interval_bytes=300)

@@ -1,6 +1,11 @@
 import errno
 
 import pytest
+
+from headwater.errors import E, KafkaError
+from headwater.log.settings import LogSettings
+from headwater.records.batch import read_header
+from headwater.records.control import Marker, build_marker
 from tests.unit.log.support import (
     LossyFiles,
     append,
@@ -11,11 +16,6 @@ from tests.unit.log.support import (
     stage,
     stored,
 )
-
-from headwater.errors import E, KafkaError
-from headwater.log.settings import LogSettings
-from headwater.records.batch import read_header
-from headwater.records.control import Marker, build_marker
 
 SMALL = LogSettings(segment_bytes=2_000, index_interval_bytes=200)
 

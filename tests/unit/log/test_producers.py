@@ -1,9 +1,9 @@
 import pytest
-from tests.unit.log.support import append, batch, created, flush, opened, reopened, stage
 
 from headwater.errors import E, KafkaError
 from headwater.log import snapshots
 from headwater.log.producers import Producer, ProducerStates
+from tests.unit.log.support import append, batch, created, flush, opened, reopened, stage
 
 
 def refusal(log, data):
