@@ -1,0 +1,292 @@
+"""Transcripts of decisions for several brokers: events in, effects out, nothing else."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from headwater.controller.commands import CreateTopics, DeleteTopics, NewTopic
+from headwater.controller.decide import Controller
+from headwater.controller.effects import Answer, Effect, Resign, Resume, Send, Write
+from headwater.controller.events import (
+    Acknowledged,
+    BrokersChanged,
+    Deposed,
+    Elected,
+    Event,
+    Resumed,
+    Stored,
+    StoreRefused,
+    Submitted,
+    TimePassed,
+)
+from headwater.controller.state import ClusterState, LiveBroker, Partition, Topic
+from headwater.controller.store import Check, Create, Set, StoreFailure
+from headwater.controller.topics import Rules
+from headwater.controller.znodes import BrokerNode, Endpoint, StateNode
+from headwater.errors import E
+from headwater.wire.messages.control import (
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+
+
+def live(*ids_and_epochs: tuple[int, int]) -> dict[int, LiveBroker]:
+    return {
+        broker_id: LiveBroker(
+            BrokerNode(broker_id, (Endpoint("PLAINTEXT", f"b{broker_id}", 9092, "PLAINTEXT"),)),
+            epoch,
+        )
+        for broker_id, epoch in ids_and_epochs
+    }
+
+
+def led(replicas: Sequence[int], leader: int, isr: Sequence[int], granted_at: int) -> Partition:
+    return Partition(
+        tuple(replicas),
+        leader,
+        leader_epoch=4,
+        isr=tuple(isr),
+        controller_epoch=1,
+        version=6,
+        granted_at=granted_at,
+    )
+
+
+class Transcript:
+    """Feeds events, keeps writes and sends until the test lets them happen."""
+
+    def __init__(self, state: ClusterState, rules: Rules | None = None) -> None:
+        ids = iter(range(1, 100))
+        self.controller = Controller(0, rules or Rules(), lambda: bytes([next(ids)]) * 16)
+        self.now_ms = 0
+        self.writes: list[Write] = []
+        self.sends: list[Send] = []
+        self.others: list[Effect] = []
+        self.feed(Elected(2, 7, state))
+
+    def feed(self, event: Event) -> None:
+        for effect in self.controller.on(self.now_ms, event):
+            if isinstance(effect, Write):
+                self.writes.append(effect)
+            elif isinstance(effect, Send):
+                self.sends.append(effect)
+            elif isinstance(effect, Resume):
+                self.feed(Resumed())
+            else:
+                self.others.append(effect)
+
+    def store_all(self) -> list[Write]:
+        """Let every write succeed."""
+        done = []
+        while self.writes:
+            write = self.writes.pop(0)
+            done.append(write)
+            results: list[Any] = [op.path if isinstance(op, Create) else None for op in write.ops]
+            self.feed(Stored(write.ticket, results))
+        return done
+
+    def acknowledge_all(self, error: E = E.NONE) -> list[Send]:
+        done = []
+        while self.sends:
+            send = self.sends.pop(0)
+            done.append(send)
+            self.feed(Acknowledged(send.ticket, error))
+        return done
+
+    def settle(self) -> None:
+        while self.writes or self.sends:
+            self.store_all()
+            self.acknowledge_all()
+
+
+def cluster(*partitions: Partition, brokers: dict[int, LiveBroker], **config: str) -> ClusterState:
+    state = ClusterState(brokers=dict(brokers))
+    state.add(Topic("t", bytes(15) + b"t", dict(enumerate(partitions)), config=dict(config)))
+    return state
+
+
+def states_written(writes: Sequence[Write]) -> dict[str, StateNode]:
+    return {
+        op.path: StateNode.decode("t", 0, op.data)
+        for write in writes
+        for op in write.ops
+        if isinstance(op, Set | Create) and op.path.endswith("/state")
+    }
+
+
+def only_state(writes: Sequence[Write]) -> StateNode:
+    (state,) = states_written(writes).values()
+    return state
+
+
+def leaders_told(sends: Sequence[Send]) -> dict[int, int]:
+    return {
+        send.broker_id: send.message.topic_states[0].partition_states[0].leader
+        for send in sends
+        if isinstance(send.message, LeaderAndIsrRequest)
+    }
+
+
+def test_a_leader_that_is_live_since_before_its_election_stays():
+    partition = led([1, 2], 1, [1, 2], granted_at=30)
+    script = Transcript(cluster(partition, brokers=live((1, 10), (2, 11))))
+    assert script.writes == []
+    assert leaders_told(script.sends) == {1: 1, 2: 1}, "but the new controller tells all"
+
+
+def test_a_leader_that_registered_after_its_election_is_elected_anew():
+    partition = led([1, 2], 1, [1, 2], granted_at=30)
+    script = Transcript(cluster(partition, brokers=live((1, 40), (2, 11))))
+    written = script.store_all()
+    assert only_state(written) == StateNode(1, 5, (1, 2), 2)
+    (write,) = written
+    assert write.ops[0] == Check("/controller_epoch", 7)
+    assert write.ops[1].version == 6
+
+
+def test_nobody_hears_of_an_election_before_it_is_stored():
+    partition = led([1, 2], 1, [1, 2], granted_at=30)
+    script = Transcript(cluster(partition, brokers=live((2, 11))))
+    assert all(not send.message.topic_states for send in script.sends)
+    script.store_all()
+    assert leaders_told(script.sends) == {2: 2}
+
+
+def test_the_first_live_in_sync_replica_in_assignment_order_takes_over():
+    partition = led([1, 2, 3], 1, [3, 2, 1], granted_at=30)
+    script = Transcript(cluster(partition, brokers=live((1, 10), (2, 11), (3, 12))))
+    script.settle()
+    script.feed(BrokersChanged(live((2, 11), (3, 12))))
+    assert only_state(script.store_all()) == StateNode(2, 5, (3, 2), 2)
+    told = [send for send in script.sends if isinstance(send.message, UpdateMetadataRequest)]
+    assert {send.broker_id for send in told} == {2, 3}
+    assert told[-1].message.topic_states[0].partition_states[0].offline_replicas == [1]
+
+
+def test_a_follower_that_goes_leaves_the_in_sync_set_under_a_new_epoch():
+    partition = led([1, 2], 1, [1, 2], granted_at=30)
+    script = Transcript(cluster(partition, brokers=live((1, 10), (2, 11))))
+    script.settle()
+    script.feed(BrokersChanged(live((1, 10))))
+    assert only_state(script.store_all()) == StateNode(1, 5, (1,), 2)
+
+
+def test_with_no_replica_in_sync_nobody_leads_and_the_set_is_kept():
+    partition = led([1, 2], 1, [1], granted_at=30)
+    script = Transcript(cluster(partition, brokers=live((1, 10), (2, 11))))
+    script.settle()
+    script.feed(BrokersChanged(live((2, 11))))
+    assert only_state(script.store_all()) == StateNode(-1, 5, (1,), 2)
+    script.settle()
+    script.feed(BrokersChanged(live((1, 50), (2, 11))))
+    assert only_state(script.store_all()) == StateNode(1, 6, (1,), 2)
+
+
+def test_a_topic_may_prefer_a_leader_that_lost_records_to_none():
+    partition = led([1, 2], 1, [1], granted_at=30)
+    state = cluster(partition, brokers=live((2, 11)))
+    state.topics["t"].config["unclean.leader.election.enable"] = "true"
+    script = Transcript(state)
+    assert only_state(script.store_all()) == StateNode(2, 5, (2,), 2, recovering=True)
+
+
+def test_a_broker_that_registered_anew_loses_what_it_led_in_its_former_life():
+    partition = led([1, 2], 1, [1, 2], granted_at=30)
+    script = Transcript(cluster(partition, brokers=live((1, 10), (2, 11))))
+    script.settle()
+    script.feed(BrokersChanged(live((1, 60), (2, 11))))
+    assert only_state(script.store_all()) == StateNode(2, 5, (2,), 2)
+    script.settle()
+    assert all(send.message.broker_epoch == 60 for send in script.sends if send.broker_id == 1)
+
+
+def test_a_partition_without_a_state_gets_its_first_leader():
+    script = Transcript(cluster(Partition((2, 1)), brokers=live((1, 10), (2, 11))))
+    (write,) = script.store_all()
+    assert [type(op) for op in write.ops] == [Check, Create, Create]
+    assert only_state([write]) == StateNode(2, 0, (2, 1), 2)
+
+
+def test_a_new_topic_spreads_over_the_brokers_and_waits_for_its_leaders():
+    script = Transcript(ClusterState(brokers=live((0, 10), (1, 11), (2, 12))))
+    script.settle()
+    script.feed(Submitted(CreateTopics([NewTopic("n", 3, 2)]), 77))
+    written = states_written(script.store_all())
+    assert sorted(state.leader for state in written.values()) == [0, 1, 2]
+    orders = [send for send in script.sends if isinstance(send.message, LeaderAndIsrRequest)]
+    news = [send for send in script.sends if isinstance(send.message, UpdateMetadataRequest)]
+    assert {send.broker_id for send in orders} == {0, 1, 2}
+    own = [send for send in news if send.broker_id == 0]
+    for send in [*orders, *own]:
+        assert script.others == []
+        script.feed(Acknowledged(send.ticket))
+    (answer,) = script.others
+    assert isinstance(answer, Answer)
+    assert answer.token == 77
+
+
+def test_a_broker_that_dies_holds_nobody_up():
+    script = Transcript(ClusterState(brokers=live((0, 10), (1, 11))))
+    script.settle()
+    script.feed(Submitted(CreateTopics([NewTopic("n", 1, 2)]), 77))
+    script.store_all()
+    for send in script.sends:
+        if send.broker_id == 0:
+            script.feed(Acknowledged(send.ticket))
+    assert script.others == []
+    script.feed(BrokersChanged(live((0, 10))))
+    assert [effect.token for effect in script.others] == [77]
+
+
+def test_a_deletion_waits_for_a_replica_that_is_away_but_the_client_does_not():
+    partition = led([0, 1], 0, [0, 1], granted_at=30)
+    script = Transcript(cluster(partition, brokers=live((0, 10))))
+    script.settle()
+    script.feed(Submitted(DeleteTopics(["t"]), 5))
+    script.settle()
+    assert [effect.token for effect in script.others] == [5]
+    script.feed(BrokersChanged(live((0, 10), (1, 20))))
+    stops = [s for s in script.sends if isinstance(s.message, StopReplicaRequest)]
+    assert {send.broker_id for send in stops} == {0, 1}
+    script.acknowledge_all()
+    deleted = [op.path for write in script.store_all() for op in write.ops]
+    assert deleted[-1] == "/admin/delete_topics/t"
+    assert script.writes == []
+
+
+def test_a_failed_write_ends_the_term_and_tells_whoever_waits():
+    script = Transcript(ClusterState(brokers=live((0, 10))))
+    script.settle()
+    script.feed(Submitted(CreateTopics([NewTopic("n")]), 1))
+    script.feed(Submitted(CreateTopics([NewTopic("m")]), 2))
+    first, second = script.writes
+    script.feed(StoreRefused(first.ticket, StoreFailure.BAD_VERSION, "/controller_epoch"))
+    *answers, resign = script.others
+    assert [(one.token, one.outcome[0].error) for one in answers] == [
+        (1, E.NOT_CONTROLLER),
+        (2, E.NOT_CONTROLLER),
+    ]
+    assert isinstance(resign, Resign)
+    script.feed(StoreRefused(second.ticket, StoreFailure.BAD_VERSION, "/controller_epoch"))
+    assert len(script.others) == 3
+
+
+def test_replies_to_an_earlier_term_are_nobodys():
+    script = Transcript(ClusterState(brokers=live((0, 10))))
+    script.feed(Submitted(CreateTopics([NewTopic("n")]), 1))
+    (late,) = script.writes
+    script.feed(Deposed("a test"))
+    script.feed(Elected(3, 8, ClusterState(brokers=live((0, 10)))))
+    before = len(script.others)
+    script.feed(StoreRefused(late.ticket, StoreFailure.BAD_VERSION, "/controller_epoch"))
+    script.feed(Stored(late.ticket, []))
+    assert len(script.others) == before
+    assert script.controller.active
+
+
+def test_outside_a_term_everything_is_refused():
+    controller = Controller(0, Rules(), lambda: bytes(16))
+    (answer,) = controller.on(0, Submitted(CreateTopics([NewTopic("n")]), 9))
+    assert isinstance(answer, Answer)
+    assert answer.outcome[0].error is E.NOT_CONTROLLER
+    assert controller.on(0, TimePassed()) == []

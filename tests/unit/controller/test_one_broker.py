@@ -1,0 +1,482 @@
+"""A controller on an embedded store with one broker, from the command to the answer."""
+
+import json
+
+import pytest
+
+from headwater.controller.channel_loop import knowing_configs
+from headwater.controller.commands import (
+    AlterConfigs,
+    AlteredResource,
+    ConfigEdit,
+    ConfigOperation,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    MorePartitions,
+    NewTopic,
+    ResourceKind,
+)
+from headwater.controller.producer_ids import ProducerIdBlocks
+from headwater.controller.store import StoreError
+from headwater.controller.topics import Rules
+from headwater.errors import E, KafkaError
+from headwater.wire.messages.control import (
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from tests.unit.controller.hands import OneBroker
+
+
+@pytest.fixture
+def broker():
+    return OneBroker()
+
+
+def create(broker: OneBroker, *topics: NewTopic, **how: object) -> list[tuple[str | None, E]]:
+    outcomes = broker.submit(CreateTopics(topics, **how))
+    return [(outcome.name, outcome.error) for outcome in outcomes]
+
+
+def state_of(broker: OneBroker, topic: str, partition: int) -> dict[str, object]:
+    return json.loads(broker.data(f"/brokers/topics/{topic}/partitions/{partition}/state"))
+
+
+# Coming up
+
+
+def test_the_store_gets_kafkas_nodes(broker):
+    assert json.loads(broker.data("/controller"))["brokerid"] == 0
+    assert broker.data("/controller_epoch") == b"1"
+    assert json.loads(broker.data("/cluster/id")) == {"version": "1", "id": "a-cluster"}
+    registered = json.loads(broker.data("/brokers/ids/0"))
+    assert registered["endpoints"] == ["PLAINTEXT://localhost:9092"]
+    assert (registered["host"], registered["port"], registered["version"]) == ("localhost", 9092, 5)
+
+
+def test_the_broker_learns_of_itself_before_any_topic(broker):
+    (first, *_) = broker.messages(UpdateMetadataRequest)
+    assert [one.id for one in first.live_brokers] == [0]
+    assert first.broker_epoch == broker.epoch
+    assert broker.controller.controller_id == 0
+
+
+def test_the_cluster_id_is_kept_and_the_controller_epoch_grows_over_restarts(broker):
+    again = OneBroker(broker.files)
+    assert again.cluster_id == "a-cluster"
+    assert again.data("/controller_epoch") == b"2"
+    assert again.epoch > broker.epoch
+
+
+# CreateTopics
+
+
+def test_a_topic_is_stored_and_announced_before_the_answer(broker):
+    broker.held = []
+    answers: list[object] = []
+    broker.controller.submit(CreateTopics([NewTopic("t", 2, 1)]), answers.append)
+    broker.loop.run()
+    assert answers == [], "the broker has not applied it yet"
+    assert state_of(broker, "t", 1)["leader"] == 0
+    while broker.held:
+        broker.held.pop(0)()
+        broker.loop.run()
+    assert len(answers) == 1
+    (told,) = broker.messages(LeaderAndIsrRequest)
+    (topic,) = told.topic_states
+    assert topic.topic_name == "t"
+    assert [(one.partition_index, one.leader, one.is_new) for one in topic.partition_states] == [
+        (0, 0, True),
+        (1, 0, True),
+    ]
+    assert broker.messages(UpdateMetadataRequest)[-1].topic_states[0].topic_id == topic.topic_id
+
+
+def test_the_nodes_of_a_topic_are_kafkas(broker):
+    create(broker, NewTopic("t", 2, 1, configs={"retention.ms": "5"}))
+    topic = json.loads(broker.data("/brokers/topics/t"))
+    assert topic["partitions"] == {"0": [0], "1": [0]}
+    assert topic["version"] == 3
+    assert len(topic["topic_id"]) == 22
+    assert state_of(broker, "t", 0) == {
+        "controller_epoch": 1,
+        "leader": 0,
+        "version": 1,
+        "leader_epoch": 0,
+        "isr": [0],
+    }
+    assert json.loads(broker.data("/config/topics/t")) == {
+        "version": 1,
+        "config": {"retention.ms": "5"},
+    }
+
+
+def test_counts_of_minus_one_are_the_brokers_defaults():
+    broker = OneBroker(rules=Rules(num_partitions=3))
+    (outcome,) = broker.submit(CreateTopics([NewTopic("t")]))
+    assert (outcome.partitions, outcome.replication_factor) == (3, 1)
+
+
+def test_each_topic_of_a_request_succeeds_or_fails_by_itself(broker):
+    create(broker, NewTopic("old"), NewTopic("a.b"))
+    assert create(
+        broker,
+        NewTopic("fine"),
+        NewTopic("twice"),
+        NewTopic("old"),
+        NewTopic("a_b"),
+        NewTopic("sl/ash"),
+        NewTopic("twice"),
+        NewTopic("zero", 0),
+        NewTopic("none", 1, 0),
+        NewTopic("many", 1, 2),
+        NewTopic("odd", configs={"retention.ms": "soon"}),
+        NewTopic("odder", configs={"no.such.key": "1"}),
+        NewTopic("null", configs={"retention.ms": None}),
+        NewTopic("__consumer_offsets"),
+    ) == [
+        ("fine", E.NONE),
+        ("twice", E.INVALID_REQUEST),
+        ("old", E.TOPIC_ALREADY_EXISTS),
+        ("a_b", E.INVALID_TOPIC_EXCEPTION),
+        ("sl/ash", E.INVALID_TOPIC_EXCEPTION),
+        ("zero", E.INVALID_PARTITIONS),
+        ("none", E.INVALID_REPLICATION_FACTOR),
+        ("many", E.INVALID_REPLICATION_FACTOR),
+        ("odd", E.INVALID_CONFIG),
+        ("odder", E.INVALID_CONFIG),
+        ("null", E.INVALID_CONFIG),
+        ("__consumer_offsets", E.INVALID_TOPIC_EXCEPTION),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("assignments", "counts", "error"),
+    [
+        ([(0, [0]), (1, [0])], (-1, -1), E.NONE),
+        ([(1, [0]), (0, [0])], (-1, -1), E.NONE),
+        ([(0, [0])], (1, -1), E.INVALID_REQUEST),
+        ([(0, [0])], (-1, 1), E.INVALID_REQUEST),
+        ([(1, [0])], (-1, -1), E.INVALID_REPLICA_ASSIGNMENT),
+        ([(0, [0]), (0, [0])], (-1, -1), E.INVALID_REPLICA_ASSIGNMENT),
+        ([(0, [])], (-1, -1), E.INVALID_REPLICA_ASSIGNMENT),
+        ([(0, [0, 0])], (-1, -1), E.INVALID_REPLICA_ASSIGNMENT),
+        ([(0, [7])], (-1, -1), E.INVALID_REPLICA_ASSIGNMENT),
+    ],
+)
+def test_explicit_assignments_are_checked(broker, assignments, counts, error):
+    assert create(broker, NewTopic("t", *counts, assignments)) == [("t", error)]
+
+
+def test_validation_alone_changes_nothing(broker):
+    (outcome,) = broker.submit(CreateTopics([NewTopic("t", 4, 1)], validate_only=True))
+    assert (outcome.error, outcome.partitions) == (E.NONE, 4)
+    assert isinstance(broker.call(lambda r: broker.store.get("/brokers/topics/t", r)), StoreError)
+    assert create(broker, NewTopic("t")) == [("t", E.NONE)]
+
+
+def test_internal_topics_take_as_many_replicas_as_there_are_brokers(broker):
+    (outcome,) = broker.submit(CreateTopics([NewTopic("__consumer_offsets", 50, 3, clamped=True)]))
+    assert (outcome.error, outcome.partitions, outcome.replication_factor) == (E.NONE, 50, 1)
+
+
+def test_too_many_partitions_in_one_request_are_refused(broker):
+    assert create(broker, NewTopic("t", 6000), NewTopic("u", 6000)) == [
+        ("t", E.NONE),
+        ("u", E.POLICY_VIOLATION),
+    ]
+
+
+def test_a_large_topic_is_made_in_steps_that_let_the_loop_turn(broker):
+    turns = 0
+    answers: list[object] = []
+    broker.controller.submit(CreateTopics([NewTopic("t", 1000)]), answers.append)
+    while broker.loop.step():
+        turns += 1
+    assert len(answers) == 1
+    assert turns > 10
+    sizes = [
+        len(topic.partition_states)
+        for message in broker.messages(LeaderAndIsrRequest)
+        for topic in message.topic_states
+    ]
+    assert sum(sizes) == 1000
+    assert max(sizes) <= 200
+
+
+def test_a_broker_that_does_not_apply_in_time_means_a_timeout_and_the_topic_exists(broker):
+    broker.held = []
+    answers: list[list[object]] = []
+    command = CreateTopics([NewTopic("t"), NewTopic("sl/ash")], timeout_ms=100)
+    broker.controller.submit(command, answers.append)
+    broker.loop.run()
+    broker.loop.sleep(99)
+    assert answers == []
+    broker.loop.sleep(1)
+    (outcomes,) = answers
+    assert [one.error for one in outcomes] == [E.REQUEST_TIMED_OUT, E.INVALID_TOPIC_EXCEPTION]
+    while broker.held:
+        broker.held.pop(0)()
+        broker.loop.run()
+    assert len(answers) == 1, "answered once only"
+    assert create(broker, NewTopic("t")) == [("t", E.TOPIC_ALREADY_EXISTS)]
+
+
+def test_the_broker_knows_a_topics_overrides_before_it_holds_its_partitions(broker):
+    known: list[dict[str, str]] = []
+    receive = broker._receive
+
+    def watching(message: object, reply: object) -> None:
+        if isinstance(message, LeaderAndIsrRequest):
+            known.append(dict(broker.topic_configs["t"]))
+        receive(message, reply)
+
+    broker.channels.attach(0, knowing_configs(broker.configs, watching))
+    create(broker, NewTopic("t", configs={"retention.ms": "5"}))
+    assert known == [{"retention.ms": "5"}]
+
+
+# Restarts
+
+
+def test_a_restart_raises_every_leader_epoch_and_tells_the_broker_all(broker):
+    create(broker, NewTopic("t", 3, 1), NewTopic("u", 1, 1))
+    again = OneBroker(broker.files)
+    assert state_of(again, "t", 2)["leader_epoch"] == 1
+    told = {
+        (topic.topic_name, one.partition_index, one.leader_epoch, one.partition_epoch)
+        for message in again.messages(LeaderAndIsrRequest)
+        for topic in message.topic_states
+        for one in topic.partition_states
+    }
+    assert told == {("t", 0, 1, 1), ("t", 1, 1, 1), ("t", 2, 1, 1), ("u", 0, 1, 1)}
+
+
+def test_a_crash_in_the_middle_of_a_creation_is_completed_by_the_next_life(broker):
+    broker.controller.submit(CreateTopics([NewTopic("t", 500)]), lambda _: None)
+    journal = broker.files.content["/store/journal"]
+    while b"/t/partitions/0/state" not in journal:
+        broker.loop.step()
+    assert b"/t/partitions/499/state" not in journal
+    again = OneBroker(broker.files)
+    made = json.loads(again.data("/brokers/topics/t"))["partitions"]
+    assert len(made) == 500
+    assert state_of(again, "t", 499)["leader"] == 0
+    assert state_of(again, "t", 499)["leader_epoch"] == 0
+
+
+def test_removing_the_controllers_node_causes_an_election(broker):
+    broker.call(lambda reply: broker.store.delete("/controller", -1, reply))
+    assert broker.data("/controller_epoch") == b"2"
+    assert broker.controller.active
+    assert create(broker, NewTopic("t")) == [("t", E.NONE)]
+
+
+def test_a_controller_that_was_overtaken_writes_nothing_more(broker):
+    broker.call(lambda reply: broker.store.set("/controller_epoch", b"7", -1, reply))
+    assert create(broker, NewTopic("t")) == [("t", E.NOT_CONTROLLER)]
+    assert isinstance(broker.call(lambda r: broker.store.get("/brokers/topics/t", r)), StoreError)
+    broker.loop.sleep(1000)
+    assert broker.data("/controller_epoch") == b"8"
+    assert create(broker, NewTopic("t")) == [("t", E.NONE)]
+
+
+# DeleteTopics
+
+
+def test_a_deleted_topic_leaves_no_node_and_its_name_is_free(broker):
+    create(broker, NewTopic("t", 3, 1, configs={"retention.ms": "5"}))
+    (outcome,) = broker.submit(DeleteTopics(["t"]))
+    assert outcome.error is E.NONE
+    for path in ("/brokers/topics/t", "/config/topics/t", "/admin/delete_topics/t"):
+        assert isinstance(broker.call(lambda r, path=path: broker.store.get(path, r)), StoreError)
+    (stop,) = broker.messages(StopReplicaRequest)
+    (topic,) = stop.topic_states
+    assert [
+        (one.partition_index, one.leader_epoch, one.delete_partition)
+        for one in topic.partition_states
+    ] == [(0, -2, True), (1, -2, True), (2, -2, True)]
+    gone = broker.messages(UpdateMetadataRequest)[-1].topic_states[0]
+    assert {one.leader for one in gone.partition_states} == {-2}
+    (again,) = broker.submit(CreateTopics([NewTopic("t")]))
+    assert again.error is E.NONE
+    assert again.topic_id != outcome.topic_id
+    assert broker.topic_configs["t"] == {}
+
+
+def test_what_cannot_be_deleted_is_said_so(broker):
+    broker.submit(CreateTopics([NewTopic("__consumer_offsets", 1, 1, clamped=True)]))
+    outcomes = broker.submit(DeleteTopics(["nope", "__consumer_offsets"]))
+    assert [one.error for one in outcomes] == [E.UNKNOWN_TOPIC_OR_PARTITION, E.INVALID_REQUEST]
+
+
+def test_deletion_can_be_switched_off():
+    broker = OneBroker(rules=Rules(delete_topic_enable=False))
+    create(broker, NewTopic("t"))
+    (outcome,) = broker.submit(DeleteTopics(["t"]))
+    assert outcome.error is E.TOPIC_DELETION_DISABLED
+
+
+def test_a_deletion_cut_short_by_a_crash_is_taken_up_again(broker):
+    create(broker, NewTopic("t"))
+    broker.held = []
+    broker.controller.submit(DeleteTopics(["t"]), lambda _: None)
+    broker.loop.run()
+    again = OneBroker(broker.files)
+    assert isinstance(again.call(lambda r: again.store.get("/brokers/topics/t", r)), StoreError)
+    assert len(again.messages(StopReplicaRequest)) == 1
+    assert not again.messages(LeaderAndIsrRequest), "nobody leads a topic that goes"
+
+
+def test_a_name_is_taken_while_its_deletion_goes_on(broker):
+    create(broker, NewTopic("t"))
+    broker.held = []
+    broker.controller.submit(DeleteTopics(["t"]), lambda _: None)
+    broker.loop.run()
+    assert create(broker, NewTopic("t")) == [("t", E.TOPIC_ALREADY_EXISTS)]
+
+
+# CreatePartitions
+
+
+def test_partitions_are_added_and_never_taken_away(broker):
+    create(broker, NewTopic("t", 2, 1))
+    (grown,) = broker.submit(CreatePartitions([MorePartitions("t", 5)]))
+    assert grown.error is E.NONE
+    assert len(json.loads(broker.data("/brokers/topics/t"))["partitions"]) == 5
+    assert state_of(broker, "t", 4)["leader"] == 0
+    (fewer,) = broker.submit(CreatePartitions([MorePartitions("t", 3)]))
+    assert fewer.error is E.INVALID_PARTITIONS
+    assert "has 5 partitions and cannot shrink to 3" in fewer.message
+    (same,) = broker.submit(CreatePartitions([MorePartitions("t", 5)]))
+    assert same.error is E.INVALID_PARTITIONS
+
+
+def test_added_partitions_are_checked(broker):
+    create(broker, NewTopic("t", 1, 1))
+    outcomes = broker.submit(
+        CreatePartitions(
+            [
+                MorePartitions("nope", 2),
+                MorePartitions("t", 3, [[0]]),
+                MorePartitions("u", 1),
+                MorePartitions("u", 1),
+            ]
+        )
+    )
+    assert [one.error for one in outcomes] == [
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.INVALID_REPLICA_ASSIGNMENT,
+        E.INVALID_REQUEST,
+    ]
+
+
+# Configs
+
+
+def set_config(name: str, value: str, operation: int = ConfigOperation.SET) -> ConfigEdit:
+    return ConfigEdit(name, operation, value)
+
+
+def test_a_config_change_is_stored_notified_and_applied_before_the_answer(broker):
+    create(broker, NewTopic("t", configs={"retention.ms": "5"}))
+    edits = [set_config("segment.ms", "7"), ConfigEdit("retention.ms", ConfigOperation.DELETE)]
+    (outcome,) = broker.submit(
+        AlterConfigs([AlteredResource(ResourceKind.TOPIC, "t", edits=edits)])
+    )
+    assert outcome.error is E.NONE
+    assert broker.topic_configs["t"] == {"segment.ms": "7"}
+    notice = json.loads(broker.data("/config/changes/config_change_0000000000"))
+    assert notice == {"version": 2, "entity_path": "topics/t"}
+
+
+def test_lists_are_appended_to_and_subtracted_from_starting_at_the_default(broker):
+    create(broker, NewTopic("t"))
+    for operation, expected in (
+        (ConfigOperation.APPEND, "delete,compact"),
+        (ConfigOperation.SUBTRACT, "delete"),
+    ):
+        edit = set_config("cleanup.policy", "compact", operation)
+        broker.submit(AlterConfigs([AlteredResource(ResourceKind.TOPIC, "t", edits=[edit])]))
+        assert broker.topic_configs["t"] == {"cleanup.policy": expected}
+
+
+@pytest.mark.parametrize(
+    ("resource", "error"),
+    [
+        (AlteredResource(2, "nope", {}), E.UNKNOWN_TOPIC_OR_PARTITION),
+        (AlteredResource(2, "t", {"retention.ms": "x"}), E.INVALID_CONFIG),
+        (AlteredResource(2, "t", {"retention.ms": None}), E.INVALID_REQUEST),
+        (AlteredResource(2, "t", edits=[set_config("retention.ms", "1", 2)]), E.INVALID_CONFIG),
+        (AlteredResource(2, "t", edits=[set_config("retention.ms", "1", 9)]), E.INVALID_REQUEST),
+        (
+            AlteredResource(2, "t", edits=[set_config("retention.ms", "1")] * 2),
+            E.INVALID_REQUEST,
+        ),
+        (AlteredResource(4, "x", {}), E.INVALID_REQUEST),
+        (AlteredResource(4, "9", {}), E.INVALID_REQUEST),
+        (AlteredResource(4, "", {"node.id": "3"}), E.INVALID_CONFIG),
+        (AlteredResource(8, "0", {}), E.INVALID_REQUEST),
+    ],
+)
+def test_config_changes_are_checked(broker, resource, error):
+    create(broker, NewTopic("t"))
+    (outcome,) = broker.submit(AlterConfigs([resource]))
+    assert outcome.error is error
+
+
+def test_a_resource_named_twice_is_refused_each_time(broker):
+    create(broker, NewTopic("t"))
+    resource = AlteredResource(2, "t", {"retention.ms": "1"})
+    outcomes = broker.submit(AlterConfigs([resource, resource]))
+    assert [one.error for one in outcomes] == [E.INVALID_REQUEST] * 2
+    assert broker.topic_configs["t"] == {}
+
+
+def test_broker_configs_reach_the_broker_and_survive_a_restart(broker):
+    broker.submit(
+        AlterConfigs(
+            [
+                AlteredResource(4, "", {"log.retention.ms": "10"}),
+                AlteredResource(4, "0", {"log.retention.ms": "20"}),
+            ]
+        )
+    )
+    expected = {"": {"log.retention.ms": "10"}, "0": {"log.retention.ms": "20"}}
+    assert broker.broker_configs == expected
+    assert json.loads(broker.data("/config/brokers/<default>"))["config"] == expected[""]
+    assert OneBroker(broker.files).broker_configs == expected
+
+
+def test_old_notifications_are_cleared_away(broker):
+    create(broker, NewTopic("t"))
+    for number in range(130):
+        resource = AlteredResource(2, "t", {"retention.ms": str(number)})
+        broker.submit(AlterConfigs([resource]))
+    left = broker.call(lambda reply: broker.store.children("/config/changes", reply))
+    assert 100 <= len(left) <= 101
+    assert broker.topic_configs["t"] == {"retention.ms": "129"}
+
+
+# Producer ids
+
+
+def test_producer_ids_are_never_given_out_twice(broker):
+    given = []
+    for life in range(3):
+        ids = ProducerIdBlocks(broker.store, life)
+        given += [broker.call(ids.next) for _ in range(1001)]
+        broker = OneBroker(broker.files)
+    assert len(set(given)) == len(given)
+    block = json.loads(broker.data("/latest_producer_id_block"))
+    assert block == {"version": 1, "broker": 2, "block_start": "5000", "block_end": "5999"}
+
+
+def test_a_lost_race_for_a_block_is_run_again(broker):
+    one, other = ProducerIdBlocks(broker.store, 1), ProducerIdBlocks(broker.store, 2)
+    given: list[int | KafkaError] = []
+    one.next(given.append)
+    other.next(given.append)
+    broker.loop.run()
+    assert sorted(given) == [0, 1000]
