@@ -60,8 +60,11 @@ def skip_tags(buf: Buffer, pos: int, end: int, first: int) -> int:
     if count > (end - pos) // 2:
         raise too_many("tagged fields", count, pos, end)
     for _ in range(count):
-        _, pos = read_uvarint(buf, pos)
-        size, pos = read_uvarint(buf, pos)
+        pos = pos + 1 if buf[pos] < 0x80 else read_uvarint(buf, pos)[1]
+        size = buf[pos]
+        pos += 1
+        if size > 0x7F:
+            size, pos = finish_uvarint(buf, pos, size)
         pos += size
         if pos > end:
             raise cut_short("a tagged field", pos, end)

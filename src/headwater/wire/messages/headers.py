@@ -14,7 +14,7 @@ class RequestHeader(Struct, versions="0-2", flexible="2+"):
     request_api_key: i16 = 0
     request_api_version: i16 = 0
     correlation_id: i32 = 0
-    client_id: str | None = since("1+", default="", never_compact=True)
+    client_id: str | None = since("1+", default="", ignorable=True, never_compact=True)
 
 
 class ResponseHeader(Struct, versions="0-1", flexible="1+"):
