@@ -1,0 +1,65 @@
+"""The broker that the suite talks to: ours, one that already runs, or Apache Kafka.
+
+HEADWATER_COMPAT_PEER=apache          Apache Kafka 4.3.1 in a process of its own
+HEADWATER_COMPAT_BOOTSTRAP=HOST:PORT  one that runs already (HEADWATER_COMPAT_LOG_DIR: its log folder)
+neither                               `headwater up` in a process of its own
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools.apache_kafka import ApacheKafka
+
+SETTINGS = {"group.initial.rebalance.delay.ms": "0", "auto.create.topics.enable": "false"}
+_ADDRESS = re.compile(r"\b([\w.-]+:\d+)\b")
+
+
+@dataclass(frozen=True)
+class BrokerUnderTest:
+    """Where it listens, where its partitions are on disk, and whether it is the real Kafka."""
+
+    bootstrap: str
+    log_dir: Path | None
+    is_apache: bool
+
+
+@contextmanager
+def broker_under_test() -> Iterator[BrokerUnderTest]:
+    """Starts the broker the environment asks for, or takes the one that it names."""
+    peer = os.environ.get("HEADWATER_COMPAT_PEER", "")
+    if address := os.environ.get("HEADWATER_COMPAT_BOOTSTRAP"):
+        folder = os.environ.get("HEADWATER_COMPAT_LOG_DIR")
+        yield BrokerUnderTest(address, Path(folder) if folder else None, peer == "apache")
+    elif peer == "apache":
+        with ApacheKafka(SETTINGS) as kafka:
+            yield BrokerUnderTest(kafka.bootstrap, kafka.log_dir, True)
+    else:
+        with tempfile.TemporaryDirectory(prefix="headwater-compat-") as folder:
+            yield from _ours(Path(folder))
+
+
+def _ours(folder: Path) -> Iterator[BrokerUnderTest]:
+    options = [word for key, value in SETTINGS.items() for word in ("-o", f"{key}={value}")]
+    command = [sys.executable, "-m", "headwater", "up", "--port", "0", "--data-dir", str(folder)]
+    with (folder / "output.txt").open("w") as output:
+        broker = subprocess.Popen(
+            command + options, stdout=subprocess.PIPE, stderr=output, text=True
+        )
+    try:
+        assert broker.stdout is not None
+        line = broker.stdout.readline()
+        found = _ADDRESS.search(line)
+        assert found, f"headwater up said {line!r}, then {(folder / 'output.txt').read_text()}"
+        yield BrokerUnderTest(found[1], folder, False)
+        assert broker.poll() is None, f"it ended:\n{(folder / 'output.txt').read_text()[-4000:]}"
+    finally:
+        broker.send_signal(signal.SIGTERM)
+        broker.wait(timeout=20)

@@ -1,0 +1,73 @@
+"""Who plays: the clients by name, the checks by name, and the tables they make."""
+
+import threading
+from collections.abc import Callable
+from typing import Self
+
+from tests.compat.cells import Cell
+from tests.compat.checks import CHECKS, admin, groups, reading, records, tools
+from tests.compat.client import Client
+from tests.compat.clients.aiokafka_client import Aiokafka
+from tests.compat.clients.confluent import Confluent
+from tests.compat.clients.franz import Franz
+from tests.compat.clients.java_tools import JavaTools
+from tests.compat.clients.kafka_python import KafkaPython
+from tests.compat.clients.kcat import Kcat
+from tests.compat.stage import Stage
+from tests.compat.tool_server import ToolServer
+
+_PLAIN: dict[str, Callable[[str], Client]] = {
+    made.name: made for made in (Confluent, KafkaPython, Aiokafka, Kcat, Franz)
+}
+CLIENTS = [*_PLAIN, JavaTools.name]
+TOOLS = "works"
+TABLES = [
+    ("Clients by what they did", CLIENTS, list(CHECKS)),
+    ("Kafka's command-line tools", [TOOLS], list(tools.TOOL_CHECKS)),
+]
+CLIENT_CELLS = [Cell(client, check) for check in CHECKS for client in CLIENTS]
+TOOL_CELLS = [Cell(TOOLS, script) for script in tools.TOOL_CHECKS]
+
+
+class Company:
+    """The clients of one broker, made on first use."""
+
+    def __init__(self, bootstrap: str):
+        self._bootstrap = bootstrap
+        self._server: ToolServer | None = None
+        self._made: dict[str, Client] = {}
+        self._making = threading.Lock()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._server is not None:
+            self._server.close()
+
+    def client(self, name: str) -> Client:
+        """The client of that name; `Unavailable` where this machine lacks it."""
+        return self.java_tools() if name == JavaTools.name else self._plain(name)
+
+    def java_tools(self) -> JavaTools:
+        """Kafka's tools in their JVM."""
+        with self._making:
+            self._server = self._server or ToolServer()
+        return JavaTools(self._bootstrap, self._server)
+
+    def _plain(self, name: str) -> Client:
+        with self._making:
+            if name not in self._made:
+                self._made[name] = _PLAIN[name](self._bootstrap)
+            return self._made[name]
+
+
+def perform(cell: Cell, company: Company, stage: Stage) -> None:
+    """Runs one cell to its end; an assertion or a refusal is a failure."""
+    if cell.client == TOOLS:
+        tools.TOOL_CHECKS[cell.check](company.java_tools(), stage)
+    else:
+        CHECKS[cell.check](company.client(cell.client), stage)
+
+
+__all__ = ["admin", "groups", "reading", "records"]

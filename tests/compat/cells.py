@@ -1,0 +1,59 @@
+"""The cells of the table, client by check, run a few at a time.
+
+A cell mostly waits (a crashed member is missed after 6 seconds), so cells run ahead in a small pool
+and each test takes the result of its own. They share one broker, as clients do in life.
+"""
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from time import monotonic
+from typing import NamedTuple
+
+from tests.compat.client import NotOffered
+
+AT_ONCE = 5
+_SLOW_FIRST = ("group", "commits", "offset resets", "kafka-")
+
+
+class Cell(NamedTuple):
+    """One client doing one check."""
+
+    client: str
+    check: str
+
+
+class Verdict(NamedTuple):
+    """How a cell ended well: a reason makes it `n/a`."""
+
+    seconds: float
+    reason: str | None = None
+
+
+class Cells:
+    """Runs cells ahead of the tests that ask for them."""
+
+    def __init__(self, run: Callable[[Cell], None]):
+        self._run = run
+        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cell")
+        self._results: dict[Cell, Future[Verdict]] = {}
+
+    def start(self, cells: Iterable[Cell]) -> None:
+        """Queues the cells, those that wait longest first."""
+        for cell in sorted(cells, key=lambda cell: not cell.check.startswith(_SLOW_FIRST)):
+            self._results[cell] = self._pool.submit(self._judge, cell)
+
+    def _judge(self, cell: Cell) -> Verdict:
+        began = monotonic()
+        try:
+            self._run(cell)
+        except NotOffered as reason:
+            return Verdict(monotonic() - began, str(reason))
+        return Verdict(monotonic() - began)
+
+    def result(self, cell: Cell) -> Verdict:
+        """Waits for a cell; raises what it raised."""
+        return self._results[cell].result()
+
+    def close(self) -> None:
+        """Drops what has not begun and waits for the rest."""
+        self._pool.shutdown(cancel_futures=True)

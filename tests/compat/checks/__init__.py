@@ -1,0 +1,34 @@
+"""The rows of the table. A check is a function of a client and a stage, named as its row."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from tests.compat.client import Client, Refused
+from tests.compat.stage import Stage
+
+Check = Callable[[Client, Stage], None]
+CHECKS: dict[str, Check] = {}
+
+
+def check(name: str) -> Callable[[Check], Check]:
+    """Enters a function into the table under `name`."""
+
+    def enter(function: Check) -> Check:
+        assert name not in CHECKS, f"two checks named {name}"
+        CHECKS[name] = function
+        return function
+
+    return enter
+
+
+@contextmanager
+def refused(client: Client, name: str) -> Iterator[None]:
+    """The broker must refuse what is inside, with this error where the client tells errors."""
+    try:
+        yield
+    except Refused as said:
+        told = said.name
+    else:
+        raise AssertionError(f"{client.name} was not refused with {name}")
+    if client.names_errors:
+        assert told == name, f"refused with {told}, not {name}"

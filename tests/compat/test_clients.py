@@ -1,0 +1,15 @@
+"""Every client does every check: one test per cell of the table."""
+
+import pytest
+
+from tests.compat import cast
+
+
+@pytest.mark.parametrize("cell", cast.CLIENT_CELLS, ids=lambda cell: f"{cell.client}-{cell.check}")
+def test_client_does_check(finish):
+    finish()
+
+
+@pytest.mark.parametrize("cell", cast.TOOL_CELLS, ids=lambda cell: cell.check)
+def test_tool_works(finish):
+    finish()
