@@ -43,7 +43,7 @@ def configs_page() -> str:
             _table(
                 ("key", "type", "default", "allowed", "broker keys", "what it does"),
                 (
-                    [*_row(r), ", ".join(map(_code, r.synonyms)), r.doc]
+                    [*_row(r), ", ".join(map(_code, r.synonyms)), r.explanation]
                     for r in TopicSettings.KEYS.values()
                 ),
             ),
@@ -52,7 +52,7 @@ def configs_page() -> str:
             "broker or for all. Per-broker beats cluster-wide beats the file beats the default.\n",
             _table(
                 ("key", "type", "default", "allowed", "changes", "what it does"),
-                ([*_row(r), r.mode.value, r.doc] for r in BrokerSettings.KEYS.values()),
+                ([*_row(r), r.mode.value, r.explanation] for r in BrokerSettings.KEYS.values()),
             ),
         ]
     )

@@ -28,11 +28,13 @@ from headwater.config.keys import (
 from headwater.config.listeners import Listener, advertised, parse_listeners
 from headwater.config.properties import Assignment, read_properties
 from headwater.config.resolve import Layers, configured
-from headwater.config.topic import TopicSettings
+from headwater.config.topic import ALONE, NO_COMPACTION, TopicSettings
 
 CLUSTER_WIDE = Mode.CLUSTER_WIDE
 _UNITS = {"hours": 3_600_000, "minutes": 60_000}
-_ONE_LOOP = "Accepted and shown; one event loop does this work here, so the number changes nothing."
+_BOUNDED = "each connection is bounded by itself: 64 requests or 1 MiB a turn, then the next one's"
+_CHECKPOINTS = "all are written together, every replica.high.watermark.checkpoint.interval.ms"
+_ONE_LOOP = "one event loop and two file threads do all the work"
 
 
 def _address_limits(text: str) -> str | None:
@@ -49,7 +51,7 @@ def _for_topics(name: str, topic_key: str) -> Any:
     twin.at_least, twin.at_most, twin.one_of, twin.check = (
         row.at_least, row.at_most, row.one_of, row.check,
     )  # fmt: skip
-    twin.mode = CLUSTER_WIDE
+    twin.mode, twin.idle = CLUSTER_WIDE, row.idle
     return twin
 
 
@@ -86,6 +88,7 @@ class BrokerSettings(Settings):
         "log.dir.failure.timeout.ms", LONG, default=30_000, at_least=1,
         doc="How long the broker goes on when the loss of a folder cannot be told to the "
             "controller.",
+        idle=ALONE,
     )
 
     # Addresses.
@@ -119,26 +122,32 @@ class BrokerSettings(Settings):
 
     # Connections and requests.
     num_network_threads: int = key(
-        "num.network.threads", INT, default=3, at_least=1, mode=CLUSTER_WIDE, doc=_ONE_LOOP,
+        "num.network.threads", INT, default=3, at_least=1, mode=CLUSTER_WIDE, doc="Threads for the network.",
+        idle=_ONE_LOOP,
     )
     num_io_threads: int = key(
-        "num.io.threads", INT, default=8, at_least=1, mode=CLUSTER_WIDE, doc=_ONE_LOOP,
+        "num.io.threads", INT, default=8, at_least=1, mode=CLUSTER_WIDE, doc="Threads for requests.",
+        idle=_ONE_LOOP,
     )
     background_threads: int = key(
-        "background.threads", INT, default=10, at_least=1, mode=CLUSTER_WIDE, doc=_ONE_LOOP,
+        "background.threads", INT, default=10, at_least=1, mode=CLUSTER_WIDE, doc="Threads for housekeeping.",
+        idle=_ONE_LOOP,
     )
     num_recovery_threads_per_data_dir: int = key(
         "num.recovery.threads.per.data.dir", INT, default=2, at_least=1, mode=CLUSTER_WIDE,
-        doc=_ONE_LOOP,
+        doc="Threads for loading each data folder.",
+        idle=_ONE_LOOP,
     )
     queued_max_requests: int = key(
         "queued.max.requests", INT, default=500, at_least=1,
         doc="How many requests may wait for their answer before the broker stops reading more.",
+        idle=_BOUNDED,
     )
     queued_max_request_bytes: int = key(
         "queued.max.request.bytes", LONG, default=-1,
         doc="How many bytes of requests may wait before the broker stops reading more; -1 for no "
             "limit.",
+        idle=_BOUNDED,
     )
     socket_request_max_bytes: int = key(
         "socket.request.max.bytes", INT, default=104_857_600, at_least=1,
@@ -147,10 +156,12 @@ class BrokerSettings(Settings):
     socket_send_buffer_bytes: int = key(
         "socket.send.buffer.bytes", INT, default=102_400, at_least=-1,
         doc="SO_SNDBUF of a client connection; -1 leaves it to the system.",
+        idle="the kernel sizes the buffers itself, and better",
     )
     socket_receive_buffer_bytes: int = key(
         "socket.receive.buffer.bytes", INT, default=102_400, at_least=-1,
         doc="SO_RCVBUF of a client connection; -1 leaves it to the system.",
+        idle="the kernel sizes the buffers itself, and better",
     )
     socket_listen_backlog_size: int = key(
         "socket.listen.backlog.size", INT, default=50, at_least=1,
@@ -176,10 +187,12 @@ class BrokerSettings(Settings):
     max_connection_creation_rate: int = key(
         "max.connection.creation.rate", INT, default=INT32_MAX, at_least=0, mode=CLUSTER_WIDE,
         doc="The most new connections a second.",
+        idle="connections are limited by their number only",
     )
     request_timeout_ms: int = key(
         "request.timeout.ms", INT, default=30_000,
         doc="How long the broker waits for the answer to a request of its own.",
+        idle=ALONE,
     )
     fetch_max_bytes: int = key(
         "fetch.max.bytes", INT, default=57_671_680, at_least=1024,
@@ -194,10 +207,12 @@ class BrokerSettings(Settings):
         doc="The most partitions in one answer to DescribeTopicPartitions.",
     )
     producer_purgatory_purge_interval_requests: int = key(
-        "producer.purgatory.purge.interval.requests", INT, default=1000, doc=_ONE_LOOP,
+        "producer.purgatory.purge.interval.requests", INT, default=1000, doc="How often finished produce requests are swept up.",
+        idle=_ONE_LOOP,
     )
     fetch_purgatory_purge_interval_requests: int = key(
-        "fetch.purgatory.purge.interval.requests", INT, default=1000, doc=_ONE_LOOP,
+        "fetch.purgatory.purge.interval.requests", INT, default=1000, doc="How often finished fetches are swept up.",
+        idle=_ONE_LOOP,
     )
 
     # Topics and their defaults.
@@ -292,10 +307,12 @@ class BrokerSettings(Settings):
         "log.flush.offset.checkpoint.interval.ms", INT, default=60_000, at_least=0,
         doc="How often the point up to which logs are flushed is written down; a restart after a "
             "crash reads from there.",
+        idle=_CHECKPOINTS,
     )
     log_flush_start_offset_checkpoint_interval_ms: int = key(
         "log.flush.start.offset.checkpoint.interval.ms", INT, default=60_000, at_least=0,
         doc="How often the starts of logs are written down.",
+        idle=_CHECKPOINTS,
     )
     log_retention_check_interval_ms: int = key(
         "log.retention.check.interval.ms", LONG, default=300_000, at_least=1,
@@ -304,35 +321,43 @@ class BrokerSettings(Settings):
     log_initial_task_delay_ms: int = key(
         "log.initial.task.delay.ms", LONG, default=30_000, at_least=0,
         doc="How long after the start the first housekeeping runs.",
+        idle="each job first runs one interval after the start",
     )
     log_cleaner_enable: bool = key(
         "log.cleaner.enable", BOOLEAN, default=True,
         doc="Whether compaction runs.",
+        idle=NO_COMPACTION,
     )
     log_cleaner_threads: int = key(
         "log.cleaner.threads", INT, default=1, at_least=0, mode=CLUSTER_WIDE,
         doc="How many logs may be compacted at once.",
+        idle=NO_COMPACTION,
     )
     log_cleaner_backoff_ms: int = key(
         "log.cleaner.backoff.ms", LONG, default=15_000, at_least=0, mode=CLUSTER_WIDE,
         doc="How long compaction rests when no log needs it.",
+        idle=NO_COMPACTION,
     )
     log_cleaner_dedupe_buffer_size: int = key(
         "log.cleaner.dedupe.buffer.size", LONG, default=134_217_728, mode=CLUSTER_WIDE,
         doc="Memory for the keys of the logs under compaction, at 24 bytes a key.",
+        idle=NO_COMPACTION,
     )
     log_cleaner_io_buffer_size: int = key(
         "log.cleaner.io.buffer.size", INT, default=524_288, at_least=0, mode=CLUSTER_WIDE,
         doc="Memory for reading and writing during compaction.",
+        idle=NO_COMPACTION,
     )
     log_cleaner_io_buffer_load_factor: float = key(
         "log.cleaner.io.buffer.load.factor", DOUBLE, default=0.9, mode=CLUSTER_WIDE,
         doc="How full the key map may become.",
+        idle=NO_COMPACTION,
     )
     log_cleaner_io_max_bytes_per_second: float = key(
         "log.cleaner.io.max.bytes.per.second", DOUBLE, default=1.7976931348623157e308,
         mode=CLUSTER_WIDE,
         doc="The most bytes a second that compaction reads and writes.",
+        idle=NO_COMPACTION,
     )
     producer_id_expiration_ms: int = key(
         "producer.id.expiration.ms", INT, default=86_400_000, at_least=1, mode=CLUSTER_WIDE,
@@ -347,26 +372,32 @@ class BrokerSettings(Settings):
     num_replica_fetchers: int = key(
         "num.replica.fetchers", INT, default=1, at_least=1, mode=CLUSTER_WIDE,
         doc="Connections to each leader that this broker copies from.",
+        idle=ALONE,
     )
     replica_fetch_min_bytes: int = key(
         "replica.fetch.min.bytes", INT, default=1,
         doc="The least a follower waits for in one fetch.",
+        idle=ALONE,
     )
     replica_fetch_max_bytes: int = key(
         "replica.fetch.max.bytes", INT, default=1_048_576, at_least=0,
         doc="The most a follower takes from one partition in one fetch.",
+        idle=ALONE,
     )
     replica_fetch_response_max_bytes: int = key(
         "replica.fetch.response.max.bytes", INT, default=10_485_760, at_least=0,
         doc="The most a follower takes in one fetch.",
+        idle=ALONE,
     )
     replica_fetch_wait_max_ms: int = key(
         "replica.fetch.wait.max.ms", INT, default=500,
         doc="The longest a follower's fetch is held when there is nothing new.",
+        idle=ALONE,
     )
     replica_fetch_backoff_ms: int = key(
         "replica.fetch.backoff.ms", INT, default=1000, at_least=0,
         doc="How long a follower rests after a failed fetch.",
+        idle=ALONE,
     )
     replica_lag_time_max_ms: int = key(
         "replica.lag.time.max.ms", LONG, default=30_000,
@@ -379,34 +410,42 @@ class BrokerSettings(Settings):
     replica_socket_timeout_ms: int = key(
         "replica.socket.timeout.ms", INT, default=30_000,
         doc="How long a follower waits for a leader's answer.",
+        idle=ALONE,
     )
     replica_socket_receive_buffer_bytes: int = key(
         "replica.socket.receive.buffer.bytes", INT, default=65_536,
         doc="SO_RCVBUF of a follower's connection.",
+        idle=ALONE,
     )
     replica_selector_class: str | None = key(
         "replica.selector.class", STRING, default=None,
         doc="How a replica is chosen for reads; without it the leader serves them.",
+        idle=ALONE,
     )
     auto_leader_rebalance_enable: bool = key(
         "auto.leader.rebalance.enable", BOOLEAN, default=True,
         doc="Give leadership back to the preferred replicas from time to time.",
+        idle=ALONE,
     )
     leader_imbalance_check_interval_seconds: int = key(
         "leader.imbalance.check.interval.seconds", LONG, default=300, at_least=1,
         doc="How often leadership is checked against the preferred replicas.",
+        idle=ALONE,
     )
     leader_imbalance_per_broker_percentage: int = key(
         "leader.imbalance.per.broker.percentage", INT, default=10,
         doc="The share of a broker's partitions that may be led elsewhere before it is mended.",
+        idle=ALONE,
     )
     controlled_shutdown_enable: bool = key(
         "controlled.shutdown.enable", BOOLEAN, default=True,
         doc="Hand leadership over before stopping.",
+        idle=ALONE,
     )
     controller_socket_timeout_ms: int = key(
         "controller.socket.timeout.ms", INT, default=30_000,
         doc="How long the controller waits for a broker's answer.",
+        idle=ALONE,
     )
 
     # Consumer groups.
@@ -434,10 +473,12 @@ class BrokerSettings(Settings):
     offsets_commit_timeout_ms: int = key(
         "offsets.commit.timeout.ms", INT, default=5000, at_least=1,
         doc="How long a commit may wait for its replicas.",
+        idle=ALONE,
     )
     offsets_load_buffer_size: int = key(
         "offsets.load.buffer.size", INT, default=5_242_880, at_least=1,
         doc="How much of the offsets topic is read at a time when a coordinator loads its groups.",
+        idle="loading takes small steps, so that other requests are served between them",
     )
     offsets_retention_minutes: int = key(
         "offsets.retention.minutes", INT, default=10_080, at_least=1,
@@ -450,6 +491,7 @@ class BrokerSettings(Settings):
     offsets_topic_compression_codec: int = key(
         "offsets.topic.compression.codec", INT, default=0, at_least=0, at_most=4,
         doc="The codec of the offsets topic: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd.",
+        idle="the topic is stored uncompressed",
     )
     offsets_topic_num_partitions: int = key(
         "offsets.topic.num.partitions", INT, default=50, at_least=1,
@@ -470,7 +512,8 @@ class BrokerSettings(Settings):
     # Shown to tools.
     unstable_api_versions_enable: bool = key(
         "unstable.api.versions.enable", BOOLEAN, default=False,
-        doc="Accepted and shown; versions that are not finished are never offered here.",
+        doc="Offer versions of APIs that are not finished.",
+        idle="only finished ones are served",
     )
     # fmt: on
 

@@ -57,7 +57,7 @@ class Key:
     """One row. `synonyms` are the broker keys that give a topic key its default, best first."""
 
     __slots__ = (
-        "at_least", "at_most", "check", "default", "differs", "doc", "mode", "name", "one_of",
+        "at_least", "at_most", "check", "default", "differs", "doc", "idle", "mode", "name", "one_of",
         "synonyms", "type",
     )  # fmt: skip
 
@@ -73,6 +73,7 @@ class Key:
         self.synonyms: tuple[str, ...] = ()
         self.mode = Mode.READ_ONLY
         self.differs = ""
+        self.idle = ""
 
     @property
     def attribute(self) -> str:
@@ -83,6 +84,11 @@ class Key:
     def sensitive(self) -> bool:
         """Whether the value is a secret that no answer may show."""
         return self.type is PASSWORD
+
+    @property
+    def explanation(self) -> str:
+        """What the key does, and if that is nothing here, why not."""
+        return f"{self.doc} Has no effect here: {self.idle}." if self.idle else self.doc
 
     def parse(self, text: str) -> Value:
         """The value that `text` means; ConfigError for what the row does not allow."""
@@ -151,14 +157,16 @@ def key(
     check: Callable[[Any], str | None] | None = None,
     synonyms: tuple[str, ...] = (),
     differs: str = "",
+    idle: str = "",
 ) -> Any:
     """Declare a row; the table turns it into an attribute that holds the value.
 
-    `differs` says why a default or bound is not Kafka's; the reference page collects those.
+    `differs` says why a default or bound is not Kafka's; the reference page collects those. `idle`
+    says why a key that is accepted and shown, because tools set or expect it, changes nothing.
     """
     row = Key(name, type, default, doc)
     row.at_least, row.at_most, row.one_of, row.check = at_least, at_most, one_of, check
-    row.synonyms, row.mode, row.differs = synonyms, mode, differs
+    row.synonyms, row.mode, row.differs, row.idle = synonyms, mode, differs, idle
     return row
 
 

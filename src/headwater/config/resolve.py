@@ -128,7 +128,9 @@ def _row(
 ) -> ConfigRow:
     source = synonyms[0].source if synonyms else Source.DEFAULT
     shown = _shown(key, value)
-    return ConfigRow(key.name, shown, source, read_only, key.sensitive, synonyms, key.type, key.doc)
+    return ConfigRow(
+        key.name, shown, source, read_only, key.sensitive, synonyms, key.type, key.explanation
+    )
 
 
 def _shown(key: Key, value: str | None) -> str | None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from headwater.config.broker import BrokerSettings
 
 CODECS = ("uncompressed", "zstd", "lz4", "snappy", "gzip", "producer")
+ALONE = "a broker alone copies to and from nobody"
+NO_COMPACTION = "compaction is not there yet"
 _REPLICA = re.compile(r"[0-9]+:[0-9]+\Z")
 
 
@@ -72,6 +74,7 @@ class TopicSettings(Settings):
         synonyms=("log.cleaner.delete.retention.ms",),
         doc="How long compaction keeps a tombstone, so that a reader starting at the beginning "
             "within that time learns of the removal.",
+        idle=NO_COMPACTION,
     )
     file_delete_delay_ms: int = key(
         "file.delete.delay.ms", LONG, default=60_000, at_least=0,
@@ -93,10 +96,12 @@ class TopicSettings(Settings):
     follower_replication_throttled_replicas: tuple[str, ...] = key(
         "follower.replication.throttled.replicas", LIST, default=(), check=_throttled,
         doc="Replicas whose fetching is throttled, as partition:broker pairs, or * for all.",
+        idle=ALONE,
     )
     leader_replication_throttled_replicas: tuple[str, ...] = key(
         "leader.replication.throttled.replicas", LIST, default=(), check=_throttled,
         doc="Replicas whose serving of followers is throttled, as partition:broker pairs, or *.",
+        idle=ALONE,
     )
     index_interval_bytes: int = key(
         "index.interval.bytes", INT, default=4096, at_least=0,
@@ -108,6 +113,7 @@ class TopicSettings(Settings):
         "max.compaction.lag.ms", LONG, default=INT64_MAX, at_least=1,
         synonyms=("log.cleaner.max.compaction.lag.ms",),
         doc="The longest a record may wait for compaction, however clean the log is.",
+        idle=NO_COMPACTION,
     )
     max_message_bytes: int = key(
         "max.message.bytes", INT, default=1_048_588, at_least=0,
@@ -133,11 +139,13 @@ class TopicSettings(Settings):
         "min.cleanable.dirty.ratio", DOUBLE, default=0.5, at_least=0, at_most=1,
         synonyms=("log.cleaner.min.cleanable.ratio",),
         doc="Compact once this share of the log is new since the last time.",
+        idle=NO_COMPACTION,
     )
     min_compaction_lag_ms: int = key(
         "min.compaction.lag.ms", LONG, default=0, at_least=0,
         synonyms=("log.cleaner.min.compaction.lag.ms",),
         doc="The least time a record stays as it is before compaction may remove it.",
+        idle=NO_COMPACTION,
     )
     min_insync_replicas: int = key(
         "min.insync.replicas", INT, default=1, at_least=1, synonyms=("min.insync.replicas",),
@@ -146,6 +154,7 @@ class TopicSettings(Settings):
     preallocate: bool = key(
         "preallocate", BOOLEAN, default=False, synonyms=("log.preallocate",),
         doc="Reserve a segment's full size on the disk when it is made.",
+        idle="segments grow as they are written",
     )
     retention_bytes: int = key(
         "retention.bytes", LONG, default=-1, synonyms=("log.retention.bytes",),
