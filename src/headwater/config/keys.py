@@ -181,7 +181,7 @@ class Settings:
             if attribute != row.attribute:
                 raise TypeError(f"{row.name} must be declared as {row.attribute}")
             delattr(cls, attribute)  # so that reading goes straight to the instance
-        cls.KEYS = {row.name: row for row in rows.values()}
+        cls.KEYS = {**cls.KEYS, **{row.name: row for row in rows.values()}}
 
     def __init__(self, values: Mapping[str, Value]) -> None:
         for row in self.KEYS.values():

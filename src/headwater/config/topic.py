@@ -15,7 +15,6 @@ from headwater.config.keys import (
     STRING,
     ConfigError,
     Settings,
-    Value,
     key,
 )
 
@@ -204,18 +203,17 @@ class TopicSettings(Settings):
     @classmethod
     def check(cls, overrides: Mapping[str, str]) -> ConfigError | None:
         """Why `overrides` cannot be a topic's settings, or None."""
+        defaults = {row.name: row.default for row in cls.KEYS.values()}
         try:
-            cls.refuse_contradictions(cls.parse(overrides))
+            cls({**defaults, **cls.parse(overrides)}).refuse_contradictions()
         except ConfigError as problem:
             return problem
         return None
 
-    @classmethod
-    def refuse_contradictions(cls, values: Mapping[str, Value]) -> None:
+    def refuse_contradictions(self) -> None:
         """ConfigError where two keys, each good by itself, cannot stand together."""
-        low = values.get("min.compaction.lag.ms")
-        high = values.get("max.compaction.lag.ms")
-        if isinstance(low, int) and isinstance(high, int) and low > high:
+        low, high = self.min_compaction_lag_ms, self.max_compaction_lag_ms
+        if low > high:
             raise ConfigError(
                 f"min.compaction.lag.ms ({low}) is greater than max.compaction.lag.ms ({high})"
             )

@@ -57,4 +57,4 @@ def test_a_listener_that_cannot_work_is_refused(settings: dict[str, str], reason
 
 def test_an_inter_broker_listener_must_exist() -> None:
     with pytest.raises(ConfigError, match="INSIDE is not among the listeners"):
-        _ = load(inter_broker_listener_name="INSIDE").inter_broker_listener
+        load(inter_broker_listener_name="INSIDE")

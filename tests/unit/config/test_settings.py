@@ -150,6 +150,14 @@ def test_bad_topic_overrides_are_told(overrides: dict[str, str], reason: str) ->
     assert reason in problem.message
 
 
+def test_a_file_that_contradicts_itself_is_refused_but_a_stored_change_is_lived_with() -> None:
+    low, high = "log.cleaner.min.compaction.lag.ms", "log.cleaner.max.compaction.lag.ms"
+    with pytest.raises(ConfigError, match="is greater than"):
+        BrokerSettings.load(None, {low: "5", high: "4"})
+    stored = BrokerSettings.load(None, {high: "4"}).with_dynamic({low: "5"}, {})
+    assert stored.topic_defaults.min_compaction_lag_ms == 5
+
+
 def test_good_topic_overrides_pass() -> None:
     assert TopicSettings.check({"retention.ms": "-1", "compression.gzip.level": "-1"}) is None
     assert TopicSettings.check({"leader.replication.throttled.replicas": "0:1,1:2"}) is None
