@@ -131,7 +131,9 @@ class ShardRunner:
         self.run(self.shard.loaded(self._now()))
         for topic in self._topics_deleted:
             self.topic_deleted(topic)
-        log.info(
+        notable = self.shard.groups or self.skipped_records
+        log.log(
+            logging.INFO if notable else logging.DEBUG,
             "group partition %d is loaded: %d groups, %d records of unknown types skipped",
             self.partition,
             len(self.shard.groups),
@@ -321,7 +323,7 @@ class ShardLoop:
     def elected(self, partition: int, leader_epoch: int) -> None:
         """This broker leads a partition now: load it. A new epoch starts over."""
         self._close(partition, E.NOT_COORDINATOR)
-        log.info("group partition %d: loading (leader epoch %d)", partition, leader_epoch)
+        log.debug("group partition %d: loading (leader epoch %d)", partition, leader_epoch)
         self._load(partition)
 
     def resigned(self, partition: int) -> None:

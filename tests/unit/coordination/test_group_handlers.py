@@ -1,0 +1,446 @@
+"""The group APIs from request to response, in every version that is served."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from headwater.broker.handlers.groups import HANDLERS
+from headwater.broker.metadata_cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
+from headwater.config.broker import BrokerSettings
+from headwater.controller.commands import TopicOutcome
+from headwater.errors import E
+from headwater.model import CONSUMER_OFFSETS, ZERO_UUID
+from headwater.security.acls import Operation, ResourceType
+from headwater.wire import codec
+from headwater.wire.apis import API
+from headwater.wire.messages import groups as wire
+from headwater.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetDeleteRequest,
+    OffsetFetchRequest,
+)
+from tests.unit.coordination.test_shard_loop import Desk
+
+TOPIC_ID = b"t" * 16
+HERE = PartitionInfo(1, 0, (1,), (1,), (), 0)
+
+
+class Controller:
+    """Remembers what it was asked to create."""
+
+    def __init__(self):
+        self.asked = []
+
+    def submit(self, command, reply):
+        self.asked.append((command, reply))
+
+
+@dataclass
+class Connection:
+    listener: str = "PLAINTEXT"
+    host: str = "10.0.0.7"
+
+
+@dataclass
+class Request:
+    """A request whose answer makes the way over the wire."""
+
+    api_key: int
+    version: int
+    client_id: str | None = "app"
+    connection: Connection = field(default_factory=Connection)
+    answers: list = field(default_factory=list)
+
+    def reply(self, response):
+        raw = codec.encode_bytes(response, self.version)
+        answer, end = codec.decode(type(response), self.version, raw)
+        assert end == len(raw)
+        self.answers.append(answer)
+
+
+class Stage:
+    """The broker around the handlers: a real shard loop over a log in memory."""
+
+    def __init__(self, elected=True):
+        self.desk = Desk()
+        self.groups = self.desk.loop
+        self.controller = Controller()
+        self.settings = BrokerSettings.load(None, {})
+        self.metadata = MetadataCache("cluster")
+        self.metadata.brokers[1] = BrokerInfo(1, {"PLAINTEXT": ("here", 9092)}, None)
+        for name, topic_id in [(CONSUMER_OFFSETS, b"o" * 16), ("t", TOPIC_ID)]:
+            self.metadata.topics[name] = TopicInfo(name, topic_id, {0: HERE, 1: HERE})
+            self.metadata.name_of[topic_id] = name
+        self.denied = set()
+        if elected:
+            self.desk.elected()
+
+    def authorize(self, request, operation, resource_type, name):
+        return (operation, resource_type, name) not in self.denied
+
+    def authorized_operations(self, request, resource_type, name):
+        return 1 << Operation.READ
+
+    def ask(self, api_key, version, body):
+        """Send a request over the wire; its answer, if it is there already."""
+        raw = codec.encode_bytes(body, version)
+        body, _ = codec.decode(type(body), version, raw)
+        request = Request(api_key, version)
+        answer = HANDLERS[api_key](self, request, body)
+        if answer is not None:
+            request.reply(answer)
+        self.desk.commit_all()
+        return request.answers[0] if request.answers else request
+
+    def tick(self, ms):
+        self.desk.clock.advance(ms)
+        self.desk.commit_all()
+
+    def join(self, version, member="", group="g"):
+        body = wire.JoinGroupRequest(
+            group_id=group,
+            session_timeout_ms=10_000,
+            member_id=member,
+            protocol_type="consumer",
+            protocols=[wire.JoinGroupRequest.JoinGroupRequestProtocol(name="range", metadata=b"m")],
+        )
+        return self.ask(11, version, body)
+
+    def sync(self, version, member, generation, group="g"):
+        share = wire.SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=b"A")
+        body = wire.SyncGroupRequest(
+            group_id=group, generation_id=generation, member_id=member, assignments=[share]
+        )
+        return self.ask(14, version, body)
+
+    def member(self, version=9):
+        """One member of a Stable group."""
+        answer = self.join(version)
+        if version >= 4:
+            answer = self.join(version, answer.member_id)
+        self.tick(3_000)
+        joined = answer.answers[0]
+        assert self.sync(5, joined.member_id, joined.generation_id).error_code == E.NONE
+        return joined.member_id
+
+
+def versions(api_key):
+    first, last = API[api_key].served
+    return range(first, last + 1)
+
+
+def commit_body(version, offset=5, member="", generation=-1, partition=0, topic_id=TOPIC_ID):
+    part = OffsetCommitRequest.OffsetCommitRequestPartition(
+        partition_index=partition, committed_offset=offset, committed_metadata="note"
+    )
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic(
+        name="t" if version < 10 else "", topic_id=topic_id, partitions=[part]
+    )
+    return OffsetCommitRequest(
+        group_id="g",
+        generation_id_or_member_epoch=generation,
+        member_id=member,
+        topics=[topic],
+    )
+
+
+def fetch_body(version, topics=True, group="g"):
+    if version < 8:
+        row = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0, 1])
+        return OffsetFetchRequest(group_id=group, topics=[row] if topics else None)
+    wanted = OffsetFetchRequest.OffsetFetchRequestTopics(
+        name="t" if version < 10 else "", topic_id=TOPIC_ID, partition_indexes=[0, 1]
+    )
+    of_group = OffsetFetchRequest.OffsetFetchRequestGroup(
+        group_id=group, topics=[wanted] if topics else None
+    )
+    return OffsetFetchRequest(groups=[of_group])
+
+
+def fetched(answer, version):
+    """Error and offsets by partition, wherever the version puts them."""
+    group = answer if version < 8 else answer.groups[0]
+    return group.error_code, {
+        part.partition_index: (part.committed_offset, part.error_code)
+        for topic in group.topics
+        for part in topic.partitions
+    }
+
+
+# FindCoordinator
+
+
+@pytest.mark.parametrize("version", versions(10))
+def test_the_coordinator_of_a_group_is_the_leader_of_its_partition(version):
+    several = version >= 4
+    body = wire.FindCoordinatorRequest(
+        key="" if several else "g", coordinator_keys=["g", "h"] if several else []
+    )
+    answer = Stage().ask(10, version, body)
+    found = answer.coordinators if several else [answer]
+    assert [(it.error_code, it.node_id, it.host, it.port) for it in found] == [
+        (E.NONE, 1, "here", 9092)
+    ] * (2 if several else 1)
+
+
+def test_the_first_question_creates_the_offsets_topic_once():
+    stage = Stage(elected=False)
+    stage.groups._partition_count = lambda: 0
+    body = wire.FindCoordinatorRequest(key="g")
+    answers = [stage.ask(10, 2, body).error_code for _ in range(3)]
+    assert answers == [E.COORDINATOR_NOT_AVAILABLE] * 3
+    ((command, reply),) = stage.controller.asked
+    (topic,) = command.topics
+    assert (topic.name, topic.partitions) == (CONSUMER_OFFSETS, 50)
+    assert topic.configs["cleanup.policy"] == "compact"
+    reply([TopicOutcome(CONSUMER_OFFSETS, E.INVALID_REPLICATION_FACTOR, "too few brokers")])
+    stage.ask(10, 2, body)
+    assert len(stage.controller.asked) == 2
+
+
+@pytest.mark.parametrize(
+    ("key_type", "error"),
+    [(1, E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), (2, E.INVALID_REQUEST), (9, E.INVALID_REQUEST)],
+)
+def test_other_coordinators_are_refused_with_a_message(key_type, error):
+    body = wire.FindCoordinatorRequest(key_type=key_type, coordinator_keys=["x"])
+    (answer,) = Stage().ask(10, 6, body).coordinators
+    assert (answer.error_code, answer.node_id, answer.key) == (error, -1, "x")
+    assert answer.error_message
+
+
+def test_a_client_of_a_listener_that_the_leader_lacks_must_wait():
+    stage = Stage()
+    stage.metadata.brokers[1].endpoints.clear()
+    answer = stage.ask(10, 1, wire.FindCoordinatorRequest(key="g"))
+    assert answer.error_code == E.COORDINATOR_NOT_AVAILABLE
+
+
+# Membership
+
+
+@pytest.mark.parametrize("version", versions(11))
+def test_a_member_joins_in_every_version(version):
+    stage = Stage()
+    answer = stage.join(version)
+    if version >= 4:
+        assert answer.error_code == E.MEMBER_ID_REQUIRED
+        assert answer.protocol_name == (None if version >= 7 else "")
+        answer = stage.join(version, answer.member_id)
+    assert answer.answers == []
+    stage.tick(3_000)
+    (joined,) = answer.answers
+    assert (joined.error_code, joined.generation_id, joined.protocol_name) == (0, 1, "range")
+    assert joined.leader == joined.member_id
+    assert joined.member_id.startswith("app-")
+    assert [member.metadata for member in joined.members] == [b"m"]
+
+
+@pytest.mark.parametrize("version", versions(14))
+def test_a_member_syncs_in_every_version(version):
+    stage = Stage()
+    member = stage.member()
+    answer = stage.sync(version, member, 1)
+    assert (answer.error_code, answer.assignment) == (E.NONE, b"A")
+    assert stage.sync(version, member, 9).error_code == E.ILLEGAL_GENERATION
+
+
+@pytest.mark.parametrize("version", versions(12))
+def test_a_member_lives_in_every_version(version):
+    stage = Stage()
+    member = stage.member()
+    body = wire.HeartbeatRequest(group_id="g", generation_id=1, member_id=member)
+    assert stage.ask(12, version, body).error_code == E.NONE
+
+
+@pytest.mark.parametrize("version", versions(13))
+def test_a_member_leaves_in_every_version(version):
+    stage = Stage()
+    member = stage.member()
+
+    def leave():
+        if version < 3:
+            return stage.ask(13, version, wire.LeaveGroupRequest(group_id="g", member_id=member))
+        row = wire.LeaveGroupRequest.MemberIdentity(member_id=member)
+        return stage.ask(13, version, wire.LeaveGroupRequest(group_id="g", members=[row]))
+
+    first, again = leave(), leave()
+    assert first.error_code == E.NONE
+    if version < 3:
+        assert again.error_code == E.UNKNOWN_MEMBER_ID
+    else:
+        assert [it.error_code for it in first.members] == [E.NONE]
+        assert [it.error_code for it in again.members] == [E.UNKNOWN_MEMBER_ID]
+
+
+def test_while_a_group_is_loaded_clients_keep_calm():
+    stage = Stage(elected=False)
+    stage.groups.elected(0, 1)
+    assert stage.join(5).error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+    assert stage.sync(3, "m", 1).error_code == E.REBALANCE_IN_PROGRESS
+    body = wire.HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+    assert stage.ask(12, 3, body).error_code == E.NONE
+    listed = stage.ask(16, 4, wire.ListGroupsRequest())
+    assert (listed.error_code, listed.groups) == (E.COORDINATOR_LOAD_IN_PROGRESS, [])
+
+
+def test_a_group_that_lives_elsewhere_is_an_error_of_its_own():
+    stage = Stage(elected=False)
+    assert stage.join(5).error_code == E.NOT_COORDINATOR
+    answer = stage.ask(15, 5, wire.DescribeGroupsRequest(groups=["g"]))
+    assert [(it.group_id, it.error_code) for it in answer.groups] == [("g", E.NOT_COORDINATOR)]
+
+
+# Administration
+
+
+@pytest.mark.parametrize("version", versions(15))
+def test_groups_are_described_in_the_order_asked(version):
+    stage = Stage()
+    member = stage.member()
+    body = wire.DescribeGroupsRequest(
+        groups=["nobody", "g"], include_authorized_operations=version >= 3
+    )
+    missing, known = stage.ask(15, version, body).groups
+    expected = E.GROUP_ID_NOT_FOUND if version >= 6 else E.NONE
+    assert (missing.group_id, missing.group_state, missing.error_code) == (
+        "nobody",
+        "Dead",
+        expected,
+    )
+    assert (known.group_state, known.protocol_type, known.protocol_data) == (
+        "Stable",
+        "consumer",
+        "range",
+    )
+    (row,) = known.members
+    assert (row.member_id, row.client_id, row.client_host) == (member, "app", "/10.0.0.7")
+    assert (row.member_metadata, row.member_assignment) == (b"m", b"A")
+    assert known.authorized_operations == (8 if version >= 3 else -(1 << 31))
+
+
+@pytest.mark.parametrize("version", versions(16))
+def test_groups_are_listed_in_every_version(version):
+    stage = Stage()
+    stage.member()
+    (group,) = stage.ask(16, version, wire.ListGroupsRequest()).groups
+    assert (group.group_id, group.protocol_type) == ("g", "consumer")
+    assert group.group_state == ("Stable" if version >= 4 else "")
+    assert group.group_type == ("classic" if version >= 5 else "")
+
+
+def test_who_may_not_see_the_cluster_sees_only_its_groups():
+    stage = Stage()
+    stage.member()
+    stage.denied.add((Operation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster"))
+    assert len(stage.ask(16, 4, wire.ListGroupsRequest()).groups) == 1
+    stage.denied.add((Operation.DESCRIBE, ResourceType.GROUP, "g"))
+    assert stage.ask(16, 4, wire.ListGroupsRequest()).groups == []
+
+
+@pytest.mark.parametrize("version", versions(42))
+def test_groups_are_deleted_each_with_its_result(version):
+    stage = Stage()
+    stage.member()
+    stage.denied.add((Operation.DELETE, ResourceType.GROUP, "secret"))
+    body = wire.DeleteGroupsRequest(groups_names=["g", "nobody", "secret"])
+    results = stage.ask(42, version, body).results
+    assert [(it.group_id, it.error_code) for it in results] == [
+        ("g", E.NON_EMPTY_GROUP),
+        ("nobody", E.GROUP_ID_NOT_FOUND),
+        ("secret", E.GROUP_AUTHORIZATION_FAILED),
+    ]
+
+
+# Offsets
+
+
+@pytest.mark.parametrize("version", versions(8))
+def test_offsets_are_committed_in_every_version(version):
+    stage = Stage()
+    (topic,) = stage.ask(8, version, commit_body(version)).topics
+    assert (topic.name, topic.topic_id) == (("t", ZERO_UUID) if version < 10 else ("", TOPIC_ID))
+    assert [(it.partition_index, it.error_code) for it in topic.partitions] == [(0, E.NONE)]
+    assert fetched(stage.ask(9, 9, fetch_body(9)), 9)[1][0] == (5, E.NONE)
+
+
+@pytest.mark.parametrize("version", versions(8))
+def test_a_commit_of_a_stranger_is_refused_in_every_version(version):
+    stage = Stage()
+    body = commit_body(version, member="ghost", generation=3)
+    error = stage.ask(8, version, body).topics[0].partitions[0].error_code
+    assert error == (E.GROUP_ID_NOT_FOUND if version >= 9 else E.ILLEGAL_GENERATION)
+
+
+def test_a_commit_to_what_does_not_exist_or_is_not_allowed_is_refused_alone():
+    stage = Stage()
+
+    def error_of(version, **changes):
+        body = commit_body(version, **changes)
+        return stage.ask(8, version, body).topics[0].partitions[0].error_code
+
+    assert error_of(9, partition=7) == E.UNKNOWN_TOPIC_OR_PARTITION
+    assert error_of(10, topic_id=b"x" * 16) == E.UNKNOWN_TOPIC_ID
+    stage.denied.add((Operation.READ, ResourceType.TOPIC, "t"))
+    assert error_of(9) == error_of(10) == E.TOPIC_AUTHORIZATION_FAILED
+    stage.denied.add((Operation.READ, ResourceType.GROUP, "g"))
+    assert error_of(9) == E.GROUP_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("version", versions(9))
+def test_offsets_are_fetched_in_every_version(version):
+    stage = Stage()
+    stage.ask(8, 9, commit_body(9))
+    answer = stage.ask(9, version, fetch_body(version))
+    assert fetched(answer, version) == (E.NONE, {0: (5, E.NONE), 1: (-1, E.NONE)})
+    unknown = stage.ask(9, version, fetch_body(version, group="nobody"))
+    assert fetched(unknown, version) == (E.NONE, {0: (-1, E.NONE), 1: (-1, E.NONE)})
+
+
+@pytest.mark.parametrize("version", [it for it in versions(9) if it >= 2])
+def test_all_offsets_of_a_group_are_fetched(version):
+    stage = Stage()
+    stage.ask(8, 9, commit_body(9))
+    answer = stage.ask(9, version, fetch_body(version, topics=False))
+    assert fetched(answer, version) == (E.NONE, {0: (5, E.NONE)})
+    if version >= 10:
+        assert answer.groups[0].topics[0].topic_id == TOPIC_ID
+    stage.denied.add((Operation.DESCRIBE, ResourceType.TOPIC, "t"))
+    hidden = stage.ask(9, version, fetch_body(version, topics=False))
+    assert fetched(hidden, version) == (E.NONE, {})
+
+
+@pytest.mark.parametrize("version", versions(9))
+def test_a_group_that_may_not_be_seen_is_refused_in_every_version(version):
+    stage = Stage()
+    stage.denied.add((Operation.DESCRIBE, ResourceType.GROUP, "g"))
+    error, partitions = fetched(stage.ask(9, version, fetch_body(version)), version)
+    denied = E.GROUP_AUTHORIZATION_FAILED
+    if version < 2:
+        assert partitions == {0: (-1, denied), 1: (-1, denied)}
+    else:
+        assert (error, partitions) == (denied, {})
+
+
+@pytest.mark.parametrize("version", versions(9))
+def test_a_topic_that_may_not_be_seen_is_refused_by_partition(version):
+    stage = Stage()
+    stage.denied.add((Operation.DESCRIBE, ResourceType.TOPIC, "t"))
+    denied = (-1, E.TOPIC_AUTHORIZATION_FAILED)
+    answer = fetched(stage.ask(9, version, fetch_body(version)), version)
+    assert answer == (E.NONE, {0: denied, 1: denied})
+
+
+def test_offsets_are_forgotten():
+    stage = Stage()
+    stage.ask(8, 9, commit_body(9))
+    rows = [
+        OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=index) for index in (0, 7)
+    ]
+    topic = OffsetDeleteRequest.OffsetDeleteRequestTopic(name="t", partitions=rows)
+    answer = stage.ask(47, 0, OffsetDeleteRequest(group_id="g", topics=[topic]))
+    (found,) = answer.topics
+    assert [it.error_code for it in found.partitions] == [E.NONE, E.UNKNOWN_TOPIC_OR_PARTITION]
+    assert fetched(stage.ask(9, 9, fetch_body(9)), 9)[1][0] == (-1, E.NONE)
+    missing = stage.ask(47, 0, OffsetDeleteRequest(group_id="nobody", topics=[topic]))
+    assert missing.error_code == E.GROUP_ID_NOT_FOUND
