@@ -43,26 +43,42 @@ class Slot:
             self.connection.slot_filled(self)
 
 
+class Idleness:
+    """Whether a connection did anything between two looks: counting costs the hot path nothing."""
+
+    __slots__ = ("_frames", "_since_ms")
+
+    def __init__(self) -> None:
+        self._frames = -1
+        self._since_ms = 0
+
+    def for_ms(self, now_ms: int, frames_taken: int) -> int:
+        """For how long no request has come, as far as the looks can tell."""
+        if frames_taken != self._frames:
+            self._frames, self._since_ms = frames_taken, now_ms
+        return now_ms - self._since_ms
+
+
 class Connection(Inbound):
     """A client as the broker sees it."""
 
     def __init__(
         self, context: "Context", listener: str, on_frame: Callable[["Connection", int, int], None]
     ) -> None:
-        super().__init__(context.settings.socket_request_max_bytes)
+        super().__init__(context.settings.socket_request_max_bytes, on_frame)
         self.context = context
         self.listener = listener
         self.principal: Principal = ANONYMOUS
         self.host = ""
         self.client_software: tuple[str, str] = ("unknown", "unknown")
         self.slots: deque[Slot] = deque()
-        self.last_active_ms = 0
+        self.idle = Idleness()
         self.route: Route | None = None
         """The way of this client's last produce request, so that its next one need not be parsed."""
         self.frame = (0, 0)
         """Where the request being handled lies in the buffer."""
         self._answers: list[Buffer] = []
-        self._on_frame = on_frame
+        self._tick = context.tick
         self._in_turn = False
         self._too_many = False
 
@@ -73,7 +89,6 @@ class Connection(Inbound):
         super().connection_made(transport)
         peer = transport.get_extra_info("peername")
         self.host = peer[0] if peer else "unknown"
-        self.last_active_ms = self.context.clock.monotonic_ms()
         if not self.context.doorkeeper.admit(self, self.host):
             self.context.hostile.warning("connections", self.host, "too many connections")
             self.abort()
@@ -93,32 +108,28 @@ class Connection(Inbound):
 
     # -- requests
 
-    def frame_received(self, start: int, end: int) -> None:
-        """One request."""
-        self._on_frame(self, start, end)
+    def buffer_updated(self, nbytes: int) -> None:
+        """Take the requests that came, then send what could be answered at once."""
+        self._end += nbytes
+        if not self._holds:
+            self._in_turn = True
+            try:
+                self._take_turn()
+            finally:
+                self._in_turn = False
+
+    def turn_ended(self) -> None:
+        """Send what is ready, and take no more from a client that has too much under way."""
+        if self._answers:
+            self.send_answers()
         if len(self.slots) >= MAX_UNANSWERED and not self._too_many:
             self._too_many = True
             self.hold()
 
-    def buffer_updated(self, nbytes: int) -> None:
-        """Take the requests that came, then send what could be answered at once."""
-        self._in_turn = True
-        try:
-            super().buffer_updated(nbytes)
-        finally:
-            self._in_turn = False
-
-    def turn_ended(self) -> None:
-        """Send what is ready; the buffer is free unless something of it is still to be written."""
-        if self._answers:
-            self.send_answers()
-        if not self.context.tick.dirty:
-            self.rewind()
-
     def before_reuse(self) -> None:
         """End the tick early: batches in this buffer must be written before it is overwritten."""
-        if self.context.tick.dirty:
-            self.context.tick.flush()
+        if self._tick.dirty:
+            self._tick.flush()
 
     def frame_refused(self, size: int) -> None:
         """Not a Kafka client, or a hostile one."""
@@ -140,14 +151,16 @@ class Connection(Inbound):
             self._too_many = False
             self.release()
         if not self._in_turn:
-            self.context.tick.send_soon(self)
+            self._tick.send_soon(self)
 
     def send_answers(self) -> None:
-        """Hand the answers to the transport."""
-        answers, self._answers = self._answers, []
-        if self.transport is None or self.transport.is_closing() or not answers:
+        """Hand the answers to the transport; the buffer is free once all of it is written."""
+        if not self._tick.dirty:
+            self.rewind()
+        answers = self._answers
+        if self.transport is None or not answers or self.transport.is_closing():
             return
-        self.last_active_ms = self.context.clock.monotonic_ms()
+        self._answers = []
         if len(answers) == 1:
             self.transport.write(answers[0])
         else:

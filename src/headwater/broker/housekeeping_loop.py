@@ -155,7 +155,7 @@ class Housekeeping:
 
 def _sweep(connection: Connection, now_ms: int, limit_ms: int) -> None:
     """Close a connection that said nothing for too long; give back what a quiet one holds."""
-    idle_ms = now_ms - connection.last_active_ms
+    idle_ms = connection.idle.for_ms(now_ms, connection.frames_taken)
     if 0 <= limit_ms < idle_ms and not connection.slots:
         connection.close()
     elif idle_ms > SWEEP_S * 1000:

@@ -87,6 +87,8 @@ HANDLERS: dict[int, Handler] = {
 }
 
 
+GC_THRESHOLD = 20_000
+"""New objects between two looks for cycles: requests make none, so looking often is waste."""
 STORE_FOLDER = "headwater-metadata"
 """Where the embedded store lies, in the first log dir; no topic's folder can have this name."""
 
@@ -421,6 +423,7 @@ async def _serve(settings: BrokerSettings, on_ready: Callable[[str], None]) -> N
         raise
     gc.collect()
     gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)
     first = broker.listeners[0]
     on_ready(f"{first.host or '127.0.0.1'}:{first.port}")
     await stopped.wait()

@@ -33,20 +33,16 @@ class Tick:
         self.number = 0
         self.written: dict[Replica, None] = {}
         """Replicas written to since somebody last looked: they are what may need a flush."""
-        self._dirty: list[Replica] = []
+        self.dirty: list[Replica] = []
+        """Replicas with staged batches, which may be slices of receive buffers."""
         self._woken: dict[Reader, None] = {}
         self._senders: dict[Sender, None] = {}
         self._scheduled = False
         self._flushing = False
 
-    @property
-    def dirty(self) -> bool:
-        """Whether slices of receive buffers are still to be written."""
-        return bool(self._dirty)
-
     def write_soon(self, replica: Replica) -> None:
         """The replica has staged batches."""
-        self._dirty.append(replica)
+        self.dirty.append(replica)
         if not self._scheduled:
             self._schedule()
 
@@ -79,8 +75,8 @@ class Tick:
         self._flushing = True
         try:
             self.number += 1
-            while self._dirty or self._woken:
-                dirty, self._dirty = self._dirty, []
+            while self.dirty or self._woken:
+                dirty, self.dirty = self.dirty, []
                 for replica in dirty:
                     replica.write()
                     self.written[replica] = None

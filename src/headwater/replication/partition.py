@@ -26,6 +26,7 @@ class Partition:
     """Leadership and commitment of one partition."""
 
     __slots__ = (
+        "enough_in_sync",
         "followers",
         "high_watermark",
         "isr",
@@ -46,6 +47,8 @@ class Partition:
         self.node_id = node_id
         self.lag_limit_ms = lag_limit_ms
         self.min_insync = min_insync
+        self.enough_in_sync = False
+        """Whether acks=all writes may be taken."""
         self.role = Role.NONE
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
@@ -103,6 +106,7 @@ class Partition:
         self.partition_epoch = partition_epoch
         self.replicas, self.isr = tuple(replicas), frozenset(isr)
         self.proposed_isr = None
+        self._count_in_sync()
 
     # -- the log grew, here or there
 
@@ -152,16 +156,21 @@ class Partition:
         if partition_epoch <= self.partition_epoch:
             return NOTHING
         self.isr, self.partition_epoch, self.proposed_isr = frozenset(isr), partition_epoch, None
+        self._count_in_sync()
         return self._advance(now_ms)
 
     def isr_refused(self) -> None:
         """The proposal came too late; what counts is what the controller says next."""
         self.proposed_isr = None
 
-    @property
-    def enough_in_sync(self) -> bool:
-        """Whether acks=all writes may be taken."""
-        return len(self.isr) >= min(self.min_insync, max(1, len(self.replicas)))
+    def require_in_sync(self, min_insync: int) -> None:
+        """The topic asks for another number of in-sync replicas."""
+        self.min_insync = min_insync
+        self._count_in_sync()
+
+    def _count_in_sync(self) -> None:
+        needed = min(self.min_insync, max(1, len(self.replicas)))
+        self.enough_in_sync = len(self.isr) >= needed
 
     def low_watermark(self, log_start: int) -> int:
         """The least log start of the replicas that count: below it nobody has records."""

@@ -14,8 +14,9 @@ from headwater.errors import E, KafkaError
 from headwater.log.partition_log import PartitionLog
 from headwater.model import NO_EPOCH, TopicPartition, Uuid
 from headwater.records.batch import HEADER, TRANSACTIONAL, RawHeader
-from headwater.records.rewrite import is_heavy, prepare
-from headwater.records.validation import check_batch
+from headwater.records.rewrite import HEAVY_BYTES, is_heavy, prepare
+from headwater.records.rules import WALKED_COUNT
+from headwater.records.validation import check_batch, check_records
 from headwater.replication.effects import AdvanceHW, Effect, ProposeIsr
 from headwater.replication.partition import Partition, Role
 from headwater.replication.treatment import Treatment
@@ -178,10 +179,13 @@ class Replica:
         if header[12] <= rules.walk_up_to or not rules.verbatim or header[8] < header[7]:
             if rules.log_append_time:
                 pending.append_time = now_ms
-            if is_heavy(header, rules):
+            if (header[12] > WALKED_COUNT or header[1] > HEAVY_BYTES) and is_heavy(header, rules):
                 self._hold(batch, header, pending, acks, now_ms)
                 return
-            batch, header = prepare(batch, header, rules, now_ms)
+            if rules.verbatim:
+                header = check_records(batch, header, rules, now_ms)
+            else:
+                batch, header = prepare(batch, header, rules, now_ms)
         if self._inbox:
             self._inbox.append(_Held(memoryview(bytearray(batch)), header, pending, acks))
         else:
@@ -328,12 +332,14 @@ class Replica:
     def _release(self) -> None:
         mark = self.partition.high_watermark
         committing = self._committing
+        if not self.partition.enough_in_sync:
+            self._release_too_few(mark)
         while committing and committing[0].last_offset < mark:
-            pending = committing.popleft()
-            if self.partition.enough_in_sync:
-                pending.complete()
-            else:
-                pending.fail(KafkaError(E.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
+            committing.popleft().complete()
+
+    def _release_too_few(self, mark: int) -> None:
+        while self._committing and self._committing[0].last_offset < mark:
+            self._committing.popleft().fail(KafkaError(E.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
 
     def wake_watchers(self) -> None:
         """There may be more to read, or nothing ever again."""

@@ -169,7 +169,7 @@ class Replicas:
         for replica in self.of_topic(topic):
             replica.treatment = treatment
             replica.log.settings = treatment.log_settings
-            replica.partition.min_insync = settings.min_insync_replicas
+            replica.partition.require_in_sync(settings.min_insync_replicas)
 
     def topics(self) -> list[str]:
         """The topics with a replica here."""

@@ -7,11 +7,14 @@ Memory grows with the bytes received, never with the length a peer claims.
 """
 
 import asyncio
+from collections.abc import Callable
 from struct import Struct
-from typing import cast
+from typing import Any, cast
 
 FIRST_BUFFER = 16 * 1024
 RESTING_BUFFER = 64 * 1024
+ROOMY_BUFFER = 256 * 1024
+"""A peer that keeps filling its buffer gets a larger one, up to this."""
 GROWTH_STEP = 1024 * 1024
 TURN_FRAMES = 64
 TURN_BYTES = 1024 * 1024
@@ -23,8 +26,10 @@ _read_size = Struct(">i").unpack_from
 class Inbound(asyncio.BufferedProtocol):
     """Receives frames and bounds what one peer can take of a tick."""
 
-    def __init__(self, max_frame: int) -> None:
+    def __init__(self, max_frame: int, on_frame: Callable[[Any, int, int], None]) -> None:
         self.max_frame = max_frame
+        self.on_frame = on_frame
+        """Told of each whole frame: it lies in `buffer[start:end]`, good until `before_reuse`."""
         self.buffer = bytearray(FIRST_BUFFER)
         self.view = memoryview(self.buffer)
         self.transport: asyncio.Transport | None = None
@@ -35,10 +40,6 @@ class Inbound(asyncio.BufferedProtocol):
         self._turn_pending = False
 
     # -- what a subclass answers
-
-    def frame_received(self, start: int, end: int) -> None:
-        """One whole frame lies in `buffer[start:end]`; the slice is good until `before_reuse`."""
-        raise NotImplementedError
 
     def turn_ended(self) -> None:
         """The frames of this turn were handed over: send what is ready."""
@@ -122,6 +123,7 @@ class Inbound(asyncio.BufferedProtocol):
     def _take_turn(self) -> None:
         buffer = self.buffer
         start, end = self._start, self._end
+        on_frame = self.on_frame
         frames, last_start = self.frames_taken + TURN_FRAMES, start + TURN_BYTES
         while end - start >= 4:
             size = _read_size(buffer, start)[0]
@@ -138,7 +140,7 @@ class Inbound(asyncio.BufferedProtocol):
                 break
             self.frames_taken += 1
             self._start = frame_end
-            self.frame_received(start + 4, frame_end)
+            on_frame(self, start + 4, frame_end)
             if self._start != frame_end:
                 return
             start = frame_end
@@ -155,17 +157,19 @@ class Inbound(asyncio.BufferedProtocol):
             self._take_turn()
 
     def _make_room(self) -> None:
+        rest, capacity = self._end - self._start, len(self.buffer)
+        if self._start and capacity < ROOMY_BUFFER:
+            # Slices of the old buffer stay good, so the tick may go on.
+            self._replace(2 * capacity)
+            return
         self.before_reuse()
-        rest = self._end - self._start
         if rest == 0:
             self._start = self._end = 0
-            return
-        capacity = len(self.buffer)
-        if self._start and rest <= capacity // 2:
+        elif self._start and rest <= capacity // 2:
             self.buffer[:rest] = self.buffer[self._start : self._end]
             self._start, self._end = 0, rest
-            return
-        self._replace(self._larger(rest, capacity))
+        else:
+            self._replace(self._larger(rest, capacity))
 
     def _larger(self, rest: int, capacity: int) -> int:
         wanted = 4 + _read_size(self.buffer, self._start)[0] if rest >= 4 else 0
