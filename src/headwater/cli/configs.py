@@ -22,7 +22,6 @@ SOURCES = {
     1: "topic", 2: "broker", 3: "cluster", 4: "file", 5: "default", 6: "logger",
     7: "client-metrics", 8: "group",
 }  # fmt: skip
-_SET_HERE = {TOPIC: {1}, BROKER: {2, 3}}
 
 Config = DescribeConfigsResponse.DescribeConfigsResourceResult
 Change = IncrementalAlterConfigsRequest.AlterableConfig
@@ -137,13 +136,10 @@ async def described(
     cluster: Cluster, resource: Resource, keys: Iterable[str] = (), *, explain: bool = False
 ) -> list[Config]:
     """The configs of a resource, all of them without `keys`."""
-    wanted = DescribeConfigsRequest.DescribeConfigsResource(
-        resource_type=resource.kind,
-        resource_name=resource.name,
-        configuration_keys=list(keys) or None,
-    )
     request = DescribeConfigsRequest(
-        resources=[wanted], include_synonyms=explain, include_documentation=explain
+        resources=[_wanted(resource, keys)],
+        include_synonyms=explain,
+        include_documentation=explain,
     )
     if resource.kind == BROKER and resource.name:
         answer = await cluster.ask_broker(int(resource.name), request, DescribeConfigsResponse)
@@ -154,11 +150,31 @@ async def described(
     return result.configs
 
 
-async def overrides_of(cluster: Cluster, resource: Resource) -> dict[str, str | None]:
-    """What was set for the resource itself."""
-    here = _SET_HERE[resource.kind]
-    found = await described(cluster, resource)
-    return {config.name: config.value for config in found if config.config_source in here}
+async def topic_overrides(
+    cluster: Cluster, names: Iterable[str]
+) -> dict[str, dict[str, str | None]]:
+    """What was set for each topic itself; those whose configs may not be read are left out."""
+    wanted = [_wanted(Resource(TOPIC, name)) for name in names]
+    answer = await cluster.ask(DescribeConfigsRequest(resources=wanted), DescribeConfigsResponse)
+    return {
+        result.resource_name: {
+            config.name: config.value
+            for config in result.configs
+            if SOURCES.get(config.config_source) == "topic"
+        }
+        for result in answer.results
+        if not result.error_code
+    }
+
+
+def _wanted(
+    resource: Resource, keys: Iterable[str] = ()
+) -> DescribeConfigsRequest.DescribeConfigsResource:
+    return DescribeConfigsRequest.DescribeConfigsResource(
+        resource_type=resource.kind,
+        resource_name=resource.name,
+        configuration_keys=list(keys) or None,
+    )
 
 
 async def alter(

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import BinaryIO, NamedTuple
 
+from headwater.cli.meanings import Meaning, control_meaning, meaning_for
 from headwater.errors import KafkaError
 from headwater.observe.logs import printable
 from headwater.records.batch import (
@@ -29,6 +30,11 @@ class DumpedBatch(NamedTuple):
     position: int
     header: BatchHeader
     records: list[Record]
+    meaning: Meaning
+
+    def meaning_of(self, record: Record) -> str | None:
+        """What the record says, if it is one that brokers write for themselves."""
+        return control_meaning(record) if self.header.control else self.meaning(record)
 
 
 class DamagedBatch(NamedTuple):
@@ -40,10 +46,11 @@ class DamagedBatch(NamedTuple):
 
 def batches_of(path: str) -> Iterator[DumpedBatch | DamagedBatch]:
     """The batches of a segment; the last one may be damage, and then it is the end."""
+    meaning = meaning_for(path)
     with open(path, "rb") as file:
         position = 0
         while True:
-            batch = _next_batch(file, position)
+            batch = _next_batch(file, position, meaning)
             if batch is None:
                 return
             yield batch
@@ -52,7 +59,9 @@ def batches_of(path: str) -> Iterator[DumpedBatch | DamagedBatch]:
             position += batch.header.size
 
 
-def _next_batch(file: BinaryIO, position: int) -> DumpedBatch | DamagedBatch | None:
+def _next_batch(
+    file: BinaryIO, position: int, meaning: Meaning
+) -> DumpedBatch | DamagedBatch | None:
     head = file.read(HEADER_SIZE)
     if not head:
         return None
@@ -69,7 +78,7 @@ def _next_batch(file: BinaryIO, position: int) -> DumpedBatch | DamagedBatch | N
             position, f"the checksum of the batch at offset {header.base_offset} is wrong"
         )
     try:
-        return DumpedBatch(position, header, decode_records(batch))
+        return DumpedBatch(position, header, decode_records(batch), meaning)
     except KafkaError as malformed:
         return DamagedBatch(position, malformed.message)
 
@@ -92,7 +101,7 @@ def batch_text(batch: DumpedBatch, *, with_records: bool) -> str:
     parts += _flags(header)
     lines = ["  ".join(parts)]
     if with_records:
-        lines += [_record_text(record) for record in batch.records]
+        lines += [_record_text(record, batch.meaning_of(record)) for record in batch.records]
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -121,6 +130,7 @@ def json_line(batch: DumpedBatch, *, with_records: bool) -> str:
                 "key": _json_bytes(record.key),
                 "value": _json_bytes(record.value),
                 "headers": [[name, _json_bytes(value)] for name, value in record.headers],
+                "meaning": batch.meaning_of(record),
             }
             for record in batch.records
         ]
@@ -148,13 +158,12 @@ def bytes_text(data: bytes | None) -> str:
         return f"0x{data.hex()}"
 
 
-def _record_text(record: Record) -> str:
-    parts = [
-        f"  {record.offset}",
-        time_text(record.timestamp),
-        f"key {bytes_text(record.key)}",
-        f"value {bytes_text(record.value)}",
-    ]
+def _record_text(record: Record, meaning: str | None) -> str:
+    parts = [f"  {record.offset}", time_text(record.timestamp)]
+    if meaning:
+        parts.append(meaning)
+    else:
+        parts += [f"key {bytes_text(record.key)}", f"value {bytes_text(record.value)}"]
     if record.headers:
         pairs = (f"{printable(name)}={bytes_text(value)}" for name, value in record.headers)
         parts.append(f"headers {', '.join(pairs)}")

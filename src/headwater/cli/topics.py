@@ -1,12 +1,14 @@
 """`headwater topics`: create, list, describe, alter, delete."""
 
+from typing import NamedTuple, TypeAlias
+
 import click
 
 from headwater.cli.cluster import Cluster, refuse
-from headwater.cli.configs import TOPIC, Resource, alter, overrides_of
+from headwater.cli.configs import TOPIC, Resource, alter, topic_overrides
 from headwater.cli.options import assignments, on_cluster
 from headwater.cli.output import cell, show, show_json
-from headwater.errors import E, KafkaError
+from headwater.errors import E
 from headwater.model import INTERNAL_TOPICS, uuid_text
 from headwater.wire.messages.metadata import MetadataResponse
 from headwater.wire.messages.topics import (
@@ -18,6 +20,8 @@ from headwater.wire.messages.topics import (
     DeleteTopicsResponse,
 )
 
+Overrides: TypeAlias = dict[str, str | None]
+
 BROKERS_CHOICE = -1
 TIMEOUT_MS = 30_000
 _NAMES_UP_TO = 5
@@ -26,6 +30,16 @@ config_option = click.option(
     "-c", "--config", "configs", multiple=True, metavar="KEY=VALUE",
     help="A config of the topic; may be repeated.",
 )  # fmt: skip
+
+
+class TopicView(NamedTuple):
+    """A topic as it is shown."""
+
+    topic: str
+    id: str
+    internal: bool
+    configs: Overrides
+    partitions: list[dict[str, object]]
 
 
 @click.group("topics")
@@ -109,14 +123,15 @@ async def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> N
     for topic in topics:
         refuse(topic.error_code, about=topic.name or "")
     shown = sorted(topics, key=lambda topic: topic.name or "")
-    described = [_described(topic, await _overrides(cluster, topic.name or "")) for topic in shown]
+    configs = await topic_overrides(cluster, [topic.name or "" for topic in shown])
+    views = [_view(topic, configs.get(topic.name or "", {})) for topic in shown]
     if as_json:
-        show_json(described)
+        show_json([view._asdict() for view in views])
         return
-    for number, topic_row in enumerate(described):
+    for number, view in enumerate(views):
         if number:
             click.echo()
-        _show_topic(topic_row)
+        _show_topic(view)
 
 
 @command.command("alter")
@@ -181,19 +196,8 @@ def _internal(topic: MetadataResponse.MetadataResponseTopic) -> bool:
     return topic.is_internal or topic.name in INTERNAL_TOPICS
 
 
-async def _overrides(cluster: Cluster, name: str) -> dict[str, str | None]:
-    try:
-        return await overrides_of(cluster, Resource(TOPIC, name))
-    except KafkaError as refused:
-        if refused.code is E.TOPIC_AUTHORIZATION_FAILED:
-            return {}
-        raise
-
-
-def _described(
-    topic: MetadataResponse.MetadataResponseTopic, configs: dict[str, str | None]
-) -> dict[str, object]:
-    partitions = [
+def _view(topic: MetadataResponse.MetadataResponseTopic, configs: Overrides) -> TopicView:
+    partitions: list[dict[str, object]] = [
         {
             "partition": partition.partition_index,
             "leader": partition.leader_id if partition.leader_id >= 0 else None,
@@ -204,22 +208,16 @@ def _described(
         }
         for partition in sorted(topic.partitions, key=lambda row: row.partition_index)
     ]
-    return {
-        "topic": topic.name,
-        "id": uuid_text(topic.topic_id),
-        "internal": topic.is_internal,
-        "configs": configs,
-        "partitions": partitions,
-    }
+    return TopicView(
+        topic.name or "", uuid_text(topic.topic_id), topic.is_internal, configs, partitions
+    )
 
 
-def _show_topic(topic: dict[str, object]) -> None:
-    configs, partitions = topic["configs"], topic["partitions"]
-    if isinstance(configs, dict) and isinstance(partitions, list):
-        click.echo(f"{topic['topic']}  id {topic['id']}  partitions {len(partitions)}")
-        for name, value in configs.items():
-            click.echo(f"  {name}={cell(value)}")
-        show(partitions, as_json=False)
+def _show_topic(topic: TopicView) -> None:
+    click.echo(f"{topic.topic}  id {topic.id}  partitions {len(topic.partitions)}")
+    for name, value in topic.configs.items():
+        click.echo(f"  {name}={cell(value)}")
+    show(topic.partitions, as_json=False)
 
 
 def _report(rows: list[dict[str, object]], done: str, as_json: bool) -> None:

@@ -5,9 +5,17 @@ from click.testing import CliRunner, Result
 
 from headwater.cli.app import command
 from headwater.cli.dump import bytes_text, time_text
+from headwater.coordination.groups.records import (
+    CommittedOffset,
+    GroupRecord,
+    OffsetRecord,
+    StoredGroup,
+    encode,
+)
 from headwater.records.batch import assign
 from headwater.records.builder import build_batch
 from headwater.records.compression import Codec
+from headwater.records.control import Marker, build_marker
 from headwater.records.record import Record
 
 NOW = 1_700_000_000_000
@@ -58,12 +66,48 @@ def test_json_has_one_batch_a_line(tmp_path: Path) -> None:
     assert (first["base_offset"], first["last_offset"], first["codec"]) == (0, 1, "zstd")
     assert first["records"][0]["headers"] == [["h", {"hex": "ff"}]]
     assert second["records"] == [
-        {"offset": 2, "timestamp": NOW, "key": {"hex": "fe"}, "value": None, "headers": []}
+        {
+            "offset": 2,
+            "timestamp": NOW,
+            "key": {"hex": "fe"},
+            "value": None,
+            "headers": [],
+            "meaning": None,
+        }
     ]
 
 
 def test_records_can_be_left_out(tmp_path: Path) -> None:
     assert len(dump(segment(tmp_path, *two_batches()), "--no-records").output.splitlines()) == 2
+
+
+def test_records_of_the_offsets_topic_say_what_they_mean(tmp_path: Path) -> None:
+    folder = tmp_path / "__consumer_offsets-7"
+    folder.mkdir()
+    stored = StoredGroup("consumer", 3, "range", "m", NOW)
+    said = [
+        OffsetRecord("readers", "clicks", 2, CommittedOffset(41)),
+        OffsetRecord("readers", "clicks", 2, None),
+        GroupRecord("readers", stored),
+        GroupRecord("readers", None),
+    ]
+    pairs = [*map(encode, said), (b"\x00\x63?", None)]
+    records = [Record(key=key, value=value) for key, value in pairs]
+    result = dump(segment(folder, build_batch(records, now=NOW)))
+    time = "2023-11-14T22:13:20.000Z"
+    assert result.output.splitlines()[1:] == [
+        f"  0  {time}  group readers: clicks-2 at offset 41",
+        f"  1  {time}  group readers: clicks-2 deleted",
+        f"  2  {time}  group readers: generation 3, 0 members",
+        f"  3  {time}  group readers: deleted",
+        f'  4  {time}  key "\\x00c?"  value null',
+    ]
+
+
+def test_the_end_of_a_transaction_is_named(tmp_path: Path) -> None:
+    result = dump(segment(tmp_path, build_marker(Marker(7, 0, True, 0), NOW)))
+    assert "transactional  control" in result.output.splitlines()[0]
+    assert result.output.splitlines()[1].endswith("  commit")
 
 
 def test_a_torn_tail_is_told_after_the_whole_batches(tmp_path: Path) -> None:
