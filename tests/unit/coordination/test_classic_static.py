@@ -151,3 +151,20 @@ def test_an_administrator_removes_a_static_member_by_its_instance_id(instance):
     static_group(driver, "one", "two")
     assert driver.leave(Leaver("", instance)).members[0][1] is E.NONE
     assert driver.state() is GroupState.PREPARING_REBALANCE
+
+
+def test_absent_static_members_without_patience_do_not_keep_the_shard_busy():
+    """With a rebalance timeout of 0 the next wait was due at once, again and again."""
+    driver = Driver()
+    token = driver.join(instance="one", rebalance_ms=10_000, session_ms=60_000)
+    driver.advance(2 * DELAY_MS)
+    member = driver.joined(token).member_id
+    driver.sync_all([member], 1)
+    driver.shard.groups["g"].roster.members[member].rebalance_timeout_ms = 0
+    newcomer = driver.join(rebalance_ms=0)
+    driver.leave(Leaver("c-2"))
+    assert driver.joined(newcomer).error is E.UNKNOWN_MEMBER_ID
+    driver.advance(5_000)
+    assert driver.state() is GroupState.PREPARING_REBALANCE
+    driver.advance(60_000)
+    assert driver.state() is GroupState.EMPTY

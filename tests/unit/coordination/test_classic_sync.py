@@ -174,6 +174,18 @@ def test_several_leave_at_once_each_with_its_own_result():
     assert len(driver.rebalances) == 2
 
 
+def test_an_id_that_is_given_back_unused_disturbs_nobody():
+    driver = Driver()
+    a, b = driver.form("a", "b")
+    pending = driver.joined(driver.join(needs_member_id=True)).member_id
+    driver.leave(Leaver(pending))
+    assert driver.state() is GroupState.STABLE
+    pending = driver.joined(driver.join(needs_member_id=True)).member_id
+    rejoin = [driver.join(a), driver.join(b)]
+    driver.leave(Leaver(pending))
+    assert {driver.joined(token).generation for token in rejoin} == {2}
+
+
 def test_leaving_a_group_that_is_not_there_is_refused():
     assert Driver().leave(Leaver("a")).error is E.UNKNOWN_MEMBER_ID
 

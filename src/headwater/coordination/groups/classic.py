@@ -12,11 +12,16 @@ from collections.abc import Callable
 from typing import NamedTuple, TypeAlias
 
 from headwater.coordination.deadlines import Deadlines, Now
+from headwater.coordination.groups.classic_facts import (
+    COMPLETING,
+    EMPTY,
+    PREPARING,
+    STABLE,
+    ClassicFacts,
+)
 from headwater.coordination.groups.commands import (
     NO_MEMBER,
     Cause,
-    Described,
-    DescribedMember,
     Heartbeat,
     Join,
     Joined,
@@ -25,19 +30,16 @@ from headwater.coordination.groups.commands import (
     Sync,
     Synced,
 )
-from headwater.coordination.groups.offsets import Retention
 from headwater.coordination.groups.records import GroupRecord, Record, StoredGroup
-from headwater.coordination.groups.roster import Member, Roster
+from headwater.coordination.groups.roster import Member
 from headwater.coordination.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
-from headwater.coordination.groups.states import ALLOWED_PREVIOUS, GroupKind, GroupState
-from headwater.coordination.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
+from headwater.coordination.groups.states import ALLOWED_PREVIOUS, GroupState
 from headwater.coordination.shard import Outcome, Token
 from headwater.errors import E
 
-EMPTY = GroupState.EMPTY
-PREPARING = GroupState.PREPARING_REBALANCE
-COMPLETING = GroupState.COMPLETING_REBALANCE
-STABLE = GroupState.STABLE
+SHORTEST_WAIT_MS = 1_000
+LONGEST_REASON = 255
+SHOWN_MEMBERS = 5
 
 JOIN_PHASE = "join"
 SYNC_PHASE = "sync"
@@ -58,22 +60,13 @@ class InitialDelay(NamedTuple):
     joined_meanwhile: bool = False
 
 
-class ClassicGroup:
+class ClassicGroup(ClassicFacts):
     """One group. All changes enter through join, sync, heartbeat, leave and expire."""
-
-    kind = GroupKind.CLASSIC
 
     def __init__(
         self, group_id: str, settings: GroupSettings, deadlines: Deadlines[DeadlineKey], now: Now
     ) -> None:
-        self.group_id = group_id
-        self.state = EMPTY
-        self.state_timestamp = now.wall_ms
-        self.generation = 0
-        self.protocol_type: str | None = None
-        self.protocol: str | None = None
-        self.roster = Roster()
-        self.pending: set[str] = set()  # ids given out that have not joined yet
+        super().__init__(group_id, now)
         self._unsynced: set[str] = set()  # members of this generation that have not synced yet
         self._initial: InitialDelay | None = None
         self._settings = settings
@@ -99,6 +92,7 @@ class ClassicGroup:
             group._start_session(now, group.roster.members[member.member_id])
         if group.roster.members:
             group.state = STABLE
+        if stored.leader in group.roster.members:
             group.roster.leader = stored.leader
         return group
 
@@ -175,7 +169,7 @@ class ClassicGroup:
         leads = self.roster.leader == member.member_id
         if unchanged and (self.state is COMPLETING or (self.state is STABLE and not leads)):
             # It may have missed the answer to its join: tell it again.
-            out.reply(token, self._joined(member))
+            out.reply(token, self.joined(member))
             return
         cause = Cause.LEADER if leads and unchanged else Cause.METADATA
         self._update(member, command, token, out)
@@ -220,10 +214,10 @@ class ClassicGroup:
         self._store(out)
         if command.may_skip_assignment:
             leads = self.roster.leader == new_id
-            answer = self._joined(member)._replace(skip_assignment=leads)
+            answer = self.joined(member)._replace(skip_assignment=leads)
         else:
             # An old client must not believe it leads, or it would compute an assignment.
-            answer = self._joined(member)._replace(leader=former_leader or NO_MEMBER, members=())
+            answer = self.joined(member)._replace(leader=former_leader or NO_MEMBER, members=())
         self._answer_join(member, answer, out)
 
     # The two phases
@@ -240,7 +234,8 @@ class ClassicGroup:
         self, now: Now, cause: Cause, member_id: str, reason: str | None, out: GroupOutcome
     ) -> None:
         """Begin the join phase: everyone is to join again before its deadline."""
-        out.effects.append(RebalanceStarted(self.group_id, cause, member_id, reason or ""))
+        shown = (reason or "")[:LONGEST_REASON]
+        out.effects.append(RebalanceStarted(self.group_id, cause, member_id, shown))
         self._end_sync_phase()
         if self.state is COMPLETING:
             self._call_off_sync(now, out)
@@ -284,7 +279,8 @@ class ClassicGroup:
         self._initial = None
         if self.roster.members and not self.roster.elect_joined_leader():
             # Only static members are left and none came: wait for one, or for their sessions to end.
-            self._deadline(now, JOIN_PHASE, self.roster.rebalance_timeout_ms())
+            patience_ms = max(self.roster.rebalance_timeout_ms(), SHORTEST_WAIT_MS)
+            self._deadline(now, JOIN_PHASE, patience_ms)
             return
         self._deadlines.cancel((self.group_id, JOIN_PHASE, ""))
         self.generation += 1
@@ -303,25 +299,25 @@ class ClassicGroup:
         for member in self.roster.members.values():
             member.is_new = False
             self._start_session(now, member)
-            self._answer_join(member, self._joined(member), out)
+            self._answer_join(member, self.joined(member), out)
 
     def _end_sync_phase(self) -> None:
         self._unsynced.clear()
         self._deadlines.cancel((self.group_id, SYNC_PHASE, ""))
 
     def _sync_phase_expired(self, now: Now, out: GroupOutcome) -> None:
-        late = sorted(self._unsynced)
+        late = set(self._unsynced)
         if not late:
             return
-        for member_id in late:
+        for member_id in sorted(late):
             self._remove(member_id, out)
-        self.prepare_rebalance(now, Cause.SYNC, ", ".join(late), None, out)
+        self.prepare_rebalance(now, Cause.SYNC, _names(late), None, out)
 
     # Syncing
 
     def sync(self, now: Now, command: Sync, token: Token, out: GroupOutcome) -> None:
         """Give the member its assignment, now or when the leader brings it."""
-        refusal = self._validate_sync(command)
+        refusal = self.validate_sync(command)
         if refusal is not E.NONE:
             out.reply(token, Synced(refusal))
             return
@@ -331,24 +327,12 @@ class ClassicGroup:
             if not self._unsynced:
                 self._end_sync_phase()
             self._start_session(now, member)
-            out.reply(token, self._synced(member))
+            out.reply(token, self.synced(member))
             return
         self._answer_sync(member, Synced(E.REBALANCE_IN_PROGRESS), out)
         member.sync_token = token
         if self.roster.leader == member.member_id:
             self._assign(now, command, out)
-
-    def _validate_sync(self, command: Sync) -> E:
-        refusal = self.validate_member(command.member_id, command.instance_id)
-        if refusal is not E.NONE:
-            return refusal
-        if command.generation != self.generation:
-            return E.ILLEGAL_GENERATION
-        if _differs(command.protocol_type, self.protocol_type) or _differs(
-            command.protocol, self.protocol
-        ):
-            return E.INCONSISTENT_GROUP_PROTOCOL
-        return E.REBALANCE_IN_PROGRESS if self.state is PREPARING else E.NONE
 
     def _assign(self, now: Now, command: Sync, out: GroupOutcome) -> None:
         for member in self.roster.members.values():
@@ -358,7 +342,7 @@ class ClassicGroup:
         if not self._unsynced:
             self._end_sync_phase()
         for member in self.roster.members.values():
-            if self._answer_sync(member, self._synced(member), out):
+            if self._answer_sync(member, self.synced(member), out):
                 self._start_session(now, member)
 
     # Living and leaving
@@ -373,12 +357,21 @@ class ClassicGroup:
         self._start_session(now, self.roster.members[command.member_id])
         return E.REBALANCE_IN_PROGRESS if self.state is PREPARING else E.NONE
 
+    def committed_by(self, now: Now, member_id: str) -> None:
+        """A commit is a sign of life as well."""
+        member = self.roster.members.get(member_id)
+        if member is not None and self.state in (STABLE, PREPARING):
+            self._start_session(now, member)
+
     def leave(self, now: Now, leavers: tuple[Leaver, ...], out: GroupOutcome) -> list[E]:
         """Let members go; one rebalance for the whole batch."""
+        before = set(self.roster.members)
         errors = [self._leave_one(leaver, out) for leaver in leavers]
-        gone = [one for one, error in zip(leavers, errors, strict=True) if error is E.NONE]
+        gone = before.difference(self.roster.members)
         if gone:
-            self._members_went(now, Cause.LEAVE, _names(gone), gone[0].reason, out)
+            reason = next((one.reason for one in leavers if one.reason), None)
+            self._members_went(now, Cause.LEAVE, _names(gone), reason, out)
+        self._maybe_complete_join(now, out)  # it may have waited for an id that left unused
         return errors
 
     def _leave_one(self, leaver: Leaver, out: GroupOutcome) -> E:
@@ -425,122 +418,11 @@ class ClassicGroup:
         if len(self.roster) > self._settings.max_size:
             self.prepare_rebalance(now, Cause.CAPACITY, NO_MEMBER, None, out)
 
-    # Questions
-
-    def validate_member(self, member_id: str, instance_id: str | None) -> E:
-        """Whether this is a member; one whose static identity was taken over is fenced."""
-        if instance_id is not None:
-            holder = self.roster.static_member_id(instance_id)
-            if holder is None:
-                return E.UNKNOWN_MEMBER_ID
-            if holder != member_id:
-                return E.FENCED_INSTANCE_ID
-        return E.NONE if member_id in self.roster else E.UNKNOWN_MEMBER_ID
-
-    def validate_commit(self, member_id: str, instance_id: str | None, generation: int) -> E:
-        """Whether offsets may be committed: by a member of this generation, or by anyone while Empty."""
-        if generation < 0 and self.state is EMPTY:
-            return E.NONE
-        if generation < 0 and member_id == NO_MEMBER and instance_id is None:
-            return E.UNKNOWN_MEMBER_ID
-        refusal = self.validate_member(member_id, instance_id)
-        if refusal is not E.NONE:
-            return refusal
-        if generation != self.generation:
-            return E.ILLEGAL_GENERATION
-        return E.REBALANCE_IN_PROGRESS if self.state is COMPLETING else E.NONE
-
-    def committed_by(self, now: Now, member_id: str) -> None:
-        """A commit is a sign of life as well."""
-        member = self.roster.members.get(member_id)
-        if member is not None and self.state in (STABLE, PREPARING):
-            self._start_session(now, member)
-
-    def validate_delete(self) -> E:
-        """Whether the group may be deleted."""
-        return E.NONE if self.state is EMPTY else E.NON_EMPTY_GROUP
-
-    def validate_offset_delete(self) -> E:
-        """Whether single offsets may be deleted: what a consumer subscribes to is looked up later."""
-        if self.state is EMPTY or self.protocol_type == CONSUMER_PROTOCOL_TYPE:
-            return E.NONE
-        return E.NON_EMPTY_GROUP
-
-    def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads `topic`; when that cannot be known, a consumer group does."""
-        topics = self.subscribed_topics()
-        return self.protocol_type == CONSUMER_PROTOCOL_TYPE if topics is None else topic in topics
-
-    def subscribed_topics(self) -> frozenset[str] | None:
-        """All topics the members read, or None when it cannot be known."""
-        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            return None
-        if not self.roster.members:
-            return frozenset()
-        if self.protocol is None:
-            return None
-        topics: set[str] = set()
-        for member in self.roster.members.values():
-            found = subscribed_topics(member.metadata(self.protocol))
-            if found is None:
-                return None
-            topics |= found
-        return frozenset(topics)
-
-    def retention(self) -> Retention | None:
-        """Which offsets may expire, or None: never those of a group at work or in a rebalance."""
-        if self.protocol_type is None:
-            return Retention()
-        if self.state is EMPTY:
-            return Retention(since_ms=self.state_timestamp)
-        topics = self.subscribed_topics()
-        if self.state is not STABLE or topics is None:
-            return None
-        return Retention(kept_topics=topics)
-
-    def describe(self) -> Described:
-        """The group as DescribeGroups shows it: metadata only while it is Stable."""
-        protocol = self.protocol if self.state is STABLE else None
-        return Described(
-            E.NONE,
-            self.state.value,
-            self.protocol_type or "",
-            protocol or "",
-            tuple(
-                DescribedMember(
-                    member.member_id,
-                    member.instance_id,
-                    member.client_id,
-                    member.client_host,
-                    member.metadata(protocol) if protocol else b"",
-                    member.assignment,
-                )
-                for member in self.roster.members.values()
-            ),
-        )
-
-    def to_stored(self) -> StoredGroup:
-        """What of the group survives a restart."""
-        return StoredGroup(
-            self.protocol_type or "",
-            self.generation,
-            self.protocol,
-            self.roster.leader,
-            self.state_timestamp,
-            tuple(member.to_stored(self.protocol) for member in self.roster.members.values()),
-        )
-
     def close(self) -> None:
         """The group was deleted: ids that were given out are worth nothing now."""
         for member_id in list(self.pending):
             self._forget_pending(member_id)
         self.state = GroupState.DEAD
-
-    def parked(self) -> list[Token]:
-        """The tokens that wait in this group."""
-        members = self.roster.members.values()
-        tokens = [member.join_token for member in members] + [each.sync_token for each in members]
-        return [token for token in tokens if token is not None]
 
     # Small parts
 
@@ -570,22 +452,6 @@ class ClassicGroup:
         self._answer_join(member, Joined(E.UNKNOWN_MEMBER_ID, member_id), out)
         self._answer_sync(member, Synced(E.UNKNOWN_MEMBER_ID), out)
 
-    def _joined(self, member: Member) -> Joined:
-        leader = self.roster.leader or NO_MEMBER
-        leads = leader == member.member_id
-        return Joined(
-            E.NONE,
-            member.member_id,
-            self.generation,
-            self.protocol_type,
-            self.protocol,
-            leader,
-            self.roster.described(self.protocol) if leads else (),
-        )
-
-    def _synced(self, member: Member) -> Synced:
-        return Synced(E.NONE, self.protocol_type, self.protocol, member.assignment)
-
     def _answer_join(self, member: Member, answer: Joined, out: GroupOutcome) -> None:
         if member.join_token is not None:
             out.reply(member.join_token, answer)
@@ -599,9 +465,8 @@ class ClassicGroup:
         return True
 
 
-def _differs(said: str | None, known: str | None) -> bool:
-    return said is not None and known is not None and said != known
-
-
-def _names(leavers: list[Leaver]) -> str:
-    return ", ".join(one.member_id or one.instance_id or "" for one in leavers)
+def _names(members: set[str]) -> str:
+    """For the log: a few ids and the number of the others."""
+    shown = sorted(members)[:SHOWN_MEMBERS]
+    more = len(members) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")
