@@ -29,6 +29,7 @@ _KNOWN_SINCE = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+_EPOCH_SINCE = 4  # the first version that has room for a leader epoch
 _NOT_FOUND = (NO_TIMESTAMP, -1, NO_EPOCH)
 READ_COMMITTED = 1
 
@@ -64,9 +65,11 @@ def handle_list_offsets(
                 replica = context.replicas.leader(
                     topic.name, wanted.partition_index, wanted.current_leader_epoch
                 )
-                found.timestamp, found.offset, found.leader_epoch = _find(
+                found.timestamp, found.offset, epoch = _find(
                     replica, wanted.timestamp, request.version, body.isolation_level
                 )
+                if request.version >= _EPOCH_SINCE:
+                    found.leader_epoch = epoch
             except KafkaError as refused:
                 found.error_code = refused.code
     return response
