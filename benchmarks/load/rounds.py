@@ -103,7 +103,7 @@ def run_rounds(
                 except LoadFailed as failure:
                     outcome.failures[case.name] = f"{server.name}: {failure}"
                     del outcome.samples[case.name]
-                    say(f"failed {case.name} {outcome.failures[case.name]}")
+                    say(f"failed {case.name} {server.name}: {failure}\n{server.last_words()}")
                 else:
                     outcome.samples[case.name][server.name].append(sample)
                     say(f"round {number + 1} {case.name} {server.name}: {_short(case, sample)}")

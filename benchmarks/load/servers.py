@@ -64,6 +64,10 @@ class Server(ABC):
     def producer(self) -> Producer:
         """An idempotent producer that the server will accept."""
 
+    def last_words(self) -> str:
+        """The end of what it logged, for the report of a failure."""
+        return ""
+
 
 class Reference(Server):
     """The C server. It has no topics: a fresh one is a fresh process with a fresh file."""
@@ -217,6 +221,8 @@ class Headwater(Broker):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if error is not None:
+            error.add_note(self.last_words())
         self.stop()
         shutil.rmtree(self.home, ignore_errors=True)
 
@@ -229,6 +235,10 @@ class Headwater(Broker):
     def messages(self) -> Path:
         """What the latest process wrote to its standard error."""
         return self.home / "errors.txt"
+
+    def last_words(self) -> str:
+        """The end of its standard error."""
+        return self.messages.read_text()[-4000:]
 
     def start(self) -> None:
         """Starts the process and returns at once."""
@@ -247,7 +257,7 @@ class Headwater(Broker):
         assert self._process is not None
         assert self._process.stdout is not None
         if not self._process.stdout.readline():
-            raise RuntimeError(f"headwater did not start:\n{self.messages.read_text()[-4000:]}")
+            raise RuntimeError(f"headwater did not start:\n{self.last_words()}")
 
     def stop(self, signal_number: int = signal.SIGTERM) -> None:
         """Ends the process: cleanly, or with SIGKILL."""

@@ -46,8 +46,8 @@ class Topics:
     def _is_led(self, name: str, partitions: int) -> bool:
         """Whether each partition's leader answers: metadata names leaders before they lead."""
         answer = ask(self._port, list_offsets_request(name, partitions))
-        errors = struct.iter_unpack(">ihqq", answer[len(answer) - partitions * 22 :])
-        return all(error == 0 for _, error, _, _ in errors)
+        ends = list(struct.iter_unpack(">ihqq", answer[len(answer) - partitions * 22 :]))
+        return len(ends) == partitions and all(error == 0 for _, error, _, _ in ends)
 
     def _topic_id(self, name: str) -> bytes:
         futures = self._admin.describe_topics(TopicCollection([name]), request_timeout=_TIMEOUT)
