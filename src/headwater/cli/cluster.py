@@ -162,13 +162,16 @@ def _reason(problem: OSError) -> str:
 
 
 def refuse(code: int, message: str | None = None, about: str = "") -> None:
-    """KafkaError for every code but 0; `about` stands in front of the broker's own words."""
+    """KafkaError for every code but 0."""
     if code:
-        error = error_of(code)
-        text = message or error.text
-        raise KafkaError(
-            error, f"{about}: {text} ({error.name})" if about else f"{text} ({error.name})"
-        )
+        raise refusal(code, message, about)
+
+
+def refusal(code: int, message: str | None, about: str) -> KafkaError:
+    """A broker's refusal: whom it is about, its words (or ours) and the name of its code."""
+    error = error_of(code)
+    text = f"{message or error.text} ({error.name})"
+    return KafkaError(error, f"{about}: {text}" if about else text)
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:

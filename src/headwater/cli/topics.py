@@ -1,14 +1,15 @@
 """`headwater topics`: create, list, describe, alter, delete."""
 
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import click
 
-from headwater.cli.cluster import Cluster, refuse
+from headwater.cli.cluster import Cluster, refusal, refuse
 from headwater.cli.configs import TOPIC, Resource, alter, topic_overrides
 from headwater.cli.options import assignments, on_cluster
 from headwater.cli.output import cell, show, show_json
-from headwater.errors import E
+from headwater.errors import E, KafkaError
 from headwater.model import INTERNAL_TOPICS, uuid_text
 from headwater.wire.messages.metadata import MetadataResponse
 from headwater.wire.messages.topics import (
@@ -91,13 +92,8 @@ async def create(
     ]
     request = CreateTopicsRequest(topics=wanted, timeout_ms=TIMEOUT_MS)
     answer = await cluster.ask_broker(await cluster.controller(), request, CreateTopicsResponse)
-    rows = []
-    for topic in answer.topics:
-        exists = topic.error_code == E.TOPIC_ALREADY_EXISTS
-        if not (exists and if_not_exists):
-            refuse(topic.error_code, topic.error_message, topic.name)
-        rows.append({"topic": topic.name, "created": not exists})
-    _report(rows, "created", as_json)
+    results = [(topic.name, topic.error_code, topic.error_message) for topic in answer.topics]
+    _report("created", results, E.TOPIC_ALREADY_EXISTS if if_not_exists else E.NONE, as_json)
 
 
 @command.command("list")
@@ -170,7 +166,7 @@ async def alter_(
         )
         for topic in answer.results:
             refuse(topic.error_code, topic.error_message, topic.name)
-    _report([{"topic": name, "altered": True}], "altered", as_json)
+    _report("altered", [(name, E.NONE, None)], E.NONE, as_json)
 
 
 @command.command()
@@ -183,13 +179,10 @@ async def delete(cluster: Cluster, names: tuple[str, ...], if_exists: bool, as_j
     answer = await cluster.ask_broker(
         await cluster.controller(), request, DeleteTopicsResponse, newest=_NAMES_UP_TO
     )
-    rows = []
-    for topic in answer.responses:
-        missing = topic.error_code == E.UNKNOWN_TOPIC_OR_PARTITION
-        if not (missing and if_exists):
-            refuse(topic.error_code, topic.error_message, topic.name or "")
-        rows.append({"topic": topic.name or "", "deleted": not missing})
-    _report(rows, "deleted", as_json)
+    results = [
+        (topic.name or "", topic.error_code, topic.error_message) for topic in answer.responses
+    ]
+    _report("deleted", results, E.UNKNOWN_TOPIC_OR_PARTITION if if_exists else E.NONE, as_json)
 
 
 def _internal(topic: MetadataResponse.MetadataResponseTopic) -> bool:
@@ -220,10 +213,20 @@ def _show_topic(topic: TopicView) -> None:
     show(topic.partitions, as_json=False)
 
 
-def _report(rows: list[dict[str, object]], done: str, as_json: bool) -> None:
-    """One line per topic, or the rows as JSON."""
+def _report(
+    done: str, results: Sequence[tuple[str, int, str | None]], content_with: E, as_json: bool
+) -> None:
+    """Say what was done; then, if some topics were refused, why, all in one error."""
+    rows, refused = [], []
+    for name, code, message in results:
+        if code in (E.NONE, content_with):
+            rows.append({"topic": name, done: code == E.NONE})
+        else:
+            refused.append(refusal(code, message, name))
     if as_json:
         show_json(rows)
-        return
-    for row in rows:
-        click.echo(f"{row['topic']}: {done if row[done] else 'nothing to do'}")
+    else:
+        for row in rows:
+            click.echo(f"{row['topic']}: {done if row[done] else 'nothing to do'}")
+    if refused:
+        raise KafkaError(refused[0].code, "; ".join(problem.message for problem in refused))

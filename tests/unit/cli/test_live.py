@@ -102,6 +102,15 @@ def test_a_topic_lives_from_create_to_delete(broker: str) -> None:
     assert run(broker, "topics", "delete", "orders").exit_code == 1
 
 
+def test_what_could_be_done_is_done_and_what_could_not_is_told(broker: str) -> None:
+    run(broker, "topics", "create", "first")
+    result = run(broker, "topics", "create", "first", "second", "third/", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout) == [{"topic": "second", "created": True}]
+    assert "first: " in result.stderr
+    assert "third/: " in result.stderr
+
+
 def test_configs_show_where_they_come_from(broker: str) -> None:
     run(broker, "topics", "create", "logs")
     run(broker, "configs", "set", "--cluster-default", "message.max.bytes=2000000")
