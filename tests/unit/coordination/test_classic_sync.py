@@ -73,6 +73,16 @@ def test_a_rebalance_answers_those_who_wait_for_an_assignment():
     assert driver.synced(follower).error is E.REBALANCE_IN_PROGRESS
 
 
+def test_a_rebalance_called_before_the_sync_ends_voids_the_old_shares():
+    driver = Driver()
+    a, b = driver.form("a", "b")
+    tokens = [driver.join(a), driver.join(b)]
+    assert {driver.joined(token).generation for token in tokens} == {2}
+    driver.join(client="c")
+    members = driver.shard.groups["g"].describe().members
+    assert {member.assignment for member in members} == {b""}
+
+
 def test_a_repeated_sync_replaces_the_parked_one():
     driver = Driver()
     a, b = completing(driver)

@@ -264,7 +264,7 @@ class ClassicGroup(ClassicFacts):
 
     def _join_phase_expired(self, now: Now, out: GroupOutcome) -> None:
         initial = self._initial
-        if initial is None or not initial.joined_meanwhile or initial.remaining_ms == 0:
+        if initial is None or not initial.joined_meanwhile:
             self._complete_join(now, out)
             return
         delay_ms = min(self._settings.initial_rebalance_delay_ms, initial.remaining_ms)
