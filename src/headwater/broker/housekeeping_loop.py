@@ -77,7 +77,7 @@ class Housekeeping:
     async def _flush(self) -> None:
         now_ms = self._context.clock.wall_ms()
         written, self._context.tick.written = self._context.tick.written, {}
-        for replica in written:
+        for replica in filter(self._hosted, written):
             if replica in self._flushing or not replica.log.flush_due(now_ms):
                 self._context.tick.written[replica] = None
                 continue
@@ -91,9 +91,14 @@ class Housekeeping:
                 await self._tasks.in_thread(work.run)
                 replica.log.mark_flushed(work)
         except OSError as failure:
-            self._health.failed(self._context.replicas, replica, failure, flushing=True)
+            # A partition that was deleted meanwhile has no files left: that is no sick disk.
+            if self._hosted(replica):
+                self._health.failed(self._context.replicas, replica, failure, flushing=True)
         finally:
             self._flushing.discard(replica)
+
+    def _hosted(self, replica: Replica) -> bool:
+        return self._context.replicas.get(*replica.topic_partition) is replica
 
     async def _probe(self) -> None:
         if self._health.any_full:
