@@ -5,11 +5,12 @@ Run: `python benchmarks/micro/log.py [--partitions N]`. Medians of several round
 
 import argparse
 import json
-import resource
 import shutil
 import statistics
+import sys
 import tempfile
 import time
+import tracemalloc
 from collections.abc import Callable
 
 from headwater.log.log_dirs import Identity, LogDirs
@@ -19,7 +20,7 @@ from headwater.model import TopicPartition
 from headwater.records.batch import HEADER
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
-from headwater.seams.files import OsFiles
+from headwater.seams.files import OsFiles, run_side_by_side
 from headwater.seams.randomness import SystemRandomness
 
 SETTINGS = LogSettings()
@@ -53,15 +54,15 @@ def median_us(work: Callable[[], float], rounds: int = 7) -> float:
 
 def stage_costs(log: PartitionLog, group: int = 50) -> dict[str, float]:
     """Microseconds per staged batch, plain and idempotent, and per written group."""
-    view = memoryview(batch_of(200))
-    header = HEADER.unpack_from(view)
+    views = [memoryview(batch_of(200)) for _ in range(group)]
+    header = HEADER.unpack_from(views[0])
     written: list[float] = []
 
     def plain() -> float:
         total = 0.0
         for _ in range(200):
             start = time.perf_counter()
-            for _ in range(group):
+            for view in views:
                 log.stage(view, header, 1, NOW)
             total += time.perf_counter() - start
             start = time.perf_counter()
@@ -76,7 +77,7 @@ def stage_costs(log: PartitionLog, group: int = 50) -> dict[str, float]:
         for _ in range(100):
             headers = [(*header[:9], 7, 0, next(sequences), header[12]) for _ in range(group)]
             start = time.perf_counter()
-            for row in headers:
+            for view, row in zip(views, headers, strict=True):
                 log.stage(view, row, 1, NOW)
             total += time.perf_counter() - start
             log.write_staged()
@@ -101,7 +102,10 @@ def read_costs(log: PartitionLog) -> dict[str, float]:
 
         return work
 
-    return {"read_tail": median_us(at(log.log_end_offset - 10)), "read_middle": median_us(at(20_000))}
+    return {
+        "read_tail": median_us(at(log.log_end_offset - 10)),
+        "read_middle": median_us(at(20_000)),
+    }
 
 
 def recovery_seconds(size: int, dirty: int, producer_id: int = -1) -> float:
@@ -135,14 +139,16 @@ def many_partitions(count: int) -> dict[str, float]:
         log.stage_built(batch_of(100), 1, NOW)
         log.write_staged()
     created = time.perf_counter()
-    dirs.close({})
+    dirs.close({}, run_all=run_side_by_side)
     closed = time.perf_counter()
-    del dirs, log
-    before = resident_kib()
     begun = time.perf_counter()
     dirs = opened(path)
     loaded = time.perf_counter() - begun
-    memory = (resident_kib() - before) / count
+    dirs.close({})
+    tracemalloc.start()
+    dirs = opened(path)
+    memory = tracemalloc.get_traced_memory()[0] / 1024 / count
+    tracemalloc.stop()
     dirs.abandon()
     shutil.rmtree(path)
     return {
@@ -151,12 +157,6 @@ def many_partitions(count: int) -> dict[str, float]:
         "clean_load_s": round(loaded, 2),
         "kib_each": round(memory, 1),
     }
-
-
-def resident_kib() -> int:
-    """Resident memory of this process."""
-    with open("/proc/self/statm") as statm:
-        return int(statm.read().split()[1]) * resource.getpagesize() // 1024
 
 
 def main() -> None:
@@ -177,7 +177,7 @@ def main() -> None:
         "1-record idempotent": recovery_seconds(70, 64 << 20, producer_id=1),
         "16 KiB batches": recovery_seconds(16 << 10, 64 << 20),
     }
-    print(json.dumps(results, indent=1))
+    sys.stdout.write(json.dumps(results, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ class FlushWork:
     """One flush of one log."""
 
     __slots__ = (
-        "_directory", "_entries", "_files", "_paths", "_snapshots", "end_offset", "truncations"
+        "_bases", "_directory", "_entries", "_files", "_needed", "_paths", "_snapshots", "end_offset",
+        "truncations",
     )  # fmt: skip
 
     def __init__(self, files: Files, directory: str, end_offset: int, truncations: int) -> None:
@@ -26,6 +27,8 @@ class FlushWork:
         self._entries: list[tuple[EntryFile, int, bytes]] = []
         self._paths: list[str] = []
         self._snapshots: list[tuple[str, tuple[bytes, bytes]]] = []
+        self._bases: set[int] = set()
+        self._needed = 0
 
     def add_segment(self, segment: Segment) -> None:
         """Flush the segment's file and save its indexes."""
@@ -43,6 +46,11 @@ class FlushWork:
         """Write the state of the producers."""
         self._snapshots.append((stem, content))
 
+    def keep_snapshots(self, bases: set[int], needed: int) -> None:
+        """Remove all snapshots but those at segment bases and those a restart may begin with."""
+        self._bases = bases
+        self._needed = needed
+
     def run(self) -> None:
         """Do it. OSError means that the log must go offline: the kernel drops what it cannot write."""
         for index, start, data in self._entries:
@@ -52,11 +60,20 @@ class FlushWork:
         for path in self._paths:
             self._sync(path)
         self._files.sync_dir(self._directory)
+        self._remove_old_snapshots()
 
     def settle(self) -> None:
         """Back on the owner's thread: the indexes know what is saved."""
         for index, start, data in self._entries:
             index.mark_saved(start, len(data))
+
+    def _remove_old_snapshots(self) -> None:
+        offsets = snapshots.offsets(self._files, self._directory)
+        below = [offset for offset in offsets if offset <= self._needed]
+        # The newest at or below the checkpointed recovery point is where a replay begins.
+        for offset in below[1:]:
+            if offset not in self._bases:
+                snapshots.remove(self._files, f"{self._directory}/{offset:020d}")
 
     def _sync(self, path: str) -> None:
         try:

@@ -7,25 +7,22 @@ even that fails the log refuses all further appends. One thread owns a log. Noth
 the disk except `truncate_to`, `offset_for_time` and a rare repair of an index.
 """
 
-import errno
 import logging
 import struct
-from bisect import bisect_right
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Sequence
 
 from headwater.errors import E, KafkaError
-from headwater.log import retention, snapshots, time_lookup
+from headwater.log import retention, snapshots
 from headwater.log.aborted_index import AbortedTransaction
 from headwater.log.descriptors import Descriptors
 from headwater.log.epochs import EpochCache
 from headwater.log.flushing import FlushWork
 from headwater.log.offset_index import MAX_RELATIVE_OFFSET
 from headwater.log.producers import ProducerStates
-from headwater.log.rebuilding import rebuild_indexes, remove_snapshots, replay_producers, walk_tail
-from headwater.log.segment import DamagedSegment, Segment, Staged
+from headwater.log.rebuilding import remove_snapshots, replay_producers
+from headwater.log.segment import Segment, Staged
+from headwater.log.segmented_log import SegmentedLog
 from headwater.log.settings import LogSettings
-from headwater.log.slices import Cold, FileSlice
 from headwater.log.transactions import OpenTransactions
 from headwater.model import TopicPartition, Uuid
 from headwater.records.batch import CONTROL, HEADER, HEADER_SIZE, OVERHEAD, TRANSACTIONAL, RawHeader
@@ -33,7 +30,6 @@ from headwater.records.control import read_marker
 from headwater.seams.files import Buffer, Files
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 FLUSH_BYTES = 64 << 20
 FLUSH_MS = 60_000
@@ -41,15 +37,14 @@ FLUSH_MS = 60_000
 _assign = struct.Struct(">qii").pack_into
 
 
-class PartitionLog:
-    """An append-only sequence of batches in segments."""
+class PartitionLog(SegmentedLog):
+    """An append-only sequence of batches."""
 
     __slots__ = (
-        "_buffers", "_descriptors", "_dirty_since_ms", "_files", "_now_ms", "_staged",
-        "_staged_bytes", "_staged_epoch", "_staged_timestamp", "_transactions", "_unflushed_from",
-        "aborted", "checkpointed", "directory", "epochs", "failure", "garbage", "log_end_offset",
-        "log_start_offset", "producers", "recovery_point", "segments", "settings", "size",
-        "staged_end_offset", "topic_id", "topic_partition", "truncations",
+        "_buffers", "_dirty_since_ms", "_now_ms", "_snapshots", "_staged", "_staged_bytes",
+        "_staged_epoch", "_staged_timestamp", "_transactions", "_unflushed_from", "aborted",
+        "checkpointed", "epochs", "producers", "recovery_point", "staged_end_offset", "topic_id",
+        "truncations",
     )  # fmt: skip
 
     def __init__(
@@ -61,28 +56,17 @@ class PartitionLog:
         topic_id: Uuid,
         settings: LogSettings,
     ) -> None:
-        self._files = files
-        self._descriptors = descriptors
-        self.directory = directory
-        self.topic_partition = topic_partition
+        super().__init__(files, descriptors, directory, topic_partition, settings)
         self.topic_id = topic_id
         self.epochs = EpochCache(files, directory)
         self.producers = ProducerStates()
         self._transactions = OpenTransactions()
-        self.segments: list[Segment] = []
-        self.size = 0
-        self.log_start_offset = 0
-        self.log_end_offset = 0
         self.staged_end_offset = 0
         self.recovery_point = 0
         # The recovery point that the checkpoint file has: snapshots from there on are still needed.
         self.checkpointed = 0
-        # Why this log takes no more appends; None while it is sound.
-        self.failure: str | None = None
         # Aborted transactions whose markers are staged: entered into an index once written.
         self.aborted: list[AbortedTransaction] = []
-        # Files renamed away that a file thread may unlink after file.delete.delay.ms.
-        self.garbage: list[str] = []
         # Grows with each truncation; a flush that began before one proves nothing after it.
         self.truncations = 0
         self._unflushed_from = 0
@@ -93,13 +77,8 @@ class PartitionLog:
         self._staged_bytes = 0
         self._staged_timestamp = -1
         self._staged_epoch = -1
-        # The limits; a new set may be put here at any time and holds from the next batch on.
-        self.settings = settings
-
-    @property
-    def active(self) -> Segment:
-        """The segment that grows."""
-        return self.segments[-1]
+        # Producer snapshots taken at rolls, to be written by the next flush.
+        self._snapshots: list[tuple[str, tuple[bytes, bytes]]] = []
 
     # Appending
 
@@ -185,7 +164,7 @@ class PartitionLog:
         settings = self.settings
         try:
             if not active.ready:
-                self._walk_active()
+                self.walk_active()
             if self.epochs.unsaved:
                 self.epochs.save()
             total = self._staged_bytes
@@ -205,66 +184,15 @@ class PartitionLog:
         if self._dirty_since_ms < 0:
             self._dirty_since_ms = self._now_ms
 
-    def roll(self, now_ms: int) -> Segment:
+    def roll(self, now_ms: int) -> None:
         """Begin a new segment at the log's end; the old one is sealed."""
-        return self._roll_at(self.log_end_offset, now_ms)
+        self._roll(self.log_end_offset, now_ms)
 
-    # Reading
-
-    def read(self, offset: int, upper: int, max_bytes: int, at_least_one: bool) -> FileSlice | None:
-        """Whole batches of one segment, from the one that holds `offset`, all below `upper`.
-
-        None where there is nothing. An `upper` inside a batch excludes that batch.
-        """
-        if offset >= upper or offset >= self.log_end_offset:
-            return None
-        rank = self.rank(offset)
-        while rank < len(self.segments):
-            segment = self.segments[rank]
-            end = self._end_of(rank)
-            if segment.base_offset >= upper:
-                return None
-            found = self._slice(
-                segment, (offset, upper if upper < end else None, max_bytes, at_least_one)
-            )
-            if found is not None:
-                return found
-            if offset < end - 1 and upper <= end:
-                return None
-            # Compaction may leave nothing at or above `offset` in a segment: go on in the next.
-            rank += 1
-            offset = max(offset, end)
-        return None
-
-    def offset_for_time(self, timestamp: int, upper: int) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record not older than `timestamp`."""
-        return time_lookup.first_not_older(self, timestamp, upper)
-
-    def max_timestamp(self) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record with the greatest timestamp."""
-        return time_lookup.newest(self)
-
-    def newest_timestamp(self, segment: Segment) -> int:
-        """The greatest timestamp of a segment; the time of its last write where records bear none."""
-        if not segment.ready and segment is self.active:
-            self._walk_active()
-        newest = segment.max_timestamp if segment.ready else segment.time_index.last()[0]
-        return newest if newest >= 0 else self._files.modified_ms(segment.path)
+    # Transactions
 
     def last_stable_offset(self, high_watermark: int) -> int:
         """Up to where a read-committed consumer may read."""
         return self._transactions.stable(high_watermark)
-
-    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
-        """Aborted transactions that overlap the offsets from `start` to before `end`."""
-        found = []
-        for rank in range(self.rank(start), len(self.segments)):
-            for aborted in self.segments[rank].aborted:
-                if aborted.last_offset >= start and aborted.first_offset < end:
-                    found.append(aborted)
-                if aborted.last_stable_offset >= end:
-                    return sorted(found, key=lambda row: row.first_offset)
-        return sorted(found, key=lambda row: row.first_offset)
 
     # Cutting
 
@@ -277,10 +205,11 @@ class PartitionLog:
             self.truncate_fully(offset)
             return
         self.truncations += 1
+        self._snapshots = []
         while self.segments[-1].base_offset >= offset:
-            self._discard(self.segments.pop())
+            self.discard(self.segments.pop())
         active = self.segments[-1]
-        found = self._repairing(active, lambda: active.find(active.read_blocking, offset))
+        found = self.repairing(active, lambda: active.find(active.read_blocking, offset))
         if found is not None:
             position, header = found
             offset = header[0]
@@ -295,20 +224,15 @@ class PartitionLog:
         """Drop everything and go on at `start`."""
         self._forget_staged_work()
         self.truncations += 1
+        self._snapshots = []
         while self.segments:
-            self._discard(self.segments.pop())
-        self.begin_at(start, self._now_ms)
+            self.discard(self.segments.pop())
+        self.add_segment(start, self._now_ms)
         self.epochs.clear()
         self.producers = ProducerStates()
         self.log_start_offset = start
         self._end_at(start)
         remove_snapshots(self._files, self.directory, above=-1)
-
-    def begin_at(self, offset: int, now_ms: int) -> None:
-        """Give a log without segments its first one."""
-        self.segments.append(
-            Segment.create(self._files, self._descriptors, self.directory, offset, now_ms)
-        )
 
     def advance_start(self, offset: int) -> None:
         """Records below `offset` are gone for readers; retention drops their segments later."""
@@ -327,7 +251,7 @@ class PartitionLog:
     def drop_first(self) -> Segment:
         """Remove the oldest segment, which must not be the active one."""
         segment = self.segments.pop(0)
-        self._discard(segment)
+        self.discard(segment)
         self.advance_start(self.segments[0].base_offset)
         return segment
 
@@ -341,6 +265,7 @@ class PartitionLog:
             self.size - self._unflushed_from >= FLUSH_BYTES
             or now_ms - self._dirty_since_ms >= min(FLUSH_MS, self.settings.flush_ms)
             or self.log_end_offset - self.recovery_point >= self.settings.flush_messages
+            or bool(self._snapshots)
         )
 
     def unflushed(self) -> FlushWork | None:
@@ -352,9 +277,12 @@ class PartitionLog:
         work = FlushWork(self._files, self.directory, self.log_end_offset, self.truncations)
         for segment in self.segments[self.rank(self.recovery_point) :]:
             work.add_segment(segment)
-        work.add_snapshot(
-            self.snapshot_stem(self.log_end_offset), snapshots.encode(self.producers.settled())
-        )
+        for stem, content in self._snapshots:
+            work.add_snapshot(stem, content)
+        self._snapshots = []
+        end = self.snapshot_stem(self.log_end_offset)
+        work.add_snapshot(end, snapshots.encode(self.producers.settled()))
+        work.keep_snapshots({segment.base_offset for segment in self.segments}, self.checkpointed)
         if self.epochs.unsynced:
             work.add_file(self.epochs.path)
             self.epochs.unsynced = False
@@ -373,7 +301,7 @@ class PartitionLog:
             segment.time_index.release()
 
     def close(self) -> None:
-        """Flush everything and give the descriptors back; the log ends here for this process."""
+        """Flush everything; the log ends here for this process. Any thread, with nobody else on it."""
         self._forget_staged_work()
         if self.failure is None:
             self.active.seal()
@@ -381,8 +309,6 @@ class PartitionLog:
             if work is not None:
                 work.run()
                 self.mark_flushed(work)
-        for segment in self.segments:
-            self._descriptors.forget(segment.path)
 
     # For the rooms next door: recovery and rebuilding
 
@@ -461,9 +387,7 @@ class PartitionLog:
         for at, (last, size, timestamp) in enumerate(self._staged):
             if self._rolls_before(part, size, last, timestamp):
                 self._write_part(start, at)
-                self._roll_at(
-                    self._staged[at - 1][0] + 1 if at else self.log_end_offset, self._now_ms
-                )
+                self._roll(self._staged[at - 1][0] + 1 if at else self.log_end_offset, self._now_ms)
                 start, part = at, 0
             part += size
         self._write_part(start, len(self._staged))
@@ -481,22 +405,12 @@ class PartitionLog:
             interval = self.settings.index_interval_bytes
             self.active.append(self._buffers[start:end], batches, total, interval)
 
-    def _roll_at(self, offset: int, now_ms: int) -> Segment:
-        if not self.active.ready:
-            self._walk_active()
-        old = self.active
-        segment = Segment.create(self._files, self._descriptors, self.directory, offset, now_ms)
-        old.seal()
-        old.rest()
-        self.segments.append(segment)
-        return segment
-
-    def _walk_active(self) -> None:
-        """Learn what a loaded segment did not tell: its last batches and its newest timestamp."""
-        try:
-            self._repairing(self.active, lambda: walk_tail(self.active, self.log_end_offset))
-        except KafkaError as damage:
-            raise OSError(errno.EIO, damage.message, self.active.path) from damage
+    def _roll(self, offset: int, now_ms: int) -> None:
+        self.add_segment(offset, now_ms)
+        if offset == self.log_end_offset:
+            # Later in the tick the producers' states at the roll are no longer known apart.
+            content = snapshots.encode(self.producers.settled())
+            self._snapshots.append((self.snapshot_stem(offset), content))
 
     def _abandon(self, active: Segment, size: int, error: OSError) -> None:
         """A write failed: back to the visible end, as if nothing had been staged."""
@@ -547,58 +461,3 @@ class PartitionLog:
     def _restore_transactions(self) -> None:
         rows = ((row.producer_id, row.transaction_start) for row in self.producers)
         self._transactions.restore(rows, self.log_end_offset)
-
-    def _discard(self, segment: Segment) -> None:
-        self.size -= segment.size
-        self.garbage.extend(segment.mark_deleted())
-
-    def rank(self, offset: int) -> int:
-        """Which segment holds `offset`."""
-        segments = self.segments
-        if offset >= segments[-1].base_offset:
-            return len(segments) - 1
-        return max(0, bisect_right(segments, offset, key=_base_offset) - 1)
-
-    def _end_of(self, rank: int) -> int:
-        following = rank + 1
-        return (
-            self.segments[following].base_offset
-            if following < len(self.segments)
-            else self.log_end_offset
-        )
-
-    def _slice(
-        self, segment: Segment, wanted: tuple[int, int | None, int, bool]
-    ) -> FileSlice | None:
-        def read(size: int, position: int) -> Buffer:
-            data = segment.read_now(size, position)
-            if data is None or len(data) < size:
-                raise Cold
-            return data
-
-        try:
-            found = segment.slice(read, *wanted)
-        except Cold:
-            return FileSlice.unplaced(self._files, segment, wanted)
-        except DamagedSegment:
-            found = self._repairing(segment, lambda: segment.slice(segment.read_blocking, *wanted))
-        if found is None:
-            return None
-        return FileSlice(self._files, segment, found[0], found[1] - found[0])
-
-    def _repairing(self, segment: Segment, work: Callable[[], T]) -> T:
-        """Do the work; if the index misled it, build the index anew and do it again."""
-        try:
-            return work()
-        except DamagedSegment as odd:
-            log.warning("%s: %s; its indexes are built anew", self.topic_partition, odd)
-        try:
-            rebuild_indexes(segment, self.settings.index_interval_bytes)
-            return work()
-        except DamagedSegment as worse:
-            self.failure = str(worse)
-            raise KafkaError(E.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {worse}") from worse
-
-
-def _base_offset(segment: Segment) -> int:
-    return segment.base_offset

@@ -62,13 +62,6 @@ def walk_tail(segment: Segment, end_offset: int) -> None:
     segment.ready = True
 
 
-def snapshot_offsets(files: Files, directory: str) -> list[int]:
-    """Offsets of the producer snapshots of a log, newest first."""
-    names = (name for name in files.listdir(directory) if name.endswith(snapshots.SNAPSHOT))
-    stems = (name.removesuffix(snapshots.SNAPSHOT) for name in names)
-    return sorted((int(stem) for stem in stems if stem.isdecimal()), reverse=True)
-
-
 def replay_producers(log: "PartitionLog", files: Files, now_ms: int) -> int:
     """Rebuild the producers of a log up to its end; the number of bytes read for it.
 
@@ -77,7 +70,7 @@ def replay_producers(log: "PartitionLog", files: Files, now_ms: int) -> int:
     """
     log.producers = ProducerStates()
     start = log.segments[0].base_offset
-    for offset in snapshot_offsets(files, log.directory):
+    for offset in snapshots.offsets(files, log.directory):
         if start <= offset <= log.log_end_offset and _restored(
             log, files, log.snapshot_stem(offset)
         ):
@@ -92,7 +85,7 @@ def replay_producers(log: "PartitionLog", files: Files, now_ms: int) -> int:
 
 def remove_snapshots(files: Files, directory: str, above: int) -> None:
     """Unlink the snapshots above an offset: they speak of batches that are gone."""
-    for offset in snapshot_offsets(files, directory):
+    for offset in snapshots.offsets(files, directory):
         if offset > above:
             snapshots.remove(files, f"{directory}/{offset:020d}")
 

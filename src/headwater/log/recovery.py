@@ -11,11 +11,11 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headwater.log import snapshots
 from headwater.log.rebuilding import (
     rebuild_indexes,
     remove_snapshots,
     replay_producers,
-    snapshot_offsets,
     walk_tail,
 )
 from headwater.log.segment import DELETED, LOG, DamagedSegment, Segment
@@ -120,7 +120,7 @@ class Recovery:
                 self._log.failure = (
                     f"no segments, though {self._known.recovery_point} offsets were flushed"
                 )
-            self._log.begin_at(self._known.recovery_point or self._known.log_start, self._now_ms)
+            self._log.add_segment(self._known.recovery_point or self._known.log_start, self._now_ms)
 
     def _clear_leftovers(self, names: list[str]) -> list[str]:
         """Finish what a crash interrupted: removals and half-made files go, whole swaps stay."""
@@ -137,7 +137,7 @@ class Recovery:
         return self._files.listdir(directory)
 
     def _look_for_traces(self) -> None:
-        offsets = snapshot_offsets(self._files, self._log.directory)
+        offsets = snapshots.offsets(self._files, self._log.directory)
         if self._known.recovery_point is None:
             self._point = _flushed_before(offsets)
         starts = self._log.epochs.starts

@@ -72,6 +72,13 @@ def read(files: Files, stem: str) -> list[Producer]:
     return list(decode(read_file(files, stem + SNAPSHOT), windows))
 
 
+def offsets(files: Files, directory: str) -> list[int]:
+    """Offsets of the snapshots in a folder, newest first."""
+    names = (name for name in files.listdir(directory) if name.endswith(SNAPSHOT))
+    stems = (name.removesuffix(SNAPSHOT) for name in names)
+    return sorted((int(stem) for stem in stems if stem.isdecimal()), reverse=True)
+
+
 def remove(files: Files, stem: str) -> None:
     """Unlink the snapshot at `stem`, as far as it is there."""
     for suffix in (SNAPSHOT, WINDOWS):

@@ -12,13 +12,13 @@ from headwater.records.batch import LOG_APPEND_TIME, RawHeader
 from headwater.records.record import decode_records
 
 if TYPE_CHECKING:
-    from headwater.log.partition_log import PartitionLog
+    from headwater.log.segmented_log import SegmentedLog
 
 Found: TypeAlias = tuple[int, int, int]
 """Timestamp, offset, leader epoch."""
 
 
-def first_not_older(log: "PartitionLog", timestamp: int, upper: int) -> Found | None:
+def first_not_older(log: "SegmentedLog", timestamp: int, upper: int) -> Found | None:
     """The first record below `upper` that is not older than `timestamp`."""
     for segment in log.segments:
         if segment.base_offset >= upper:
@@ -30,7 +30,7 @@ def first_not_older(log: "PartitionLog", timestamp: int, upper: int) -> Found | 
     return None
 
 
-def newest(log: "PartitionLog") -> Found | None:
+def newest(log: "SegmentedLog") -> Found | None:
     """The first record that bears the greatest timestamp of the log."""
     greatest = max((log.newest_timestamp(segment) for segment in log.segments), default=-1)
     return None if greatest < 0 else first_not_older(log, greatest, log.log_end_offset)

@@ -4,13 +4,19 @@
 business (`write_fully`, `read_fully` handle them); errors are OSError with errno.
 """
 
+import errno
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 IOV_MAX = 1024
+
+SYNC_THREADS = 16
+
+RunAll: TypeAlias = Callable[[Sequence[Callable[[], None]]], None]
+"""Runs blocking file calls and returns when all are done."""
 
 
 class Files(Protocol):
@@ -112,6 +118,11 @@ class OsFiles:
             count = os.preadv(fd, [into], offset, os.RWF_NOWAIT)
         except BlockingIOError:
             return None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            # This file system cannot tell what is cached; most of those keep all in memory.
+            return os.pread(fd, size, offset)
         if count == size:
             return into  # type: ignore[return-value]
         return bytes(into[:count])
@@ -188,6 +199,21 @@ class OsFiles:
             os.close(fd)
             raise
         return fd
+
+
+def run_in_turn(calls: Sequence[Callable[[], None]]) -> None:
+    """Run blocking calls one after the other."""
+    for call in calls:
+        call()
+
+
+def run_side_by_side(calls: Sequence[Callable[[], None]]) -> None:
+    """Run blocking calls on many threads: syncs that wait together are committed together."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    with ThreadPoolExecutor(SYNC_THREADS, thread_name_prefix="headwater-sync") as threads:
+        for _ in threads.map(lambda call: call(), calls):
+            pass
 
 
 def write_fully(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
