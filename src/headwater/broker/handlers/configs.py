@@ -184,6 +184,7 @@ def _alter(
     refused: list[ConfigOutcome] = []
     for resource in resources:
         try:
+            _refuse_unknown(resource.kind)
             _authorize(context, request, Operation.ALTER_CONFIGS, resource.kind, resource.name)
             allowed.append(resource)
         except KafkaError as refusal:
@@ -205,6 +206,11 @@ def _alter(
         request.reply(answer)
 
     context.controller.submit(AlterConfigs(allowed, validate_only), reply)
+
+
+def _refuse_unknown(kind: int) -> None:
+    if kind not in set(Resource):
+        raise KafkaError(E.UNSUPPORTED_VERSION, f"resources of type {kind} are unknown")
 
 
 # ListConfigResources

@@ -153,11 +153,17 @@ def _deletable(
     resolved = context.metadata.name_of.get(topic_id) if name is None else name
     if resolved is None:
         raise KafkaError(E.UNKNOWN_TOPIC_ID, "no topic has this id")
-    if not context.authorize(request, Operation.DELETE, ResourceType.TOPIC, resolved):
+    if not _may_delete(context, request, resolved):
         raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED, "not allowed for this principal")
     if resolved in others:
         raise KafkaError(E.INVALID_REQUEST, "a topic stands in the request by name and by id")
     return resolved
+
+
+def _may_delete(context: Context, request: Request, name: str) -> bool:
+    return context.authorize(
+        request, Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME
+    ) or context.authorize(request, Operation.DELETE, ResourceType.TOPIC, name)
 
 
 def _deleted(request: Request, outcome: TopicOutcome) -> _Deleted:
