@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
 from headwater.controller.loading import Reading
-from headwater.controller.store import ANY_VERSION, Change, MetadataStore, Node, StoreError
+from headwater.controller.store import ANY_VERSION, Change, MetadataStore, Node, Session, StoreError
 from headwater.controller.znodes import (
     CONFIG_CHANGE_PREFIX,
     CONFIG_CHANGES,
@@ -43,7 +43,8 @@ class ConfigChanges:
         self._topics: dict[str, dict[str, str]] = {}
         self._brokers: dict[str, dict[str, str]] = {}
         self._applied = -1
-        self._waiting: list[tuple[int, Callable[[], None]]] = []
+        self._waiting: list[tuple[int, Callable[[], object]]] = []
+        store.on_session(self._session_changed)
 
     def start(self, ready: Callable[[], None]) -> None:
         """Read everything, tell the broker, then call `ready`."""
@@ -71,12 +72,16 @@ class ConfigChanges:
         """The topic is gone; another one of that name would have overrides of its own."""
         self._topics.pop(topic, None)
 
-    def when_applied(self, notification: int, then: Callable[[], None]) -> None:
+    def when_applied(self, notification: int, then: Callable[[], object]) -> None:
         """Call `then` once the broker has applied this notification."""
         if notification <= self._applied:
             then()
         else:
             self._waiting.append((notification, then))
+
+    def _session_changed(self, session: Session) -> None:
+        if session is Session.OPEN:
+            self.start(lambda: None)
 
     def _notified(self, change: Change, path: str) -> None:
         self._store.children(CONFIG_CHANGES, partial(self._listed, None), self._notified)

@@ -38,6 +38,7 @@ from headwater.controller.store import (
     Node,
     OpResult,
     Session,
+    Stat,
     StoreError,
     StoreFailure,
 )
@@ -95,6 +96,9 @@ class ControllerLoop:
         self._membership: Membership | None = None
         self._live: dict[int, LiveBroker] = {}
         self._live_known = False
+        self._in_office = False
+        """From the claim that succeeded to the end of the term, reading the cluster included."""
+        self._watching = False
         self._stopped = False
         store.on_session(self._session_changed)
 
@@ -105,7 +109,9 @@ class ControllerLoop:
 
     def start(self) -> None:
         """Stand for election, now and whenever there is no controller."""
-        self._store.get(CONTROLLER_EPOCH, self._epoch_read)
+        if not self._stopped:
+            self._watch_controller()
+            self._store.get(CONTROLLER, self._controller_read)
 
     def stop(self) -> None:
         """Take no further part; whoever waits is told NOT_CONTROLLER."""
@@ -117,15 +123,42 @@ class ControllerLoop:
         self._controller.use_rules(rules)
 
     def submit(self, command: Command[R], reply: Callable[[R], None]) -> None:
-        """Ask for something; `reply` is called once, later or at once."""
+        """Ask for something; `reply` is called once, never inside this call."""
         self._tokens += 1
         self._waiting[self._tokens] = reply
         self._on(Submitted(command, self._tokens))
 
     # Standing for election
 
+    def _watch_controller(self) -> None:
+        def watched(result: Stat | StoreError | None) -> None:
+            self._watching = not isinstance(result, StoreError)
+
+        if not self._watching:
+            self._watching = True
+            self._store.exists(CONTROLLER, watched, self._controller_changed)
+
+    def _controller_changed(self, change: Change, path: str) -> None:
+        self._watching = False
+        if change is Change.DELETED:
+            self.controller_id = NO_LEADER
+            self._depose("the controller's node is gone")
+        self.start()
+
+    def _controller_read(self, node: Node | StoreError) -> None:
+        if self._in_office or self._stopped:
+            return
+        if not isinstance(node, Node):
+            if node.kind is StoreFailure.NO_NODE:
+                self._store.get(CONTROLLER_EPOCH, self._epoch_read)
+        elif node.stat.ephemeral_owner == self._store.session_id:
+            # Ours, from a term that has ended: it must go before anybody can be elected.
+            self._store.delete(CONTROLLER, ANY_VERSION, self._or_later)
+        else:
+            self.controller_id = decode_controller(node.data)
+
     def _epoch_read(self, node: Node | StoreError) -> None:
-        if self._stopped or self.active:
+        if self._in_office or self._stopped:
             return
         if isinstance(node, Node):
             epoch, version = int(node.data), node.stat.version
@@ -133,40 +166,25 @@ class ControllerLoop:
             self._store.multi(ops, partial(self._claimed, epoch + 1, version + 1))
         elif node.kind is StoreFailure.NO_NODE:
             self._store.create(CONTROLLER_EPOCH, b"0", lambda _: self.start())
-        else:
-            self._stand_later()
 
     def _claimed(self, epoch: int, version: int, result: list[OpResult] | StoreError) -> None:
-        self._store.exists(CONTROLLER, lambda _: None, self._controller_node_changed)
-        if isinstance(result, list):
-            log.info("controller of epoch %d", epoch)
-            self._begin(epoch, version)
-        elif result.kind in (StoreFailure.NODE_EXISTS, StoreFailure.BAD_VERSION):
-            self._store.get(CONTROLLER, self._other_controller)
-        else:
-            self._stand_later()
-
-    def _other_controller(self, node: Node | StoreError) -> None:
-        if isinstance(node, Node):
-            self.controller_id = decode_controller(node.data)
-        else:
-            self.start()
-
-    def _controller_node_changed(self, change: Change, path: str) -> None:
-        if change is Change.DELETED:
-            self.controller_id = NO_LEADER
-            self._depose("the controller's node is gone")
-            self.start()
+        if isinstance(result, StoreError):
+            self._or_later(result)
         elif not self._stopped:
-            self._store.get(CONTROLLER, self._other_controller, self._controller_node_changed)
+            log.info("controller of epoch %d", epoch)
+            self._in_office = True
+            self._begin(epoch, version)
 
-    def _stand_later(self) -> None:
-        self._call_later(RETRY_S, self.start)
+    def _or_later(self, result: object) -> None:
+        """Whatever went wrong, look again in a while; what went well is seen by the watch."""
+        if isinstance(result, StoreError):
+            self._call_later(RETRY_S, self.start)
 
     def _session_changed(self, session: Session) -> None:
+        self._watching = False
         if session is Session.EXPIRED:
             self._depose("the session of the store has expired")
-        elif not self._stopped:
+        else:
             self.start()
 
     # One term
@@ -198,24 +216,18 @@ class ControllerLoop:
             self._on(Elected(epoch, version, state))
 
     def _depose(self, reason: str) -> None:
-        if self.active:
+        if self._in_office:
             log.warning("no longer controller: %s", reason)
+        self._in_office = False
         if self._membership is not None:
             self._membership.stop()
             self._membership = None
         self._on(Deposed(reason))
 
     def _resign(self, reason: str) -> None:
-        """Give the node up if it is still ours; its removal starts the next election."""
+        """End the term; `start` finds our node and clears it away before anything else."""
         self._depose(reason)
-
-        def read(node: Node | StoreError) -> None:
-            if isinstance(node, Node) and node.stat.ephemeral_owner == self._store.session_id:
-                self._store.delete(CONTROLLER, ANY_VERSION, lambda _: None)
-            elif not self._stopped:
-                self._stand_later()
-
-        self._store.get(CONTROLLER, read)
+        self.start()
 
     # Events and effects
 
@@ -232,10 +244,11 @@ class ControllerLoop:
                 self._channels.send(broker_id, message, partial(self._acknowledged, ticket))
             case Answer(token, outcome, change):
                 answer = partial(self._waiting.pop(token), outcome)
+                # Later, so that a reply that asks for more cannot overtake the effects after it.
                 if change is None:
-                    answer()
+                    self._call_soon(answer)
                 else:
-                    self.configs.when_applied(change, answer)
+                    self.configs.when_applied(change, lambda: self._call_soon(answer))
             case Resume():
                 self._call_soon(lambda: self._on(Resumed()))
             case Resign(reason):

@@ -1,7 +1,7 @@
 """The controller's decisions: events in, ordered effects out.
 
 Pure: no clock, no store, no socket. Decisions are made one after another. A long one pauses every
-few hundred partitions and goes on after `Resumed`, so that the loop is never held; the next one
+few dozen partitions and goes on after `Resumed`, so that the loop is never held; the next one
 waits for its end. The state changes at the decision, brokers are told only after the write that
 makes it true is durable, and clients are answered only after brokers have applied it.
 

@@ -20,6 +20,8 @@ from headwater.controller.znodes import CONTROLLER_EPOCH
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 
+FAR_FUTURE = 1 << 62
+
 
 @dataclass(slots=True)
 class Operation:
@@ -54,6 +56,7 @@ class Desk:
         self._writes: dict[int, Callable[[list[OpResult]], None]] = {}
         self._sends: dict[int, _Sent] = {}
         self._operations: dict[int, Operation] = {}
+        self._next_deadline = FAR_FUTURE
         self._in_flight: dict[TopicPartition, int] = {}
 
     @property
@@ -173,6 +176,7 @@ class Desk:
         """A command that will be answered later, or when its time is up."""
         operation = Operation(token, command, now_ms + max(0, command.timeout_ms))
         self._operations[token] = operation
+        self._next_deadline = min(self._next_deadline, operation.deadline_ms)
         return operation
 
     def hold(self, operation: Operation | None) -> None:
@@ -192,8 +196,8 @@ class Desk:
         self._answer_if_done(operation)
 
     def next_deadline(self) -> int | None:
-        """When the first operation runs out of time."""
-        return min((one.deadline_ms for one in self._operations.values()), default=None)
+        """When the first operation runs out of time; it may have been answered by then."""
+        return self._next_deadline if self._operations else None
 
     def expire(self, now_ms: int) -> None:
         """Answer those whose time is up; what they began goes on."""
@@ -207,6 +211,8 @@ class Desk:
                     if outcomes is None
                     else [_late(outcome, late) for outcome in outcomes],
                 )
+        left = (operation.deadline_ms for operation in self._operations.values())
+        self._next_deadline = min(left, default=FAR_FUTURE)
 
     def abandon(self, why: KafkaError) -> None:
         """The term is over: whoever waits is told so."""

@@ -3,8 +3,8 @@
 Calls queue up. A round takes what has queued, applies it in order, makes its writes durable with
 one write and one fdatasync off the loop thread, and only then delivers replies and watches, a
 bounded number per tick. The next round waits for that, so nobody is ever told what a crash could
-take back. If the disk refuses a write, the tree is read again as last promised and the round fails
-with CONNECTION_LOSS; if a sync fails, nothing on that file can be believed any more: the session
+take back. If the disk refuses a write, the tree is read again as last promised, the round's writes
+fail with CONNECTION_LOSS and its reads are done again; if a sync fails, nothing on that file can be believed any more: the session
 is over until a restart.
 """
 
@@ -59,12 +59,13 @@ def on_file_thread(tasks: Tasks) -> OffLoop:
 class _Call:
     """A queued call: `answer` gives its result from the tree, or raises StoreError."""
 
-    __slots__ = ("answer", "cost", "reply")
+    __slots__ = ("answer", "reply", "writes")
 
-    def __init__(self, answer: Callable[[], Any], reply: Reply[Any], cost: int = 1) -> None:
+    def __init__(self, answer: Callable[[], Any], reply: Reply[Any], writes: int = 0) -> None:
         self.answer = answer
         self.reply = reply
-        self.cost = cost
+        self.writes = writes
+        """How many operations it writes; none for a read."""
 
 
 class EmbeddedStore:
@@ -122,7 +123,7 @@ class EmbeddedStore:
 
     def multi(self, ops: Sequence[Op], reply: Reply[list[OpResult]]) -> None:
         """All of it or nothing, in order."""
-        self._enqueue(_Call(partial(self._transact, ops), reply, len(ops)))
+        self._enqueue(_Call(partial(self._transact, ops), reply, writes=len(ops)))
 
     def get(self, path: str, reply: Reply[Node], watch: Watch | None = None) -> None:
         """Data and stat."""
@@ -149,7 +150,7 @@ class EmbeddedStore:
     # The queue and its rounds
 
     def _write_one(self, op: Op, reply: Reply[Any]) -> None:
-        self._enqueue(_Call(lambda: self._transact([op])[0], reply))
+        self._enqueue(_Call(lambda: self._transact([op])[0], reply, writes=1))
 
     def _enqueue(self, call: _Call) -> None:
         self._queue.append(call)
@@ -171,7 +172,7 @@ class EmbeddedStore:
         """Calls for one round, in order and not too many."""
         cost = count = 0
         for call in self._queue:
-            cost += call.cost
+            cost += call.writes + 1
             count += 1
             if cost >= OPS_PER_ROUND:
                 break
@@ -208,7 +209,9 @@ class EmbeddedStore:
         self._watches = watches
         self._deliveries = []
         for call in calls:
-            self._refuse(call, StoreFailure.CONNECTION_LOSS)
+            if call.writes:
+                self._refuse(call, StoreFailure.CONNECTION_LOSS)
+        self._queue[:0] = [call for call in calls if not call.writes]
         if self._journal.in_doubt or not self._reload():
             self._closed = True
             self._deliveries += [partial(listener, Session.EXPIRED) for listener in self._listeners]

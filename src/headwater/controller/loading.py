@@ -1,5 +1,6 @@
 """Reading the whole cluster out of the store, for a controller that has just been elected."""
 
+import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
@@ -18,11 +19,13 @@ from headwater.controller.znodes import (
     unquote_entity,
 )
 
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 
 class Reading:
-    """A number of reads that end together. Nodes that vanish in between are passed over."""
+    """A number of reads that end together. Nodes that vanish or make no sense are passed over."""
 
     def __init__(self, store: MetadataStore, done: Callable[[StoreError | None], None]) -> None:
         self._store = store
@@ -43,7 +46,10 @@ class Reading:
 
         def arrived(result: T | StoreError) -> None:
             if not isinstance(result, StoreError):
-                found(result)
+                try:
+                    found(result)
+                except ValueError as nonsense:
+                    log.error("a node of the metadata store is passed over: %s", nonsense)
             elif result.kind is not StoreFailure.NO_NODE:
                 self._failure = result
             self._outstanding -= 1

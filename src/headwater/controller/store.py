@@ -1,8 +1,10 @@
 """The metadata store as the rest of the broker sees it: ZooKeeper's tree, in callbacks.
 
 Every reply and every watch arrives as a later event, in the order of the calls, and never inside
-the call that asked for it. A write is answered only once it is durable. Nobody above this file
-may know whether ZooKeeper or the embedded store stands behind it.
+the call that asked for it. A write is answered only once it is durable. Only a write can end in
+CONNECTION_LOSS: reads are tried again by the store itself for as long as the session lives, and
+after that everything is SESSION_EXPIRED until `on_session` tells of a new one, without watches.
+Nobody above this file may know whether ZooKeeper or the embedded store stands behind it.
 """
 
 from collections.abc import Callable, Sequence

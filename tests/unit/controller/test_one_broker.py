@@ -282,6 +282,44 @@ def test_a_controller_that_was_overtaken_writes_nothing_more(broker):
     assert create(broker, NewTopic("t")) == [("t", E.NONE)]
 
 
+def test_a_full_disk_refuses_changes_until_there_is_room_again(broker):
+    create(broker, NewTopic("t"))
+    broker.files.full = True
+    assert create(broker, NewTopic("u")) == [("u", E.NOT_CONTROLLER)]
+    for _ in range(3):
+        broker.loop.sleep(1000)
+        assert create(broker, NewTopic("u")) == [("u", E.NOT_CONTROLLER)]
+    broker.files.full = False
+    broker.loop.sleep(1000)
+    assert create(broker, NewTopic("u")) == [("u", E.NONE)]
+    assert state_of(broker, "t", 0)["leader_epoch"] == 0, "its leader never went away"
+    set_it = AlteredResource(ResourceKind.TOPIC, "t", {"retention.ms": "5"})
+    (altered,) = broker.submit(AlterConfigs([set_it]))
+    assert altered.error is E.NONE
+    assert broker.topic_configs["t"] == {"retention.ms": "5"}
+
+
+def test_a_failed_sync_ends_the_part_of_this_broker_as_controller(broker):
+    broker.files.broken_sync = True
+    assert create(broker, NewTopic("t")) == [("t", E.NOT_CONTROLLER)]
+    assert not broker.controller.active
+    broker.files.broken_sync = False
+    again = OneBroker(broker.files)
+    assert create(again, NewTopic("u")) == [("u", E.NONE)]
+
+
+def test_a_reply_may_ask_for_more(broker):
+    answers: list[object] = []
+
+    def more(outcomes: object) -> None:
+        answers.append(outcomes)
+        broker.controller.submit(CreatePartitions([MorePartitions("t", 3)]), answers.append)
+
+    broker.controller.submit(CreateTopics([NewTopic("t")]), more)
+    broker.loop.run()
+    assert [[one.error for one in outcomes] for outcomes in answers] == [[E.NONE], [E.NONE]]
+
+
 # DeleteTopics
 
 
