@@ -13,7 +13,7 @@ NOUNS = {
     "topics": "Create, list, describe, alter and delete topics.",
     "groups": "List, describe and delete consumer groups.",
     "configs": "Describe, set and unset configs of topics, brokers and the cluster.",
-    "log": "Look into the files of a log.",
+    "log": "Dump and verify the files of a log.",
 }
 
 

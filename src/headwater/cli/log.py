@@ -1,10 +1,15 @@
 """`headwater log`: look into the files of a log, with the broker running or not."""
 
+import os
+from dataclasses import asdict
+
 import click
 
 from headwater.cli.dump import DamagedBatch, batch_text, batches_of, json_line
 from headwater.cli.options import json_option
+from headwater.cli.output import show, show_json
 from headwater.errors import E, KafkaError
+from headwater.log.verify import Verdict, verify_log
 
 
 @click.group("log")
@@ -30,3 +35,57 @@ def dump(file: str, records: bool, as_json: bool) -> None:
         raise KafkaError(
             E.CORRUPT_MESSAGE, f"{file}: at position {damage.position}: {damage.reason}"
         )
+
+
+@command.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@click.option("--compacted", is_flag=True, help="Offsets may be missing, as after compaction.")
+@json_option
+def verify(folder: str, compacted: bool, as_json: bool) -> None:
+    """Check a partition's folder, or every partition of a data folder. Stop the broker first.
+
+    Every batch is read: checksums, offsets, leader epochs, sequences and indexes must agree.
+    """
+    partitions = partitions_in(folder)
+    if not partitions:
+        raise KafkaError(E.LOG_DIR_NOT_FOUND, f"{folder}: no partition has a segment in here")
+    verdicts = {path: verify_log(path, gaps=compacted) for path in partitions}
+    if as_json:
+        show_json([{"partition": _name(path), **asdict(v)} for path, v in verdicts.items()])
+    else:
+        show([_row(path, verdict) for path, verdict in verdicts.items()], as_json=False)
+        for verdict in verdicts.values():
+            for problem in verdict.problems:
+                click.echo(problem, err=True)
+    damaged = [path for path, verdict in verdicts.items() if verdict.problems]
+    if damaged:
+        raise KafkaError(E.CORRUPT_MESSAGE, f"{', '.join(map(_name, damaged))}: not sound")
+
+
+def partitions_in(folder: str) -> list[str]:
+    """The folder itself if it holds segments, else those directly below that do."""
+    if _has_segments(folder):
+        return [folder]
+    below = (os.path.join(folder, name) for name in sorted(os.listdir(folder)))
+    return [path for path in below if os.path.isdir(path) and _has_segments(path)]
+
+
+def _has_segments(folder: str) -> bool:
+    return any(name.endswith(".log") and name[:-4].isdecimal() for name in os.listdir(folder))
+
+
+def _name(path: str) -> str:
+    return os.path.basename(os.path.abspath(path))
+
+
+def _row(path: str, verdict: Verdict) -> dict[str, object]:
+    return {
+        "partition": _name(path),
+        "start": verdict.start_offset,
+        "end": verdict.end_offset,
+        "segments": verdict.segments,
+        "batches": verdict.batches,
+        "records": verdict.records,
+        "bytes": verdict.size,
+        "problems": len(verdict.problems),
+    }

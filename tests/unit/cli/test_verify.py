@@ -1,0 +1,59 @@
+import json
+from pathlib import Path
+
+from click.testing import CliRunner, Result
+
+from headwater.cli.app import command
+from headwater.records.batch import assign
+from headwater.records.builder import build_batch
+from headwater.records.record import Record
+
+
+def partition(data: Path, name: str, *offsets: int) -> Path:
+    folder = data / name
+    folder.mkdir()
+    log = bytearray()
+    for offset in offsets:
+        batch = build_batch([Record(value=b"v")], now=1)
+        assign(batch, offset, 0)
+        log += batch
+    (folder / f"{0:020}.log").write_bytes(log)
+    (folder / "leader-epoch-checkpoint").write_text("0\n1\n0 0\n")
+    return folder
+
+
+def verify(folder: Path, *options: str) -> Result:
+    return CliRunner().invoke(command, ["log", "verify", str(folder), *options])
+
+
+def test_every_partition_of_a_data_folder_is_checked(tmp_path: Path) -> None:
+    partition(tmp_path, "a-0", 0, 1, 2)
+    partition(tmp_path, "a-1", 0)
+    (tmp_path / "meta.properties").touch()
+    result = verify(tmp_path)
+    assert result.exit_code == 0, result.output
+    rows = [line.split() for line in result.stdout.splitlines()]
+    assert [row[:3] for row in rows[1:]] == [["a-0", "0", "3"], ["a-1", "0", "1"]]
+
+
+def test_damage_is_named_and_exit_code_1(tmp_path: Path) -> None:
+    folder = partition(tmp_path, "a-0", 0, 2)
+    result = verify(folder)
+    assert result.exit_code == 1
+    assert "offset 2 where 1 must be" in result.stderr
+    assert result.stderr.splitlines()[-1] == "Error: a-0: not sound"
+    assert verify(folder, "--compacted").exit_code == 0
+
+
+def test_json_carries_the_problems(tmp_path: Path) -> None:
+    partition(tmp_path, "a-0", 0, 2)
+    [verdict] = json.loads(verify(tmp_path, "--json").stdout)
+    assert verdict["partition"] == "a-0"
+    assert verdict["end_offset"] == 3
+    assert len(verdict["problems"]) == 1
+
+
+def test_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:
+    result = verify(tmp_path)
+    assert result.exit_code == 1
+    assert "no partition has a segment" in result.stderr
