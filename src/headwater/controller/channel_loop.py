@@ -9,13 +9,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from headwater.controller.config_changes import ConfigChanges
 from headwater.controller.effects import ControlMessage
 from headwater.errors import E
 from headwater.wire.messages.control import (
-    LeaderAndIsrRequest,
     LeaderAndIsrResponse,
-    StopReplicaRequest,
     StopReplicaResponse,
     UpdateMetadataResponse,
 )
@@ -114,20 +111,3 @@ def error_of(response: ControlResponse | None) -> E:
 
 
 _ERRORS = {int(error): error for error in E}
-
-
-def knowing_configs(configs: ConfigChanges, receiver: Receiver) -> Receiver:
-    """A receiver that hears of a topic's overrides before it is told to hold its partitions."""
-
-    def receive(message: ControlMessage, on_reply: OnReply) -> None:
-        if isinstance(message, LeaderAndIsrRequest):
-            topics = [topic.topic_name for topic in message.topic_states]
-            configs.learn(topics, lambda: receiver(message, on_reply))
-            return
-        if isinstance(message, StopReplicaRequest):
-            for topic in message.topic_states:
-                if any(one.delete_partition for one in topic.partition_states):
-                    configs.forget(topic.topic_name)
-        receiver(message, on_reply)
-
-    return receive

@@ -90,6 +90,7 @@ class ControllerLoop:
         self._call_later = call_later
         self._controller = Controller(broker_id, rules, new_topic_id)
         self._waiting: dict[int, Callable[[Any], None]] = {}
+        self._when_settled: list[Callable[[], None]] = []
         self._tokens = 0
         self._timer: Timer | None = None
         self._timer_ms = 0
@@ -127,6 +128,15 @@ class ControllerLoop:
         self._tokens += 1
         self._waiting[self._tokens] = reply
         self._on(Submitted(command, self._tokens))
+
+    def when_settled(self, then: Callable[[], None]) -> None:
+        """Call `then` once every live broker has applied all that is decided.
+
+        That is for a broker that comes up as its own controller; where another broker is the
+        controller, that one's messages say when.
+        """
+        self._when_settled.append(then)
+        self._call_soon(self._look_if_settled)
 
     # Standing for election
 
@@ -235,6 +245,13 @@ class ControllerLoop:
         for effect in self._controller.on(self._clock.monotonic_ms(), event):
             self._carry_out(effect)
         self._set_timer()
+        self._look_if_settled()
+
+    def _look_if_settled(self) -> None:
+        if self._when_settled and self._controller.settled:
+            due, self._when_settled = self._when_settled, []
+            for then in due:
+                self._call_soon(then)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:

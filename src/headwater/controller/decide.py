@@ -74,6 +74,11 @@ class Controller:
         """Whether this broker is the controller."""
         return self._term is not None
 
+    @property
+    def settled(self) -> bool:
+        """Whether this broker is the controller and all it decided is done."""
+        return self._term is not None and self._term.settled
+
     def use_rules(self, rules: Rules) -> None:
         """The broker's settings have changed."""
         self._rules = rules
@@ -135,6 +140,10 @@ class _Term:
         self._jobs.append(self._leadership.brokers_changed(brokers))
         self._topics.resume_deletions()
         self._work()
+
+    @property
+    def settled(self) -> bool:
+        return not self._jobs and self.desk.empty
 
     def take_effects(self) -> list[Effect]:
         effects, self.desk.effects = self.desk.effects, []

@@ -60,6 +60,11 @@ class Desk:
         self._in_flight: dict[TopicPartition, int] = {}
 
     @property
+    def empty(self) -> bool:
+        """Whether nothing is being written and no broker owes an answer."""
+        return not self._writes and not self._sends
+
+    @property
     def sender(self) -> Sender:
         """The head of messages to brokers."""
         return Sender(self.broker_id, self.epoch, self.rules.inter_broker_listener)

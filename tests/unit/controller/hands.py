@@ -5,7 +5,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headwater.controller.channel_loop import Channels, knowing_configs
+from headwater.controller.channel_loop import Channels
 from headwater.controller.commands import Command
 from headwater.controller.config_changes import ConfigChanges
 from headwater.controller.controller_loop import ControllerLoop
@@ -163,7 +163,9 @@ def embedded(loop: HandLoop, files: MemoryFiles) -> EmbeddedStore:
 class OneBroker:
     """One life of one broker on an embedded store; give the same files to the next life."""
 
-    def __init__(self, files: MemoryFiles | None = None, rules: Rules | None = None) -> None:
+    def __init__(
+        self, files: MemoryFiles | None = None, rules: Rules | None = None, *, start: bool = True
+    ) -> None:
         self.files = files or MemoryFiles()
         self.loop = HandLoop()
         self.store = embedded(self.loop, self.files)
@@ -184,7 +186,7 @@ class OneBroker:
         )
         self.configs.start(lambda: None)
         self.channels = Channels(self.loop.call_soon)
-        self.channels.attach(0, knowing_configs(self.configs, self._receive))
+        self.channels.attach(0, self._receive)
         self._ids = iter(range(1, 1 << 20))
         self.controller = ControllerLoop(
             self.store,
@@ -198,13 +200,25 @@ class OneBroker:
             call_later=self.loop.call_later,
         )
         self.loop.run()
-        self.controller.start()
-        self.loop.run()
+        if start:
+            self.controller.start()
+            self.loop.run()
 
     def _registered(self, epoch: int) -> None:
         self.epoch = epoch
 
     def _receive(self, message: Any, reply: Callable[[Any], None]) -> None:
+        """As a broker must: overrides are known before a log is opened, and forgotten with it."""
+        if isinstance(message, LeaderAndIsrRequest):
+            topics = [topic.topic_name for topic in message.topic_states]
+            self.configs.learn(topics, lambda: self._apply(message, reply))
+            return
+        if isinstance(message, StopReplicaRequest):
+            for topic in message.topic_states:
+                self.configs.forget(topic.topic_name)
+        self._apply(message, reply)
+
+    def _apply(self, message: Any, reply: Callable[[Any], None]) -> None:
         self.received.append(message)
         response = ANSWERS[type(message)]()
         if self.held is None:

@@ -4,7 +4,6 @@ import json
 
 import pytest
 
-from headwater.controller.channel_loop import knowing_configs
 from headwater.controller.commands import (
     AlterConfigs,
     AlteredResource,
@@ -223,18 +222,31 @@ def test_a_broker_that_does_not_apply_in_time_means_a_timeout_and_the_topic_exis
     assert create(broker, NewTopic("t")) == [("t", E.TOPIC_ALREADY_EXISTS)]
 
 
-def test_the_broker_knows_a_topics_overrides_before_it_holds_its_partitions(broker):
+def test_a_topics_overrides_can_be_learned_before_its_partitions_are_held(broker):
     known: list[dict[str, str]] = []
-    receive = broker._receive
+    apply = broker._apply
 
     def watching(message: object, reply: object) -> None:
         if isinstance(message, LeaderAndIsrRequest):
             known.append(dict(broker.topic_configs["t"]))
-        receive(message, reply)
+        apply(message, reply)
 
-    broker.channels.attach(0, knowing_configs(broker.configs, watching))
+    broker._apply = watching
     create(broker, NewTopic("t", configs={"retention.ms": "5"}))
     assert known == [{"retention.ms": "5"}]
+
+
+def test_a_broker_that_comes_up_can_wait_until_it_was_told_everything(broker):
+    create(broker, NewTopic("t", 120))
+    settled: list[int] = []
+    again = OneBroker(broker.files, start=False)
+    again.controller.when_settled(lambda: settled.append(len(again.received)))
+    again.controller.start()
+    again.loop.run()
+    assert settled == [len(again.received)]
+    again.controller.when_settled(lambda: settled.append(-1))
+    again.loop.run()
+    assert settled[-1] == -1
 
 
 # Restarts
