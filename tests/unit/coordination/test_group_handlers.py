@@ -273,6 +273,22 @@ def test_a_member_leaves_in_every_version(version):
         assert [it.error_code for it in again.members] == [E.UNKNOWN_MEMBER_ID]
 
 
+@pytest.mark.parametrize(
+    ("api_key", "body"),
+    [
+        (11, wire.JoinGroupRequest(group_id="g", session_timeout_ms=10_000)),
+        (12, wire.HeartbeatRequest(group_id="g")),
+        (13, wire.LeaveGroupRequest(group_id="g")),
+        (14, wire.SyncGroupRequest(group_id="g")),
+    ],
+)
+def test_who_may_not_read_a_group_cannot_take_part(api_key, body):
+    stage = Stage()
+    stage.denied.add((Operation.READ, ResourceType.GROUP, "g"))
+    answer = stage.ask(api_key, API[api_key].served[1], body)
+    assert answer.error_code == E.GROUP_AUTHORIZATION_FAILED
+
+
 def test_while_a_group_is_loaded_clients_keep_calm():
     stage = Stage(elected=False)
     stage.groups.elected(0, 1)

@@ -220,6 +220,16 @@ def test_a_restart_does_not_make_offsets_older_or_younger():
     assert driver.committed() is None
 
 
+def test_many_groups_are_checked_in_bites():
+    driver = Driver(GroupSettings(offsets_retention_ms=1, offsets_check_interval_ms=1_000))
+    for number in range(450):
+        driver.commit(1, group=f"g{number}")
+    driver.advance(1_000)
+    assert len(driver.list_groups()) == 250
+    driver.advance(2)
+    assert driver.list_groups() == []
+
+
 def test_a_commit_may_bring_its_own_retention():
     driver = Driver()
     driver.commit(1, retention_ms=HOUR_MS)

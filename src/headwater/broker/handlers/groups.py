@@ -265,7 +265,7 @@ def _described_group(
         members=[_described_member(member) for member in described.members],
     )
     if error is E.GROUP_ID_NOT_FOUND:
-        group.error_message = f"Group {group_id} not found."
+        group.error_message = f"the group {group_id} does not exist"
     if body.include_authorized_operations and error is E.NONE:
         group.authorized_operations = context.authorized_operations(
             request, ResourceType.GROUP, group_id

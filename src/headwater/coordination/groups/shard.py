@@ -40,6 +40,7 @@ from headwater.errors import E
 OFFSET_CHECK = "offset check"
 CLOCK_JUMP_MS = 3_600_000
 LONGEST_NAME = 32_000
+CHECK_BITE = 200
 _OFFSET_CHECK_KEY: DeadlineKey = ("", OFFSET_CHECK, "")
 
 
@@ -61,6 +62,7 @@ class GroupShard:
         self._settings = settings
         self._new_id = new_id
         self._last_check: Now | None = None
+        self._unchecked: list[str] = []
 
     # Loading and storing
 
@@ -243,21 +245,28 @@ class GroupShard:
         return out
 
     def _expire_offsets(self, now: Now, out: GroupOutcome) -> None:
-        jumped = self._clock_jumped(now)
-        self._plan_offset_check(now)
-        if jumped:
+        """Check some groups, and the others a moment later: the loop must not stand still."""
+        if not self._unchecked and not self._clock_jumped(now):
+            self._unchecked = list(self.groups)
+        bite, self._unchecked = self._unchecked[:CHECK_BITE], self._unchecked[CHECK_BITE:]
+        for group_id in bite:
+            self._expire_offsets_of(group_id, now, out)
+        if self._unchecked:
+            self._deadlines.set(_OFFSET_CHECK_KEY, now.monotonic_ms + 1)
+        else:
+            self._plan_offset_check(now)
+
+    def _expire_offsets_of(self, group_id: str, now: Now, out: GroupOutcome) -> None:
+        group = self.groups.get(group_id)
+        rule = None if group is None else group.retention()
+        if group is None or rule is None:
             return
-        for group_id, group in self.groups.items():
-            known = self.offsets.of_group(group_id)
-            rule = group.retention()
-            if rule is None:
-                continue
-            retention_ms = self._settings.offsets_retention_ms
-            expired = self.offsets.expired(group_id, rule, now.wall_ms, retention_ms)
-            out.records.extend(expired)
-            unused = group.state is GroupState.EMPTY and not group.pending
-            if unused and len(expired) == len(known):
-                out.records.append(GroupRecord(group_id, None))
+        retention_ms = self._settings.offsets_retention_ms
+        expired = self.offsets.expired(group_id, rule, now.wall_ms, retention_ms)
+        out.records.extend(expired)
+        unused = group.state is GroupState.EMPTY and not group.pending
+        if unused and len(expired) == len(self.offsets.of_group(group_id)):
+            out.records.append(GroupRecord(group_id, None))
 
     def _clock_jumped(self, now: Now) -> bool:
         """Whether the wall clock ran ahead of real time; then nothing expires until the next check."""
