@@ -265,16 +265,16 @@ class _Encoder:
         for field in known:
             source.line(f"{held[field.tag]} = {value}.{field.name}")
         changed = " or ".join(self.differs(field, held[field.tag]) for field in known)
+        run = self._run
         with source.block(f"if {changed}:"):
-            source.line(self.packed(self._run)) if self._run else None
+            self.flush()
             self.changed_tags(known, held)
+        self._run = [*run, ("x", "")]
         with source.block("else:"):
-            self.put("x", "")
             self.flush()
 
     def changed_tags(self, known: list[Field], held: dict[int | None, str]) -> None:
         source = self.source
-        run, self._run = self._run, []
         outer, section, count = self._out, source.name("section"), source.name("n")
         source.line(f"{section} = bytearray()")
         source.line(f"{count} = 0")
@@ -289,4 +289,3 @@ class _Encoder:
         self._out = outer
         source.line(f"{outer} += uvarint({count})")
         source.line(f"{outer} += {section}")
-        self._run = run

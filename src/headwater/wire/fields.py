@@ -62,7 +62,8 @@ Uuid: TypeAlias = Annotated[bytes, UUID]
 # without burdening every reader: hence the Any.
 Records: TypeAlias = Annotated[memoryview | Any | None, RECORDS]
 
-
+# The default of a struct field: one struct with its own defaults, which all objects share and
+# none can assign to (its lists, where it has any, are not to be filled either).
 EMPTY: Any = object()
 
 
