@@ -25,7 +25,7 @@ def rebuild_indexes(segment: Segment, interval: int, below: int | None = None) -
     segment.index.clear()
     segment.time_index.clear()
     rows: list[Staged] = []
-    builder = Segment.twin(segment)
+    builder = segment.twin(0)
     for _, header in headers(segment):
         last_offset = header[0] + header[6]
         rows.append((last_offset, header[1] + OVERHEAD, header[8]))

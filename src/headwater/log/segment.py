@@ -87,19 +87,19 @@ class Segment:
         descriptors.create(segment.path)
         return segment
 
-    @classmethod
-    def twin(cls, segment: "Segment") -> "Segment":
-        """An empty segment over the same files and the same index objects, to fill them anew."""
-        twin = cls.__new__(cls)
-        twin._files, twin._descriptors = segment._files, segment._descriptors
-        twin.base_offset, twin.stem, twin.path = segment.base_offset, segment.stem, segment.path
-        twin.index, twin.time_index, twin.aborted = (
-            segment.index,
-            segment.time_index,
-            segment.aborted,
-        )
+    def twin(self, size: int) -> "Segment":
+        """A segment of `size` bytes over the same files and index objects, with no memory yet.
+
+        For whoever fills the indexes anew, or looks up on another thread: what the owner
+        remembers of the last batches changes under it.
+        """
+        twin = Segment.__new__(Segment)
+        twin._files, twin._descriptors = self._files, self._descriptors
+        twin.base_offset, twin.stem, twin.path = self.base_offset, self.stem, self.path
+        twin.index, twin.time_index, twin.aborted = self.index, self.time_index, self.aborted
+        twin.created_ms, twin.cuts = self.created_ms, self.cuts
         twin.tail_offsets, twin.tail_positions, twin.resumes = [], [], {}
-        twin.forget(0)
+        twin.forget(size)
         return twin
 
     def is_full(

@@ -165,6 +165,8 @@ class SegmentedLog:
                 raise Cold
             return data
 
+        if segment.index.damaged:
+            rebuild_indexes(segment, self.settings.index_interval_bytes)
         try:
             found = segment.slice(read, *wanted)
         except Cold:

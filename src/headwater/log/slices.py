@@ -7,7 +7,7 @@ instead of giving bytes that are no longer the log's.
 """
 
 from headwater.errors import E, KafkaError
-from headwater.log.segment import Segment
+from headwater.log.segment import DamagedSegment, Segment
 from headwater.seams.files import Buffer, Files, read_fully
 
 
@@ -18,7 +18,7 @@ class Cold(Exception):
 class FileSlice:
     """Whole batches of one segment."""
 
-    __slots__ = ("_cuts", "_files", "_wanted", "position", "segment", "size")
+    __slots__ = ("_cuts", "_files", "_place", "_wanted", "position", "segment", "size")
 
     def __init__(self, files: Files, segment: Segment, position: int, size: int) -> None:
         self._files = files
@@ -26,6 +26,8 @@ class FileSlice:
         self.position = position
         self.size = size
         self._cuts = segment.cuts
+        # Where to look, and for what, while the place is not known.
+        self._place: Segment | None = None
         self._wanted: tuple[int, int | None, int, bool] | None = None
 
     @classmethod
@@ -34,6 +36,7 @@ class FileSlice:
     ) -> "FileSlice":
         """A slice whose place must be looked up on the disk; its size is the most it can have."""
         cold = cls(files, segment, -1, min(wanted[2], segment.size))
+        cold._place = segment.twin(segment.size)
         cold._wanted = wanted
         return cold
 
@@ -48,8 +51,7 @@ class FileSlice:
         """The bytes, however long it takes. For reader threads; empty if there is nothing to read."""
         fd = self._files.open(self.segment.path, write=False)
         try:
-            if self._wanted is not None:
-                self._place(fd)
+            self._look_up(fd)
             data = read_fully(self._files, fd, self.size, self.position) if self.size else b""
         finally:
             self._files.close(fd)
@@ -59,11 +61,16 @@ class FileSlice:
             raise KafkaError(E.KAFKA_STORAGE_ERROR, f"{self.segment.path} is shorter than it was")
         return data
 
-    def _place(self, fd: int) -> None:
-        assert self._wanted is not None
-        found = self.segment.slice(
-            lambda size, at: read_fully(self._files, fd, size, at), *self._wanted
-        )
+    def _look_up(self, fd: int) -> None:
+        place, wanted = self._place, self._wanted
+        if place is None or wanted is None:
+            return
+        try:
+            found = place.slice(lambda size, at: read_fully(self._files, fd, size, at), *wanted)
+        except DamagedSegment as damage:
+            # The owner builds the index anew at the next read.
+            self.segment.index.damaged = True
+            raise KafkaError(E.KAFKA_STORAGE_ERROR, str(damage)) from damage
         self.position, end = found or (0, 0)
         self.size = end - self.position
-        self._wanted = None
+        self._place = self._wanted = None

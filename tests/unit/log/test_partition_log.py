@@ -367,3 +367,44 @@ def test_an_aborted_marker_that_is_not_written_leaves_no_entry(tmp_path):
         log.write_staged()
     assert log.aborted_transactions(0, 10) == []
     assert log.last_stable_offset(2) == 0
+
+
+def test_what_the_page_cache_lacks_is_looked_up_and_read_by_the_reader_thread(tmp_path):
+    class Evicted(LossyFiles):
+        def pread_now(self, fd, size, offset):
+            return None
+
+    files = Evicted()
+    dirs, log = created(tmp_path, SMALL, files)
+    for number in range(60):
+        append(log, 2, value=b"v" * (20 + number))
+    expected = stored(log)
+    _, log = reopened(dirs, tmp_path, SMALL, Evicted(), clean=True)
+    assert log.read(7, 120, 300, True).load_now() is None
+    assert stored(log, max_bytes=300) == expected
+    assert stored(log, start=7)[0][:2] == (6, 7)
+
+
+def test_a_partly_cached_range_counts_as_cold(tmp_path):
+    class HalfEvicted(LossyFiles):
+        def pread_now(self, fd, size, offset):
+            return super().pread_now(fd, size // 2, offset)
+
+    _, log = created(tmp_path, files=HalfEvicted())
+    append(log, 2)
+    piece = log.read(0, 2, 1_000, True)
+    assert piece.load_now() is None
+    assert len(piece.load()) == piece.size
+
+
+def test_a_missing_index_of_a_sealed_segment_is_built_anew_when_it_is_read(tmp_path):
+    dirs, log = created(tmp_path, SMALL)
+    for _ in range(60):
+        append(log, 2)
+    expected = stored(log)
+    dirs.close({})
+    for path in (tmp_path / "topic-0").glob("*.index"):
+        path.write_bytes(b"junk")
+    _, log = reopened(dirs, tmp_path, SMALL)
+    assert stored(log, max_bytes=250) == expected
+    assert all(segment.index.count for segment in log.segments[:-1])

@@ -1,0 +1,210 @@
+import json
+
+import pytest
+
+from headwater.log import checkpoints
+from headwater.log.log_dir import LogDirError, cluster_id_of
+from headwater.log.log_dirs import Identity, LogDirs
+from headwater.log.settings import LogSettings
+from headwater.model import ZERO_UUID, TopicPartition
+from headwater.seams.files import OsFiles
+from headwater.seams.randomness import SystemRandomness
+from tests.unit.log.support import (
+    NOW,
+    PARTITION,
+    SETTINGS,
+    TOPIC_ID,
+    append,
+    created,
+    flush,
+    opened,
+    reopened,
+    stored,
+)
+
+
+def dirs_at(*paths, node=1, cluster="cluster", files=None):
+    return LogDirs(
+        files or OsFiles(),
+        SystemRandomness(),
+        [str(path) for path in paths],
+        Identity(node, cluster),
+    )
+
+
+def test_a_second_process_is_told_that_the_folder_is_in_use(tmp_path):
+    opened(tmp_path)
+    with pytest.raises(LogDirError, match="in use by another process"):
+        dirs_at(tmp_path).open()
+
+
+@pytest.mark.parametrize(
+    ("node", "cluster", "text"),
+    [(2, "cluster", "belongs to node 1"), (1, "other", "cluster cluster")],
+)
+def test_a_folder_of_another_node_or_cluster_is_refused(tmp_path, node, cluster, text):
+    opened(tmp_path).close({})
+    with pytest.raises(LogDirError, match=text):
+        dirs_at(tmp_path, node=node, cluster=cluster).open()
+
+
+def test_meta_properties_has_kafkas_keys(tmp_path):
+    dirs = opened(tmp_path)
+    lines = (tmp_path / "meta.properties").read_text().splitlines()
+    assert lines[:3] == ["version=1", "node.id=1", "cluster.id=cluster"]
+    assert lines[3] == f"directory.id={dirs.dirs[0].directory_id}"
+    assert len(dirs.dirs[0].directory_id) == 22
+    assert cluster_id_of(OsFiles(), str(tmp_path)) == "cluster"
+    assert cluster_id_of(OsFiles(), str(tmp_path / "none")) is None
+
+
+def test_a_damaged_meta_properties_is_named(tmp_path):
+    opened(tmp_path).close({})
+    (tmp_path / "meta.properties").write_bytes(b"\0\0\0")
+    with pytest.raises(LogDirError, match=r"meta\.properties is damaged"):
+        dirs_at(tmp_path).open()
+
+
+def test_new_partitions_go_to_the_emptiest_folder(tmp_path):
+    dirs = dirs_at(tmp_path / "a", tmp_path / "b")
+    dirs.open()
+    for number in range(6):
+        dirs.create(TopicPartition("t", number), TOPIC_ID, SETTINGS, NOW)
+    assert [log_dir.partitions for log_dir in dirs.dirs] == [3, 3]
+
+
+def test_a_folder_that_cannot_be_made_is_offline_alone(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    dirs = dirs_at(tmp_path / "file" / "below", tmp_path / "good")
+    dirs.open()
+    dirs.load(lambda _: SETTINGS, NOW)
+    assert [bool(log_dir.offline) for log_dir in dirs.dirs] == [True, False]
+    assert dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW).directory.startswith(
+        str(tmp_path / "good")
+    )
+
+
+def test_with_no_folder_left_the_start_fails_in_one_line(tmp_path):
+    (tmp_path / "file").write_bytes(b"")
+    with pytest.raises(LogDirError, match=r"none of log\.dirs can be used"):
+        dirs_at(tmp_path / "file" / "below").open()
+
+
+def test_a_failed_folder_takes_its_logs_offline_and_leaves_no_clean_marker(tmp_path):
+    dirs, log = created(tmp_path)
+    append(log)
+    assert dirs.fail(dirs.dirs[0], "broken") == [PARTITION]
+    assert log.failure == "broken"
+    dirs.close({})
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_topic_ids_ends_and_high_watermarks_survive_a_clean_stop(tmp_path):
+    dirs, log = created(tmp_path)
+    append(log, 3)
+    dirs.close({PARTITION: 2}, broker_epoch=77)
+    marker = json.loads((tmp_path / ".kafka_cleanshutdown").read_text())
+    assert (marker["version"], marker["brokerEpoch"]) == (0, 77)
+    assert (tmp_path / checkpoints.RECOVERY_POINTS).read_text() == "0\n1\ntopic 0 3\n"
+    dirs = opened(tmp_path)
+    log = dirs.logs[PARTITION]
+    assert (log.topic_id, log.log_end_offset, log.recovery_point) == (TOPIC_ID, 3, 3)
+    assert dirs.high_watermarks == {PARTITION: 2}
+    assert dirs.recovered == {}
+
+
+def test_partition_metadata_has_kafkas_text(tmp_path):
+    created(tmp_path)
+    text = (tmp_path / "topic-0" / "partition.metadata").read_text()
+    assert text == "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n"
+
+
+def test_a_damaged_partition_metadata_gives_no_id(tmp_path):
+    dirs, _ = created(tmp_path)
+    (tmp_path / "topic-0" / "partition.metadata").write_bytes(b"\0")
+    _, log = reopened(dirs, tmp_path)
+    assert log.topic_id == ZERO_UUID
+
+
+def test_a_deleted_partition_is_renamed_and_removed_later_or_at_the_next_start(tmp_path):
+    dirs, log = created(tmp_path)
+    append(log)
+    path = dirs.delete(PARTITION)
+    assert dirs.logs == {}
+    assert path.startswith(str(tmp_path / "topic-0."))
+    assert path.endswith("-delete")
+    again = dirs.create(PARTITION, TOPIC_ID, SETTINGS, NOW)
+    assert again.log_end_offset == 0
+    dirs, _ = reopened(dirs, tmp_path)
+    assert sorted(entry.name for entry in tmp_path.iterdir() if entry.is_dir()) == ["topic-0"]
+    dirs.remove(dirs.delete(PARTITION))
+    assert not [entry for entry in tmp_path.iterdir() if entry.is_dir()]
+
+
+def test_only_deleted_partitions_in_the_log_dirs_can_be_removed(tmp_path):
+    dirs, log = created(tmp_path / "logs")
+    outside = tmp_path / "x-delete"
+    outside.mkdir()
+    for path in (str(outside), log.directory, f"{log.directory}/../../x-delete"):
+        with pytest.raises(ValueError, match="no deleted partition"):
+            dirs.remove(path)
+    assert outside.exists()
+
+
+@pytest.mark.parametrize("name", ["..", "a/b", "../up", "", "x" * 250, "a\0b"])
+def test_a_topic_name_never_leaves_the_log_dirs(tmp_path, name):
+    dirs = opened(tmp_path / "logs")
+    with pytest.raises(ValueError, match="topic name"):
+        dirs.create(TopicPartition(name, 0), TOPIC_ID, SETTINGS, NOW)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["logs"]
+
+
+def test_a_stray_folder_is_kept_but_not_loaded(tmp_path):
+    dirs, log = created(tmp_path)
+    append(log)
+    path = dirs.set_aside(PARTITION)
+    assert path.endswith("-stray")
+    dirs.abandon()
+    assert opened(tmp_path).logs == {}
+    assert any(entry.name.endswith("-stray") for entry in tmp_path.iterdir())
+
+
+def test_foreign_folders_are_left_alone(tmp_path):
+    (tmp_path / "lost+found").mkdir()
+    (tmp_path / "topic-x").mkdir()
+    (tmp_path / "topic-01").mkdir()
+    assert opened(tmp_path).logs == {}
+
+
+def test_a_moved_log_start_survives_a_restart(tmp_path):
+    dirs, log = created(tmp_path)
+    for _ in range(4):
+        append(log, 2)
+    log.advance_start(5)
+    flush(log, dirs)
+    _, log = reopened(dirs, tmp_path)
+    assert log.log_start_offset == 5
+    assert [row[:2] for row in stored(log)] == [(4, 5), (6, 7)]
+
+
+def test_idle_partitions_hold_no_descriptor_and_busy_ones_a_bounded_number(tmp_path):
+    dirs = opened(tmp_path, limit=8)
+    logs = [dirs.create(TopicPartition("t", n), TOPIC_ID, SETTINGS, NOW) for n in range(30)]
+    for log in logs:
+        append(log)
+    assert len(dirs._descriptors) == 8
+    assert all(len(stored(log)) == 1 for log in logs)
+    dirs.close({})
+    assert len(opened(tmp_path)._descriptors) == 0
+
+
+def test_old_snapshots_are_removed_once_the_checkpoint_has_passed_them(tmp_path):
+    settings = LogSettings(segment_bytes=1_000)
+    dirs, log = created(tmp_path, settings)
+    for number in range(40):
+        append(log, 1, producer=1, sequence=number)
+        flush(log, dirs)
+    bases = {segment.base_offset for segment in log.segments}
+    kept = {int(path.stem) for path in (tmp_path / "topic-0").glob("*.snapshot")}
+    assert kept - bases <= {38, 39, 40}
+    assert 40 in kept

@@ -1,0 +1,89 @@
+import pytest
+
+from headwater.errors import KafkaError
+from headwater.log.settings import LogSettings
+from tests.unit.log.support import NOW, append, created, reopened, stored
+
+HOUR = 3_600_000
+
+
+def filled(tmp_path, **limits):
+    settings = LogSettings(segment_bytes=1_000, **limits)
+    dirs, log = created(tmp_path, settings)
+    for number in range(40):
+        append(log, 1, value=b"v" * 100, now=NOW + number * HOUR)
+    return dirs, log, settings
+
+
+def test_segments_whose_newest_record_is_too_old_go(tmp_path):
+    _, log, _ = filled(tmp_path, retention_ms=10 * HOUR)
+    end = log.log_end_offset
+    dropped = log.retain(NOW + 39 * HOUR, end)
+    assert dropped
+    assert log.log_start_offset == log.segments[0].base_offset
+    assert all(log.newest_timestamp(segment) >= NOW + 29 * HOUR for segment in log.segments)
+    assert stored(log)[0][0] == log.log_start_offset
+    assert log.size == sum(segment.size for segment in log.segments)
+
+
+def test_nothing_above_the_high_watermark_goes(tmp_path):
+    _, log, _ = filled(tmp_path, retention_ms=1)
+    log.retain(NOW + 1000 * HOUR, log.segments[2].base_offset + 1)
+    assert log.log_start_offset == log.segments[0].base_offset == 10
+
+
+def test_an_active_segment_that_is_too_old_is_rolled_and_goes(tmp_path):
+    dirs, log, settings = filled(tmp_path, retention_ms=HOUR)
+    log.retain(NOW + 1000 * HOUR, 40)
+    assert (log.log_start_offset, log.log_end_offset, log.size) == (40, 40, 0)
+    assert append(log) == (40, 40)
+    _, log = reopened(dirs, tmp_path, settings)
+    assert [row[:2] for row in stored(log)] == [(40, 40)]
+
+
+def test_the_log_keeps_at_least_retention_bytes(tmp_path):
+    _, log, _ = filled(tmp_path, retention_bytes=2_500)
+    log.retain(NOW, 40)
+    assert log.size >= 2_500
+    assert log.size - log.segments[0].size < 2_500
+
+
+def test_unlimited_retention_keeps_all(tmp_path):
+    _, log, _ = filled(tmp_path, retention_ms=-1, retention_bytes=-1)
+    assert log.retain(NOW + 10_000 * HOUR, 40) == []
+
+
+def test_a_compacted_log_does_not_expire(tmp_path):
+    _, log, _ = filled(tmp_path, retention_ms=1, cleanup_policy="compact")
+    assert log.retain(NOW + 10_000 * HOUR, 40) == []
+
+
+def test_deleted_records_are_gone_for_readers_at_once_and_their_segments_later(tmp_path):
+    _, log, _ = filled(tmp_path, retention_ms=-1)
+    log.advance_start(17)
+    assert stored(log)[0][0] == 17
+    assert log.offset_for_time(NOW, 40)[1] == 17
+    dropped = log.retain(NOW, 40)
+    assert [segment.base_offset for segment in dropped] == [0, 5, 10]
+    assert log.log_start_offset == 17
+    log.advance_start(3)
+    assert log.log_start_offset == 17
+    with pytest.raises(KafkaError):
+        log.advance_start(41)
+
+
+def test_dropped_files_are_renamed_and_listed_for_removal(tmp_path):
+    _, log, _ = filled(tmp_path, retention_bytes=2_000)
+    piece = log.read(0, 40, 100, True)
+    log.retain(NOW, 40)
+    assert all(path.endswith(".deleted") for path in log.garbage)
+    present = {str(path) for path in (tmp_path / "topic-0").glob("*.deleted")}
+    assert present == set(log.garbage)
+    assert piece.load_now() is None
+
+
+def test_retention_after_a_restart_knows_the_newest_timestamps(tmp_path):
+    dirs, _, settings = filled(tmp_path, retention_ms=10 * HOUR)
+    _, log = reopened(dirs, tmp_path, settings, clean=True)
+    log.retain(NOW + 39 * HOUR, 40)
+    assert 20 <= log.log_start_offset <= 30
