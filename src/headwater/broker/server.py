@@ -249,6 +249,7 @@ class Broker:
         self.registration = Registration(self.store, node, self._registered)
         self.controller.start()
         await told
+        await _event(self.controller.when_settled)
 
     # -- what others call back with
 
