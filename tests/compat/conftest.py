@@ -25,6 +25,13 @@ def stage(broker):
     return Stage(broker.bootstrap, broker.log_dir, broker.is_apache)
 
 
+@pytest.fixture
+def ours(broker):
+    """For what is asserted of Headwater and not of Apache Kafka."""
+    if broker.is_apache:
+        pytest.skip("asserted of Headwater only")
+
+
 @pytest.fixture(scope="session")
 def company(kafka_address):
     """The clients, each made when first asked for."""
@@ -61,16 +68,27 @@ def finish(cell, cells, record_property):
     return wait
 
 
-def pytest_terminal_summary(terminalreporter):
-    reports = [r for rows in terminalreporter.stats.values() for r in rows if hasattr(r, "when")]
-    filled, reasons = table.read_reports(reports)
-    if not filled:
+def _read_reports(config):
+    terminal = config.pluginmanager.get_plugin("terminalreporter")
+    rows = terminal.stats.values() if terminal else ()
+    return table.read_reports(report for row in rows for report in row if hasattr(report, "when"))
+
+
+def pytest_sessionfinish(session):
+    """A cell that was collected and has no word fails the run, whatever else passed."""
+    if hasattr(session.config, "workerinput") or session.config.option.collectonly:
         return
-    write = terminalreporter.write_line
+    expected = [item.callspec.params["cell"] for item in session.items if _is_cell(item)]
+    if table.empty_cells(_read_reports(session.config)[0], expected):
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter):
+    filled, reasons = _read_reports(terminalreporter.config)
     for title, columns, rows in cast.TABLES:
         if any(cell.client in columns for cell in filled):
-            write(f"\n{title}")
+            terminalreporter.section(title)
             for line in table.lines(filled, columns, rows):
-                write(line)
+                terminalreporter.write_line(line)
     for reason in sorted(reasons):
-        write(f"n/a: {reason}")
+        terminalreporter.write_line(f"n/a: {reason}")

@@ -41,6 +41,7 @@ class Raw:
     """One connection."""
 
     def __init__(self, bootstrap: str):
+        self.bootstrap = bootstrap
         host, port = bootstrap.rsplit(":", 1)
         self._socket = socket.create_connection((host, int(port)), timeout=WAIT_S)
 
@@ -81,7 +82,7 @@ class Raw:
         return None if answer is None else answer[4:]
 
 
-def fetch_body(topic: str, offset: int, *, max_wait_ms: int = 1000) -> bytes:
+def fetch_body(topic: str, offset: int, *, max_wait_ms: int = 0) -> bytes:
     """Fetch 4 of partition 0."""
     head = struct.pack(">iiiib", -1, max_wait_ms, 1, 32 << 20, 0)
     wanted = struct.pack(">iiqi", 1, 0, offset, 32 << 20)

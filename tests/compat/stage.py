@@ -30,11 +30,11 @@ class Stage:
         return f"{what}-{next(_numbers)}-{time.time_ns() % 10**9}"
 
     def topic(self, partitions: int = 1, **configs: str) -> str:
-        """A new topic, ready to be written to."""
+        """A new topic whose leaders serve: Apache Kafka tells of a leader before it leads."""
         name = self.fresh("topic")
         settings = {key.replace("_", "."): value for key, value in configs.items()}
         self.hand.create_topic(name, partitions, settings)
-        eventually(lambda: len(self.hand.describe_topic(name)) == partitions)
+        eventually(lambda: len(self.hand.offsets(name, END)) == partitions)
         return name
 
     def fill(self, topic: str, count: int, partitions: int = 1, first: int = 0) -> list[Message]:

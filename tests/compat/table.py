@@ -38,7 +38,6 @@ def lines(table: Table, clients: list[str], checks: list[str]) -> list[str]:
     return out
 
 
-def empty_cells(table: Table, clients: list[str], checks: list[str]) -> list[Cell]:
-    """The cells nobody filled."""
-    every = [Cell(client, check) for client in clients for check in checks]
-    return [cell for cell in every if cell not in table]
+def empty_cells(table: Table, expected: Iterable[Cell]) -> list[Cell]:
+    """The cells that nobody filled."""
+    return [cell for cell in expected if cell not in table]

@@ -266,6 +266,7 @@ def kafka_dump_log_of_indexes(java: JavaTools, stage: Stage) -> None:
         stage.hand.produce(topic, [Message(b"x" * 1000)] * 16)
     first = next(log_dir.rglob(f"{topic}-0/{0:020}.log"))
     assert first.stat().st_size <= 1048576
+    eventually(first.with_suffix(".timeindex").exists)  # written after the roll, not before it
     indexes = ",".join(str(first.with_suffix(kind)) for kind in (".index", ".timeindex"))
     ended = java.server.run("kafka-dump-log", "--files", indexes, "--verify-index-only")
     assert ended.status == 0, ended.text
