@@ -31,12 +31,16 @@ class Topics:
         new = NewTopic(name, num_partitions=partitions, replication_factor=1, config=dict(settings))
         for done in self._admin.create_topics([new], request_timeout=_TIMEOUT).values():
             done.result()
+        self.wait_until_led(name, partitions)
+        return Topic(name, self._topic_id(name), partitions)
+
+    def wait_until_led(self, name: str, partitions: int) -> None:
+        """Returns when every partition of the topic can be written."""
         deadline = time.perf_counter() + _TIMEOUT
         while not self._is_led(name, partitions):
             if time.perf_counter() > deadline:
                 raise TimeoutError(f"topic {name} has partitions without a leader")
             time.sleep(0.02)
-        return Topic(name, self._topic_id(name), partitions)
 
     def delete(self, topic: Topic) -> None:
         """Deletes a topic."""
