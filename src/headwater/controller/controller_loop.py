@@ -117,7 +117,7 @@ class ControllerLoop:
     def stop(self) -> None:
         """Take no further part; whoever waits is told NOT_CONTROLLER."""
         self._stopped = True
-        self._depose("this broker stops")
+        self._end_term("this broker stops")
 
     def use_rules(self, rules: Rules) -> None:
         """The broker's settings have changed."""
@@ -228,6 +228,9 @@ class ControllerLoop:
     def _depose(self, reason: str) -> None:
         if self._in_office:
             log.warning("no longer controller: %s", reason)
+        self._end_term(reason)
+
+    def _end_term(self, reason: str) -> None:
         self._in_office = False
         if self._membership is not None:
             self._membership.stop()

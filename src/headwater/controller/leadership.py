@@ -15,7 +15,7 @@ from headwater.controller.znodes import StateNode, partitions_path
 from headwater.model import NO_LEADER, TopicPartition
 
 PARTITIONS_PER_STEP = 50
-"""What one step may change: a few milliseconds of work, also for a broker that makes the files."""
+"""What one step may change: a millisecond or two of work."""
 PARTITIONS_PER_SCAN = 4000
 """What one step may look at without changing it."""
 

@@ -39,6 +39,9 @@ from headwater.controller.znodes import (
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition, Uuid
 
+FOLDERS_PER_STEP = 10
+"""Partitions whose folders brokers make or give up at one message: on a slow disk a millisecond each."""
+
 
 class TopicChanges:
     """The jobs behind the topic commands."""
@@ -123,10 +126,10 @@ class TopicChanges:
         operation: Operation,
     ) -> Iterator[None]:
         """Write the topic's `ops` with the first states, the other states step by step."""
-        for start in range(0, len(replicas), PARTITIONS_PER_STEP):
+        for start in range(0, len(replicas), FOLDERS_PER_STEP):
             added = []
             for index, brokers in enumerate(
-                replicas[start : start + PARTITIONS_PER_STEP], first + start
+                replicas[start : start + FOLDERS_PER_STEP], first + start
             ):
                 at, partition = TopicPartition(topic.name, index), Partition(brokers)
                 self._leadership.first_leader(partition)
@@ -136,7 +139,7 @@ class TopicChanges:
                 added.append(at)
             self._desk.write_partitions(ops, added, operation, new=True)
             ops = []
-            if start + PARTITIONS_PER_STEP < len(replicas):
+            if start + FOLDERS_PER_STEP < len(replicas):
                 yield
 
     # Growing topics
@@ -217,7 +220,7 @@ class TopicChanges:
 
     def _stop(self, topic: Topic, broker_id: int) -> Iterator[None]:
         mine = [i for i, one in topic.partitions.items() if broker_id in one.replicas]
-        steps = _steps(mine)
+        steps = _steps(mine, FOLDERS_PER_STEP)
         failed = False
 
         def stopped(error: E, last: bool) -> None:
@@ -270,11 +273,8 @@ class TopicChanges:
             self._desk.release(operation)
 
 
-def _steps(indexes: list[int]) -> list[list[int]]:
-    return [
-        indexes[start : start + PARTITIONS_PER_STEP]
-        for start in range(0, len(indexes), PARTITIONS_PER_STEP)
-    ]
+def _steps(indexes: list[int], size: int = PARTITIONS_PER_STEP) -> list[list[int]]:
+    return [indexes[start : start + size] for start in range(0, len(indexes), size)]
 
 
 def _outcome(topic: Topic, plan: Plan) -> TopicOutcome:
