@@ -71,11 +71,11 @@ class Dispatch:
         self, connection: Connection, entry: _Entry, version: int, start: int, end: int
     ) -> None:
         connection.frame = (start, end)
-        frame = connection.view[start:end]
+        view = connection.view
         try:
-            header = read_request_header(frame, 0, end - start)
+            header = read_request_header(view, start, end)
             if header.version == version:
-                body, _ = codec.decode(entry.api.request, version, frame, header.body)
+                body, _ = codec.decode(entry.api.request, version, view, header.body, end)
             else:
                 body = None
         except codec.WireError as broken:

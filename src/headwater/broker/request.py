@@ -1,8 +1,7 @@
 """A request that is being handled, and the place where its answer goes."""
 
 from headwater.broker.connection import Connection, Slot
-from headwater.wire import codec
-from headwater.wire.framing import response_frame
+from headwater.wire import framing
 from headwater.wire.schema import Struct
 
 
@@ -28,8 +27,7 @@ class Request(Slot):
     def reply(self, response: Struct) -> None:
         """Answer, on the loop thread; the connection keeps the order."""
         if self.buffers is None:
-            parts = codec.encode(response, self.version)
-            self.fill(response_frame(self.correlation_id, self.api_key, self.version, parts))
+            self.fill(framing.response(self.correlation_id, self.version, response))
 
     def reply_nothing(self) -> None:
         """The protocol wants no answer (acks=0)."""

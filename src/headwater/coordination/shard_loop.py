@@ -278,8 +278,6 @@ class ShardLoop:
         partition_count: Callable[[], int],
     ) -> None:
         self.rebalances: Counter[Cause] = Counter()
-        self.topic_requested = False
-        """Whether someone has asked the controller to create `__consumer_offsets`."""
         self._shards: dict[int, ShardRunner] = {}
         self._writer = writer
         self._clock = clock

@@ -21,6 +21,7 @@ from headwater.wire.fields import (
     WireType,
 )
 from headwater.wire.primitives import (
+    MAX_TAGS,
     Buffer,
     Packers,
     WireError,
@@ -209,7 +210,7 @@ class _Decoder:
         stop, tag = source.name("stop"), source.name("tag")
         with source.block(f"if {count} > 127:"):
             source.line(f"{count}, pos = finish(buf, pos, {count})")
-        with source.block(f"if {count} > (end - pos) // 2:"):
+        with source.block(f"if {count} > {MAX_TAGS}:"):
             source.line(f"raise many('tagged fields', {count}, pos, end)")
         with source.block(f"for _ in range({count}):"):
             source.line(f"{tag}, pos = read(buf, pos)")

@@ -9,6 +9,7 @@ from typing import Any, TypeVar, cast
 
 from headwater.wire.fields import BYTES, RECORDS, STRING, Array, Field, Fixed, Nested, WireType
 from headwater.wire.primitives import (
+    MAX_TAGS,
     Buffer,
     WireError,
     cut_short,
@@ -140,7 +141,7 @@ class _Reader(_Walk):
     def tags(self, kind: type[Struct]) -> dict[str, Any]:
         known, found = self.tagged_fields(kind), {}
         count = self.uvarint()
-        if count > (self.end - self.pos) // 2:
+        if count > MAX_TAGS:
             raise too_many("tagged fields", count, self.pos, self.end)
         for _ in range(count):
             tag, size = self.uvarint(), self.uvarint()

@@ -183,19 +183,17 @@ def test_the_coordinator_of_a_group_is_the_leader_of_its_partition(version):
     ] * (2 if several else 1)
 
 
-def test_the_first_question_creates_the_offsets_topic_once():
+def test_the_first_question_creates_the_offsets_topic_and_waits_for_it():
     stage = Stage(elected=False)
-    stage.groups._partition_count = lambda: 0
-    body = wire.FindCoordinatorRequest(key="g")
-    answers = [stage.ask(10, 2, body).error_code for _ in range(3)]
-    assert answers == [E.COORDINATOR_NOT_AVAILABLE] * 3
-    ((command, reply),) = stage.controller.asked
+    stage.metadata.topics.pop(CONSUMER_OFFSETS, None)
+    request = stage.ask(10, 2, wire.FindCoordinatorRequest(key="g"))
+    assert request.answers == []
+    ((command, created),) = stage.controller.asked
     (topic,) = command.topics
     assert (topic.name, topic.partitions) == (CONSUMER_OFFSETS, 50)
     assert topic.configs["cleanup.policy"] == "compact"
-    reply([TopicOutcome(CONSUMER_OFFSETS, E.INVALID_REPLICATION_FACTOR, "too few brokers")])
-    stage.ask(10, 2, body)
-    assert len(stage.controller.asked) == 2
+    created([TopicOutcome(CONSUMER_OFFSETS, E.INVALID_REPLICATION_FACTOR, "too few brokers")])
+    assert [answer.error_code for answer in request.answers] == [E.COORDINATOR_NOT_AVAILABLE]
 
 
 @pytest.mark.parametrize(

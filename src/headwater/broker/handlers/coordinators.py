@@ -1,10 +1,11 @@
 """FindCoordinator: which broker looks after a group.
 
-The first question for a group creates `__consumer_offsets`; until it has leaders the answer is
-COORDINATOR_NOT_AVAILABLE, and clients ask again.
+The first question for a group creates `__consumer_offsets` and is answered when it has leaders. If
+that fails the answer is COORDINATOR_NOT_AVAILABLE, and clients ask again.
 """
 
 import logging
+from collections.abc import Callable
 from enum import IntEnum
 
 from headwater.broker.context import Context
@@ -32,8 +33,17 @@ class KeyType(IntEnum):
 
 def handle_find_coordinator(
     context: Context, request: Request, body: FindCoordinatorRequest
-) -> FindCoordinatorResponse:
+) -> FindCoordinatorResponse | None:
     """Name the coordinator of each key."""
+    if body.key_type == KeyType.GROUP and not context.metadata.partition_count(CONSUMER_OFFSETS):
+        _create_offsets_topic(context, lambda: request.reply(_answer(context, request, body)))
+        return None
+    return _answer(context, request, body)
+
+
+def _answer(
+    context: Context, request: Request, body: FindCoordinatorRequest
+) -> FindCoordinatorResponse:
     if request.version >= FIRST_WITH_SEVERAL_KEYS:
         found = [_find(context, request, body.key_type, key) for key in body.coordinator_keys]
         return FindCoordinatorResponse(coordinators=found)
@@ -72,7 +82,6 @@ def _locate(context: Context, request: Request, key_type: int, key: str) -> tupl
         raise KafkaError(E.GROUP_AUTHORIZATION_FAILED)
     partition = context.groups.partition_of(key)
     if partition is None:
-        _create_offsets_topic(context)
         raise KafkaError(E.COORDINATOR_NOT_AVAILABLE)
     return _leader(context, request, partition)
 
@@ -87,16 +96,14 @@ def _leader(context: Context, request: Request, partition: int) -> tuple[int, st
     return info.leader, *endpoint
 
 
-def _create_offsets_topic(context: Context) -> None:
-    if context.groups.topic_requested:
-        return
-    context.groups.topic_requested = True
+def _create_offsets_topic(context: Context, then: Callable[[], None]) -> None:
+    """Make the topic with the first question, so that the first group need not ask again."""
 
     def created(outcomes: list[TopicOutcome]) -> None:
-        context.groups.topic_requested = False
         for outcome in outcomes:
             if outcome.error not in (E.NONE, E.TOPIC_ALREADY_EXISTS):
                 log.warning("%s cannot be created: %s", CONSUMER_OFFSETS, outcome.message)
+        then()
 
     settings = context.settings
     topic = NewTopic(
