@@ -98,6 +98,12 @@ class LogDirs:
         """Rename a folder that the cluster does not know (another topic id): kept, never served."""
         return self._retire(partition, folders.stray_name(partition, self._randomness.uuid()))
 
+    def name(self, partition: TopicPartition, topic_id: Uuid) -> None:
+        """Give a log its topic's id where the file that held it was lost; its records are sound."""
+        partition_log = self.logs[partition]
+        folders.write_topic_id(self._files, partition_log.directory, topic_id)
+        partition_log.topic_id = topic_id
+
     def remove(self, path: str) -> None:
         """Unlink a folder renamed by `delete`, with what is in it. Safe on any thread."""
         if not path.endswith(folders.DELETE_SUFFIX) or not any(d.holds(path) for d in self.dirs):

@@ -8,7 +8,7 @@ from headwater.config.topic import TopicSettings
 from headwater.errors import E, KafkaError
 from headwater.log.log_dirs import LogDirs
 from headwater.log.partition_log import PartitionLog
-from headwater.model import NO_EPOCH, TopicPartition, Uuid
+from headwater.model import NO_EPOCH, ZERO_UUID, TopicPartition, Uuid
 from headwater.replication.partition import Partition, Role
 from headwater.replication.replica import Replica, Surroundings
 from headwater.replication.treatment import Treatment
@@ -94,8 +94,12 @@ class Replicas:
         treatment = self._treatment_of(decided.topic_partition.topic)
         partition_log = self.log_dirs.logs.get(decided.topic_partition)
         if partition_log is not None and partition_log.topic_id != decided.topic_id:
-            self.log_dirs.set_aside(decided.topic_partition)
-            partition_log = None
+            if partition_log.topic_id == ZERO_UUID:
+                self.log_dirs.name(decided.topic_partition, decided.topic_id)
+            else:
+                log.warning("%s belongs to an older topic: set aside", decided.topic_partition)
+                self.log_dirs.set_aside(decided.topic_partition)
+                partition_log = None
         if partition_log is None:
             partition_log = self.log_dirs.create(
                 decided.topic_partition,
