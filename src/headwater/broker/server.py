@@ -250,6 +250,14 @@ class Broker:
         self.controller.start()
         await told
         await _event(self.controller.when_settled)
+        self._set_strays_aside()
+
+    def _set_strays_aside(self) -> None:
+        """Folders of partitions that the cluster does not know are kept, but never served."""
+        led = {replica.topic_partition for replica in self.context.replicas}
+        for partition in [at for at in self.log_dirs.logs if at not in led]:
+            folder = self.log_dirs.set_aside(partition)
+            log.warning("no topic has %s: its folder is now %s", partition, folder)
 
     # -- what others call back with
 
@@ -417,6 +425,7 @@ async def _serve(settings: BrokerSettings, on_ready: Callable[[str], None]) -> N
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stopped.set)
     broker = Broker(settings, system_seams())
+    gc.disable()
     try:
         await broker.start()
     except BaseException:
@@ -425,6 +434,7 @@ async def _serve(settings: BrokerSettings, on_ready: Callable[[str], None]) -> N
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)
+    gc.enable()
     first = broker.listeners[0]
     on_ready(f"{first.host or '127.0.0.1'}:{first.port}")
     await stopped.wait()
