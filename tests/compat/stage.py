@@ -12,8 +12,11 @@ from tests.compat.client import END, Message, Refused
 from tests.compat.clients.confluent import Confluent
 
 _numbers = itertools.count(1)
-BASE_TIME = 1_700_000_000_000
-"""The timestamp of the first record of `fill`; each further one is a second later."""
+BASE_TIME = (int(time.time()) - 3600) * 1000
+"""The timestamp of the first record of `fill`; each further one is a second later.
+
+An hour ago: records of another year would fall to the next retention check.
+"""
 
 
 class Stage:

@@ -21,7 +21,7 @@ from tests.compat.raw import (
     stored_batches,
     string,
 )
-from tests.compat.stage import eventually
+from tests.compat.stage import BASE_TIME, eventually
 
 UNKNOWN_SERVER_ERROR, OUT_OF_RANGE, CORRUPT, UNKNOWN_TOPIC, TOO_LARGE = -1, 1, 2, 3, 10
 INVALID_TOPIC, INVALID_ACKS, INVALID_TIMESTAMP, UNSUPPORTED_VERSION = 17, 21, 32, 35
@@ -165,7 +165,7 @@ def batch(
     magic: int = 2,
     attributes: int = 0,
     last_delta: int = 0,
-    timestamp: int = 1_700_000_000_000,
+    timestamp: int = BASE_TIME,
     producer: tuple[int, int, int] = (-1, -1, -1),
     count: int = 1,
     spoil: bool = False,

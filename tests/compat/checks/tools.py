@@ -9,9 +9,9 @@ from tools.java import run_tool
 
 from tests.compat.checks import refused
 from tests.compat.client import BEGINNING, END, Message, NotOffered
-from tests.compat.clients.java_tools import JavaTools
+from tests.compat.clients.java_tools import JavaTools, date_text
 from tests.compat.member import wait_until
-from tests.compat.stage import Stage, eventually
+from tests.compat.stage import BASE_TIME, Stage, eventually
 
 ToolCheck = Callable[[JavaTools, Stage], None]
 TOOL_CHECKS: dict[str, ToolCheck] = {}
@@ -88,7 +88,7 @@ def kafka_consumer_groups(java: JavaTools, stage: Stage) -> None:
         (["--to-latest"], 10),
         (["--shift-by", "-3"], 7),
         (["--to-offset", "4"], 4),
-        (["--to-datetime", "2023-11-14T22:13:22.500Z"], 3),
+        (["--to-datetime", date_text(BASE_TIME + 2500)], 3),
     ):
         java.run("kafka-consumer-groups", *reset, *where)
         assert java.committed(group, topic) == {0: expected, 1: expected}, where

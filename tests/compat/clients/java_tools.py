@@ -84,8 +84,8 @@ class JavaTools(Client):
     def _group_at_time(self, topic: str, at: int) -> str:
         """The tools know time only as a place to reset a group to."""
         group = f"at-{at}-{topic}"
-        when = datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
-        self._groups("--reset-offsets", group, "--topic", topic, "--to-datetime", when, "--execute")
+        reset = ["--topic", topic, "--to-datetime", date_text(at), "--execute"]
+        self._groups("--reset-offsets", group, *reset)
         return group
 
     def _groups(self, action: str, group: str, *arguments: str) -> Ended:
@@ -183,6 +183,11 @@ class JavaTools(Client):
         change = ["--delete-config", key] if value is None else ["--add-config", f"{key}={value}"]
         entity = ["--entity-type", "topics", "--entity-name", topic]
         self.run("kafka-configs", "--alter", *entity, *change)
+
+
+def date_text(at: int) -> str:
+    """Milliseconds as kafka-consumer-groups reads a date."""
+    return datetime.fromtimestamp(at / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%S.%f")[:-3] + "Z"
 
 
 def _refused(ended: Ended) -> Exception:
