@@ -76,6 +76,8 @@ def many_partitions(scale: Scale) -> list[Figure]:
         restarted = _seconds_until_all_are_led(server, topics)
         _write_to_each(server, topics)
         memory = max(memory, resident_mebibytes(server.pid))
+        for topic in topics:
+            server.check(topic)
     return [
         Figure(case, "RSS, MiB", [memory], at_most(400)),
         Figure(case, "restart after clean stop until all are led, s", [restarted], at_most(5)),

@@ -62,6 +62,7 @@ def _after_kill(scale: Scale, case: str, tail: bytes, *, at_most_seconds: float)
         server.stop(signal.SIGKILL)
         seconds = seconds_to_first_acknowledgement(server, topic)
         scanned = _scanned_bytes(server)
+        server.check(topic)
     return [
         Figure(case, "restart after kill -9, s", [seconds], at_most(at_most_seconds)),
         Figure(case, "scanned ÷ dirty bytes", [scanned / dirty], at_most(1.1)),

@@ -15,7 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Self
+from typing import IO, ClassVar, Self
 
 from tools.apache_kafka import ApacheKafka
 
@@ -23,7 +23,9 @@ from benchmarks.load import encode, generator
 from benchmarks.load.asking import ask, free_port
 from benchmarks.load.build import program
 from benchmarks.load.encode import Producer, Topic
+from benchmarks.load.generator import LoadFailed
 from benchmarks.load.topics import Topics
+from headwater.log.verify import verify_log
 
 # Room for a batch of 1 MiB; files of a dropped topic go at once, not after Kafka's minute.
 TOPIC_SETTINGS = {"max.message.bytes": "2097152", "file.delete.delay.ms": "100"}
@@ -36,6 +38,8 @@ class Server(ABC):
     name: str
     port: int
     pid: int
+
+    warms_up: ClassVar[bool] = False  # whether a JIT must have seen a load before it is measured
 
     @abstractmethod
     def __enter__(self) -> Self: ...
@@ -63,6 +67,9 @@ class Server(ABC):
     @abstractmethod
     def producer(self) -> Producer:
         """An idempotent producer that the server will accept."""
+
+    def check(self, topic: Topic) -> None:  # noqa: B027 - most servers' files are not ours to judge
+        """Raises LoadFailed if the files of the topic are not what was acknowledged."""
 
     def last_words(self) -> str:
         """The end of what it logged, for the report of a failure."""
@@ -177,6 +184,7 @@ class Kafka(Broker):
     """Apache Kafka in KRaft mode, one node, its defaults."""
 
     name = "kafka"
+    warms_up = True
 
     def __init__(self) -> None:
         self._kafka = ApacheKafka()
@@ -235,6 +243,13 @@ class Headwater(Broker):
     def messages(self) -> Path:
         """What the latest process wrote to its standard error."""
         return self.home / "errors.txt"
+
+    def check(self, topic: Topic) -> None:
+        """Reads every batch again: checksums, offsets, sequences, indexes."""
+        for partition in range(topic.partitions):
+            verdict = verify_log(str(self.data / f"{topic.name}-{partition}"))
+            if verdict.problems:
+                raise LoadFailed(f"the log is damaged: {verdict.problems[0]}")
 
     def last_words(self) -> str:
         """The end of its standard error."""
