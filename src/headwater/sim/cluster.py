@@ -1,0 +1,104 @@
+"""A world from a seed: time, network, one machine, and a loop for its clients."""
+
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from headwater.sim.clock import SimClock
+from headwater.sim.loop import Crashed, Scheduler, SimLoop
+from headwater.sim.network import SimNetwork
+from headwater.sim.node import Node
+from headwater.sim.randomness import stream
+from headwater.sim.trace import Trace
+
+START_LIMIT_S = 120.0
+
+
+class Cluster:
+    """Everything that one run consists of. Use it as a context manager."""
+
+    def __init__(
+        self,
+        seed: int,
+        settings: Mapping[str, str] | None = None,
+        *,
+        slowest_network_ms: int = 5,
+        slowest_thread_ms: int = 20,
+        keep_trace: bool = False,
+    ) -> None:
+        self.seed = seed
+        self.trace = Trace(keep=keep_trace)
+        self.scheduler = Scheduler(self.trace)
+        self.network = SimNetwork(self.scheduler, stream(seed, "network"), slowest_network_ms)
+        self.node = Node(self.scheduler, self.network, seed, settings or {}, slowest_thread_ms)
+        self.clock = SimClock(self.scheduler)
+        self.clients = SimLoop(self.scheduler, "clients")
+        self.auditing = False
+        """Whether ordinary clients are kept out while what a power cut left is looked at."""
+        self._log = _Complaints(self.scheduler)
+
+    def __enter__(self) -> "Cluster":
+        self._log.attach()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.node.life is not None:
+            self.node.crash()
+        self.clients.kill()
+        self._log.detach()
+
+    def run(self, work: Coroutine[Any, Any, Any], limit_s: float = 600.0) -> Any:
+        """Let a client's coroutine run to its end, and everything else beside it."""
+        return self.clients.run(work, limit_s)
+
+    def wait(self, done: Callable[[], bool], limit_s: float = 60.0) -> None:
+        """Let things happen until `done`."""
+        self.scheduler.run_until(done, limit_s)
+
+    def start(self) -> bool:
+        """Start the broker and wait until it serves; False if it crashed before that."""
+        self.node.start()
+        life = self.node.life
+        assert life is not None
+        self.wait(lambda: life.serving or life.ended or bool(self.complaints), START_LIMIT_S)
+        return life.serving
+
+    def stop(self) -> None:
+        """Stop the broker cleanly and wait for it."""
+        self.node.stop()
+        self.wait(lambda: self.node.life is None or bool(self.complaints))
+
+    @property
+    def complaints(self) -> list[str]:
+        """What must not have happened, but did."""
+        return self.scheduler.complaints
+
+
+class _Complaints(logging.Handler):
+    """Exceptions that the product caught and logged are complaints too, but for the disk's."""
+
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__(logging.ERROR)
+        self._scheduler = scheduler
+        self._before: tuple[int, bool] = (logging.NOTSET, True)
+
+    def attach(self) -> None:
+        """Listen to the product's log, and let nobody else."""
+        product = logging.getLogger("headwater")
+        self._before = (product.level, product.propagate)
+        product.setLevel(logging.ERROR)
+        product.propagate = False
+        product.addHandler(self)
+
+    def detach(self) -> None:
+        """Leave the log as it was."""
+        product = logging.getLogger("headwater")
+        product.removeHandler(self)
+        product.level, product.propagate = self._before
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """One line of the log."""
+        self._scheduler.trace.note(f"log: {record.getMessage()}")
+        failure = record.exc_info[1] if record.exc_info else None
+        if failure is not None and not isinstance(failure, OSError | Crashed):
+            self._scheduler.complain(f"{record.getMessage()}: {failure!r}")

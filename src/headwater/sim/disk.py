@@ -1,0 +1,212 @@
+"""A disk that remembers two things: what programs see, and what would survive a power cut.
+
+Bytes are durable after a sync of their file, names after a sync of their folder. Until then both
+are pending operations; a power cut keeps any of them: all, none, some, or a part of one, cut at
+a sector. A process that dies changes nothing: the page cache outlives it.
+"""
+
+from collections.abc import Iterator
+from typing import TypeAlias
+
+from headwater.sim.randomness import Stream
+
+SECTOR = 512
+
+
+class File:
+    """Bytes, with the changes that are not yet on the platter."""
+
+    __slots__ = ("data", "durable", "modified_ms", "pending")
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self.durable = bytearray()
+        self.pending: list[tuple[int, bytes | None]] = []
+        """Writes (offset, bytes) and cuts (size, None) since the last sync, in order."""
+        self.modified_ms = 0
+
+    def write(self, offset: int, content: bytes) -> None:
+        """Change what programs see."""
+        _write(self.data, offset, content)
+        self.pending.append((offset, content))
+
+    def truncate(self, size: int) -> None:
+        """Cut or extend what programs see."""
+        _truncate(self.data, size)
+        self.pending.append((size, None))
+
+    def sync(self) -> None:
+        """Make it durable."""
+        for offset, content in self.pending:
+            _apply(self.durable, offset, content)
+        self.pending.clear()
+
+    def lose_power(self, chance: Stream) -> None:
+        """Keep what was synced and, of the rest, whatever chance leaves."""
+        match chance.choice(("all", "none", "some", "torn")):
+            case "all":
+                self.sync()
+            case "some":
+                self.pending = [change for change in self.pending if chance.random() < 0.5]
+                self.sync()
+            case "torn":
+                self._tear(chance)
+        self.pending.clear()
+        self.data = bytearray(self.durable)
+
+    def _tear(self, chance: Stream) -> None:
+        """Keep the first changes and some sectors of the next one."""
+        whole = chance.randrange(len(self.pending) + 1)
+        torn = self.pending[whole : whole + 1]
+        self.pending = self.pending[:whole]
+        self.sync()
+        for offset, content in torn:
+            for at, sector in _sectors(offset, content or b""):
+                if chance.random() < 0.5:
+                    _write(self.durable, at, sector)
+
+
+class Folder:
+    """Names, with the changes that are not yet on the platter."""
+
+    __slots__ = ("durable", "entries", "pending")
+
+    def __init__(self) -> None:
+        self.entries: dict[str, Node] = {}
+        self.durable: dict[str, Node] = {}
+        self.pending: list[tuple[str, str, Node | None]] = []
+        """(name, former name or "", node or None for a removal), in order."""
+
+    def link(self, name: str, node: "Node") -> None:
+        """Give a new node a name."""
+        self._change(name, "", node)
+
+    def unlink(self, name: str) -> None:
+        """Take a name away."""
+        self._change(name, "", None)
+
+    def rename(self, old: str, new: str) -> None:
+        """Replace one name by another in one step."""
+        self._change(new, old, self.entries[old])
+
+    def _change(self, name: str, former: str, node: "Node | None") -> None:
+        self.pending.append((name, former, node))
+        _relink(self.entries, name, former, node)
+
+    def sync(self) -> None:
+        """Make the names durable."""
+        for change in self.pending:
+            _relink(self.durable, *change)
+        self.pending.clear()
+
+    def lose_power(self, chance: Stream) -> None:
+        """Keep the first of the pending changes, as a journalling file system does."""
+        self.pending = self.pending[: chance.randrange(len(self.pending) + 1)]
+        self.sync()
+        self.entries = dict(self.durable)
+        for name in sorted(self.entries):
+            self.entries[name].lose_power(chance)
+
+
+Node: TypeAlias = File | Folder
+
+
+class Disk:
+    """A tree of folders and files that outlives the processes on it."""
+
+    def __init__(self) -> None:
+        self.root = Folder()
+        self.locks: dict[File, object] = {}
+        """Who holds which lock file."""
+
+    def find(self, path: str) -> Node | None:
+        """What has this name, if anything."""
+        node: Node | None = self.root
+        for part in _parts(path):
+            if not isinstance(node, Folder):
+                return None
+            node = node.entries.get(part)
+        return node
+
+    def folder_of(self, path: str) -> tuple[Folder, str]:
+        """The folder that a path lies in, and its last name; FileNotFoundError."""
+        parent, _, name = path.rpartition("/")
+        folder = self.find(parent)
+        if not isinstance(folder, Folder):
+            raise FileNotFoundError(2, "no such folder", path)
+        return folder, name
+
+    def make_folders(self, path: str) -> None:
+        """A folder and its parents."""
+        folder = self.root
+        for part in _parts(path):
+            following = folder.entries.get(part)
+            if following is None:
+                following = Folder()
+                folder.link(part, following)
+            if not isinstance(following, Folder):
+                raise FileExistsError(17, "a file has that name", path)
+            folder = following
+
+    def sync_all(self) -> None:
+        """Everything that was written reaches the platter."""
+        for _, node in self.walk():
+            node.sync()
+        self.root.sync()
+
+    def lose_power(self, chance: Stream) -> None:
+        """The machine goes dark and comes back."""
+        self.root.lose_power(chance)
+
+    def walk(self) -> Iterator[tuple[str, Node]]:
+        """Every path below the root with what it names, in order."""
+        waiting: list[tuple[str, Node]] = [("", self.root)]
+        while waiting:
+            path, node = waiting.pop()
+            if path:
+                yield path, node
+            if isinstance(node, Folder):
+                waiting += [
+                    (f"{path}/{name}", node.entries[name])
+                    for name in sorted(node.entries, reverse=True)
+                ]
+
+
+def _parts(path: str) -> list[str]:
+    return [part for part in path.split("/") if part]
+
+
+def _relink(entries: dict[str, Node], name: str, former: str, node: Node | None) -> None:
+    if former:
+        entries.pop(former, None)
+    if node is None:
+        entries.pop(name, None)
+    else:
+        entries[name] = node
+
+
+def _apply(data: bytearray, offset: int, content: bytes | None) -> None:
+    if content is None:
+        _truncate(data, offset)
+    else:
+        _write(data, offset, content)
+
+
+def _truncate(data: bytearray, size: int) -> None:
+    del data[size:]
+    data.extend(bytes(size - len(data)))
+
+
+def _write(data: bytearray, offset: int, content: bytes) -> None:
+    if offset > len(data):
+        data.extend(bytes(offset - len(data)))
+    data[offset : offset + len(content)] = content
+
+
+def _sectors(offset: int, content: bytes) -> Iterator[tuple[int, bytes]]:
+    """A write as the sectors it touches."""
+    at = 0
+    while at < len(content):
+        size = SECTOR - (offset + at) % SECTOR
+        yield offset + at, content[at : at + size]
+        at += size

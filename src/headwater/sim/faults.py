@@ -1,0 +1,148 @@
+"""What goes wrong in a run: each seed draws a few kinds of trouble, and when they come."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from headwater.sim.cluster import Cluster
+from headwater.sim.node import Life
+from headwater.sim.randomness import stream
+
+KINDS = ("crash", "crash at an operation", "power cut", "reset", "full disk", "restart")
+STEP_S = 0.01
+PATIENCE_S = 60.0
+"""How long a start or a stop may take, in virtual time."""
+MOST_CRASHES_AT_START = 3
+
+
+@dataclass(frozen=True)
+class Weather:
+    """The troubles of one seed."""
+
+    kinds: tuple[str, ...]
+    troubles: int
+    cold: float
+    short: float
+    all_synced: bool
+    slowest_network_ms: int
+    slowest_thread_ms: int
+
+    @classmethod
+    def of(cls, seed: int) -> "Weather":
+        """Some kinds of trouble, not all: rare ones must not drown in common ones."""
+        chance = stream(seed, "weather")
+        kinds = tuple(kind for kind in KINDS if chance.random() < 0.5) or ("crash",)
+        return cls(
+            kinds,
+            troubles=chance.randrange(1, 5),
+            cold=chance.choice((0.0, 0.05, 0.3)),
+            short=chance.choice((0.0, 0.02, 0.1)),
+            all_synced=chance.random() < 0.5,
+            slowest_network_ms=chance.choice((1, 5)),
+            slowest_thread_ms=chance.choice((1, 20, 200)),
+        )
+
+
+class Nemesis:
+    """Brings the trouble, and brings the broker back."""
+
+    def __init__(
+        self, cluster: Cluster, weather: Weather, audit: Callable[[], Awaitable[None]]
+    ) -> None:
+        self._cluster = cluster
+        self._node = cluster.node
+        self._weather = weather
+        self._audit = audit
+        self._chance = stream(cluster.seed, "nemesis")
+        self._node.faults.cold = weather.cold
+        self._node.faults.short = weather.short
+
+    async def run(self) -> None:
+        """Everything that is to go wrong, one after the other; the broker serves afterwards."""
+        for _ in range(self._weather.troubles):
+            await self._wait_ms(50, 1200)
+            await self._bring(self._chance.choice(self._weather.kinds))
+
+    async def _bring(self, kind: str) -> None:
+        self._cluster.trace.note(f"trouble: {kind}")
+        match kind:
+            case "reset":
+                self._cluster.network.reset_some(0.5)
+            case "full disk":
+                await self._fill_disk()
+            case "restart":
+                await self.stop()
+                await self.start()
+            case "crash":
+                self._node.crash()
+                await self._come_back(power_cut=False)
+            case "power cut":
+                self._node.crash()
+                await self._come_back(power_cut=True)
+            case _:
+                await self._crash_at_operation()
+
+    async def _fill_disk(self) -> None:
+        self._node.faults.full = True
+        await self._wait_ms(50, 1500)
+        self._node.faults.full = False
+        await self._wait_ms(1000, 1200)
+
+    async def _crash_at_operation(self) -> None:
+        life = self._node.life
+        assert life is not None
+        faults = self._node.faults
+        faults.crash_before = life.files.operations + self._chance.randrange(40)
+        await self._until(lambda: life.ended, 1.0)
+        faults.crash_before = None
+        if life.ended:
+            await self._come_back(self._draws_power_cut())
+
+    def _draws_power_cut(self) -> bool:
+        return "power cut" in self._weather.kinds and self._chance.random() < 0.5
+
+    async def _come_back(self, power_cut: bool) -> None:
+        """Start again, and perhaps die again on the way."""
+        any_power_cut = False
+        for rest in range(MOST_CRASHES_AT_START, -1, -1):
+            # Long enough for answers that were under way to arrive: they count as given.
+            await self._wait_ms(20, 300)
+            if power_cut:
+                any_power_cut = self._cluster.auditing = True
+                self._node.lose_power()
+            if rest and self._chance.random() < 0.3:
+                self._node.faults.crash_before = self._chance.randrange(40)
+            life = await self.start()
+            self._node.faults.crash_before = None
+            if life.serving:
+                break
+            power_cut = self._draws_power_cut()
+        if any_power_cut:
+            await self._audit()
+            self._cluster.auditing = False
+
+    async def start(self) -> Life:
+        """Start the broker; it serves, or died on the way."""
+        self._node.start()
+        life = self._node.life
+        assert life is not None
+        if not await self._until(lambda: life.serving or life.ended, PATIENCE_S):
+            self._cluster.scheduler.complain("I10: the broker does not come up")
+        return life
+
+    async def stop(self) -> None:
+        """Stop the broker cleanly."""
+        self._node.stop()
+        if not await self._until(lambda: self._node.life is None, PATIENCE_S):
+            self._cluster.scheduler.complain("the broker does not stop")
+            self._node.crash()
+
+    async def _until(self, done: Callable[[], bool], patience_s: float) -> bool:
+        for _ in range(int(patience_s / STEP_S)):
+            if done():
+                return True
+            await asyncio.sleep(STEP_S)
+        return done()
+
+    async def _wait_ms(self, least: int, most: int) -> None:
+        await asyncio.sleep(self._chance.randrange(least, most) / 1000)

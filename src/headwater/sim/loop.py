@@ -1,0 +1,258 @@
+"""Event loops on virtual time: one scheduler, and one loop for each life of a process.
+
+The scheduler runs what is ready in the order it became so, and jumps to the next timer when
+nothing is. A loop that was killed runs nothing any more: its tasks are closed and its callbacks
+dropped, as a process leaves nothing behind in memory.
+"""
+
+import asyncio
+import contextvars
+from asyncio import events
+from collections import deque
+from collections.abc import Callable, Coroutine
+from heapq import heappop, heappush
+from typing import Any
+
+from headwater.sim.trace import Trace
+
+MAX_EVENTS = 300_000
+"""A run that goes on for longer is in a loop of its own making."""
+
+
+class Crashed(BaseException):
+    """The process died here. No `except Exception` of the product may outlive it."""
+
+
+class Stuck(Exception):
+    """Nothing is left to happen, or too much happens, before what was waited for."""
+
+
+class SimHandle(asyncio.TimerHandle):
+    """A callback that is to run, unless it is cancelled or its loop is killed."""
+
+    __slots__ = ()
+
+    _callback: Callable[..., object]
+    _args: tuple[Any, ...]
+    _context: contextvars.Context
+    _loop: "SimLoop"
+
+    def cancel(self) -> None:
+        """Do not run."""
+        self._cancelled = True
+
+    def run(self) -> None:
+        """Run, whatever comes of it."""
+        self._context.run(self._callback, *self._args)
+
+    @property
+    def loop(self) -> "SimLoop":
+        """Where it runs."""
+        return self._loop
+
+    @property
+    def label(self) -> str:
+        """Its name in the trace: no address, no counter."""
+        call = self._callback
+        return getattr(call, "__qualname__", None) or type(call).__name__
+
+
+class Scheduler:
+    """Virtual time, and everything that is to happen in it."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        self.now_us = 0
+        self.events = 0
+        self.complaints: list[str] = []
+        """Exceptions that nobody caught: each is a broken promise of the code under test."""
+        self._ready: deque[SimHandle] = deque()
+        self._timers: list[tuple[int, int, SimHandle]] = []
+        self._sequence = 0
+
+    def add_ready(self, handle: SimHandle) -> None:
+        """Run it in this instant, after all that is ready."""
+        self._ready.append(handle)
+
+    def add_timer(self, at_us: int, handle: SimHandle) -> None:
+        """Run it at that time; of equal times the one added first comes first."""
+        self._sequence += 1
+        heappush(self._timers, (max(at_us, self.now_us), self._sequence, handle))
+
+    def run_until(self, done: Callable[[], bool], limit_s: float) -> None:
+        """Let things happen until `done`; Stuck if that takes longer than `limit_s` of virtual time."""
+        until_us = self.now_us + int(limit_s * 1e6)
+        while not done():
+            if self.events > MAX_EVENTS:
+                raise Stuck(f"{self.events} events and no end")
+            if not self._ready and not self._wake_timers(until_us):
+                raise Stuck(f"nothing more happens within {limit_s:g} s of virtual time")
+            self._run(self._ready.popleft())
+
+    def _wake_timers(self, until_us: int) -> bool:
+        """Jump to the next timers; all of one instant become ready together."""
+        timers = self._timers
+        while timers and not timers[0][2].loop.runs(timers[0][2]):
+            heappop(timers)
+        if not timers or timers[0][0] > until_us:
+            return False
+        self.now_us = now_us = timers[0][0]
+        while timers and timers[0][0] == now_us:
+            self._ready.append(heappop(timers)[2])
+        return True
+
+    def _run(self, handle: SimHandle) -> None:
+        loop = handle.loop
+        if not loop.runs(handle):
+            return
+        self.events += 1
+        self.trace.note(f"{self.now_us} {loop.name} {handle.label}")
+        events._set_running_loop(loop)
+        try:
+            handle.run()
+        except Crashed:
+            pass
+        except Exception as failure:  # noqa: BLE001 - the run goes on, its verdict is "broken"
+            self.complain(f"{loop.name}: {handle.label} raised {failure!r}")
+        finally:
+            events._set_running_loop(None)
+
+    def complain(self, what: str) -> None:
+        """Something happened that must not."""
+        self.complaints.append(f"{self.now_us / 1e6:.6f} s: {what}")
+
+
+class SimLoop(asyncio.AbstractEventLoop):
+    """One process's event loop."""
+
+    def __init__(self, scheduler: Scheduler, name: str) -> None:
+        self.scheduler = scheduler
+        self.name = name
+        self.killed = False
+        self._tasks: dict[asyncio.Task[Any], None] = {}
+
+    def runs(self, handle: SimHandle) -> bool:
+        """Whether the callback still has a process to run in."""
+        return not self.killed and not handle.cancelled()
+
+    def kill(self) -> None:
+        """End the process: nothing of it runs after this, not even its cleaning up."""
+        self.killed = True
+        before = events._get_running_loop()
+        events._set_running_loop(self)
+        try:
+            for task in self._tasks:
+                _bury(task)
+        finally:
+            events._set_running_loop(before)
+        self._tasks.clear()
+
+    # -- what asyncio asks of a loop
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self.scheduler.now_us / 1e6
+
+    def call_soon(  # type: ignore[override]
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> SimHandle:
+        """Run in this instant, after all that is ready."""
+        handle = SimHandle(0.0, callback, args, self, context)
+        if not self.killed:
+            self.scheduler.add_ready(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> SimHandle:
+        """Run after `delay` virtual seconds."""
+        return self._call_at_us(
+            self.scheduler.now_us + round(delay * 1e6), callback, args, context
+        )
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> SimHandle:
+        """Run at a virtual time."""
+        return self._call_at_us(round(when * 1e6), callback, args, context)
+
+    def _call_at_us(
+        self,
+        at_us: int,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> SimHandle:
+        handle = SimHandle(at_us / 1e6, callback, args, self, context)
+        if not self.killed:
+            self.scheduler.add_timer(at_us, handle)
+        return handle
+
+    def create_future(self) -> "asyncio.Future[Any]":
+        """A future of this loop."""
+        return asyncio.Future(loop=self)
+
+    def create_task(  # type: ignore[override]
+        self,
+        coro: Coroutine[Any, Any, Any],
+        *,
+        name: str | None = None,
+        context: contextvars.Context | None = None,
+    ) -> "asyncio.Task[Any]":
+        """A task of this loop; it ends with it."""
+        task: asyncio.Task[Any] = asyncio.Task(coro, loop=self, name=name, context=context)
+        self._tasks[task] = None
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: "asyncio.Task[Any]") -> None:
+        self._tasks.pop(task, None)
+
+    def get_debug(self) -> bool:
+        """Never: debugging costs time and tells nothing here."""
+        return False
+
+    def is_running(self) -> bool:
+        """Whether the process lives."""
+        return not self.killed
+
+    def is_closed(self) -> bool:
+        """Whether the process is dead."""
+        return self.killed
+
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Asyncio found an error that nobody took."""
+        if not self.killed and not isinstance(context.get("exception"), Crashed):
+            what = context.get("exception") or ""
+            self.scheduler.complain(f"{self.name}: {context.get('message')} {what!r}")
+
+    def run(self, work: Coroutine[Any, Any, Any], limit_s: float = 600.0) -> Any:
+        """Let the whole world go on until `work` is done here; its result."""
+        task = self.create_task(work)
+        self.scheduler.run_until(lambda: task.done() or self.killed, limit_s)
+        if not task.done():
+            raise Crashed
+        return task.result()
+
+
+def _bury(task: "asyncio.Task[Any]") -> None:
+    """Close a task's coroutine without running it on, and without a word about it."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]
+    coroutine = task.get_coro()
+    if coroutine is None or getattr(coroutine, "cr_running", False):
+        return
+    try:
+        coroutine.close()
+    except (Crashed, RuntimeError):
+        return

@@ -1,0 +1,281 @@
+"""Streams in memory: bytes arrive late, in pieces of any size, in order, until a stream breaks.
+
+A stream has two ends on two loops. What one end writes is under way for a while; the reader may
+pause, the writer is told when too much is under way. When a process dies its peers see the end
+of the stream, after what was already under way or at once.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from headwater.seams.files import Buffer
+from headwater.seams.network import Listening, ProtocolFactory
+from headwater.sim.loop import Scheduler, SimLoop
+from headwater.sim.randomness import Stream
+
+HIGH_WATER = 64 * 1024
+LOW_WATER = 16 * 1024
+FIRST_PORT = 49152
+STEP_US = 50
+"""Arrivals fall on multiples of this, so that some of them share a tick."""
+
+
+class _Listener:
+    """An open listener."""
+
+    def __init__(
+        self, network: "SimNetwork", port: int, loop: SimLoop, factory: ProtocolFactory
+    ) -> None:
+        self.port = port
+        self.loop = loop
+        self.factory = factory
+        self._network = network
+
+    def close(self) -> None:
+        """Accept no more."""
+        if self._network.listeners.get(self.port) is self:
+            del self._network.listeners[self.port]
+
+
+class SimTransport(asyncio.Transport):
+    """One end of a stream."""
+
+    def __init__(self, network: "SimNetwork", loop: SimLoop, peername: tuple[str, int]) -> None:
+        super().__init__()
+        self.loop = loop
+        self.protocol: asyncio.BaseProtocol | None = None
+        self.peer: SimTransport = self
+        self._network = network
+        self._peername = peername
+        self._inbox: deque[memoryview] = deque()
+        self._end_seen: Exception | None | bool = False
+        """How the peer ended the stream: False while it has not."""
+        self._under_way = 0
+        self._arrival_us = 0
+        self._paused_reading = False
+        self._paused_writing = False
+        self._closing = False
+        self._lost = False
+
+    # -- what protocols call
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """The peer's address."""
+        return self._peername if name == "peername" else default
+
+    def is_closing(self) -> bool:
+        """Whether it is closed or about to be."""
+        return self._closing
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes that the peer has not read yet."""
+        return self._under_way
+
+    def write(self, data: Buffer) -> None:
+        """Send bytes; they are copied."""
+        if self._closing or not data:
+            return
+        self._network.send(self, bytes(data))
+        self._under_way += len(data)
+        if self._under_way > HIGH_WATER and not self._paused_writing:
+            self._paused_writing = True
+            if self.protocol is not None:
+                self.protocol.pause_writing()
+
+    def writelines(self, list_of_data: Iterable[Buffer]) -> None:
+        """Send several pieces as one."""
+        self.write(b"".join(list_of_data))
+
+    def pause_reading(self) -> None:
+        """Hand nothing to the protocol until told so."""
+        self._paused_reading = True
+
+    def resume_reading(self) -> None:
+        """Hand over what came meanwhile."""
+        self._paused_reading = False
+        self.loop.call_soon(self.deliver)
+
+    def close(self) -> None:
+        """End after what was written."""
+        if not self._closing:
+            self._closing = True
+            self._network.end(self, None)
+            self.loop.call_soon(self.lose, None)
+
+    def abort(self) -> None:
+        """End now."""
+        if not self._closing:
+            self._closing = True
+            self._network.end(self, ConnectionResetError(104, "reset by peer"))
+            self.loop.call_soon(self.lose, None)
+
+    # -- what the network calls
+
+    def next_arrival_us(self, earliest_us: int) -> int:
+        """When the next piece gets to the peer: never before the one before it."""
+        self._arrival_us = max(self._arrival_us, -(-earliest_us // STEP_US) * STEP_US)
+        return self._arrival_us
+
+    def arrive(self, piece: bytes) -> None:
+        """Bytes of the peer are here."""
+        if not self._closing:
+            self._inbox.append(memoryview(piece))
+            self.deliver()
+
+    def arrive_end(self, failure: Exception | None) -> None:
+        """The peer ended the stream."""
+        self._end_seen = failure
+        if failure is not None:
+            self._inbox.clear()
+            self._closing = True
+            self.lose(failure)
+        else:
+            self.deliver()
+
+    def deliver(self) -> None:
+        """Hand what came to the protocol, as long as it wants it."""
+        while self._inbox and not self._paused_reading and not self._closing:
+            taken = self._hand_over(self._inbox[0])
+            self.peer.acknowledge(taken)
+            if not self._inbox:
+                break
+            if taken == len(self._inbox[0]):
+                self._inbox.popleft()
+            else:
+                self._inbox[0] = self._inbox[0][taken:]
+        if self._end_seen is None and not self._inbox and not self._closing:
+            self._closing = True
+            self.lose(None)
+
+    def _hand_over(self, piece: memoryview) -> int:
+        protocol = self.protocol
+        self._network.trace_bytes(self, piece)
+        if isinstance(protocol, asyncio.BufferedProtocol):
+            room = protocol.get_buffer(len(piece))
+            size = min(len(room), len(piece))
+            room[:size] = piece[:size]  # type: ignore[index]
+            protocol.buffer_updated(size)
+            return size
+        assert isinstance(protocol, asyncio.Protocol)
+        protocol.data_received(bytes(piece))
+        return len(piece)
+
+    def acknowledge(self, size: int) -> None:
+        """The peer has read that many bytes."""
+        self._under_way -= size
+        if self._paused_writing and self._under_way < LOW_WATER:
+            self._paused_writing = False
+            if self.protocol is not None and not self._lost:
+                self.loop.call_soon(self.protocol.resume_writing)
+
+    def lose(self, failure: Exception | None) -> None:
+        """Tell the protocol that the stream is gone, once."""
+        if not self._lost:
+            self._lost = True
+            self._network.forget(self)
+            if self.protocol is not None:
+                self.protocol.connection_lost(failure)
+
+
+class SimNetwork:
+    """A `seams.Network` that all processes of a run share."""
+
+    def __init__(self, scheduler: Scheduler, chance: Stream, slowest_ms: int) -> None:
+        self.listeners: dict[int, _Listener] = {}
+        self._scheduler = scheduler
+        self._chance = chance
+        self._slowest_us = slowest_ms * 1000
+        self._ends: dict[SimTransport, None] = {}
+        self._next_port = FIRST_PORT
+
+    # -- the seam
+
+    async def serve(
+        self, factory: ProtocolFactory, host: str, port: int, backlog: int
+    ) -> Listening:
+        """Accept connections on the caller's loop."""
+        if port in self.listeners:
+            raise OSError(98, "address in use")
+        listener = _Listener(self, port or self._take_port(), _running(), factory)
+        self.listeners[listener.port] = listener
+        return listener
+
+    async def connect(
+        self, factory: ProtocolFactory, host: str, port: int
+    ) -> asyncio.BaseTransport:
+        """Open a stream to whoever listens when the call arrives."""
+        loop = _running()
+        await asyncio.sleep(self._delay_us() / 1e6)
+        listener = self.listeners.get(port)
+        if listener is None or listener.loop.killed:
+            raise ConnectionRefusedError(111, "connection refused")
+        near = SimTransport(self, loop, (host, port))
+        far = SimTransport(self, listener.loop, ("10.0.0.1", self._take_port()))
+        near.peer, far.peer = far, near
+        self._ends[near] = self._ends[far] = None
+        near.protocol, far.protocol = factory(), listener.factory()
+        listener.loop.call_soon(far.protocol.connection_made, far)
+        near.protocol.connection_made(near)
+        return near
+
+    # -- faults
+
+    def reset_some(self, share: float) -> None:
+        """Break streams in the middle of whatever they carry."""
+        for end in list(self._ends):
+            if self._chance.random() < share and not end.is_closing():
+                end.abort()
+
+    def process_died(self, loop: SimLoop) -> None:
+        """The streams of a dead process end: with or without what was under way."""
+        for port, listener in list(self.listeners.items()):
+            if listener.loop is loop:
+                del self.listeners[port]
+        for end in [end for end in self._ends if end.loop is loop]:
+            del self._ends[end]
+            orderly = self._chance.random() < 0.7
+            self.end(end, None if orderly else ConnectionResetError(104, "reset by peer"))
+
+    # -- what transports call
+
+    def send(self, sender: SimTransport, data: bytes) -> None:
+        """Put bytes on their way, in pieces."""
+        for piece in self._pieces(data):
+            self._later(sender, sender.peer.arrive, piece)
+
+    def end(self, sender: SimTransport, failure: Exception | None) -> None:
+        """Tell the peer that the stream ends, after what is under way."""
+        self._later(sender, sender.peer.arrive_end, failure)
+
+    def forget(self, end: SimTransport) -> None:
+        """The stream is gone at this end."""
+        self._ends.pop(end, None)
+
+    def trace_bytes(self, reader: SimTransport, piece: memoryview) -> None:
+        """What a process reads is part of the run's history."""
+        self._scheduler.trace.note(f"{reader.loop.name} reads", bytes(piece))
+
+    def _later(self, sender: SimTransport, call: Callable[..., None], *args: object) -> None:
+        at_us = sender.next_arrival_us(self._scheduler.now_us + self._delay_us())
+        sender.peer.loop.call_at(at_us / 1e6, call, *args)
+
+    def _pieces(self, data: bytes) -> Iterable[bytes]:
+        if len(data) < 2 or self._chance.random() < 0.6:
+            return (data,)
+        cut = self._chance.randrange(1, len(data))
+        return data[:cut], data[cut:]
+
+    def _delay_us(self) -> int:
+        return int(self._slowest_us * self._chance.random() ** 3)
+
+    def _take_port(self) -> int:
+        self._next_port += 1
+        return self._next_port
+
+
+def _running() -> SimLoop:
+    loop = asyncio.get_running_loop()
+    assert isinstance(loop, SimLoop)
+    return loop

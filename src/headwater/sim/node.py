@@ -1,0 +1,145 @@
+"""One simulated machine: a disk that lasts, and one life of a broker after another.
+
+A life is a loop, a view of the disk, a pool of "threads" and a broker. It ends cleanly, or at any
+file operation, or at any moment; the next life finds what the disk kept.
+"""
+
+import asyncio
+from collections.abc import Mapping
+
+from headwater.broker.server import Broker
+from headwater.config.broker import BrokerSettings
+from headwater.seams import Seams
+from headwater.sim.clock import SimClock
+from headwater.sim.disk import Disk
+from headwater.sim.files import FileFaults, SimFiles
+from headwater.sim.loop import Scheduler, SimLoop
+from headwater.sim.network import SimNetwork
+from headwater.sim.randomness import SimRandomness, stream
+from headwater.sim.tasks import SimTasks
+
+PORT = 9092
+HOST = "broker"
+DATA = "/data"
+
+SETTINGS = {
+    "node.id": "1",
+    "log.dirs": DATA,
+    "listeners": f"PLAINTEXT://{HOST}:{PORT}",
+    "offsets.topic.num.partitions": "2",
+    "offsets.topic.replication.factor": "1",
+    "group.initial.rebalance.delay.ms": "0",
+}
+
+
+class Life:
+    """One run of the broker's process."""
+
+    def __init__(self, node: "Node", number: int) -> None:
+        name = f"life {number}"
+        self.loop = SimLoop(node.scheduler, name)
+        self.clock = SimClock(node.scheduler)
+        self.files = SimFiles(
+            node.disk, self.clock, stream(node.seed, f"{name} disk"), node.scheduler.trace,
+            node.faults,
+        )  # fmt: skip
+        self.files.on_crash = node.crash
+        seams = Seams(
+            self.clock,
+            SimRandomness(stream(node.seed, f"{name} ids")),
+            self.files,
+            node.network,
+            SimTasks(self.loop, stream(node.seed, f"{name} threads"), node.slowest_thread_ms),
+        )
+        self.broker = Broker(node.settings, seams)
+        self.serving = False
+        self.ended = False
+
+
+class Node:
+    """A machine with a broker on it."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        network: SimNetwork,
+        seed: int,
+        settings: Mapping[str, str],
+        slowest_thread_ms: int = 20,
+    ) -> None:
+        self.scheduler = scheduler
+        self.network = network
+        self.seed = seed
+        self.slowest_thread_ms = slowest_thread_ms
+        self.settings = BrokerSettings.load(None, {**SETTINGS, **settings})
+        self.disk = Disk()
+        self.disk.make_folders(DATA)
+        self.disk.sync_all()
+        self.faults = FileFaults()
+        self.life: Life | None = None
+        self.lives = 0
+        self.crashes = 0
+        self.power_cuts = 0
+
+    @property
+    def serving(self) -> bool:
+        """Whether clients are being answered."""
+        return self.life is not None and self.life.serving
+
+    @property
+    def broker(self) -> Broker:
+        """The broker that runs now."""
+        assert self.life is not None
+        return self.life.broker
+
+    def start(self) -> None:
+        """Begin a life; it serves once it has recovered."""
+        assert self.life is None
+        self.lives += 1
+        life = self.life = Life(self, self.lives)
+        starting = life.loop.create_task(life.broker.start(), name="start")
+        starting.add_done_callback(lambda task: self._started(life, task))
+
+    def _started(self, life: Life, task: "asyncio.Task[None]") -> None:
+        failure = task.exception()
+        if failure is not None:
+            self.scheduler.complain(f"I10: the broker does not start: {failure!r}")
+        life.serving = failure is None
+
+    def stop(self) -> None:
+        """Ask for a clean stop; `life` is None once it is done."""
+        life = self.life
+        assert life is not None
+        life.serving = False
+        stopping = life.loop.create_task(life.broker.stop(), name="stop")
+        stopping.add_done_callback(lambda task: self._stopped(life, task))
+
+    def _stopped(self, life: Life, task: "asyncio.Task[None]") -> None:
+        failure = task.exception()
+        if failure is not None:
+            self.scheduler.complain(f"the broker does not stop: {failure!r}")
+        for path in sorted(opened.path for opened in life.files.open_files.values()):
+            self.scheduler.complain(f"L5: {path} was left open by a clean stop")
+        self._end(life)
+
+    def crash(self) -> None:
+        """The process dies now; the page cache lives on."""
+        if self.life is not None:
+            self.crashes += 1
+            self.faults.crash_before = None
+            self._end(self.life)
+
+    def lose_power(self) -> None:
+        """What was not synced is lost, or some of it; the process must be gone already."""
+        assert self.life is None
+        self.power_cuts += 1
+        self.scheduler.trace.note(f"{self.scheduler.now_us} power cut {self.power_cuts}")
+        self.disk.lose_power(stream(self.seed, f"power cut {self.power_cuts}"))
+
+    def _end(self, life: Life) -> None:
+        self.scheduler.trace.note(f"{self.scheduler.now_us} end of {life.loop.name}")
+        life.serving, life.ended = False, True
+        life.files.die()
+        life.loop.kill()
+        self.network.process_died(life.loop)
+        self.life = None

@@ -1,0 +1,181 @@
+"""One run: a seed, a broker, its clients, their troubles, and the verdict."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass
+from typing import Any
+
+from headwater.model import TopicPartition
+from headwater.sim.cluster import Cluster
+from headwater.sim.faults import Nemesis, Weather
+from headwater.sim.invariants import Promises
+from headwater.sim.loop import Stuck
+from headwater.sim.randomness import stream
+from headwater.sim.workload.admin import Admin
+from headwater.sim.workload.audit import GROUP_TOPIC, Auditor
+from headwater.sim.workload.consumer import Consumer
+from headwater.sim.workload.member import Member
+from headwater.sim.workload.producer import Producer
+
+SETTINGS = {
+    "replica.high.watermark.checkpoint.interval.ms": "700",
+    "log.retention.check.interval.ms": "900",
+    "log.segment.delete.delay.ms": "300",
+    "log.index.interval.bytes": "500",
+}
+LIMIT_S = 3600.0
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a run ended."""
+
+    seed: int
+    digest: str
+    """Equal for equal seeds, on any machine."""
+    complaints: list[str]
+    """What must not have happened; empty in a good run."""
+    weather: Weather
+    events: int
+    lives: int
+    acknowledged: int
+    trace: list[str]
+
+    @property
+    def good(self) -> bool:
+        """Whether every promise was kept."""
+        return not self.complaints
+
+
+def simulate(seed: int, *, keep_trace: bool = False) -> Verdict:
+    """Run one seed to its end."""
+    weather = Weather.of(seed)
+    settings = dict(SETTINGS)
+    if weather.all_synced:
+        settings["log.flush.interval.messages"] = "1"
+    with Cluster(
+        seed,
+        settings,
+        slowest_network_ms=weather.slowest_network_ms,
+        slowest_thread_ms=weather.slowest_thread_ms,
+        keep_trace=keep_trace,
+    ) as cluster:
+        run = _Run(cluster, weather)
+        try:
+            cluster.run(run.play(), LIMIT_S)
+        except Stuck as stuck:
+            cluster.scheduler.complain(f"stuck: {stuck}")
+        return Verdict(
+            seed,
+            cluster.trace.digest,
+            cluster.complaints,
+            weather,
+            cluster.scheduler.events,
+            cluster.node.lives,
+            sum(len(books.acknowledged) for books in run.promises.partitions.values()),
+            cluster.trace.lines or [],
+        )
+
+
+class _Run:
+    """The script of a run."""
+
+    def __init__(self, cluster: Cluster, weather: Weather) -> None:
+        self._cluster = cluster
+        self._chance = stream(cluster.seed, "script")
+        self.promises = Promises(cluster.scheduler.complain, all_synced=weather.all_synced)
+        self._nemesis = Nemesis(cluster, weather, self._audit_after_power_cut)
+        self._done = False
+
+    async def play(self) -> None:
+        """Build up, storm, calm, and three looks at what is left."""
+        await self._nemesis.start()
+        await self._create_topics()
+        finite = [self._task(client) for client in self._finite_clients()]
+        endless = [self._task(client) for client in self._endless_clients()]
+        await self._nemesis.run()
+        await asyncio.gather(*finite)
+        self._done = True
+        await asyncio.gather(*endless)
+        await self._audit("audit 1")
+        self._check_quiet()
+        await self._nemesis.stop()
+        await self._nemesis.start()
+        await self._audit("audit 2")
+        await self._nemesis.stop()
+        # A clean stop leaves everything on the disk, so that even a power cut takes nothing.
+        self._cluster.node.lose_power()
+        await self._nemesis.start()
+        await self._audit("audit 3")
+        await self._nemesis.stop()
+
+    def _task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
+        return self._cluster.clients.create_task(work)
+
+    async def _audit(self, name: str) -> None:
+        await Auditor(self._cluster, self.promises, name).run()
+
+    async def _audit_after_power_cut(self) -> None:
+        name = f"audit of cut {self._cluster.node.power_cuts}"
+        await Auditor(self._cluster, self.promises, name).run(after_power_cut=True)
+
+    async def _create_topics(self) -> None:
+        admin = Admin(self._cluster, self.promises, "founder")
+        for name, partitions in (("orders", 2), ("clicks", 1)):
+            synced = self._chance.random() < 0.3
+            configs = {"segment.bytes": str(self._chance.choice((5000, 9000, 1 << 20)))}
+            if synced:
+                configs["flush.messages"] = "1"
+            elif self._chance.random() < 0.5:
+                configs["flush.ms"] = "200"
+            if self._chance.random() < 0.3:
+                configs["message.timestamp.type"] = "LogAppendTime"
+            if self._chance.random() < 0.3:
+                configs["compression.type"] = "gzip"
+            configs["max.message.bytes"] = "40000"
+            await admin.create(name, partitions, configs)
+            self.promises.add_topic(name, partitions, synced=synced)
+        await admin.create(GROUP_TOPIC, 2, {})
+        self.promises.topics[GROUP_TOPIC] = 2
+        admin.disconnect()
+
+    def _finite_clients(self) -> list[Coroutine[Any, Any, None]]:
+        clients = []
+        for number in range(self._chance.randrange(2, 5)):
+            once = self._chance.random() < 0.6
+            producer = Producer(
+                self._cluster,
+                self.promises,
+                f"producer-{number}",
+                self._any_partition(),
+                acks=-1 if once else self._chance.choice((-1, 1, 0)),
+                once=once,
+                batches=self._chance.randrange(5, 25),
+            )
+            clients.append(producer.run())
+        if self._chance.random() < 0.7:
+            clients.append(Admin(self._cluster, self.promises, "admin").run(5))
+        return clients
+
+    def _endless_clients(self) -> list[Coroutine[Any, Any, None]]:
+        clients = [
+            Consumer(self._cluster, self.promises, f"consumer-{number}", at).run(self._is_done)
+            for number, at in enumerate(self.promises.partitions)
+            if self._chance.random() < 0.5
+        ]
+        for number in range(self._chance.randrange(3)):
+            member = Member(self._cluster, self.promises, f"member-{number}", "group", number)
+            clients.append(member.run(self._is_done))
+        return clients
+
+    def _any_partition(self) -> TopicPartition:
+        return self._chance.choice(list(self.promises.partitions))
+
+    def _is_done(self) -> bool:
+        return self._done
+
+    def _check_quiet(self) -> None:
+        """Nobody asks for anything any more: nothing may be left unanswered."""
+        for connection in self._cluster.node.broker.context.doorkeeper.open:
+            if getattr(connection, "slots", None):
+                self.promises.complain("L5: a request was never answered")

@@ -1,0 +1,84 @@
+"""Background work of a simulated process: tasks on its loop, "threads" as later events.
+
+A blocking call runs some time after it was asked for, and its result comes some time after that,
+so that the loop goes on in both gaps as it does beside a real thread.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from headwater.sim.loop import SimLoop
+from headwater.sim.randomness import Stream
+
+T = TypeVar("T")
+
+
+class _Call:
+    """A blocking call on its way through a thread."""
+
+    __slots__ = ("future", "ran", "work")
+
+    def __init__(self, work: Callable[[], Any], future: "asyncio.Future[Any]") -> None:
+        self.work = work
+        self.future = future
+        self.ran = False
+
+
+class SimTasks:
+    """A `seams.Tasks` for one life of one process."""
+
+    def __init__(self, loop: SimLoop, chance: Stream, slowest_ms: int) -> None:
+        self._loop = loop
+        self._chance = chance
+        self._slowest_us = slowest_ms * 1000
+        self._calls: dict[_Call, None] = {}
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
+        """Start a task; its death is a complaint."""
+        task = self._loop.create_task(work, name=name)
+        task.add_done_callback(self._ended)
+        return task
+
+    def in_thread(self, call: Callable[[], T]) -> "asyncio.Future[T]":
+        """Run the call a little later."""
+        future: asyncio.Future[T] = self._loop.create_future()
+        waiting = _Call(call, future)
+        self._calls[waiting] = None
+        self._loop.call_later(self._delay_s(), self._run, waiting)
+        return future
+
+    def close(self) -> None:
+        """Whatever waits for a thread runs now."""
+        for call in list(self._calls):
+            self._run(call)
+
+    def _delay_s(self) -> float:
+        """Mostly short, now and then very long."""
+        return self._slowest_us * self._chance.random() ** 3 / 1e6
+
+    def _run(self, call: _Call) -> None:
+        if call.ran:
+            return
+        call.ran = True
+        del self._calls[call]
+        try:
+            result = call.work()
+        except Exception as failure:  # noqa: BLE001 - it is the caller's, as with a real thread
+            self._loop.call_later(self._delay_s(), _settle, call.future, None, failure)
+        else:
+            self._loop.call_later(self._delay_s(), _settle, call.future, result, None)
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None:
+            self._loop.scheduler.complain(f"task {task.get_name()} died of {failure!r}")
+
+
+def _settle(future: "asyncio.Future[Any]", result: Any, failure: Exception | None) -> None:
+    if future.done():
+        return
+    if failure is not None:
+        future.set_exception(failure)
+    else:
+        future.set_result(result)

@@ -1,0 +1,92 @@
+"""The audit: after the storm everything is read back and held against what was promised."""
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from headwater.errors import E
+from headwater.model import TopicPartition
+from headwater.sim.workload.client import Client, Disturbed
+from headwater.sim.workload.reading import EARLIEST, LATEST, end_of, fetch
+from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
+from headwater.wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
+
+NEWEST_FETCH = 12
+TRIES = 50
+GROUP_TOPIC = "commits"
+
+
+class Auditor(Client):
+    """Reads everything; the broker must be up and nobody may be writing."""
+
+    kept_out = False
+
+    async def run(self, *, after_power_cut: bool = False) -> None:
+        """Check every promise."""
+        await self._insist(self._check_topics)
+        for at in self.promises.partitions:
+            await self._insist(partial(self._check_partition, at, after_power_cut))
+        for group, partition in self.promises.commits:
+            await self._insist(partial(self._check_commit, group, partition, after_power_cut))
+        self.disconnect()
+
+    async def _insist(self, check: Callable[[], Awaitable[None]]) -> None:
+        why: object = None
+        for _ in range(TRIES):
+            try:
+                await check()
+            except Disturbed as disturbance:
+                why = disturbance.__cause__ or disturbance
+                await self.back_off()
+            else:
+                return
+        self.promises.complain(f"L4: the audit cannot read what it should: {why!r}")
+
+    async def _check_topics(self) -> None:
+        answer = await self.call(MetadataRequest(topics=None), MetadataResponse)
+        counts = {topic.name: len(topic.partitions) for topic in answer.topics}
+        for name, partitions in self.promises.topics.items():
+            if counts.get(name, 0) < partitions:
+                self.promises.complain(
+                    f"I10: topic {name} has {counts.get(name, 0)} of {partitions} partitions"
+                )
+
+    async def _check_partition(self, at: TopicPartition, after_power_cut: bool) -> None:
+        start, end = await end_of(self, at, EARLIEST), await end_of(self, at, LATEST)
+        content: dict[int, bytes] = {}
+        offset = start
+        while offset < end:
+            found = await fetch(
+                self, at, offset, newest=NEWEST_FETCH, max_bytes=1 << 20, wait_ms=0
+            )
+            self.check(found.error_code)
+            content.update(found.records)
+            if not found.records:
+                self.promises.complain(f"I10: {at} gives nothing at {offset}, ends at {end}")
+                return
+            offset = found.records[-1][0] + 1
+        books = self.promises.partitions[at]
+        if after_power_cut:
+            books.forgive(end)
+        books.audit(start, end, content)
+
+    async def _check_commit(self, group: str, partition: int, after_power_cut: bool) -> None:
+        books = self.promises.commits_of(group, partition)
+        if books.asked < 0:
+            return
+        if after_power_cut:
+            books.forgive()
+        topic = OffsetFetchRequest.OffsetFetchRequestTopics(
+            name=GROUP_TOPIC, partition_indexes=[partition]
+        )
+        wanted = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=[topic])
+        answer = await self.call(
+            OffsetFetchRequest(groups=[wanted]), OffsetFetchResponse, newest=9
+        )
+        found = answer.groups[0]
+        self.check(found.error_code)
+        offset = -1
+        for row in found.topics:
+            for one in row.partitions:
+                if self.check(one.error_code) is E.NONE:
+                    offset = one.committed_offset
+        books.audit(offset)

@@ -1,0 +1,153 @@
+"""What all scripted clients share: connecting, again and again, and noticing silence.
+
+A broker may be gone, starting, or cut off: all of that is met with another try. A request that a
+broker which lives and serves never answers is a broken promise.
+"""
+
+import asyncio
+from typing import TypeVar
+
+from headwater.errors import E, KafkaError
+from headwater.sim.cluster import Cluster
+from headwater.sim.invariants import Promises
+from headwater.sim.node import HOST, PORT
+from headwater.sim.randomness import stream
+from headwater.transport.connection import Connection
+from headwater.wire.framing import request_frame
+from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
+from headwater.wire.schema import Struct
+
+Answer = TypeVar("Answer", bound=Struct)
+
+SILENCE_S = 60.0
+"""Longer than any timeout that a script asks for."""
+
+RETRIABLE = frozenset(
+    {
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.UNKNOWN_TOPIC_ID,
+        E.NOT_LEADER_OR_FOLLOWER,
+        E.LEADER_NOT_AVAILABLE,
+        E.REQUEST_TIMED_OUT,
+        E.KAFKA_STORAGE_ERROR,
+        E.COORDINATOR_LOAD_IN_PROGRESS,
+        E.COORDINATOR_NOT_AVAILABLE,
+        E.NOT_COORDINATOR,
+        E.NOT_CONTROLLER,
+        E.OFFSET_NOT_AVAILABLE,
+        E.NETWORK_EXCEPTION,
+    }
+)
+
+
+class Disturbed(Exception):
+    """The broker is not to be had, or not in the mood: try again later."""
+
+
+class SimConnection(Connection):
+    """A client's stream that can also send what has no answer."""
+
+    def tell(self, request: Struct, version: int) -> None:
+        """Send a request that the broker does not answer (acks=0)."""
+        assert self._transport is not None
+        self._sent += 1
+        api_key = request.__schema__.api_key
+        assert api_key is not None
+        self._transport.write(
+            request_frame(api_key, version, self._sent, self._client_id, request)
+        )
+
+
+class Client:
+    """A scripted client."""
+
+    kept_out = True
+    """Whether it has to wait while an audit goes on."""
+
+    def __init__(self, cluster: Cluster, promises: Promises, name: str) -> None:
+        self.cluster = cluster
+        self.promises = promises
+        self.name = name
+        self.chance = stream(cluster.seed, name)
+        self.topic_ids: dict[str, bytes] = {}
+        self._connection: SimConnection | None = None
+        self._life: object = None
+
+    async def call(
+        self, request: Struct, answer: type[Answer], *, newest: int | None = None
+    ) -> Answer:
+        """One exchange; Disturbed if it did not come to an end."""
+        return await self.call_on(await self.connection(), request, answer, newest=newest)
+
+    async def call_on(
+        self,
+        connection: SimConnection,
+        request: Struct,
+        answer: type[Answer],
+        *,
+        newest: int | None = None,
+    ) -> Answer:
+        """One exchange over a stream that is known to be the same for several of them."""
+        life = self._life
+        try:
+            return await connection.call(request, answer, newest=newest)
+        except KafkaError as failure:
+            self.disconnect()
+            if failure.code is E.REQUEST_TIMED_OUT and life is self.cluster.node.life:
+                self.promises.complain(f"{self.name}: no answer to {type(request).__name__}")
+            raise Disturbed from failure
+
+    async def connection(self) -> SimConnection:
+        """The stream to the broker, opened if need be."""
+        if self._connection is None or not self._connection.is_open:
+            self._life = self.cluster.node.life
+            self._stay_out()
+            try:
+                opened = await SimConnection.open(
+                    self.cluster.network, HOST, PORT, client_id=self.name, timeout_s=SILENCE_S
+                )
+            except (OSError, KafkaError) as failure:
+                raise Disturbed from failure
+            assert isinstance(opened, SimConnection)
+            self._connection = opened
+            self.topic_ids = {}
+            self._stay_out()
+        return self._connection
+
+    def _stay_out(self) -> None:
+        if self.kept_out and self.cluster.auditing:
+            self.disconnect()
+            raise Disturbed
+
+    def disconnect(self) -> None:
+        """Drop the stream."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    async def topic_id(self, name: str) -> bytes:
+        """The id of a topic, asked for once per connection."""
+        if name not in self.topic_ids:
+            answer = await self.call(MetadataRequest(topics=None), MetadataResponse)
+            self.topic_ids = {topic.name or "": topic.topic_id for topic in answer.topics}
+        if name not in self.topic_ids:
+            self.disconnect()
+            raise Disturbed
+        return self.topic_ids[name]
+
+    async def pause(self, longest_ms: int) -> None:
+        """Do nothing for a while."""
+        await asyncio.sleep(self.chance.randrange(longest_ms) / 1000)
+
+    async def back_off(self) -> None:
+        """Wait until whatever was under way has arrived or is lost."""
+        await asyncio.sleep(self.chance.randrange(20, 200) / 1000)
+
+    def check(self, code: int, *expected: E) -> E:
+        """The error of an answer: none, one of the expected, or Disturbed for those that pass."""
+        error = E(code)
+        if error is E.NONE or error in expected:
+            return error
+        if error not in RETRIABLE:
+            self.promises.complain(f"{self.name}: {error.name} was answered")
+        raise Disturbed(error.name)

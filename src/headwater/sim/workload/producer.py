@@ -1,0 +1,165 @@
+"""Producers: idempotent ones that never give up, and plain ones that may write twice."""
+
+import asyncio
+from collections import deque
+from typing import NamedTuple
+
+from headwater.errors import E
+from headwater.model import TopicPartition
+from headwater.records.builder import build_batch
+from headwater.records.compression import Codec
+from headwater.records.record import Record
+from headwater.sim.cluster import Cluster
+from headwater.sim.invariants import PartitionPromises, Promises, Value
+from headwater.sim.workload.client import Client, Disturbed
+from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
+from headwater.wire.messages.producers import InitProducerIdRequest, InitProducerIdResponse
+
+IN_FLIGHT = 5
+BY_ID = 13
+VERSIONS = (3, 7, 9, 12, BY_ID)
+
+
+class _Batch(NamedTuple):
+    values: list[Value]
+    codec: Codec
+
+
+class Producer(Client):
+    """Writes unique values to one partition until all are sent."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        promises: Promises,
+        name: str,
+        at: TopicPartition,
+        *,
+        acks: int,
+        once: bool,
+        batches: int,
+    ) -> None:
+        super().__init__(cluster, promises, name)
+        self._at = at
+        self._books: PartitionPromises = promises.partitions[at]
+        self._acks = acks
+        self._once = once
+        self._version = self.chance.choice(VERSIONS)
+        self._left = batches
+        self._number = 0
+        self._waiting: deque[_Batch] = deque()
+        """Batches that were made and are not known to be in the log, in order."""
+        self._producer_id = -1
+        self._epoch = -1
+        self._sequence = 0
+        """The sequence of the first waiting record."""
+        self._power_cuts = cluster.node.power_cuts
+
+    async def run(self) -> None:
+        """Send everything, whatever happens to the broker."""
+        while self._left or self._waiting:
+            self._fill()
+            try:
+                await self._send()
+            except Disturbed:
+                await self.back_off()
+            await self.pause(60)
+        self.disconnect()
+
+    def _fill(self) -> None:
+        wanted = self.chance.randrange(1, IN_FLIGHT + 1)
+        while self._left and len(self._waiting) < wanted:
+            self._left -= 1
+            values = [self._value() for _ in range(self.chance.choice((1, 1, 2, 6)))]
+            codec = self.chance.choice((Codec.NONE, Codec.NONE, Codec.NONE, Codec.LZ4))
+            self._waiting.append(_Batch(values, codec))
+
+    def _value(self) -> Value:
+        size = self.chance.choice((0, 10, 100, 300, 700))
+        value = Value(self.name, self._number, self._once, self.chance.randbytes(size))
+        self._number += 1
+        self._books.sent[value.encode()] = value
+        return value
+
+    async def _send(self) -> None:
+        if self._once and self._producer_id < 0:
+            await self._take_id()
+        if self._acks == 0:
+            await self._tell_all()
+            return
+        topic_id = await self.topic_id(self._at.topic)
+        connection = await self.connection()
+        sequence, requests = self._sequence, []
+        for batch in self._waiting:
+            requests.append(self._request(batch, sequence, topic_id))
+            sequence += len(batch.values)
+        answers = await asyncio.gather(
+            *(
+                self.call_on(connection, one, ProduceResponse, newest=self._version)
+                for one in requests
+            ),
+            return_exceptions=True,
+        )
+        for answer in answers:
+            if isinstance(answer, BaseException):
+                raise answer
+            self._take(answer)
+
+    async def _tell_all(self) -> None:
+        """acks=0: say it once and hope."""
+        topic_id = await self.topic_id(self._at.topic)
+        connection = await self.connection()
+        while self._waiting:
+            request = self._request(self._waiting.popleft(), -1, topic_id)
+            connection.tell(request, connection.version_for(request, self._version))
+
+    async def _take_id(self) -> None:
+        answer = await self.call(
+            InitProducerIdRequest(transactional_id=None), InitProducerIdResponse
+        )
+        self.check(answer.error_code)
+        self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
+        self._sequence = 0
+        self._power_cuts = self.cluster.node.power_cuts
+        self.promises.producer_id_given(self._producer_id, self.name)
+
+    def _request(self, batch: _Batch, sequence: int, topic_id: bytes) -> ProduceRequest:
+        now_ms = self.cluster.clock.wall_ms()
+        records = [
+            Record(timestamp=now_ms, key=b"k", value=value.encode()) for value in batch.values
+        ]
+        content = build_batch(
+            records,
+            now=now_ms,
+            codec=batch.codec,
+            producer_id=self._producer_id,
+            producer_epoch=self._epoch,
+            base_sequence=sequence if self._once else -1,
+        )
+        data = ProduceRequest.PartitionProduceData(
+            index=self._at.partition, records=bytes(content)
+        )
+        topic = ProduceRequest.TopicProduceData(
+            name=self._at.topic, topic_id=topic_id, partition_data=[data]
+        )
+        return ProduceRequest(acks=self._acks, timeout_ms=10_000, topic_data=[topic])
+
+    def _take(self, answer: ProduceResponse) -> None:
+        """The first waiting batch was answered."""
+        result = answer.responses[0].partition_responses[0]
+        error = self.check(
+            result.error_code, E.OUT_OF_ORDER_SEQUENCE_NUMBER, E.UNKNOWN_PRODUCER_ID
+        )
+        if error is not E.NONE:
+            self._lost_track(error)
+        batch = self._waiting.popleft()
+        self._sequence += len(batch.values)
+        values = [value.encode() for value in batch.values]
+        self._books.acknowledge(result.base_offset, values)
+
+    def _lost_track(self, error: E) -> None:
+        """Only a power cut may make the broker forget what this producer wrote."""
+        if self._books.synced or self._power_cuts == self.cluster.node.power_cuts:
+            self.promises.complain(f"I3: {self.name} at {self._at}: {error.name}")
+        self._producer_id = -1
+        raise Disturbed(error.name)

@@ -1,0 +1,61 @@
+"""Reading a partition over the wire, for consumers and for the audit."""
+
+from typing import NamedTuple
+
+from headwater.model import TopicPartition
+from headwater.records.batch import batches
+from headwater.records.record import decode_records
+from headwater.sim.workload.client import Client
+from headwater.wire.messages.fetch import FetchRequest, FetchResponse
+from headwater.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
+
+EARLIEST, LATEST = -2, -1
+VERSIONS = (4, 7, 11, 12, 13, 17)
+
+
+class Fetched(NamedTuple):
+    """One partition's part of an answer, as a consumer reads it."""
+
+    error_code: int
+    high_watermark: int
+    log_start: int
+    records: list[tuple[int, bytes]]
+
+
+async def fetch(
+    client: Client, at: TopicPartition, offset: int, *, newest: int, max_bytes: int, wait_ms: int
+) -> Fetched:
+    """Ask for records from `offset` on; those before it in its batch are dropped."""
+    wanted = FetchRequest.FetchPartition(
+        partition=at.partition, fetch_offset=offset, partition_max_bytes=max_bytes
+    )
+    topic = FetchRequest.FetchTopic(
+        topic=at.topic, topic_id=await client.topic_id(at.topic), partitions=[wanted]
+    )
+    request = FetchRequest(
+        max_wait_ms=wait_ms, min_bytes=1, max_bytes=max_bytes, topics=[topic], session_epoch=-1
+    )
+    answer = await client.call(request, FetchResponse, newest=newest)
+    found = answer.responses[0].partitions[0]
+    content = memoryview(found.records or b"")
+    records = [
+        (record.offset, record.value or b"")
+        for position, header in batches(content)
+        for record in decode_records(content[position : position + header.size])
+        if record.offset >= offset
+    ]
+    return Fetched(found.error_code, found.high_watermark, found.log_start_offset, records)
+
+
+async def end_of(client: Client, at: TopicPartition, timestamp: int) -> int:
+    """The earliest or the latest offset of a partition."""
+    partition = ListOffsetsRequest.ListOffsetsPartition(
+        partition_index=at.partition, timestamp=timestamp
+    )
+    topic = ListOffsetsRequest.ListOffsetsTopic(name=at.topic, partitions=[partition])
+    answer = await client.call(
+        ListOffsetsRequest(replica_id=-1, topics=[topic]), ListOffsetsResponse
+    )
+    found = answer.topics[0].partitions[0]
+    client.check(found.error_code)
+    return found.offset
