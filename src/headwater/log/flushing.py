@@ -15,8 +15,8 @@ class FlushWork:
     """One flush of one log."""
 
     __slots__ = (
-        "_bases", "_directory", "_entries", "_files", "_needed", "_paths", "_snapshots", "end_offset",
-        "truncations",
+        "_bases", "_directory", "_entries", "_files", "_folders", "_needed", "_paths", "_snapshots",
+        "end_offset", "syncing", "truncations",
     )  # fmt: skip
 
     def __init__(self, files: Files, directory: str, end_offset: int, truncations: int) -> None:
@@ -26,13 +26,17 @@ class FlushWork:
         self.truncations = truncations
         self._entries: list[tuple[EntryFile, int, bytes]] = []
         self._paths: list[str] = []
+        self._folders = [directory]
+        # Until then a full disk costs nothing: what was not written can be written again.
+        self.syncing = False
         self._snapshots: list[tuple[str, tuple[bytes, bytes]]] = []
         self._bases: set[int] = set()
         self._needed = 0
 
-    def add_segment(self, segment: Segment) -> None:
-        """Flush the segment's file and save its indexes."""
-        self._paths.append(segment.path)
+    def add_segment(self, segment: Segment, *, sync: bool) -> None:
+        """Save what the segment's indexes lack, and flush its file if it has something new."""
+        if sync:
+            self._paths.append(segment.path)
         for index in (segment.index, segment.time_index, segment.aborted):
             missing = index.unsaved()
             if missing is not None:
@@ -41,6 +45,10 @@ class FlushWork:
     def add_file(self, path: str) -> None:
         """Flush a file that is written already."""
         self._paths.append(path)
+
+    def add_folder(self, path: str) -> None:
+        """Flush the names of another folder too."""
+        self._folders.append(path)
 
     def add_snapshot(self, stem: str, content: tuple[bytes, bytes]) -> None:
         """Write the state of the producers."""
@@ -57,9 +65,11 @@ class FlushWork:
             save_entries(self._files, index.path, start, data)
         for stem, content in self._snapshots:
             snapshots.write(self._files, stem, content)
+        self.syncing = True
         for path in self._paths:
             self._sync(path)
-        self._files.sync_dir(self._directory)
+        for folder in self._folders:
+            self._files.sync_dir(folder)
         self._remove_old_snapshots()
 
     def settle(self) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from headwater.errors import E, KafkaError
 from headwater.log import checkpoints, folders
 from headwater.log.descriptors import Descriptors
 from headwater.log.log_dir import LogDir, LogDirError
@@ -80,7 +81,9 @@ class LogDirs:
         self, partition: TopicPartition, topic_id: Uuid, settings: LogSettings, now_ms: int
     ) -> PartitionLog:
         """A new, empty log in the folder with the fewest partitions."""
-        usable = (log_dir for log_dir in self.dirs if not log_dir.offline)
+        usable = [log_dir for log_dir in self.dirs if not log_dir.offline]
+        if not usable:
+            raise KafkaError(E.KAFKA_STORAGE_ERROR, "every log dir is offline")
         log_dir = min(usable, key=lambda log_dir: log_dir.partitions)
         directory = log_dir.join(folders.name_of(partition))
         self._files.mkdir(directory)
@@ -149,6 +152,8 @@ class LogDirs:
         """
         run_all([partial(self._close_log, partition) for partition in self.logs])
         self.checkpoint(high_watermarks)()
+        for partition_log in self.logs.values():
+            partition_log.lift_limit()
         for log_dir in self.dirs:
             if not log_dir.offline:
                 log_dir.mark_clean(self._active_sizes(log_dir), broker_epoch)
@@ -241,7 +246,7 @@ class LogDirs:
         if log_dir.offline:
             return []
         logs = [row for partition, row in self.logs.items() if self._dir_of[partition] is log_dir]
-        points = {row: row.recovery_point for row in logs}
+        points = {row: (row.recovery_point, row.truncations) for row in logs}
         starts = {
             row.topic_partition: row.log_start_offset
             for row in logs
@@ -258,11 +263,13 @@ class LogDirs:
             partial(self._write, log_dir, checkpoints.HIGH_WATERMARKS, marks),
         ]
 
-    def _write_points(self, log_dir: LogDir, points: Mapping[PartitionLog, int]) -> None:
-        offsets = {row.topic_partition: point for row, point in points.items()}
+    def _write_points(
+        self, log_dir: LogDir, points: Mapping[PartitionLog, tuple[int, int]]
+    ) -> None:
+        offsets = {row.topic_partition: point for row, (point, _) in points.items()}
         self._write(log_dir, checkpoints.RECOVERY_POINTS, offsets)
-        for row, point in points.items():
-            row.checkpointed = point
+        for row, (point, truncations) in points.items():
+            row.checkpointed, row.checkpointed_at = point, truncations
 
     def _write(self, log_dir: LogDir, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         checkpoints.write_offsets(self._files, log_dir.join(name), offsets)

@@ -17,9 +17,11 @@ from headwater.log.aborted_index import AbortedTransaction
 from headwater.log.descriptors import Descriptors
 from headwater.log.epochs import EpochCache
 from headwater.log.flushing import FlushWork
+from headwater.log.folders import METADATA
 from headwater.log.offset_index import MAX_RELATIVE_OFFSET
 from headwater.log.producers import ProducerStates
 from headwater.log.rebuilding import remove_snapshots, replay_producers
+from headwater.log.recovery_limit import remove_limit, write_limit
 from headwater.log.segment import Segment, Staged
 from headwater.log.segmented_log import SegmentedLog
 from headwater.log.settings import LogSettings
@@ -43,8 +45,8 @@ class PartitionLog(SegmentedLog):
     __slots__ = (
         "_buffers", "_dirty_since_ms", "_now_ms", "_snapshots", "_staged", "_staged_bytes",
         "_staged_epoch", "_staged_timestamp", "_transactions", "_unflushed_from", "aborted",
-        "checkpointed", "epochs", "producers", "recovery_point", "staged_end_offset", "topic_id",
-        "truncations",
+        "checkpointed", "checkpointed_at", "epochs", "limited", "producers", "recovery_point", "snapshot_offset",
+        "staged_end_offset", "topic_id", "truncations",
     )  # fmt: skip
 
     def __init__(
@@ -65,6 +67,12 @@ class PartitionLog(SegmentedLog):
         self.recovery_point = 0
         # The recovery point that the checkpoint file has: snapshots from there on are still needed.
         self.checkpointed = 0
+        # The number of truncations that the checkpoint file knows of.
+        self.checkpointed_at = 0
+        # Whether a note in the folder says that the checkpoint file is not to be believed.
+        self.limited = False
+        # Where the newest sound producer snapshot stands.
+        self.snapshot_offset = 0
         # Aborted transactions whose markers are staged: entered into an index once written.
         self.aborted: list[AbortedTransaction] = []
         # Grows with each truncation; a flush that began before one proves nothing after it.
@@ -204,35 +212,48 @@ class PartitionLog(SegmentedLog):
         if offset <= self.segments[0].base_offset:
             self.truncate_fully(offset)
             return
-        self.truncations += 1
-        self._snapshots = []
-        while self.segments[-1].base_offset >= offset:
+        last = self.segments[self.rank(offset - 1)]
+        found = self.repairing(last, lambda: last.find(last.read_blocking, offset))
+        position, offset = (last.size, offset) if found is None else (found[0], found[1][0])
+        self._begin_truncation(offset)
+        while self.segments[-1] is not last:
             self.discard(self.segments.pop())
-        active = self.segments[-1]
-        found = self.repairing(active, lambda: active.find(active.read_blocking, offset))
-        if found is not None:
-            position, header = found
-            offset = header[0]
-            self.size -= active.size - position
-            active.cut(position, offset)
-        self._end_at(offset)
-        remove_snapshots(self._files, self.directory, above=offset)
+        self.size -= last.size - position
+        last.cut(position, offset)
+        self._end_truncation(offset)
         replay_producers(self, self._files, self._now_ms)
         self._restore_transactions()
 
     def truncate_fully(self, start: int) -> None:
         """Drop everything and go on at `start`."""
         self._forget_staged_work()
-        self.truncations += 1
-        self._snapshots = []
+        self._begin_truncation(start)
         while self.segments:
             self.discard(self.segments.pop())
         self.add_segment(start, self._now_ms)
         self.epochs.clear()
         self.producers = ProducerStates()
         self.log_start_offset = start
-        self._end_at(start)
-        remove_snapshots(self._files, self.directory, above=-1)
+        self._end_truncation(start)
+
+    def _begin_truncation(self, offset: int) -> None:
+        if max(self.checkpointed, self.recovery_point) > offset:
+            write_limit(self._files, self.directory, offset)
+            self.limited = True
+        self.truncations += 1
+        self._snapshots = []
+
+    def _end_truncation(self, offset: int) -> None:
+        self._end_at(offset)
+        self.epochs.save(sync=True)
+        remove_snapshots(self._files, self.directory, above=offset)
+        self.snapshot_offset = -1
+
+    def lift_limit(self) -> None:
+        """Drop the note of a truncation once the checkpoint was written after it."""
+        if self.limited and self.checkpointed_at == self.truncations:
+            remove_limit(self._files, self.directory)
+            self.limited = False
 
     def advance_start(self, offset: int) -> None:
         """Records below `offset` are gone for readers; retention drops their segments later."""
@@ -240,9 +261,7 @@ class PartitionLog(SegmentedLog):
             raise KafkaError(
                 E.OFFSET_OUT_OF_RANGE, f"{offset} is above the log's end {self.log_end_offset}"
             )
-        if offset > self.log_start_offset:
-            self.log_start_offset = offset
-            self.epochs.truncate_start(offset)
+        self.log_start_offset = max(self.log_start_offset, offset)
 
     def retain(self, now_ms: int, high_watermark: int) -> list[Segment]:
         """Drop the segments that retention has given up; which they were."""
@@ -252,6 +271,8 @@ class PartitionLog(SegmentedLog):
         """Remove the oldest segment, which must not be the active one."""
         segment = self.segments.pop(0)
         self.discard(segment)
+        # Epochs are kept for batches, not for readers: recovery holds each batch against them.
+        self.epochs.truncate_start(self.segments[0].base_offset)
         self.advance_start(self.segments[0].base_offset)
         return segment
 
@@ -272,17 +293,26 @@ class PartitionLog(SegmentedLog):
         """What the disk lacks: run it on a file thread, then hand it to `mark_flushed`."""
         if self.epochs.unsaved:
             self.epochs.save()
-        if self.recovery_point >= self.log_end_offset and not self.epochs.unsynced:
+        if (
+            self.recovery_point >= self.log_end_offset
+            and self.snapshot_offset == self.log_end_offset
+            and not self.epochs.unsynced
+        ):
             return None
         work = FlushWork(self._files, self.directory, self.log_end_offset, self.truncations)
-        for segment in self.segments[self.rank(self.recovery_point) :]:
-            work.add_segment(segment)
+        dirty = self.rank(self.recovery_point)
+        for rank, segment in enumerate(self.segments):
+            work.add_segment(segment, sync=rank >= dirty)
         for stem, content in self._snapshots:
             work.add_snapshot(stem, content)
         self._snapshots = []
         end = self.snapshot_stem(self.log_end_offset)
         work.add_snapshot(end, snapshots.encode(self.producers.settled()))
         work.keep_snapshots({segment.base_offset for segment in self.segments}, self.checkpointed)
+        if self.recovery_point == 0:
+            # The first flush of a log: its topic's id and its folder must not be lost either.
+            work.add_file(f"{self.directory}/{METADATA}")
+            work.add_folder(self.directory.rpartition("/")[0])
         if self.epochs.unsynced:
             work.add_file(self.epochs.path)
             self.epochs.unsynced = False
@@ -290,12 +320,19 @@ class PartitionLog(SegmentedLog):
         self._dirty_since_ms = -1
         return work
 
+    def postpone_flush(self) -> None:
+        """There was no room for what a flush writes beside the data: it is due again."""
+        self.epochs.unsynced = True
+        self._dirty_since_ms = self._now_ms
+
     def mark_flushed(self, work: FlushWork) -> None:
         """The work was done without an error: the disk has the log up to where it ended then."""
         if work.truncations != self.truncations:
             return
         work.settle()
         self.recovery_point = max(self.recovery_point, work.end_offset)
+        self.snapshot_offset = work.end_offset
+        self.lift_limit()
         for segment in self.segments[:-1]:
             segment.index.release()
             segment.time_index.release()

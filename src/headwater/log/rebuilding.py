@@ -6,7 +6,7 @@ from headwater.log import snapshots
 from headwater.log.producers import ProducerStates
 from headwater.log.segment import DamagedSegment, Segment, Staged
 from headwater.log.walking import batch_at, headers
-from headwater.records.batch import CONTROL, HEADER_SIZE, OVERHEAD
+from headwater.records.batch import CONTROL, HEADER_SIZE, OVERHEAD, RawHeader
 from headwater.seams.files import Files
 
 if TYPE_CHECKING:
@@ -74,8 +74,10 @@ def replay_producers(log: "PartitionLog", files: Files, now_ms: int) -> int:
         if start <= offset <= log.log_end_offset and _restored(
             log, files, log.snapshot_stem(offset)
         ):
-            start = offset
+            start = log.snapshot_offset = offset
             break
+    else:
+        log.snapshot_offset = start
     walked = _absorb_from(log, start, now_ms)
     log.producers.keep()
     # Their aborts are in the indexes already.
@@ -104,7 +106,7 @@ def _absorb_from(log: "PartitionLog", start: int, now_ms: int) -> int:
     if start >= log.log_end_offset:
         return walked
     for segment in log.segments[log.rank(start) :]:
-        found = segment.find(segment.read_blocking, start) if segment.size else None
+        found = _found(log, segment, start) if segment.size else None
         if found is None:
             continue
         for position, header in headers(segment, found[0]):
@@ -114,3 +116,12 @@ def _absorb_from(log: "PartitionLog", start: int, now_ms: int) -> int:
             elif header[9] >= 0:
                 log.absorb(header, b"", now_ms)
     return walked
+
+
+def _found(log: "PartitionLog", segment: Segment, offset: int) -> tuple[int, RawHeader] | None:
+    """Where `offset` is, also by an index that a power cut left damaged."""
+    try:
+        return segment.find(segment.read_blocking, offset)
+    except DamagedSegment:
+        rebuild_indexes(segment, log.settings.index_interval_bytes)
+        return segment.find(segment.read_blocking, offset)

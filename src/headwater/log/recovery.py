@@ -18,6 +18,7 @@ from headwater.log.rebuilding import (
     replay_producers,
     walk_tail,
 )
+from headwater.log.recovery_limit import read_limit
 from headwater.log.segment import DELETED, LOG, DamagedSegment, Segment
 from headwater.log.walking import EpochRule, check, headers
 from headwater.records.batch import OVERHEAD, RawHeader
@@ -90,6 +91,7 @@ class Recovery:
 
     def run(self) -> Recovered:
         """Load the log; afterwards it serves, or its `failure` says why not."""
+        self._heed_limit()
         try:
             self._open_segments()
             self._load_epochs()
@@ -104,6 +106,15 @@ class Recovery:
         )
         self._tell()
         return self.report
+
+    def _heed_limit(self) -> None:
+        limit = read_limit(self._files, self._log.directory)
+        if limit is not None:
+            self._known.recovery_point = min(self._known.recovery_point or 0, limit)
+            self._known.clean = False
+            self._point = self._known.recovery_point
+            self._log.limited = True
+            self._log.checkpointed_at = -1
 
     def _open_segments(self) -> None:
         directory = self._log.directory
@@ -204,6 +215,8 @@ class Recovery:
                 f"the log ends at {end}, though {self._point} offsets were flushed"
             )
         partition_log.settle(end)
+        # Whether the file's last version had reached the disk before the crash is not known.
+        partition_log.epochs.unsynced = bool(partition_log.epochs.epochs)
         remove_snapshots(self._files, partition_log.directory, above=end)
 
     def _flushed_end(self, segment: Segment) -> tuple[int, int]:

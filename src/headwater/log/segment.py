@@ -281,10 +281,13 @@ class Segment:
     # Changes other than appends.
 
     def cut(self, size: int, end_offset: int) -> None:
-        """Keep the batches below `end_offset`, which are the first `size` bytes."""
+        """Keep the batches below `end_offset`, which are the first `size` bytes; on the disk too."""
         self.cuts += 1
-        self._files.truncate(self._descriptors.of(self.path), size)
+        fd = self._descriptors.of(self.path)
+        self._files.truncate(fd, size)
+        self._files.fdatasync(fd)
         self.cut_indexes(end_offset)
+        self.save_indexes()
         self.forget(size)
 
     def cut_indexes(self, end_offset: int) -> None:

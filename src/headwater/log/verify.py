@@ -14,6 +14,7 @@ from headwater.log.epochs import EpochCache
 from headwater.log.offset_index import OffsetIndex
 from headwater.log.segment import ABORTED_INDEX, INDEX, LOG, TIME_INDEX
 from headwater.log.time_index import TimeIndex
+from headwater.model import NO_EPOCH
 from headwater.records.batch import (
     CONTROL,
     CRC_START,
@@ -129,7 +130,7 @@ class _Check:
         if header.leader_epoch < self._epoch:
             self._problem(f"{stem}{LOG}: epoch {header.leader_epoch} after {self._epoch}")
         known = self._epochs.epoch_at(header.base_offset)
-        if not self._epochs.damaged and known != header.leader_epoch:
+        if not self._epochs.damaged and known not in {header.leader_epoch, NO_EPOCH}:
             self._problem(
                 f"{stem}{LOG}: epoch {header.leader_epoch} at {header.base_offset}, not {known}"
             )

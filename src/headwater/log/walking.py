@@ -77,7 +77,8 @@ class EpochRule:
             self.epoch = self._epochs.epoch_at(offset)
             later = [start for start in self._epochs.starts if start > offset]
             self.until = later[0] if later else 1 << 63
-            return epoch == self.epoch
+            # Before the first epoch it knows, the cache can only say that a later one is wrong.
+            return epoch == self.epoch or (self.epoch < 0 and epoch <= self._epochs.latest)
         if epoch < self._epochs.latest:
             return False
         self._epochs.assign(epoch, offset)
