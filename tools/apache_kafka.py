@@ -129,11 +129,11 @@ class ApacheKafka:
 
     def _wait_until_it_answers(self, port: int) -> None:
         assert self._process is not None
-        deadline = time.monotonic() + self._start_timeout  # noqa: TID251 - real time of a real peer
+        deadline = time.monotonic() + self._start_timeout
         while not _answers_api_versions(port):
             if self._process.poll() is not None:
                 raise RuntimeError(f"Apache Kafka ended at start:\n{self._tail()}")
-            if time.monotonic() > deadline:  # noqa: TID251
+            if time.monotonic() > deadline:
                 raise TimeoutError(f"Apache Kafka is not up:\n{self._tail()}")
 
     def _tail(self) -> str:

@@ -1,0 +1,34 @@
+"""Fetches and builds what the suite needs, ahead of its first run: `python -m tests.compat.prepare`.
+
+What this machine cannot have is named and left out; the tests that need it are skipped.
+"""
+
+import sys
+from collections.abc import Callable
+
+from tools.jars import SETS, JarsUnavailable, jars
+
+from tests.compat.client import Unavailable
+from tests.compat.clients import franz
+from tests.compat.clients.kcat import Kcat
+from tests.compat.tool_server import compiled
+
+STEPS: dict[str, Callable[[], object]] = {
+    **{f"jars of {name}": lambda name=name: jars(name) for name in SETS},  # type: ignore[misc]
+    "the server of the Java tools": compiled,
+    "the franz-go program": franz.build,
+    "kcat": lambda: Kcat("nowhere:0"),
+}
+
+
+def main() -> None:
+    """Takes every step it can."""
+    for name, step in STEPS.items():
+        try:
+            step()
+        except (Unavailable, JarsUnavailable) as missing:
+            sys.stderr.write(f"without {name}: {missing}\n")
+
+
+if __name__ == "__main__":
+    main()
