@@ -3,7 +3,6 @@
 import random
 
 import pytest
-
 from tools import chaos
 
 ROUNDS = 20
@@ -11,7 +10,6 @@ ROUNDS = 20
 
 def test_nothing_acknowledged_is_lost_by_kill_9_under_load():
     seed = random.SystemRandom().randrange(10**9)
-    print(f"seed {seed}")
     report = chaos.run(ROUNDS, seed)
     assert report.problems == [], f"seed {seed}"
     assert report.kills == ROUNDS

@@ -197,7 +197,8 @@ class Partition:
         return ProposeIsr(isr, self.leader_epoch, self.partition_epoch)
 
     def _advance(self, now_ms: int) -> Sequence[Effect]:
-        if not self.enough_in_sync:
+        if self.role is not Role.LEADER or not self.enough_in_sync:
+            # A follower's own end says nothing of the others: its leader tells it the mark.
             return NOTHING
         mark = self.log_end
         for replica, progress in self.followers.items():
