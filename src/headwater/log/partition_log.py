@@ -302,7 +302,7 @@ class PartitionLog(SegmentedLog):
         work = FlushWork(self._files, self.directory, self.log_end_offset, self.truncations)
         dirty = self.rank(self.recovery_point)
         for rank, segment in enumerate(self.segments):
-            work.add_segment(segment, sync=rank >= dirty)
+            work.add_segment(segment, sync=rank >= dirty, sealed=segment is not self.active)
         for stem, content in self._snapshots:
             work.add_snapshot(stem, content)
         self._snapshots = []
@@ -334,8 +334,9 @@ class PartitionLog(SegmentedLog):
         self.snapshot_offset = work.end_offset
         self.lift_limit()
         for segment in self.segments[:-1]:
-            segment.index.release()
             segment.time_index.release()
+            if segment not in self._warm:
+                segment.index.release()
 
     def close(self) -> None:
         """Flush everything; the log ends here for this process. Any thread, with nobody else on it."""

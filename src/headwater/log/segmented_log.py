@@ -25,12 +25,14 @@ from headwater.seams.files import Buffer, Files
 log = logging.getLogger(__name__)
 T = TypeVar("T")
 
+WARM_SEGMENTS = 8
+
 
 class SegmentedLog:
     """Segments in the order of their offsets; the last one is active."""
 
     __slots__ = (
-        "_descriptors", "_files", "directory", "failure", "garbage", "log_end_offset",
+        "_descriptors", "_files", "_warm", "directory", "failure", "garbage", "log_end_offset",
         "log_start_offset", "segments", "settings", "size", "topic_partition",
     )  # fmt: skip
 
@@ -56,6 +58,8 @@ class SegmentedLog:
         self.failure: str | None = None
         # Files renamed away that a file thread may unlink after file.delete.delay.ms.
         self.garbage: list[str] = []
+        # Sealed segments that were read last: the only ones whose indexes stay in memory.
+        self._warm: list[Segment] = []
 
     @property
     def active(self) -> Segment:
@@ -115,8 +119,16 @@ class SegmentedLog:
         """The greatest timestamp of a segment; the time of its last write where records bear none."""
         if not segment.ready and segment is self.active:
             self.walk_active()
-        newest = segment.max_timestamp if segment.ready else segment.time_index.last()[0]
+        newest = segment.max_timestamp if segment.ready else self._last_indexed(segment)
         return newest if newest >= 0 else self._files.modified_ms(segment.path)
+
+    def _last_indexed(self, segment: Segment) -> int:
+        """The final time index entry; a damaged file lacks it and would let a segment expire early."""
+        timestamp, _ = segment.time_index.last()
+        if segment.time_index.damaged:
+            rebuild_indexes(segment, self.settings.index_interval_bytes)
+            timestamp, _ = segment.time_index.last()
+        return timestamp
 
     def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
         """Aborted transactions that overlap the offsets from `start` to before `end`."""
@@ -165,6 +177,8 @@ class SegmentedLog:
                 raise Cold
             return data
 
+        if segment is not self.segments[-1] and segment not in self._warm:
+            self._warm_up(segment)
         if segment.index.damaged:
             rebuild_indexes(segment, self.settings.index_interval_bytes)
         try:
@@ -176,6 +190,11 @@ class SegmentedLog:
         if found is None:
             return None
         return FileSlice(self._files, segment, found[0], found[1] - found[0])
+
+    def _warm_up(self, segment: Segment) -> None:
+        self._warm.append(segment)
+        if len(self._warm) > WARM_SEGMENTS:
+            self._warm.pop(0).index.release()
 
     def repairing(self, segment: Segment, work: Callable[[], T]) -> T:
         """Do the work; if the index misled it, build the index anew and do it again."""

@@ -49,7 +49,10 @@ class FileSlice:
 
     def load(self) -> bytes:
         """The bytes, however long it takes. For reader threads; empty if there is nothing to read."""
-        fd = self._files.open(self.segment.path, write=False)
+        try:
+            fd = self._files.open(self.segment.path, write=False)
+        except FileNotFoundError:
+            raise KafkaError(E.OFFSET_NOT_AVAILABLE, "the segment was removed meanwhile") from None
         try:
             self._look_up(fd)
             data = read_fully(self._files, fd, self.size, self.position) if self.size else b""

@@ -59,7 +59,9 @@ class TimeIndex(EntryFile):
         for (timestamp, offset), (next_timestamp, next_offset) in pairwise(
             [(-1, -1), *self.ENTRY.iter_unpack(whole)]
         ):
-            if next_timestamp <= timestamp or next_offset < max(offset, 0):
+            # All zeros is what a file system leaves of an entry that never reached the disk.
+            zeros = next_timestamp == 0 and next_offset == 0
+            if zeros or next_timestamp <= timestamp or next_offset < max(offset, 0):
                 break
             good += 1
         return good

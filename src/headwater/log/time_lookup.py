@@ -4,6 +4,7 @@ The time index leads near the first batch that is new enough, and only that batc
 calls read from the disk and may take milliseconds.
 """
 
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from headwater.log.segment import Segment
@@ -24,7 +25,8 @@ def first_not_older(log: "SegmentedLog", timestamp: int, upper: int) -> Found | 
         if segment.base_offset >= upper:
             return None
         if segment.size and log.newest_timestamp(segment) >= timestamp:
-            found = _first_in(segment, timestamp, log.log_start_offset)
+            look = partial(_first_in, segment, timestamp, log.log_start_offset)
+            found = log.repairing(segment, look)
             if found is not None:
                 return found if found[1] < upper else None
     return None

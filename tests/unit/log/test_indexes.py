@@ -149,3 +149,14 @@ def test_missing_indexes_and_snapshots_are_built_anew(tmp_path, suffix, clean):
     assert log.producers.get(9).last_sequence == 39
     assert log.offset_for_time(1_020, 40) == (1_020, 20, 0)
     assert append(log, 1, producer=9, sequence=40) == (40, 40)
+
+
+def test_indexes_of_sealed_segments_do_not_pile_up_in_memory(tmp_path):
+    limits = LogSettings(segment_bytes=600, index_interval_bytes=100)
+    dirs, log = created(tmp_path, limits)
+    for _ in range(150):
+        append(log, 2)
+    assert len(log.segments) > 20
+    dirs, log = reopened(dirs, tmp_path, limits, clean=True)
+    stored(log)
+    assert sum(segment.index._entries is not None for segment in log.segments) <= 9

@@ -87,3 +87,21 @@ def test_retention_after_a_restart_knows_the_newest_timestamps(tmp_path):
     _, log = reopened(dirs, tmp_path, settings, clean=True)
     log.retain(NOW + 39 * HOUR, 40)
     assert 20 <= log.log_start_offset <= 30
+
+
+def test_a_lost_time_index_does_not_make_a_segment_old(tmp_path):
+    dirs, _, settings = filled(tmp_path, retention_ms=10 * HOUR)
+    dirs.close({})
+    for path in (tmp_path / "topic-0").glob("*.timeindex"):
+        path.write_bytes(path.read_bytes()[:-12] + bytes(12))
+    _, log = reopened(dirs, tmp_path, settings)
+    log.retain(NOW + 39 * HOUR, 40)
+    assert 20 <= log.log_start_offset <= 30
+
+
+def test_a_load_of_a_segment_that_is_gone_says_so(tmp_path):
+    _, log, _ = filled(tmp_path, retention_bytes=2_000)
+    piece = log.read(0, 40, 100, True)
+    log.retain(NOW, 40)
+    with pytest.raises(KafkaError, match="removed meanwhile"):
+        piece.load()
