@@ -70,24 +70,24 @@ def decode_area(area: bytes, header: BatchHeader) -> list[Record]:
             place, pos = read_varint(area, pos)
             byte = area[pos]
             if byte & _NOT_SHORT:
-                key, pos = _read_bytes(area, pos)
+                key, pos = read_bytes(area, pos)
             else:
                 start, pos = pos + 1, pos + 1 + (byte >> 1)
                 key = area[start:pos]
             byte = area[pos]
             if byte & _NOT_SHORT:
-                value, pos = _read_bytes(area, pos)
+                value, pos = read_bytes(area, pos)
             else:
                 start, pos = pos + 1, pos + 1 + (byte >> 1)
                 value = area[start:pos]
             headers: tuple[Header, ...] = ()
             if area[pos]:
-                headers, pos = _read_headers(area, pos)
+                headers, pos = read_headers(area, pos)
             else:
                 pos += 1
             if pos != stop:
                 raise _malformed(f"a record of {size} bytes ends {pos - stop:+} off")
-            timestamp = _wrap(base_timestamp + delta) if stamp is None else stamp
+            timestamp = wrap(base_timestamp + delta) if stamp is None else stamp
             records.append(Record(base_offset + place, timestamp, key, value, headers))
     except IndexError:
         raise _malformed("the batch ends inside a record") from None
@@ -105,7 +105,8 @@ def encode_records(records: Iterable[Record], base_timestamp: int) -> bytes:
     return b"".join(parts)
 
 
-def _read_bytes(area: bytes, pos: int) -> tuple[bytes | None, int]:
+def read_bytes(area: bytes, pos: int) -> tuple[bytes | None, int]:
+    """The key or value at `pos`, None where it is null, and the position after it."""
     size, pos = read_varint(area, pos)
     if size < 0:
         if size < -1:
@@ -115,14 +116,15 @@ def _read_bytes(area: bytes, pos: int) -> tuple[bytes | None, int]:
     return area[pos : pos + size], pos + size
 
 
-def _read_headers(area: bytes, pos: int) -> tuple[tuple[Header, ...], int]:
+def read_headers(area: bytes, pos: int) -> tuple[tuple[Header, ...], int]:
+    """The headers at `pos`, and the position after them."""
     count, pos = read_varint(area, pos)
     if count < 0:
         raise _malformed(f"a record has {count} headers")
     headers: list[Header] = []
     for _ in range(count):
-        key, pos = _read_bytes(area, pos)
-        value, pos = _read_bytes(area, pos)
+        key, pos = read_bytes(area, pos)
+        value, pos = read_bytes(area, pos)
         if key is None:
             raise _malformed("a header has no key")
         headers.append((key.decode("utf-8", "replace"), value))
@@ -134,16 +136,17 @@ def _encode(record: Record, place: int, base_timestamp: int) -> bytes:
     return b"".join(
         (
             b"\x00",
-            write_varint(_wrap(timestamp - base_timestamp)),
+            write_varint(wrap(timestamp - base_timestamp)),
             write_varint(place),
             _NULL if key is None else write_varint(len(key)) + key,
             _NULL if value is None else write_varint(len(value)) + value,
-            _encode_headers(headers) if headers else _NO_HEADERS,
+            encode_headers(headers) if headers else _NO_HEADERS,
         )
     )
 
 
-def _encode_headers(headers: Sequence[Header]) -> bytes:
+def encode_headers(headers: Sequence[Header]) -> bytes:
+    """The headers as they end a record, with their count."""
     parts = [write_varint(len(headers))]
     for key, value in headers:
         name = key.encode()
@@ -156,7 +159,8 @@ def _malformed(why: str) -> KafkaError:
     return KafkaError(E.INVALID_RECORD, why)
 
 
-def _wrap(value: int) -> int:
+def wrap(value: int) -> int:
+    """`value` as 64 bits with a sign hold it."""
     if INT64_MIN <= value <= INT64_MAX:
         return value
     return (value - INT64_MIN) % (1 << 64) + INT64_MIN

@@ -1,0 +1,46 @@
+"""The record codec of the clients: one contract, two implementations.
+
+The compiled one (`_codec.pyx`) is taken where it was built, else the one in plain Python; both pass
+the same tests and write the same bytes. HEADWATER_CODEC=pure or =compiled asks for one of them, and
+fails rather than to answer with the other. The broker needs neither: it touches no records.
+"""
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from headwater.records import pure_codec as chosen
+
+_MODULES: Final = {
+    "compiled": "headwater.records._codec",
+    "pure": "headwater.records.pure_codec",
+}
+
+
+def _choose() -> str:
+    wanted = os.environ.get("HEADWATER_CODEC", "")
+    if wanted in _MODULES:
+        return wanted
+    if wanted:
+        raise ImportError(f"HEADWATER_CODEC is 'pure' or 'compiled', not {wanted!r}")
+    try:
+        import_module(_MODULES["compiled"])
+    except ImportError:
+        return "pure"
+    return "compiled"
+
+
+NAME: Final = _choose()
+"""Which of the two is in use: "compiled" or "pure"."""
+
+if not TYPE_CHECKING:
+    chosen = import_module(_MODULES[NAME])
+
+BatchWriter = chosen.BatchWriter
+ColumnReader = chosen.ColumnReader
+decode_batch = chosen.decode_batch
+decode_columns = chosen.decode_columns
+encode_columns = chosen.encode_columns
+murmur2 = chosen.murmur2
+split_rows = chosen.split_rows

@@ -1,0 +1,43 @@
+"""Records as columns in Arrow's memory layout, without knowing pyarrow.
+
+Numbers stand in native byte order. A column of bytes has `count + 1` int32 positions into one run
+of data; validity has a bit for each row, least significant first, or is None where no row is null.
+`pyarrow.py_buffer` takes every one of these buffers as it is, without a copy.
+"""
+
+from typing import Final, NamedTuple, TypeAlias
+
+Buffer: TypeAlias = bytes | bytearray | memoryview
+
+MAX_COLUMN_BYTES: Final = (1 << 31) - 1
+"""What int32 positions can reach."""
+
+
+class Column(NamedTuple):
+    """Rows of bytes; `first` is the row at which a slice of a longer column begins."""
+
+    offsets: Buffer
+    data: Buffer
+    validity: Buffer | None = None
+    first: int = 0
+
+
+class Headers(NamedTuple):
+    """The headers of all rows: those of row i are `offsets[i]` to `offsets[i + 1]` of the two."""
+
+    offsets: Buffer
+    keys: Column
+    values: Column
+    count: int  # type: ignore[assignment]  # tuple.count gives way
+
+
+class Columns(NamedTuple):
+    """Records column by column; `headers` is None where no record has any."""
+
+    count: int  # type: ignore[assignment]  # tuple.count gives way
+    offsets: Buffer
+    timestamps: Buffer
+    timestamp_types: Buffer
+    keys: Column
+    values: Column
+    headers: Headers | None

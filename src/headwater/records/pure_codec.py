@@ -1,0 +1,16 @@
+"""The record codec of the clients in plain Python: the contract of `codec.py`, in one place."""
+
+from headwater.records.murmur import murmur2
+from headwater.records.pure_columns import ColumnReader, decode_columns, encode_columns, split_rows
+from headwater.records.pure_reader import decode_batch
+from headwater.records.pure_writer import BatchWriter
+
+__all__ = [
+    "BatchWriter",
+    "ColumnReader",
+    "decode_batch",
+    "decode_columns",
+    "encode_columns",
+    "murmur2",
+    "split_rows",
+]

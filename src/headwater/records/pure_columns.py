@@ -1,0 +1,189 @@
+"""Columns of records in plain Python: for completeness, at the price of an object per record.
+
+Those who read or send tables by the million want the compiled codec; those who cannot have it get
+the same buffers here.
+"""
+
+from array import array
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from headwater.errors import E, KafkaError
+from headwater.records.batch import Buffer, batches
+from headwater.records.columns import MAX_COLUMN_BYTES, Column, Columns, Headers
+from headwater.records.murmur import murmur2
+from headwater.records.pure_reader import Row, decode_batch
+from headwater.records.pure_writer import BatchWriter
+from headwater.records.record import Header
+from headwater.records.rules import MAX_UNCOMPRESSED_BYTES
+
+
+class ColumnReader:
+    """Columns that grow by one batch after the other, of one partition or of several."""
+
+    __slots__ = ("_rows", "count", "size")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.size = 0
+        """Bytes of keys, values and headers so far."""
+        self._rows: list[Row] = []
+
+    def add(
+        self,
+        buf: Buffer,
+        pos: int = 0,
+        check_crc: bool = True,
+        *,
+        from_offset: int = 0,
+        control: bool = False,
+        limit: int = MAX_UNCOMPRESSED_BYTES,
+    ) -> int:
+        """Append the records of the batch at `pos`, but those below `from_offset`; its size.
+
+        Errors as `decode_batch` has them; the columns then are as they were.
+        """
+        size, rows = decode_batch(buf, pos, check_crc, control=control, limit=limit)
+        kept = [row for row in rows if row[0] >= from_offset]
+        grown = self.size + sum(_weight(row) for row in kept)
+        if grown > MAX_COLUMN_BYTES:
+            raise KafkaError(E.MESSAGE_TOO_LARGE, "columns cannot hold more than 2 GiB")
+        self._rows += kept
+        self.count += len(kept)
+        self.size = grown
+        return size
+
+    def finish(self) -> Columns:
+        """Everything added since the last time."""
+        rows, self._rows = self._rows, []
+        self.count = self.size = 0
+        return Columns(
+            len(rows),
+            _packed("q", [row[0] for row in rows]),
+            _packed("q", [row[1] for row in rows]),
+            _packed("b", [row[2] for row in rows]),
+            _column([row[3] for row in rows]),
+            _column([row[4] for row in rows]),
+            _headers([row[5] for row in rows]),
+        )
+
+
+def decode_columns(
+    buf: Buffer,
+    check_crc: bool = True,
+    *,
+    from_offset: int = 0,
+    limit: int = MAX_UNCOMPRESSED_BYTES,
+) -> Columns:
+    """The records of all whole batches in `buf` that are no control batches."""
+    reader = ColumnReader()
+    for pos, _ in batches(buf):
+        reader.add(buf, pos, check_crc, from_offset=from_offset, limit=limit)
+    return reader.finish()
+
+
+def encode_columns(
+    writer: BatchWriter,
+    timestamps: int | Buffer,
+    keys: Column | None,
+    values: Column,
+    rows: Buffer | int,
+    start: int = 0,
+) -> int:
+    """Append rows of a table to a batch, from the `start`-th on; how many of them fitted.
+
+    `rows` is the number of rows of the table, or which of them to take: their int32 indices.
+    `timestamps` is one for all, or an int64 for each row of the table.
+    """
+    wanted = range(rows) if isinstance(rows, int) else _numbers(rows, "i")
+    times = None if isinstance(timestamps, int) else _numbers(timestamps, "q")
+    key_at = _fields(keys) if keys else _null
+    value_at = _fields(values)
+    for index in range(start, len(wanted)):
+        row = wanted[index]
+        timestamp = times[row] if times else timestamps
+        if writer.append(timestamp, key_at(row), value_at(row)) < 0:  # type: ignore[arg-type]
+            return index - start
+    return len(wanted) - start
+
+
+def split_rows(keys: Column, count: int, partitions: int) -> list[bytearray]:
+    """For each partition the int32 indices of its rows by murmur2; last, those without a key."""
+    rows = [array("i") for _ in range(partitions + 1)]
+    key_at = _fields(keys)
+    for row in range(count):
+        key = key_at(row)
+        place = partitions if key is None else (murmur2(key) & 0x7FFFFFFF) % partitions
+        rows[place].append(row)
+    return [bytearray(indices.tobytes()) for indices in rows]
+
+
+def _fields(column: Column) -> Callable[[int], bytes | None]:
+    """A reader of the column's rows; IndexError where a row is not wholly in its buffers."""
+    offsets = _numbers(column.offsets, "i")
+    data = memoryview(column.data).cast("B")
+    validity = None if column.validity is None else memoryview(column.validity).cast("B")
+    first = column.first
+
+    def field(row: int) -> bytes | None:
+        row += first
+        if row < first:
+            raise IndexError(f"there is no row {row - first}")
+        if validity and not validity[row >> 3] >> (row & 7) & 1:
+            return None
+        start, end = offsets[row], offsets[row + 1]
+        if not 0 <= start <= end <= len(data):
+            raise IndexError(f"row {row} is not inside its column's data")
+        return bytes(data[start:end])
+
+    return field
+
+
+def _null(_row: int) -> None:
+    return None
+
+
+def _numbers(buf: Buffer, kind: str) -> memoryview:
+    return memoryview(buf).cast("B").cast(kind)  # type: ignore[call-overload, no-any-return]
+
+
+def _packed(kind: str, numbers: Sequence[int]) -> bytearray:
+    return bytearray(array(kind, numbers).tobytes())
+
+
+def _column(fields: Sequence[bytes | None]) -> Column:
+    sizes = [0 if field is None else len(field) for field in fields]
+    offsets = _packed("i", list(accumulate(sizes, initial=0)))
+    data = bytearray().join([field for field in fields if field is not None])
+    return Column(offsets, data, _validity(fields))
+
+
+def _validity(fields: Sequence[bytes | None]) -> bytearray | None:
+    if None not in fields:
+        return None
+    bits = bytearray((len(fields) + 7) // 8)
+    for row, field in enumerate(fields):
+        if field is not None:
+            bits[row >> 3] |= 1 << (row & 7)
+    return bits
+
+
+def _headers(rows: Sequence[tuple[Header, ...]]) -> Headers | None:
+    if not any(rows):
+        return None
+    pairs = [header for headers in rows for header in headers]
+    return Headers(
+        _packed("i", list(accumulate(map(len, rows), initial=0))),
+        _column([key.encode() for key, _ in pairs]),
+        _column([value for _, value in pairs]),
+        len(pairs),
+    )
+
+
+def _weight(row: Row) -> int:
+    """Bytes of a row's key, value and headers."""
+    _, _, _, key, value, headers = row
+    weight = len(key or b"") + len(value or b"")
+    if headers:
+        weight += sum(len(name.encode()) + len(content or b"") for name, content in headers)
+    return weight
