@@ -16,6 +16,8 @@ RESTING_BUFFER = 64 * 1024
 ROOMY_BUFFER = 256 * 1024
 """A peer that keeps filling its buffer gets a larger one, up to this."""
 GROWTH_STEP = 1024 * 1024
+TRUST = 15
+"""For a frame that was only announced, the buffer grows to so many times what came of it."""
 TURN_FRAMES = 64
 TURN_BYTES = 1024 * 1024
 SMALLEST_FRAME = 8
@@ -175,7 +177,8 @@ class Inbound(asyncio.BufferedProtocol):
         wanted = 4 + _read_size(self.buffer, self._start)[0] if rest >= 4 else 0
         if wanted <= capacity:
             return capacity * 2 if rest == capacity else capacity
-        return min(max(wanted, RESTING_BUFFER), max(GROWTH_STEP + 4096, 2 * rest))
+        trusted = max(min(TRUST * rest, GROWTH_STEP + 4096), 2 * rest, RESTING_BUFFER)
+        return min(max(wanted, RESTING_BUFFER), trusted)
 
     def _replace(self, capacity: int) -> None:
         """Move on to a new buffer: the old one lives as long as slices of it do."""
