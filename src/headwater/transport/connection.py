@@ -14,7 +14,8 @@ from headwater.errors import E, KafkaError, error_of
 from headwater.seams.network import Network
 from headwater.wire import codec
 from headwater.wire.apis import API
-from headwater.wire.framing import Frames, read_response_header, request_frame
+from headwater.wire.framing import Frames, read_response_header
+from headwater.wire.framing import request as wire_request
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.schema import Struct
 from headwater.wire.versions import Versions
@@ -22,6 +23,7 @@ from headwater.wire.versions import Versions
 Answer = TypeVar("Answer", bound=Struct)
 
 _API_VERSIONS = 18
+_LAST_CORRELATION_ID = 2**31 - 1
 
 
 class Connection(asyncio.Protocol):
@@ -46,30 +48,69 @@ class Connection(asyncio.Protocol):
         *,
         client_id: str = "headwater",
         timeout_s: float = 30.0,
+        setup_timeout_s: float | None = None,
     ) -> "Connection":
-        """Connect and learn which versions the broker speaks.
+        """Connect and learn which versions the broker speaks, all within `setup_timeout_s`.
 
         OSError where nobody listens, KafkaError where whoever listens does not speak Kafka.
         """
         connection = cls(f"{host}:{port}", client_id, timeout_s)
+        limit_s = timeout_s if setup_timeout_s is None else setup_timeout_s
         try:
-            async with asyncio.timeout(timeout_s):
+            async with asyncio.timeout(limit_s):
                 await network.connect(lambda: connection, host, port)
+                await connection._learn_versions()
         except TimeoutError:
-            raise connection._timed_out("connecting") from None
-        try:
-            await connection._learn_versions()
+            connection.close()
+            raise connection._timed_out("connecting", limit_s) from None
         except BaseException:
             connection.close()
             raise
         return connection
 
     async def call(
-        self, request: Struct, answer: type[Answer], *, newest: int | None = None
+        self,
+        request: Struct,
+        answer: type[Answer],
+        *,
+        newest: int | None = None,
+        timeout_s: float | None = None,
     ) -> Answer:
-        """Send `request` and wait for its answer; `newest` caps the version."""
+        """Send `request` and wait for its answer; `newest` caps the version.
+
+        `timeout_s` is for requests that a broker holds longer than others, such as JoinGroup.
+        """
         version = self.version_for(request, newest)
-        return await self._exchange(request, answer, version)
+        return await self._exchange(request, answer, version, timeout_s)
+
+    def start(self, request: Struct, version: int) -> "asyncio.Future[bytes]":
+        """Send `request` now; its answer comes as a frame, to be read with `decode`.
+
+        For loops with many requests under way and deadlines of their own: no task, no timer.
+        """
+        correlation_id = self._write(request, version)
+        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._waiting.append((correlation_id, reply))
+        return reply
+
+    def tell(self, request: Struct, version: int) -> None:
+        """Send `request`, to which no answer comes (Produce with acks=0)."""
+        self._write(request, version)
+
+    def decode(self, frame: bytes, answer: type[Answer], version: int) -> Answer:
+        """The answer in `frame`; one that cannot be read ends the connection."""
+        key = _schema_key(answer)
+        try:
+            _, body = read_response_header(frame, key, version)
+            decoded, _ = codec.decode(answer, version, frame, body)
+        except codec.WireError as malformed:
+            self.close()
+            raise KafkaError(
+                E.NETWORK_EXCEPTION,
+                f"{self.address} sent an answer to {API[key].name} that cannot be read "
+                f"({malformed}); is it a Kafka broker?",
+            ) from malformed
+        return decoded
 
     def version_for(self, request: Struct, newest: int | None = None) -> int:
         """The newest version of `request` that both sides know."""
@@ -110,36 +151,34 @@ class Connection(asyncio.Protocol):
             row.api_key: Versions(row.min_version, row.max_version) for row in answer.api_keys
         }
 
-    async def _exchange(self, request: Struct, answer: type[Answer], version: int) -> Answer:
+    async def _exchange(
+        self,
+        request: Struct,
+        answer: type[Answer],
+        version: int,
+        timeout_s: float | None = None,
+    ) -> Answer:
         key = _key_of(request)
-        frame = await self._send(request, key, version)
+        frame = await self._answer_to(request, version, timeout_s or self._timeout_s)
         if key == _API_VERSIONS and frame[4:6] == E.UNSUPPORTED_VERSION.to_bytes(2):
             version = 0  # a broker that does not know the version says so in the oldest one
-        try:
-            _, body = read_response_header(frame, key, version)
-            decoded, _ = codec.decode(answer, version, frame, body)
-        except codec.WireError as malformed:
-            self.close()
-            raise KafkaError(
-                E.NETWORK_EXCEPTION,
-                f"{self.address} sent an answer to {API[key].name} that cannot be read "
-                f"({malformed}); is it a Kafka broker?",
-            ) from malformed
-        return decoded
+        return self.decode(frame, answer, version)
 
-    async def _send(self, request: Struct, key: int, version: int) -> bytes:
-        if self._transport is None or not self.is_open:
-            raise self._broken()
-        self._sent += 1
-        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        self._waiting.append((self._sent, reply))
-        self._transport.write(request_frame(key, version, self._sent, self._client_id, request))
+    async def _answer_to(self, request: Struct, version: int, timeout_s: float) -> bytes:
+        reply = self.start(request, version)
         try:
-            async with asyncio.timeout(self._timeout_s):
+            async with asyncio.timeout(timeout_s):
                 return await reply
         except TimeoutError:
             self.close()  # later answers would be taken for those of earlier requests
-            raise self._timed_out(API[key].name) from None
+            raise self._timed_out(API[_key_of(request)].name, timeout_s) from None
+
+    def _write(self, request: Struct, version: int) -> int:
+        if self._transport is None or not self.is_open:
+            raise self._broken()
+        self._sent = (self._sent + 1) & _LAST_CORRELATION_ID
+        self._transport.writelines(wire_request(version, self._sent, self._client_id, request))
+        return self._sent
 
     # -- asyncio's side
 
@@ -173,15 +212,19 @@ class Connection(asyncio.Protocol):
             f"{self.address} closed the connection; see the broker's log for the reason",
         )
 
-    def _timed_out(self, what: str) -> KafkaError:
+    def _timed_out(self, what: str, timeout_s: float) -> KafkaError:
         return KafkaError(
             E.REQUEST_TIMED_OUT,
-            f"{self.address} did not answer within {self._timeout_s:g} s ({what})",
+            f"{self.address} did not answer within {timeout_s:g} s ({what})",
         )
 
 
 def _key_of(request: Struct) -> int:
-    key = request.__schema__.api_key
+    return _schema_key(type(request))
+
+
+def _schema_key(message: type[Struct]) -> int:
+    key = message.__schema__.api_key
     if key is None:
-        raise TypeError(f"{request.__schema__.name} is not a request")
+        raise TypeError(f"{message.__schema__.name} belongs to no API")
     return key

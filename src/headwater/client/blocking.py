@@ -1,0 +1,152 @@
+"""The blocking face: one thread with an event loop, shared by all blocking clients of a process.
+
+Callers wait in their own threads; Ctrl-C ends the wait and cancels what was waited for. A fork
+leaves the loop behind: clients made before it fail in the child with a word of what to do. At the
+end of the process clients that are still open are closed, so that records already taken are sent.
+"""
+
+import asyncio
+import atexit
+import contextlib
+import logging
+import os
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from concurrent.futures import CancelledError
+from typing import Any, Protocol, TypeVar
+
+from headwater.client.errors import ForkedError, LoopDiedError, TimedOutError
+
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+
+EXIT_TIMEOUT_S = 10.0
+"""How long the end of the process may be held up by records that wait to be sent."""
+
+
+class BlockingClient(Protocol):
+    """What the loop thread asks of those who use it."""
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Finish what is under way within the time and let go of everything."""
+
+    def forked(self) -> None:
+        """This is a child process: from now on fail with ForkedError, and touch no lock."""
+
+
+class LoopThread:
+    """An event loop on a thread of its own."""
+
+    def __init__(self) -> None:
+        self.loop = _new_loop()
+        self._thread = threading.Thread(target=self._run, name="headwater-client", daemon=True)
+        self._thread.start()
+
+    def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
+        """Run `work` on the loop and wait for it; TimedOutError past `timeout_s`.
+
+        However the wait ends, nothing of `work` is left running.
+        """
+        if threading.current_thread() is self._thread:
+            work.close()
+            raise RuntimeError(
+                "a blocking call inside a callback would wait for itself: "
+                "do it in another thread, or use headwater.aio"
+            )
+        if not self._thread.is_alive():
+            work.close()
+            raise LoopDiedError("the client's background loop has ended; see the log for the cause")
+        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        try:
+            return future.result(timeout_s)
+        except TimeoutError:
+            if future.done() and not future.cancelled():
+                raise  # the work itself gave up, with its own words
+            future.cancel()
+            raise TimedOutError(f"not finished within {timeout_s:g} s") from None
+        except CancelledError:
+            raise LoopDiedError("the client was closed while a call was under way") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def post(self, callback: Callable[[], object]) -> None:
+        """Run `callback` on the loop soon; a loop that has ended ignores it."""
+        with contextlib.suppress(RuntimeError):
+            self.loop.call_soon_threadsafe(callback)
+
+    def stop(self) -> None:
+        """End the loop and its thread."""
+        self.post(self.loop.stop)
+        self._thread.join(EXIT_TIMEOUT_S)
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        try:
+            self.loop.run_forever()
+        except BaseException:
+            log.exception("the background loop of the blocking clients died")
+            raise
+
+
+def _new_loop() -> asyncio.AbstractEventLoop:
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+_lock = threading.Lock()
+_shared: LoopThread | None = None
+_clients: "weakref.WeakSet[BlockingClient]" = weakref.WeakSet()
+
+
+def loop_thread() -> LoopThread:
+    """The one loop thread of this process, started when it is first needed."""
+    global _shared  # noqa: PLW0603 - one per process is the point
+    with _lock:
+        if _shared is None:
+            _shared = LoopThread()
+        return _shared
+
+
+def register(client: BlockingClient) -> LoopThread:
+    """Use the loop thread; `client` hears of a fork and of the end of the process."""
+    thread = loop_thread()
+    _clients.add(client)
+    return thread
+
+
+def unregister(client: BlockingClient) -> None:
+    """The client is closed."""
+    _clients.discard(client)
+
+
+def forked_error(what: str) -> ForkedError:
+    """What a client made before a fork says in the child."""
+    return ForkedError(
+        f"this {what} was made before the process forked, and its connections belong to the "
+        f"parent: make a {what} in the child (for multiprocessing, inside the worker function)"
+    )
+
+
+def _after_fork() -> None:
+    global _lock, _shared, _clients
+    left, _clients = list(_clients), weakref.WeakSet()
+    _lock, _shared = threading.Lock(), None
+    for client in left:
+        client.forked()
+
+
+def _at_exit() -> None:
+    for client in list(_clients):
+        try:
+            client.close(EXIT_TIMEOUT_S)
+        except Exception:
+            log.warning("a client could not be closed at exit", exc_info=True)
+
+
+os.register_at_fork(after_in_child=_after_fork)
+atexit.register(_at_exit)

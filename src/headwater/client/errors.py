@@ -1,0 +1,148 @@
+"""What clients raise: a class per kind of failure, under Kafka's names.
+
+Every class is a `KafkaError` with a code, so `except KafkaError` catches all of them; `failure`
+gives the class that fits a code from the wire.
+"""
+
+from headwater.errors import E, KafkaError, error_of
+
+
+class ClientError(KafkaError):
+    """The base of what clients raise themselves."""
+
+    CODE = E.UNKNOWN_SERVER_ERROR
+
+    def __init__(self, message: str | None = None, code: E | None = None) -> None:
+        super().__init__(self.CODE if code is None else code, message)
+
+
+class TimedOutError(ClientError, TimeoutError):
+    """Something was not finished within its time; the message names the time and the setting."""
+
+    CODE = E.REQUEST_TIMED_OUT
+
+
+class DeliveryTimeoutError(TimedOutError):
+    """A record was not acknowledged within delivery.timeout.ms; it may or may not be stored."""
+
+
+class BufferExhaustedError(TimedOutError):
+    """No room in buffer.memory came free within max.block.ms."""
+
+
+class RecordTooLargeError(ClientError, ValueError):
+    """A record is larger than max.request.size, or than the broker takes."""
+
+    CODE = E.MESSAGE_TOO_LARGE
+
+
+class SerializationError(ClientError, ValueError):
+    """A serializer or deserializer failed; its own exception is the cause."""
+
+    CODE = E.INVALID_RECORD
+
+
+class ClosedError(ClientError):
+    """The client is closed, or was closed before the record was sent."""
+
+    CODE = E.OPERATION_NOT_ATTEMPTED
+
+
+class ForkedError(ClientError):
+    """The client was made in a parent process; make one after the fork."""
+
+    CODE = E.OPERATION_NOT_ATTEMPTED
+
+
+class LoopDiedError(ClientError):
+    """The background loop of the client ended by a fault; its cause is the fault."""
+
+
+class NetworkError(ClientError):
+    """No broker could be reached."""
+
+    CODE = E.NETWORK_EXCEPTION
+
+
+class UnknownTopicOrPartitionError(ClientError):
+    """There is no such topic, or no such partition of it."""
+
+    CODE = E.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class InvalidTopicError(ClientError):
+    """The name cannot be a topic's."""
+
+    CODE = E.INVALID_TOPIC_EXCEPTION
+
+
+class AuthorizationError(ClientError):
+    """An ACL is missing."""
+
+    CODE = E.TOPIC_AUTHORIZATION_FAILED
+
+
+class ProducerFencedError(ClientError):
+    """A newer producer has taken over."""
+
+    CODE = E.PRODUCER_FENCED
+
+
+class OutOfOrderSequenceError(ClientError):
+    """A batch before this one was lost by the broker."""
+
+    CODE = E.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class NotEnoughReplicasError(ClientError):
+    """Fewer replicas are in sync than min.insync.replicas asks for."""
+
+    CODE = E.NOT_ENOUGH_REPLICAS
+
+
+class CommitFailedError(ClientError):
+    """The group has given the partitions to others; the message says which limit was passed."""
+
+    CODE = E.ILLEGAL_GENERATION
+
+
+class NoOffsetForPartitionError(ClientError):
+    """No committed offset, and auto.offset.reset is none."""
+
+    CODE = E.OFFSET_OUT_OF_RANGE
+
+
+class WakeupError(ClientError):
+    """wakeup() was called while poll() waited."""
+
+    CODE = E.OPERATION_NOT_ATTEMPTED
+
+
+class ConcurrentUseError(ClientError):
+    """Two threads use one consumer at the same time."""
+
+    CODE = E.OPERATION_NOT_ATTEMPTED
+
+
+_CLASSES: dict[E, type[ClientError]] = {
+    E.MESSAGE_TOO_LARGE: RecordTooLargeError,
+    E.RECORD_LIST_TOO_LARGE: RecordTooLargeError,
+    E.REQUEST_TIMED_OUT: TimedOutError,
+    E.NETWORK_EXCEPTION: NetworkError,
+    E.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicOrPartitionError,
+    E.INVALID_TOPIC_EXCEPTION: InvalidTopicError,
+    E.TOPIC_AUTHORIZATION_FAILED: AuthorizationError,
+    E.GROUP_AUTHORIZATION_FAILED: AuthorizationError,
+    E.CLUSTER_AUTHORIZATION_FAILED: AuthorizationError,
+    E.PRODUCER_FENCED: ProducerFencedError,
+    E.INVALID_PRODUCER_EPOCH: ProducerFencedError,
+    E.OUT_OF_ORDER_SEQUENCE_NUMBER: OutOfOrderSequenceError,
+    E.NOT_ENOUGH_REPLICAS: NotEnoughReplicasError,
+    E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: NotEnoughReplicasError,
+}
+
+
+def failure(code: int, message: str | None = None) -> ClientError:
+    """The error of a code from the wire, of the class that fits it."""
+    row = error_of(code)
+    return _CLASSES.get(row, ClientError)(message or row.text, row)

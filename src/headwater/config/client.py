@@ -1,0 +1,456 @@
+"""The settings of producers, consumers and admins, given as keywords in Kafka's words.
+
+`ProducerSettings.of(bootstrap_servers="localhost:9092", linger_ms=20)`: a keyword is the key with
+underscores. `profile` puts a layer of its own under what the caller chose; `explain` says what each
+value came from and why.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar, Self
+
+from headwater.config.keys import (
+    BOOLEAN,
+    INT,
+    INT32_MAX,
+    LIST,
+    LONG,
+    STRING,
+    ConfigError,
+    Settings,
+    Value,
+    key,
+    nearest,
+)
+from headwater.config.profiles import Profile, profile_called
+
+_TLS = "TLS is not served yet: use security_protocol='PLAINTEXT' on a network you trust"
+_SASL = "SASL is not served yet: use security_protocol='PLAINTEXT' on a network you trust"
+_REFUSED = {
+    "ssl.": _TLS,
+    "sasl.": _SASL,
+    "transactional.id": "transactions are not served yet: leave it out, idempotence is on",
+    "transaction.": "transactions are not served yet: leave it out, idempotence is on",
+}
+_KERNEL = "the kernel sizes the buffers itself, and better"
+
+
+def _address(text: str) -> str | None:
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+        return f"{text!r} is not HOST:PORT"
+    return None
+
+
+def _addresses(texts: tuple[str, ...]) -> str | None:
+    if not texts:
+        return "it takes at least one HOST:PORT"
+    return next((problem for problem in map(_address, texts) if problem), None)
+
+
+def _plaintext(protocol: str) -> str | None:
+    if protocol == "PLAINTEXT":
+        return None
+    return _SASL if protocol.startswith("SASL") else _TLS
+
+
+class ClientSettings(Settings):
+    """What every client has."""
+
+    ROLE: ClassVar[str] = "admin"
+
+    # fmt: off
+    bootstrap_servers: tuple[str, ...] = key(
+        "bootstrap.servers", LIST, default=(), check=_addresses,
+        doc="One or more HOST:PORT of brokers; the rest of the cluster is learnt from them.",
+    )
+    client_id: str = key(
+        "client.id", STRING, default="headwater",
+        doc="A name for this client in the broker's log, metrics and quotas.",
+    )
+    security_protocol: str = key(
+        "security.protocol", STRING, default="PLAINTEXT", check=_plaintext,
+        doc="How to speak to brokers; PLAINTEXT is what there is.",
+    )
+    request_timeout_ms: int = key(
+        "request.timeout.ms", INT, default=30_000, at_least=1,
+        doc="How long to wait for the answer to one request before it counts as lost.",
+    )
+    retry_backoff_ms: int = key(
+        "retry.backoff.ms", LONG, default=100, at_least=0,
+        doc="The rest before a failed request is repeated; it doubles with each failure.",
+    )
+    retry_backoff_max_ms: int = key(
+        "retry.backoff.max.ms", LONG, default=1000, at_least=0,
+        doc="The longest rest before a repetition.",
+    )
+    reconnect_backoff_ms: int = key(
+        "reconnect.backoff.ms", LONG, default=50, at_least=0,
+        doc="The rest before connecting again to a broker that did not answer; it doubles.",
+    )
+    reconnect_backoff_max_ms: int = key(
+        "reconnect.backoff.max.ms", LONG, default=1000, at_least=0,
+        doc="The longest rest before connecting again.",
+    )
+    socket_connection_setup_timeout_ms: int = key(
+        "socket.connection.setup.timeout.ms", LONG, default=10_000, at_least=1,
+        doc="How long a connection may take to be set up.",
+    )
+    connections_max_idle_ms: int = key(
+        "connections.max.idle.ms", LONG, default=540_000, at_least=-1,
+        doc="A connection unused for this long is closed; -1 for never.",
+    )
+    metadata_max_age_ms: int = key(
+        "metadata.max.age.ms", LONG, default=300_000, at_least=0,
+        doc="How old the picture of the cluster may become before it is asked for anew.",
+    )
+    metadata_recovery_strategy: str = key(
+        "metadata.recovery.strategy", STRING, default="rebootstrap", one_of=("none", "rebootstrap"),
+        doc="What to do when no known broker answers: start again from bootstrap.servers, or not.",
+    )
+    send_buffer_bytes: int = key(
+        "send.buffer.bytes", INT, default=131_072, at_least=-1, doc="SO_SNDBUF.", idle=_KERNEL,
+    )
+    receive_buffer_bytes: int = key(
+        "receive.buffer.bytes", INT, default=65_536, at_least=-1, doc="SO_RCVBUF.", idle=_KERNEL,
+    )
+    # fmt: on
+
+    profile: Profile | None
+    chosen: frozenset[str]
+
+    def __init__(
+        self, values: Mapping[str, Value], profile: Profile | None, chosen: frozenset[str]
+    ) -> None:
+        super().__init__(values)
+        vars(self).update(profile=profile, chosen=chosen)
+
+    @classmethod
+    def of(cls, keywords: Mapping[str, Any]) -> Self:
+        """The settings that keyword arguments mean; ConfigError for the first that cannot be."""
+        asked = dict(keywords)
+        name = asked.pop("profile", None)
+        profile = None if name is None else profile_called(name)
+        values = {row.name: row.default for row in cls.KEYS.values()}
+        if profile:
+            for key_name, (value, _) in profile.client(cls.ROLE).items():
+                if key_name in cls.KEYS:
+                    values[key_name] = value
+        chosen = {cls._name_of(keyword): value for keyword, value in asked.items()}
+        for key_name, given in chosen.items():
+            row = cls.KEYS[key_name]
+            values[key_name] = row.parse(_text(key_name, given))
+        if "bootstrap.servers" not in chosen:
+            raise ConfigError("bootstrap_servers is missing: name at least one broker, HOST:PORT")
+        cls.settle(values, frozenset(chosen))
+        return cls(values, profile, frozenset(chosen))
+
+    @classmethod
+    def settle(cls, values: dict[str, Value], chosen: frozenset[str]) -> None:
+        """Refuse what contradicts itself; a table may adjust values nobody chose."""
+
+    @classmethod
+    def _name_of(cls, keyword: str) -> str:
+        name = keyword.replace("_", ".")
+        if name in cls.KEYS:
+            return name
+        why = next((why for prefix, why in _REFUSED.items() if name.startswith(prefix)), None)
+        if why:
+            raise ConfigError(f"{keyword} cannot be set: {why}")
+        attributes = {row.attribute: row for row in cls.KEYS.values()}
+        raise ConfigError(f"unknown setting {keyword}{nearest(keyword, attributes)}")
+
+    def explain(self) -> str:
+        """Each setting that is not at its default: its value, who set it, and why."""
+        lines = []
+        given = self.profile.client(self.ROLE) if self.profile else {}
+        for row in self.KEYS.values():
+            value = getattr(self, row.attribute)
+            if row.name in self.chosen:
+                lines.append(f"{row.name}={row.text(value)}  (chosen by you) {row.doc}")
+            elif row.name in given:
+                why = given[row.name][1]
+                lines.append(f"{row.name}={row.text(value)}  (profile {self._profile_name}) {why}")
+        lines += self.warnings()
+        if self.profile:
+            lines += self.profile.around()
+        return "\n".join(lines)
+
+    def warnings(self) -> list[str]:
+        """What these settings cost, where that is not plain."""
+        return []
+
+    @property
+    def _profile_name(self) -> str:
+        return self.profile.name if self.profile else ""
+
+
+def _text(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, Sequence) and all(isinstance(part, str) for part in value):
+        return ",".join(value)
+    raise ConfigError(f"{name} cannot be {value!r}: it takes text, a number or true and false")
+
+
+class AdminSettings(ClientSettings):
+    """What an admin has."""
+
+    # fmt: off
+    default_api_timeout_ms: int = key(
+        "default.api.timeout.ms", INT, default=60_000, at_least=0,
+        doc="How long a call may take in all, repetitions included.",
+    )
+    retries: int = key(
+        "retries", INT, default=INT32_MAX, at_least=0, doc="How often a failed call is repeated.",
+    )
+    # fmt: on
+
+
+class ProducerSettings(ClientSettings):
+    """What a producer has."""
+
+    ROLE = "producer"
+
+    # fmt: off
+    acks: str = key(
+        "acks", STRING, default="all", one_of=("all", "-1", "0", "1"),
+        doc="Who must have a record before it counts as sent: all in-sync replicas, the leader "
+            "alone (1), nobody (0).",
+    )
+    enable_idempotence: bool = key(
+        "enable.idempotence", BOOLEAN, default=True,
+        doc="Number the batches, so that a repeated one is stored once and order is kept.",
+    )
+    batch_size: int = key(
+        "batch.size", INT, default=16_384, at_least=0,
+        doc="The size at which a batch of one partition is full, in bytes before compression.",
+    )
+    linger_ms: int = key(
+        "linger.ms", LONG, default=5, at_least=0,
+        doc="How long a batch that is not full waits for more records.",
+    )
+    buffer_memory: int = key(
+        "buffer.memory", LONG, default=33_554_432, at_least=0,
+        doc="How many bytes may wait to be sent; past it send() blocks for max.block.ms.",
+    )
+    max_block_ms: int = key(
+        "max.block.ms", LONG, default=60_000, at_least=0,
+        doc="How long send() may wait for metadata or for room in the buffer.",
+    )
+    max_request_size: int = key(
+        "max.request.size", INT, default=1_048_576, at_least=0,
+        doc="The largest request, and so the largest record, in bytes.",
+    )
+    max_in_flight_requests_per_connection: int = key(
+        "max.in.flight.requests.per.connection", INT, default=5, at_least=1,
+        doc="How many requests to one broker may wait for their answers.",
+    )
+    delivery_timeout_ms: int = key(
+        "delivery.timeout.ms", INT, default=120_000, at_least=0,
+        doc="How long after send() a record is either acknowledged or reported as failed.",
+    )
+    retries: int = key(
+        "retries", INT, default=INT32_MAX, at_least=0,
+        doc="How often a batch is repeated; delivery.timeout.ms is the better limit.",
+    )
+    compression_type: str = key(
+        "compression.type", STRING, default="none",
+        one_of=("none", "gzip", "snappy", "lz4", "zstd"),
+        doc="How batches are compressed.",
+    )
+    compression_gzip_level: int = key(
+        "compression.gzip.level", INT, default=-1, at_least=-1, at_most=9,
+        doc="1 is fast, 9 is small, -1 is the library's choice.",
+    )
+    compression_lz4_level: int = key(
+        "compression.lz4.level", INT, default=9, at_least=1, at_most=17,
+        doc="1 is fast, 17 is small; 9 is the fast compressor, as in Kafka.",
+    )
+    compression_zstd_level: int = key(
+        "compression.zstd.level", INT, default=3, at_least=-131_072, at_most=22,
+        doc="Negative is fast, 22 is small.",
+    )
+    partitioner_adaptive_partitioning_enable: bool = key(
+        "partitioner.adaptive.partitioning.enable", BOOLEAN, default=True,
+        doc="Give records without a key more often to partitions that are sent quickly.",
+    )
+    partitioner_availability_timeout_ms: int = key(
+        "partitioner.availability.timeout.ms", LONG, default=0, at_least=0,
+        doc="Pass over partitions whose broker has taken nothing for this long; 0 for never.",
+    )
+    partitioner_ignore_keys: bool = key(
+        "partitioner.ignore.keys", BOOLEAN, default=False,
+        doc="Spread records with a key like those without.",
+    )
+    metadata_max_idle_ms: int = key(
+        "metadata.max.idle.ms", LONG, default=300_000, at_least=5000,
+        doc="A topic not written to for this long is no longer asked about.",
+    )
+    # fmt: on
+
+    @property
+    def required_acks(self) -> int:
+        """`acks` as the number on the wire."""
+        return -1 if self.acks == "all" else int(self.acks)
+
+    @classmethod
+    def settle(cls, values: dict[str, Value], chosen: frozenset[str]) -> None:
+        """Idempotence against acks, retries and requests in flight; the delivery timeout."""
+        conflict = _idempotence_conflict(values)
+        if conflict and values["enable.idempotence"]:
+            if "enable.idempotence" in chosen:
+                raise ConfigError(f"enable_idempotence needs {conflict}")
+            values["enable.idempotence"] = False
+        least = _number(values["linger.ms"]) + _number(values["request.timeout.ms"])
+        if _number(values["delivery.timeout.ms"]) < least:
+            if "delivery.timeout.ms" in chosen:
+                raise ConfigError(
+                    f"delivery_timeout_ms must be at least linger_ms + request_timeout_ms "
+                    f"({least}): raise it or lower those"
+                )
+            values["delivery.timeout.ms"] = min(least, INT32_MAX)
+
+    def warnings(self) -> list[str]:
+        """The price of weaker acknowledgements."""
+        said = []
+        if self.required_acks == 1:
+            said.append(
+                "acks=1 costs: a record counts as sent when the leader alone has it; it is lost if "
+                "that broker fails before a follower has copied it."
+            )
+        if self.required_acks == 0:
+            said.append(
+                "acks=0 costs: nobody confirms anything; records are lost without a word, and "
+                "offsets are not known."
+            )
+        if not self.enable_idempotence and "enable.idempotence" not in self.chosen:
+            said.append(
+                "enable.idempotence is off, because other settings exclude it "
+                f"(it needs {_idempotence_conflict(vars_of(self))}): retries may store a record twice."
+            )
+        return said
+
+
+def vars_of(settings: Settings) -> dict[str, Value]:
+    """The values of `settings` by their keys."""
+    return {row.name: getattr(settings, row.attribute) for row in settings.KEYS.values()}
+
+
+def _idempotence_conflict(values: Mapping[str, Value]) -> str | None:
+    if values["acks"] not in {"all", "-1"}:
+        return f"acks=all, not {values['acks']}"
+    if values["retries"] == 0:
+        return "retries, not retries=0"
+    if _number(values["max.in.flight.requests.per.connection"]) > 5:
+        return "max_in_flight_requests_per_connection of at most 5"
+    return None
+
+
+def _number(value: Value) -> int:
+    if not isinstance(value, int):
+        raise TypeError(f"not a whole number: {value!r}")
+    return value
+
+
+class ConsumerSettings(ClientSettings):
+    """What a consumer has."""
+
+    ROLE = "consumer"
+
+    # fmt: off
+    group_id: str | None = key(
+        "group.id", STRING, default=None,
+        doc="The group whose members share the partitions; without it partitions are assigned by "
+            "hand and no offsets are committed.",
+    )
+    group_instance_id: str | None = key(
+        "group.instance.id", STRING, default=None,
+        doc="A lasting name of this member: a restart within the session keeps its partitions.",
+    )
+    auto_offset_reset: str = key(
+        "auto.offset.reset", STRING, default="latest", one_of=("latest", "earliest", "none"),
+        doc="Where to begin without a committed offset, or with one that is gone.",
+    )
+    enable_auto_commit: bool = key(
+        "enable.auto.commit", BOOLEAN, default=True,
+        doc="Commit the position from time to time, inside poll().",
+    )
+    auto_commit_interval_ms: int = key(
+        "auto.commit.interval.ms", INT, default=5000, at_least=0, doc="How often that is.",
+    )
+    max_poll_records: int = key(
+        "max.poll.records", INT, default=500, at_least=1,
+        doc="The most records one poll() returns.",
+    )
+    max_poll_interval_ms: int = key(
+        "max.poll.interval.ms", INT, default=300_000, at_least=1,
+        doc="The longest time between two calls of poll() before the member leaves its group.",
+    )
+    session_timeout_ms: int = key(
+        "session.timeout.ms", INT, default=45_000, at_least=1,
+        doc="How long the group waits for a heartbeat before it gives the partitions to others.",
+    )
+    heartbeat_interval_ms: int = key(
+        "heartbeat.interval.ms", INT, default=3000, at_least=1,
+        doc="How often a member tells its group that it is there.",
+    )
+    partition_assignment_strategy: tuple[str, ...] = key(
+        "partition.assignment.strategy", LIST, default=("range", "cooperative-sticky"),
+        doc="How the group shares the partitions, best first.",
+    )
+    fetch_min_bytes: int = key(
+        "fetch.min.bytes", INT, default=1, at_least=0,
+        doc="How many bytes a broker collects before it answers a fetch.",
+    )
+    fetch_max_wait_ms: int = key(
+        "fetch.max.wait.ms", INT, default=500, at_least=0,
+        doc="How long it does that at most.",
+    )
+    fetch_max_bytes: int = key(
+        "fetch.max.bytes", INT, default=52_428_800, at_least=0,
+        doc="The most bytes of one answer.",
+    )
+    max_partition_fetch_bytes: int = key(
+        "max.partition.fetch.bytes", INT, default=1_048_576, at_least=0,
+        doc="The most bytes of one partition in one answer.",
+    )
+    isolation_level: str = key(
+        "isolation.level", STRING, default="read_uncommitted",
+        one_of=("read_uncommitted", "read_committed"),
+        doc="Whether records of open and aborted transactions are shown.",
+    )
+    check_crcs: bool = key(
+        "check.crcs", BOOLEAN, default=True, doc="Check the sum of every batch.",
+    )
+    allow_auto_create_topics: bool = key(
+        "allow.auto.create.topics", BOOLEAN, default=True,
+        doc="Let the broker make topics that are subscribed to and missing.",
+    )
+    exclude_internal_topics: bool = key(
+        "exclude.internal.topics", BOOLEAN, default=True,
+        doc="Keep internal topics out of a pattern's matches.",
+    )
+    default_api_timeout_ms: int = key(
+        "default.api.timeout.ms", INT, default=60_000, at_least=0,
+        doc="How long a call may take in all, repetitions included.",
+    )
+    client_rack: str = key(
+        "client.rack", STRING, default="", doc="Where this consumer is, for reads from near replicas.",
+    )
+    # fmt: on
+
+    @classmethod
+    def settle(cls, values: dict[str, Value], chosen: frozenset[str]) -> None:
+        """Heartbeats must fit into the session, and commits need a group."""
+        if _number(values["heartbeat.interval.ms"]) >= _number(values["session.timeout.ms"]):
+            raise ConfigError(
+                "heartbeat_interval_ms must be below session_timeout_ms: a third of it"
+            )
+        if values["group.id"] is None:
+            if "enable.auto.commit" in chosen and values["enable.auto.commit"]:
+                raise ConfigError("enable_auto_commit needs a group_id to commit for")
+            values["enable.auto.commit"] = False
