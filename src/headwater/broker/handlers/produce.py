@@ -40,7 +40,9 @@ def handle_produce(context: Context, request: Request, body: ProduceRequest) -> 
     for topic in body.topic_data:
         call.add_topic(topic)
     call.started()
-    _remember_route(context, request, body)
+    request.connection.route = None
+    if not call.failures:
+        _remember_route(context, request, body)
 
 
 class _Call:
@@ -289,9 +291,11 @@ class Route:
 
 
 def _remember_route(context: Context, request: Request, body: ProduceRequest) -> None:
-    """Keep the way of a request with one batch, if the next one could take it."""
+    """Keep the way of a request that was not refused, if the next one could take it.
+
+    What refused a request (its acks, an access rule) is not looked at again on the short way.
+    """
     connection = request.connection
-    connection.route = None
     if len(body.topic_data) != 1 or body.acks == ACKS_NONE or body.transactional_id is not None:
         return
     topic = body.topic_data[0]
@@ -401,7 +405,7 @@ def follow(
     ):
         return False
     at = start + 8 + len(route.prefix)
-    if at + 4 > end:
+    if at + 5 > end:  # no length, of whichever form, reaches past the frame
         return False
     if route.flexible:
         length = shift = 0
