@@ -346,9 +346,10 @@ class Broker:
             replica.topic_partition: replica.partition.high_watermark
             for replica in self.context.replicas
         }
-        self.log_dirs.close(marks, self.control.broker_epoch)
         self.store.close()
+        # A checkpoint still under way would overwrite the last one with what was true before it.
         self.seams.tasks.close()
+        self.log_dirs.close(marks, self.control.broker_epoch)
         if self._store_lock is not None:
             self.seams.files.close(self._store_lock)
 
