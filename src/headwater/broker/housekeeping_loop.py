@@ -85,15 +85,20 @@ class Housekeeping:
             self._tasks.spawn(self._flush_one(replica), f"flush {replica.topic_partition}")
 
     async def _flush_one(self, replica: Replica) -> None:
+        work = None
         try:
             work = replica.log.unflushed()
             if work is not None:
                 await self._tasks.in_thread(work.run)
                 replica.log.mark_flushed(work)
+                replica.settle()
         except OSError as failure:
             # A partition that was deleted meanwhile has no files left: that is no sick disk.
             if self._hosted(replica):
-                self._health.failed(self._context.replicas, replica, failure, flushing=True)
+                syncing = work is not None and work.syncing
+                replica.log.postpone_flush()
+                self._context.tick.written[replica] = None
+                self._health.failed(self._context.replicas, replica, failure, flushing=syncing)
         finally:
             self._flushing.discard(replica)
 
