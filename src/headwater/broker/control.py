@@ -108,7 +108,8 @@ class Control:
         if refusal is E.NONE:
             removed = self._context.metadata.apply(message)
             self._context.changed()
-            gone = {at.topic for at in removed if at.topic not in self._context.metadata.topics}
+            known = self._context.metadata.topics
+            gone = dict.fromkeys(at.topic for at in removed if at.topic not in known)
             if gone:
                 self._topics_gone(gone)
         return UpdateMetadataResponse(error_code=refusal)

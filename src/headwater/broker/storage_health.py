@@ -27,7 +27,7 @@ class StorageHealth:
     def __init__(self, log_dirs: LogDirs, files: Files) -> None:
         self._log_dirs = log_dirs
         self._files = files
-        self._full: set[str] = set()
+        self._full: dict[str, None] = {}
 
     def failed(
         self, replicas: Iterable[Replica], culprit: Replica, failure: OSError, *, flushing: bool
@@ -43,7 +43,7 @@ class StorageHealth:
     def _fill(self, directory: str, here: list[Replica]) -> None:
         if directory not in self._full:
             log.error("%s is full: writes are refused until there is room", directory)
-            self._full.add(directory)
+            self._full[directory] = None
         refusal = KafkaError(E.KAFKA_STORAGE_ERROR, f"the disk of {directory} is full")
         for replica in here:
             replica.refusal = refusal
@@ -66,7 +66,7 @@ class StorageHealth:
         for directory in list(self._full):
             if self._files.space(directory)[1] < ROOM_TO_RETURN:
                 continue
-            self._full.discard(directory)
+            del self._full[directory]
             log.warning("%s has room again: writes are taken", directory)
             for replica in replicas:
                 if _dir_of(replica) == directory and replica.offline is None:

@@ -130,7 +130,8 @@ class Replica:
         self.offline: KafkaError | None = None
         """Why not even reads are served (its disk failed), or None."""
         self.dirty = False
-        self.watchers: set[Watcher] = set()
+        self.watchers: dict[Watcher, None] = {}
+        """In the order they came: a set would wake them in the order of their addresses."""
         self._surroundings = surroundings
         self._inbox: deque[_Held] = deque()
         self._writing: deque[Pending] = deque()
@@ -297,7 +298,9 @@ class Replica:
         def done(_: object, failure: Exception | None) -> None:
             self._syncing = False
             if isinstance(failure, OSError):
-                self._surroundings.storage_failed(self, failure, flushing=True)
+                if not work.syncing:
+                    self.log.postpone_flush()
+                self._surroundings.storage_failed(self, failure, flushing=work.syncing)
                 self.abandon(KafkaError(E.KAFKA_STORAGE_ERROR, "the disk refused to flush"))
                 return
             self.log.mark_flushed(work)

@@ -27,7 +27,8 @@ class Doorkeeper:
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self.open: set[Inbound] = set()
+        self.open: dict[Inbound, None] = {}
+        """In the order they came."""
         self.turned_away = 0
         self._by_host: Counter[str] = Counter()
 
@@ -37,14 +38,14 @@ class Doorkeeper:
         if too_many or self._by_host[host] >= self.limits.allowed_from(host):
             self.turned_away += 1
             return False
-        self.open.add(peer)
+        self.open[peer] = None
         self._by_host[host] += 1
         return True
 
     def leave(self, peer: Inbound, host: str) -> None:
         """Count the peer out."""
         if peer in self.open:
-            self.open.discard(peer)
+            del self.open[peer]
             self._by_host[host] -= 1
             if not self._by_host[host]:
                 del self._by_host[host]

@@ -61,7 +61,7 @@ class _Deletion:
             self._answer()
             return
         for replica, _, _ in self.waiting:
-            replica.watchers.add(self)
+            replica.watchers[self] = None
         self.context.park(self.deadline_ms, self)
 
     def wake(self, replica: Replica) -> None:
@@ -94,7 +94,7 @@ class _Deletion:
         if not self.answered:
             self.answered = True
             for replica, _, _ in self.waiting:
-                replica.watchers.discard(self)
+                replica.watchers.pop(self, None)
             self.request.reply(self.response)
 
 

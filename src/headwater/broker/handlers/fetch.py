@@ -152,7 +152,7 @@ class _Fetch:
         self._woken = None if found else []
         for part in self.parts:
             if part.replica is not None:
-                part.replica.watchers.add(self)
+                part.replica.watchers[self] = None
         self.context.park(self.context.clock.monotonic_ms() + self.max_wait_ms, self)
 
     def wake(self, replica: Replica) -> None:
@@ -191,7 +191,7 @@ class _Fetch:
         self.waiting = False
         for part in self.parts:
             if part.replica is not None:
-                part.replica.watchers.discard(self)
+                part.replica.watchers.pop(self, None)
 
     # -- finding bytes
 
