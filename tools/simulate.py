@@ -24,8 +24,8 @@ def main() -> int:
         if not verdict.good or options.seed is not None:
             _tell(verdict)
         broken += not verdict.good
-    if options.trace is not None:
-        options.trace.write_text("\n".join(verdict.trace) + "\n")
+        if options.trace is not None:
+            options.trace.write_text("\n".join(verdict.trace) + "\n")
     took = time.perf_counter() - began
     _say(f"{count} seeds, {events} events, {broken} broken, {took:.1f} s")
     return 1 if broken else 0

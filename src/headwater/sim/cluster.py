@@ -32,7 +32,7 @@ class Cluster:
         self.network = SimNetwork(self.scheduler, stream(seed, "network"), slowest_network_ms)
         self.node = Node(self.scheduler, self.network, seed, settings or {}, slowest_thread_ms)
         self.clock = SimClock(self.scheduler)
-        self.clients = SimLoop(self.scheduler, "clients")
+        self.clients = SimLoop(self.scheduler, "clients")  # type: ignore[abstract]
         self.auditing = False
         """Whether ordinary clients are kept out while what a power cut left is looked at."""
         self._log = _Complaints(self.scheduler)

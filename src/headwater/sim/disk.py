@@ -46,6 +46,8 @@ class File:
         match chance.choice(("all", "none", "some", "torn")):
             case "all":
                 self.sync()
+            case "none":
+                pass
             case "some":
                 self.pending = [change for change in self.pending if chance.random() < 0.5]
                 self.sync()

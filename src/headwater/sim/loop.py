@@ -173,9 +173,7 @@ class SimLoop(asyncio.AbstractEventLoop):
         context: contextvars.Context | None = None,
     ) -> SimHandle:
         """Run after `delay` virtual seconds."""
-        return self._call_at_us(
-            self.scheduler.now_us + round(delay * 1e6), callback, args, context
-        )
+        return self._call_at_us(self.scheduler.now_us + round(delay * 1e6), callback, args, context)
 
     def call_at(  # type: ignore[override]
         self,
@@ -250,7 +248,7 @@ def _bury(task: "asyncio.Task[Any]") -> None:
     """Close a task's coroutine without running it on, and without a word about it."""
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     coroutine = task.get_coro()
-    if coroutine is None or getattr(coroutine, "cr_running", False):
+    if getattr(coroutine, "cr_running", False):
         return
     try:
         coroutine.close()

@@ -50,7 +50,7 @@ class SimTransport(asyncio.Transport):
         self._network = network
         self._peername = peername
         self._inbox: deque[memoryview] = deque()
-        self._end_seen: Exception | None | bool = False
+        self._end_seen: Exception | bool | None = False
         """How the peer ended the stream: False while it has not."""
         self._under_way = 0
         self._arrival_us = 0
@@ -153,9 +153,9 @@ class SimTransport(asyncio.Transport):
         protocol = self.protocol
         self._network.trace_bytes(self, piece)
         if isinstance(protocol, asyncio.BufferedProtocol):
-            room = protocol.get_buffer(len(piece))
+            room = memoryview(protocol.get_buffer(len(piece)))
             size = min(len(room), len(piece))
-            room[:size] = piece[:size]  # type: ignore[index]
+            room[:size] = piece[:size]
             protocol.buffer_updated(size)
             return size
         assert isinstance(protocol, asyncio.Protocol)

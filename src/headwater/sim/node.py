@@ -9,6 +9,8 @@ from collections.abc import Mapping
 
 from headwater.broker.server import Broker
 from headwater.config.broker import BrokerSettings
+from headwater.log.folders import partition_of
+from headwater.log.verify import verify_log
 from headwater.seams import Seams
 from headwater.sim.clock import SimClock
 from headwater.sim.disk import Disk
@@ -17,6 +19,7 @@ from headwater.sim.loop import Scheduler, SimLoop
 from headwater.sim.network import SimNetwork
 from headwater.sim.randomness import SimRandomness, stream
 from headwater.sim.tasks import SimTasks
+from headwater.sim.trace import Trace
 
 PORT = 9092
 HOST = "broker"
@@ -37,7 +40,7 @@ class Life:
 
     def __init__(self, node: "Node", number: int) -> None:
         name = f"life {number}"
-        self.loop = SimLoop(node.scheduler, name)
+        self.loop = SimLoop(node.scheduler, name)  # type: ignore[abstract]
         self.clock = SimClock(node.scheduler)
         self.files = SimFiles(
             node.disk, self.clock, stream(node.seed, f"{name} disk"), node.scheduler.trace,
@@ -135,6 +138,16 @@ class Node:
         self.power_cuts += 1
         self.scheduler.trace.note(f"{self.scheduler.now_us} power cut {self.power_cuts}")
         self.disk.lose_power(stream(self.seed, f"power cut {self.power_cuts}"))
+
+    def verify_logs(self) -> None:
+        """Hold every partition on the disk against the rules of a sound log; nobody may be writing."""
+        quiet = SimFiles(
+            self.disk, SimClock(self.scheduler), stream(self.seed, "verify"), Trace(), FileFaults()
+        )
+        for name in quiet.listdir(DATA):
+            if partition_of(name) is not None:
+                for problem in verify_log(f"{DATA}/{name}", quiet).problems:
+                    self.scheduler.complain(f"I10: {name}: {problem}")
 
     def _end(self, life: Life) -> None:
         self.scheduler.trace.note(f"{self.scheduler.now_us} end of {life.loop.name}")

@@ -103,11 +103,13 @@ class _Run:
         await self._nemesis.start()
         await self._audit("audit 2")
         await self._nemesis.stop()
+        self._cluster.node.verify_logs()
         # A clean stop leaves everything on the disk, so that even a power cut takes nothing.
         self._cluster.node.lose_power()
         await self._nemesis.start()
         await self._audit("audit 3")
         await self._nemesis.stop()
+        self._cluster.node.verify_logs()
 
     def _task(self, work: Coroutine[Any, Any, None]) -> "asyncio.Task[None]":
         return self._cluster.clients.create_task(work)

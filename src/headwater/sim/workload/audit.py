@@ -55,9 +55,7 @@ class Auditor(Client):
         content: dict[int, bytes] = {}
         offset = start
         while offset < end:
-            found = await fetch(
-                self, at, offset, newest=NEWEST_FETCH, max_bytes=1 << 20, wait_ms=0
-            )
+            found = await fetch(self, at, offset, newest=NEWEST_FETCH, max_bytes=1 << 20, wait_ms=0)
             self.check(found.error_code)
             content.update(found.records)
             if not found.records:
@@ -79,9 +77,7 @@ class Auditor(Client):
             name=GROUP_TOPIC, partition_indexes=[partition]
         )
         wanted = OffsetFetchRequest.OffsetFetchRequestGroup(group_id=group, topics=[topic])
-        answer = await self.call(
-            OffsetFetchRequest(groups=[wanted]), OffsetFetchResponse, newest=9
-        )
+        answer = await self.call(OffsetFetchRequest(groups=[wanted]), OffsetFetchResponse, newest=9)
         found = answer.groups[0]
         self.check(found.error_code)
         offset = -1

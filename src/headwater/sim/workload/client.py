@@ -7,7 +7,7 @@ broker which lives and serves never answers is a broken promise.
 import asyncio
 from typing import TypeVar
 
-from headwater.errors import E, KafkaError
+from headwater.errors import E, KafkaError, error_of
 from headwater.sim.cluster import Cluster
 from headwater.sim.invariants import Promises
 from headwater.sim.node import HOST, PORT
@@ -53,9 +53,7 @@ class SimConnection(Connection):
         self._sent += 1
         api_key = request.__schema__.api_key
         assert api_key is not None
-        self._transport.write(
-            request_frame(api_key, version, self._sent, self._client_id, request)
-        )
+        self._transport.write(request_frame(api_key, version, self._sent, self._client_id, request))
 
 
 class Client:
@@ -145,7 +143,7 @@ class Client:
 
     def check(self, code: int, *expected: E) -> E:
         """The error of an answer: none, one of the expected, or Disturbed for those that pass."""
-        error = E(code)
+        error = error_of(code)
         if error is E.NONE or error in expected:
             return error
         if error not in RETRIABLE:

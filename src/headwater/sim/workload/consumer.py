@@ -13,9 +13,7 @@ from headwater.sim.workload.reading import EARLIEST, VERSIONS, end_of, fetch
 class Consumer(Client):
     """Reads a partition from its start, over and over from where it was."""
 
-    def __init__(
-        self, cluster: Cluster, promises: Promises, name: str, at: TopicPartition
-    ) -> None:
+    def __init__(self, cluster: Cluster, promises: Promises, name: str, at: TopicPartition) -> None:
         super().__init__(cluster, promises, name)
         self._at = at
         self._books = promises.partitions[at]

@@ -136,9 +136,7 @@ class Producer(Client):
             producer_epoch=self._epoch,
             base_sequence=sequence if self._once else -1,
         )
-        data = ProduceRequest.PartitionProduceData(
-            index=self._at.partition, records=bytes(content)
-        )
+        data = ProduceRequest.PartitionProduceData(index=self._at.partition, records=bytes(content))
         topic = ProduceRequest.TopicProduceData(
             name=self._at.topic, topic_id=topic_id, partition_data=[data]
         )
@@ -147,9 +145,7 @@ class Producer(Client):
     def _take(self, answer: ProduceResponse) -> None:
         """The first waiting batch was answered."""
         result = answer.responses[0].partition_responses[0]
-        error = self.check(
-            result.error_code, E.OUT_OF_ORDER_SEQUENCE_NUMBER, E.UNKNOWN_PRODUCER_ID
-        )
+        error = self.check(result.error_code, E.OUT_OF_ORDER_SEQUENCE_NUMBER, E.UNKNOWN_PRODUCER_ID)
         if error is not E.NONE:
             self._lost_track(error)
         batch = self._waiting.popleft()
