@@ -7,9 +7,13 @@ its buffer again ends the tick early.
 """
 
 import asyncio
+import logging
 from typing import Protocol
 
+from headwater.errors import E, KafkaError
 from headwater.replication.replica import Replica
+
+log = logging.getLogger("headwater.server")
 
 
 class Reader(Protocol):
@@ -76,15 +80,36 @@ class Tick:
         try:
             self.number += 1
             while self.dirty or self._woken:
-                dirty, self.dirty = self.dirty, []
-                for replica in dirty:
-                    replica.write()
-                    self.written[replica] = None
-                woken, self._woken = self._woken, {}
-                for reader in woken:
-                    reader.look_again()
-            senders, self._senders = self._senders, {}
-            for sender in senders:
-                sender.send_answers()
+                self._write()
+                self._look()
+            self._send()
         finally:
             self._flushing = False
+
+    # One that fails in an unforeseen way must not cost the others of the tick their turn.
+
+    def _write(self) -> None:
+        dirty, self.dirty = self.dirty, []
+        for replica in dirty:
+            try:
+                replica.write()
+            except Exception:
+                log.exception("writing to %s failed", replica.topic_partition)
+                replica.abandon(KafkaError(E.UNKNOWN_SERVER_ERROR))
+            self.written[replica] = None
+
+    def _look(self) -> None:
+        woken, self._woken = self._woken, {}
+        for reader in woken:
+            try:
+                reader.look_again()
+            except Exception:
+                log.exception("a waiting request failed")
+
+    def _send(self) -> None:
+        senders, self._senders = self._senders, {}
+        for sender in senders:
+            try:
+                sender.send_answers()
+            except Exception:
+                log.exception("sending answers failed")

@@ -1,0 +1,111 @@
+"""One replica over a real log, with surroundings that a test moves by hand."""
+
+from collections import deque
+
+from headwater.config.broker import BrokerSettings
+from headwater.config.topic import TopicSettings
+from headwater.errors import KafkaError
+from headwater.replication.partition import Partition
+from headwater.replication.replica import Replica
+from headwater.replication.treatment import Treatment
+from tests.unit.log.support import LossyFiles, created
+
+NOW = 1_700_000_000_000
+
+
+class Surroundings:
+    """Time stands still, slow calls wait in a queue, and everything asked for is noted."""
+
+    def __init__(self):
+        self.now = 0
+        self.to_write = []
+        self.off = deque()
+        self.marks = []
+        self.proposals = []
+        self.failures = []
+
+    def now_ms(self):
+        return self.now
+
+    def wall_ms(self):
+        return NOW
+
+    def write_soon(self, replica):
+        self.to_write.append(replica)
+
+    def off_loop(self, call, done):
+        self.off.append((call, done))
+
+    def high_watermark_advanced(self, replica):
+        self.marks.append(replica.partition.high_watermark)
+
+    def propose_isr(self, replica, proposal):
+        self.proposals.append(proposal)
+
+    def storage_failed(self, replica, failure, *, flushing):
+        self.failures.append((failure.errno, flushing))
+
+    def end_tick(self):
+        dirty, self.to_write = self.to_write, []
+        for replica in dirty:
+            replica.write()
+
+    def run_off(self, rank=0):
+        """Do one of the slow calls and tell how it went."""
+        call, done = self.off[rank]
+        del self.off[rank]
+        try:
+            result = call()
+        except Exception as failure:  # noqa: BLE001 - the caller hears of any
+            done(None, failure)
+        else:
+            done(result, None)
+
+
+class Pending:
+    """Counts how often it is told its end."""
+
+    def __init__(self, name="", order=None):
+        self.base_offset = self.last_offset = self.append_time = -1
+        self.parked = False
+        self.ends = []
+        self._name, self._order = name, order
+
+    def park(self):
+        self.parked = True
+
+    def complete(self):
+        self._end("done")
+
+    def fail(self, failure: KafkaError):
+        self._end(failure.code)
+
+    def _end(self, how):
+        self.ends.append(how)
+        if self._order is not None:
+            self._order.append(self._name)
+
+
+class Stage:
+    """A leader of one partition, alone or with followers."""
+
+    def __init__(self, path, *, replicas=(1,), isr=None, min_insync=1, **configs):
+        self.files = LossyFiles()
+        self.around = Surroundings()
+        broker = BrokerSettings.load(None, {"log.dirs": str(path)})
+        overrides = {name.replace("_", "."): value for name, value in configs.items()}
+        treatment = Treatment.of(TopicSettings.resolve(broker, overrides))
+        self.dirs, log = created(path, treatment.log_settings, self.files)
+        partition = Partition(1, 30_000, min_insync)
+        self.replica = Replica(log, partition, treatment, self.around)
+        partition.led(0, 0, 0, replicas, replicas if isr is None else isr, 0)
+
+    def append(self, records, acks=-1, pending=None):
+        pending = pending or Pending()
+        self.replica.append(memoryview(bytearray(records)), pending, acks, NOW)
+        return pending
+
+    def stored(self):
+        log = self.replica.log
+        found = log.read(0, log.log_end_offset, 1 << 20, True)
+        return b"" if found is None else bytes(found.load())
