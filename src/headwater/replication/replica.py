@@ -273,7 +273,7 @@ class Replica:
 
     def settle(self) -> None:
         """Answer what the log's durable end satisfies, then move the high watermark."""
-        log_end = self.log.recovery_point if self.treatment.sync_acks else self.log.log_end_offset
+        log_end = self.durable_end
         writing = self._writing
         while writing and writing[0].last_offset < log_end:
             writing.popleft().complete()
@@ -281,6 +281,21 @@ class Replica:
         if self._committing:
             self._release()
             self._park_the_rest()
+
+    @property
+    def durable_end(self) -> int:
+        """Up to where the log is as durable as its topic asks before anybody may see it."""
+        return self.log.recovery_point if self.treatment.sync_acks else self.log.log_end_offset
+
+    def sync_what_a_crash_left(self) -> None:
+        """flush.messages=1: records that a dead process had not synced are no promise yet.
+
+        Waits for the disk: only a log that was not closed has such a tail, and it is not served.
+        """
+        work = self.log.unflushed() if self.durable_end < self.log.log_end_offset else None
+        if work is not None:
+            work.run()
+            self.log.mark_flushed(work)
 
     def _park_the_rest(self) -> None:
         for pending in reversed(self._committing):

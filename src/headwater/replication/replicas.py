@@ -139,6 +139,7 @@ class Replicas:
             # Persisted before the first append of the epoch: a leader that wrote nothing must
             # still be found by those who truncate later (KAFKA-7415).
             replica.log.begin_epoch(decided.leader_epoch)
+            replica.sync_what_a_crash_left()
         replica.run(
             partition.led(
                 self._surroundings.now_ms(),
@@ -146,7 +147,7 @@ class Replicas:
                 decided.partition_epoch,
                 decided.replicas,
                 decided.isr,
-                replica.log.log_end_offset,
+                replica.durable_end,
             )
         )
 
