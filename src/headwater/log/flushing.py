@@ -1,7 +1,8 @@
 """What must reach the disk, gathered on the owner's thread and done on a file thread.
 
-The order matters: index entries and the producer snapshot first (both can be rebuilt), then the data, then the folder. When `run` returns, the log up to `end_offset` survives a
-power cut, and the recovery point may move there.
+The order matters: index entries and the producer snapshot first (both can be rebuilt), then the
+data, then the folder. When `run` returns, the log up to `end_offset` survives a power cut, and the
+recovery point may move there.
 """
 
 from headwater.log import snapshots
@@ -32,20 +33,19 @@ class FlushWork:
         self._bases: set[int] = set()
         self._needed = 0
 
-    def add_segment(self, segment: Segment, *, sync: bool, sealed: bool) -> None:
-        """Save what the segment's indexes lack, and flush its file if it has something new.
+    def add_segment(self, segment: Segment, *, sync: bool) -> None:
+        """Flush the segment's file if it has something new, and what its indexes lack.
 
-        The indexes of a sealed one are flushed too: its final time index entry decides when it
-        expires, and nobody looks at its batches again.
+        An entry that a power cut tore would be believed: the final one of a time index decides
+        when its segment expires, and nobody looks at those batches again.
         """
         if sync:
             self._paths.append(segment.path)
-        if sync and sealed:
-            self._paths += [segment.index.path, segment.time_index.path]
         for index in (segment.index, segment.time_index, segment.aborted):
             missing = index.unsaved()
             if missing is not None:
                 self._entries.append((index, *missing))
+                self._paths.append(index.path)
 
     def add_file(self, path: str) -> None:
         """Flush a file that is written already."""

@@ -302,7 +302,7 @@ class PartitionLog(SegmentedLog):
         work = FlushWork(self._files, self.directory, self.log_end_offset, self.truncations)
         dirty = self.rank(self.recovery_point)
         for rank, segment in enumerate(self.segments):
-            work.add_segment(segment, sync=rank >= dirty, sealed=segment is not self.active)
+            work.add_segment(segment, sync=rank >= dirty)
         for stem, content in self._snapshots:
             work.add_snapshot(stem, content)
         self._snapshots = []
