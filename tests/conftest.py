@@ -4,6 +4,9 @@ import os
 
 import pytest
 
+# The checks of the compatibility suite are no test modules, and shall tell what they compared.
+pytest.register_assert_rewrite("tests.compat.checks")
+
 _PROMISED = os.environ.get("CI") == "true"
 
 

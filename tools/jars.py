@@ -29,6 +29,7 @@ SETS: dict[str, tuple[str, ...]] = {
         "org.apache.kafka:kafka-tools:4.3.1",
         _SILENT_LOGGER,
     ),
+    "kafka-tools-3.9.2": ("org.apache.kafka:kafka-tools:3.9.2", _SILENT_LOGGER),
     "kafka-clients-4.3.1": ("org.apache.kafka:kafka-clients:4.3.1", _JSON, _SILENT_LOGGER),
     "kafka-clients-3.9.2": ("org.apache.kafka:kafka-clients:3.9.2", _JSON, _SILENT_LOGGER),
 }

@@ -33,6 +33,7 @@ TOOLS: Mapping[str, str] = {
     "kafka-producer-perf-test": _T + "ProducerPerformance",
     "kafka-storage": "kafka.tools.StorageTool",
     "kafka-topics": _T + "TopicCommand",
+    "kafka-transactions": _T + "TransactionsCommand",
     "kafka-verifiable-consumer": _T + "VerifiableConsumer",
     "kafka-verifiable-producer": _T + "VerifiableProducer",
 }
@@ -46,17 +47,21 @@ def java(*arguments: str, jars: str = KAFKA, before: tuple[Path, ...] = ()) -> l
     return [found, "-cp", class_path(jars, *before), *arguments]
 
 
-def tool(script: str, *arguments: str) -> list[str]:
+def tool(script: str, *arguments: str, jars: str = KAFKA) -> list[str]:
     """The command line that stands for one of Kafka's scripts."""
-    return java(*SHORT_LIVED, TOOLS[script], *arguments)
+    return java(*SHORT_LIVED, TOOLS[script], *arguments, jars=jars)
 
 
 def run_tool(
-    script: str, *arguments: str, stdin: str | None = None, timeout: float = 60
+    script: str,
+    *arguments: str,
+    jars: str = KAFKA,
+    stdin: str | None = None,
+    timeout: float = 60,
 ) -> "subprocess.CompletedProcess[str]":
     """Runs a tool to its end; the caller judges the exit status and the output."""
     return subprocess.run(
-        tool(script, *arguments),
+        tool(script, *arguments, jars=jars),
         input=stdin,
         capture_output=True,
         text=True,

@@ -19,6 +19,7 @@ from pathlib import Path
 from tools.apache_kafka import ApacheKafka
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "auto.create.topics.enable": "false"}
+HEADWATER = [sys.executable, "-m", "headwater"]
 _ADDRESS = re.compile(r"\b([\w.-]+:\d+)\b")
 
 
@@ -47,19 +48,24 @@ def broker_under_test() -> Iterator[BrokerUnderTest]:
 
 
 def _ours(folder: Path) -> Iterator[BrokerUnderTest]:
+    """Headwater, and what must hold of it after all the clients: it lived, and its logs are whole."""
+    data, output = folder / "data", folder / "output.txt"
     options = [word for key, value in SETTINGS.items() for word in ("-o", f"{key}={value}")]
-    command = [sys.executable, "-m", "headwater", "up", "--port", "0", "--data-dir", str(folder)]
-    with (folder / "output.txt").open("w") as output:
-        broker = subprocess.Popen(
-            command + options, stdout=subprocess.PIPE, stderr=output, text=True
-        )
+    command = [*HEADWATER, "up", "--port", "0", "--data-dir", str(data), *options]
+    with output.open("w") as errors:
+        broker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
     try:
         assert broker.stdout is not None
         line = broker.stdout.readline()
         found = _ADDRESS.search(line)
-        assert found, f"headwater up said {line!r}, then {(folder / 'output.txt').read_text()}"
-        yield BrokerUnderTest(found[1], folder, False)
-        assert broker.poll() is None, f"it ended:\n{(folder / 'output.txt').read_text()[-4000:]}"
+        assert found, f"headwater up said {line!r}, then {output.read_text()}"
+        yield BrokerUnderTest(found[1], data, False)
+        assert broker.poll() is None, f"it ended:\n{output.read_text()[-4000:]}"
     finally:
         broker.send_signal(signal.SIGTERM)
-        broker.wait(timeout=20)
+        broker.wait(timeout=30)
+    said = output.read_text()
+    assert "Traceback" not in said, said[said.index("Traceback") :][:4000]
+    verify = [*HEADWATER, "log", "verify", str(data)]
+    checked = subprocess.run(verify, capture_output=True, text=True, check=False)
+    assert checked.returncode == 0, checked.stdout[-4000:] + checked.stderr[-4000:]

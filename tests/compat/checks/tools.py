@@ -11,6 +11,7 @@ from tests.compat.checks import refused
 from tests.compat.client import BEGINNING, END, Message, NotOffered
 from tests.compat.clients.java_tools import JavaTools, date_text
 from tests.compat.member import wait_until
+from tests.compat.raw import stored_batches
 from tests.compat.stage import BASE_TIME, Stage, eventually
 
 ToolCheck = Callable[[JavaTools, Stage], None]
@@ -73,6 +74,9 @@ def kafka_configs(java: JavaTools, stage: Stage) -> None:
             )
         )
         java.run("kafka-configs", "--alter", *where, "--delete-config", "log.cleaner.threads")
+    every = ["kafka-configs", "--describe", "--entity-type", "topics"]
+    titled = f"Dynamic configs for topic {topic} are:"
+    eventually(lambda: titled in java.run(*every).stdout)  # refused if one is deleted meanwhile
     with refused(java, "INVALID_REQUEST"):  # a read-only key
         where = ["--entity-type", "brokers", "--entity-name", broker]
         java.run("kafka-configs", "--alter", *where, "--add-config", "log.dirs=/elsewhere")
@@ -233,6 +237,38 @@ def kafka_verifiable_consumer(java: JavaTools, stage: Stage) -> None:
     ]
     assert sum(map(int, map(str, read))) == 200
     assert stage.hand.committed(group, topic) == stage.hand.offsets(topic, END)
+
+
+@tool_check
+def verifiable_tools_of_kafka_3_9(java: JavaTools, stage: Stage) -> None:
+    """The clients that Spark 4 brings along: older versions of every request."""
+    topic, group = stage.topic(), stage.fresh("group")
+    to = {"jars": "kafka-tools-3.9.2"}
+    load = ["--bootstrap-server", java.bootstrap, "--topic", topic, "--max-messages", "200"]
+    sent = _events(run_tool("kafka-verifiable-producer", *load, **to).stdout)
+    assert sum(event["name"] == "producer_send_success" for event in sent) == 200
+    load += ["--group-id", group, "--reset-policy", "earliest"]
+    read = _events(run_tool("kafka-verifiable-consumer", *load, **to).stdout)
+    assert sum(int(str(e["count"])) for e in read if e["name"] == "records_consumed") == 200
+    assert stage.hand.committed(group, topic) == stage.hand.offsets(topic, END)
+
+
+@tool_check
+def kafka_transactions(java: JavaTools, stage: Stage) -> None:
+    """Only its view of producers: DescribeProducers is served before transactions are."""
+    topic = stage.topic()
+    stage.hand.produce(topic, [Message(b"v")] * 10, idempotent=True)
+    where = ["describe-producers", "--topic", topic, "--partition", "0"]
+    ended = java.server.run(
+        "kafka-transactions", "--bootstrap-server", java.bootstrap, *where
+    )  # the server comes before the command
+    assert ended.status == 0, ended.text
+    (batch,) = stored_batches(stage.bootstrap, topic)
+    titles, row = (line.split() for line in ended.stdout.splitlines()[:2])
+    told = dict(zip(titles, row, strict=True))
+    assert told["ProducerId"] == str(batch.producer_id)
+    assert told["LastSequence"] == "9"
+    assert told["CurrentTransactionStartOffset"] == "None"
 
 
 @tool_check
