@@ -42,6 +42,9 @@ class Slot:
             self.buffers = buffers
             self.connection.slot_filled(self)
 
+    def peer_gone(self) -> None:
+        """The client left before its answer."""
+
 
 class Idleness:
     """Whether a connection did anything between two looks: counting costs the hot path nothing."""
@@ -100,6 +103,8 @@ class Connection(Inbound):
         self.context.doorkeeper.leave(self, self.host)
         self._answers.clear()
         self.route = None
+        for slot in self.slots:
+            slot.peer_gone()
 
     @property
     def gone(self) -> bool:

@@ -1,5 +1,7 @@
 """A request that is being handled, and the place where its answer goes."""
 
+from collections.abc import Callable
+
 from headwater.broker.connection import Connection, Slot
 from headwater.wire import framing
 from headwater.wire.schema import Struct
@@ -8,7 +10,7 @@ from headwater.wire.schema import Struct
 class Request(Slot):
     """One request of one client; `reply` may come at any later moment, exactly once."""
 
-    __slots__ = ("api_key", "client_id", "correlation_id", "version")
+    __slots__ = ("api_key", "client_id", "correlation_id", "on_gone", "version")
 
     def __init__(
         self,
@@ -23,11 +25,18 @@ class Request(Slot):
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self.on_gone: Callable[[], None] | None = None
+        """Called if the client leaves before its answer: nobody waits for this any more."""
 
     def reply(self, response: Struct) -> None:
         """Answer, on the loop thread; the connection keeps the order."""
         if self.buffers is None:
             self.fill(framing.response(self.correlation_id, self.version, response))
+
+    def peer_gone(self) -> None:
+        """The client left."""
+        if self.on_gone is not None:
+            self.on_gone()
 
     def reply_nothing(self) -> None:
         """The protocol wants no answer (acks=0)."""

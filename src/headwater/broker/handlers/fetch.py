@@ -153,6 +153,7 @@ class _Fetch:
         for part in self.parts:
             if part.replica is not None:
                 part.replica.watchers[self] = None
+        self.request.on_gone = self._stop_waiting
         self.context.park(self.context.clock.monotonic_ms() + self.max_wait_ms, self)
 
     def wake(self, replica: Replica) -> None:
@@ -165,10 +166,9 @@ class _Fetch:
         """Answer if there is enough by now."""
         if not self.waiting:
             return
-        if self.request.connection.gone:
-            self._stop_waiting()
-            return
-        parts = self.parts if self._woken is None else self._woken
+        parts = self.parts
+        if self._woken is not None:
+            parts, self._woken = list(dict.fromkeys(self._woken)), []
         for part in parts:
             self._check(part)
         found = self._look(parts)
@@ -189,6 +189,7 @@ class _Fetch:
 
     def _stop_waiting(self) -> None:
         self.waiting = False
+        self.request.on_gone = None
         for part in self.parts:
             if part.replica is not None:
                 part.replica.watchers.pop(self, None)
@@ -238,7 +239,7 @@ class _Fetch:
             upper = replica.readable_end(self.committed_only)
             if want.fetch_offset >= upper or (left <= 0 and total):
                 continue
-            size = min(want.max_bytes, left)
+            size = max(0, min(want.max_bytes, left))
             part.found = replica.log.read(want.fetch_offset, upper, size, not total)
             if part.found is not None:
                 total += part.found.size
@@ -263,17 +264,18 @@ class _Fetch:
         """Read on a file thread what the page cache lacks, then answer."""
         slices = [part.found for part in cold if part.found is not None]
 
-        def read() -> list[Buffer]:
-            return [piece.load() for piece in slices]
+        def read() -> list[Buffer | KafkaError]:
+            return [_load(piece) for piece in slices]
 
         def done(result: object, failure: Exception | None) -> None:
             for rank, part in enumerate(cold):
-                if isinstance(result, list):
-                    part.records = result[rank]
-                elif isinstance(failure, KafkaError):
-                    part.failure = failure
+                outcome = result[rank] if isinstance(result, list) else failure
+                if isinstance(outcome, KafkaError):
+                    part.failure = outcome
+                elif isinstance(outcome, Exception):
+                    part.failure = KafkaError(E.KAFKA_STORAGE_ERROR, str(outcome))
                 else:
-                    part.failure = KafkaError(E.KAFKA_STORAGE_ERROR, str(failure))
+                    part.records = outcome
             self._reply()
 
         self.context.off_loop(read, done)
@@ -307,6 +309,8 @@ class _Fetch:
         )
         if part.failure is not None or replica is None:
             answer.error_code = part.failure.code if part.failure else E.UNKNOWN_SERVER_ERROR
+            if replica is not None:
+                answer.aborted_transactions = None
             return answer
         mark = replica.partition.high_watermark
         answer.high_watermark = mark
@@ -338,8 +342,9 @@ class _Fetch:
             return
         if self.request.version >= FIRST_WITH_LEADER_HINT:
             known = part.replica.partition
-            answer.current_leader.leader_id = known.leader
-            answer.current_leader.leader_epoch = known.leader_epoch
+            answer.current_leader = FetchResponse.LeaderIdAndEpoch(
+                leader_id=known.leader, leader_epoch=known.leader_epoch
+            )
             hinted.add(known.leader)
 
     def _add_endpoints(self, response: FetchResponse, hinted: set[int]) -> None:
@@ -355,6 +360,16 @@ class _Fetch:
                 )
 
 
+def _load(piece: FileSlice) -> Buffer | KafkaError:
+    """The bytes of a cold range, or why there are none: one bad disk must not spoil the rest."""
+    try:
+        return piece.load()
+    except KafkaError as refused:
+        return refused
+    except OSError as failure:
+        return KafkaError(E.KAFKA_STORAGE_ERROR, str(failure))
+
+
 def _topic_answer(topic: str | bytes) -> _TopicAnswer:
     if isinstance(topic, bytes):
         return _TopicAnswer(topic_id=topic)
@@ -364,6 +379,10 @@ def _topic_answer(topic: str | bytes) -> _TopicAnswer:
 def _divergence(replica: Replica, want: Wanted) -> _Divergence | None:
     """Where the client's history leaves this log's, if it does (KIP-595)."""
     epoch, end = replica.log.epochs.end_offset(want.last_fetched_epoch, replica.log.log_end_offset)
+    if end < 0:
+        raise KafkaError(E.OFFSET_OUT_OF_RANGE, "the log does not know the epoch fetched last")
+    if epoch == NO_EPOCH:
+        raise KafkaError(E.OFFSET_OUT_OF_RANGE)  # an epoch that this log has not reached
     if epoch < want.last_fetched_epoch or end < want.fetch_offset:
         return _Divergence(epoch=epoch, end_offset=end)
     return None
