@@ -66,7 +66,6 @@ class _Run:
         shared = [measure for name, measure in _SHARED.items() if self._wanted(name)]
         if not self._cases and not shared:
             return
-        rounds.touch_memory()
         with ExitStack() as stack:
             servers: list[Server] = [
                 stack.enter_context(SERVERS[name]()) for name in self._server_names

@@ -56,6 +56,11 @@ class Produce:
     rate_unit: str = "MB/s"
 
     @property
+    def bulky(self) -> bool:
+        """Whether a run writes gigabytes."""
+        return self.records * self.value_bytes > 10_000
+
+    @property
     def settling(self) -> float:
         """Seconds before a measurement makes sense: Kafka is busy with many fresh partitions."""
         return 2.5 if self.spread or self.partitions_per_request > 1 else 0.0
@@ -93,6 +98,11 @@ class Fetch:
     version: int
     limits: Limits = NO_LIMITS
     rate_unit: str = "MB/s"
+
+    @property
+    def bulky(self) -> bool:
+        """A run writes nothing."""
+        return False
 
     @property
     def settling(self) -> float:
