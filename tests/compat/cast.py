@@ -16,6 +16,8 @@ from tests.compat.clients.kcat import Kcat
 from tests.compat.stage import Stage
 from tests.compat.tool_server import ToolServer
 
+ROWS_FROM = (admin, groups, reading, records)
+"""The modules that fill CHECKS, in the order of the table's rows."""
 _PLAIN: dict[str, Callable[[str], Client]] = {
     made.name: made for made in (Confluent, KafkaPython, Aiokafka, Kcat, Franz)
 }
@@ -68,6 +70,3 @@ def perform(cell: Cell, company: Company, stage: Stage) -> None:
         tools.TOOL_CHECKS[cell.check](company.java_tools(), stage)
     else:
         CHECKS[cell.check](company.client(cell.client), stage)
-
-
-__all__ = ["admin", "groups", "reading", "records"]

@@ -6,7 +6,6 @@ and each test takes the result of its own. They share one broker, as clients do 
 
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from time import monotonic
 from typing import NamedTuple
 
 from tests.compat.client import NotOffered
@@ -22,36 +21,28 @@ class Cell(NamedTuple):
     check: str
 
 
-class Verdict(NamedTuple):
-    """How a cell ended well: a reason makes it `n/a`."""
-
-    seconds: float
-    reason: str | None = None
-
-
 class Cells:
     """Runs cells ahead of the tests that ask for them."""
 
     def __init__(self, run: Callable[[Cell], None]):
         self._run = run
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="cell")
-        self._results: dict[Cell, Future[Verdict]] = {}
+        self._results: dict[Cell, Future[str | None]] = {}
 
     def start(self, cells: Iterable[Cell]) -> None:
         """Queues the cells, those that wait longest first."""
         for cell in sorted(cells, key=lambda cell: not cell.check.startswith(_SLOW_FIRST)):
             self._results[cell] = self._pool.submit(self._judge, cell)
 
-    def _judge(self, cell: Cell) -> Verdict:
-        began = monotonic()
+    def _judge(self, cell: Cell) -> str | None:
         try:
             self._run(cell)
         except NotOffered as reason:
-            return Verdict(monotonic() - began, str(reason))
-        return Verdict(monotonic() - began)
+            return str(reason)
+        return None
 
-    def result(self, cell: Cell) -> Verdict:
-        """Waits for a cell; raises what it raised."""
+    def result(self, cell: Cell) -> str | None:
+        """Waits for a cell; raises what it raised, or returns why it does not apply, if so."""
         return self._results[cell].result()
 
     def close(self) -> None:

@@ -59,11 +59,11 @@ def finish(cell, cells, record_property):
 
     def wait():
         try:
-            verdict = cells.result(cell)
+            reason = cells.result(cell)
         except Unavailable as missing:
             pytest.skip(str(missing))
-        if verdict.reason:
-            record_property("reason", verdict.reason)
+        if reason:
+            record_property("reason", reason)
 
     return wait
 
