@@ -34,6 +34,8 @@ from headwater.records.rules import INT64_MAX, INT64_MIN, BatchRules
 from headwater.records.seal import restamp
 from headwater.records.walk import survey
 
+NAMED_FAULTS_BYTES = 1 << 16
+"""Up to this size a batch with wrong times is walked, to name the records; this is the loop."""
 _ZSTD = 4
 _CLIENT_ATTRIBUTES = frozenset(
     codec | transactional for codec in range(_ZSTD + 1) for transactional in (0, TRANSACTIONAL)
@@ -64,7 +66,7 @@ def check_batch(
     if (pid != NO_PRODUCER_ID or attributes & TRANSACTIONAL) and (pid | epoch | sequence) < 0:
         raise _unsequenced(header)
     if max_ms > now_ms + rules.after_ms or first_ms < now_ms - rules.before_ms:
-        _check_header_times(first_ms, max_ms, rules, now_ms)
+        _check_header_times(batch, header, rules, now_ms)
     if not zstd_known and attributes & CODEC_MASK == _ZSTD:
         raise KafkaError(E.UNSUPPORTED_COMPRESSION_TYPE, "zstd needs Produce version 7 or newer")
     return header
@@ -197,10 +199,15 @@ def _unsequenced(header: RawHeader) -> KafkaError:
     )
 
 
-def _check_header_times(first_ms: int, max_ms: int, rules: BatchRules, now_ms: int) -> None:
+def _check_header_times(
+    batch: memoryview, header: RawHeader, rules: BatchRules, now_ms: int
+) -> None:
     """Refuse by the header's timestamps; a record without one (-1) has no limits."""
+    first_ms, max_ms = header[7], header[8]
     earliest, latest = now_ms - rules.before_ms, now_ms + rules.after_ms
     if max_ms > latest or (first_ms < earliest and first_ms != NO_TIMESTAMP):
+        if len(batch) <= NAMED_FAULTS_BYTES:
+            check_records(batch, header, rules, now_ms)  # says which records are at fault
         raise KafkaError(
             E.INVALID_TIMESTAMP,
             f"timestamps {first_ms} to {max_ms} are outside of {earliest} to {latest}",

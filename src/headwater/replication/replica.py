@@ -176,7 +176,10 @@ class Replica:
         rules = self.treatment.rules
         header = check_batch(batch, rules, now_ms, zstd_known)
         if header[5] & TRANSACTIONAL:
-            raise KafkaError(E.INVALID_TXN_STATE, "this broker does not serve transactions yet")
+            raise KafkaError(
+                E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+                "this broker does not serve transactions yet",
+            )
         if header[12] <= rules.walk_up_to or not rules.verbatim or header[8] < header[7]:
             if rules.log_append_time:
                 pending.append_time = now_ms

@@ -170,8 +170,10 @@ def test_no_records_for_a_partition(live, topic, client):
     assert client.produce(topic, None).error_code == E.INVALID_RECORD
 
 
-def test_a_transactional_id_is_refused_at_once(live, topic, client):
-    request = produce_request(topic, batch())
+def test_a_transactional_batch_is_refused_at_once(live, topic, client):
+    request = produce_request(
+        topic, batch(producer_id=7, producer_epoch=0, base_sequence=0, transactional=True)
+    )
     request.transactional_id = "mine"
     answer = client.ask(request, ProduceResponse, 9).responses[0].partition_responses[0]
     assert answer.error_code == E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED

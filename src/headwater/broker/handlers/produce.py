@@ -28,6 +28,19 @@ ADMIN_CLIENT = "__admin_client"
 
 _PartitionAnswer = ProduceResponse.PartitionProduceResponse
 _TopicAnswer = ProduceResponse.TopicProduceResponse
+_BEFORE_THE_LOG = frozenset(
+    {
+        E.CORRUPT_MESSAGE,
+        E.NOT_LEADER_OR_FOLLOWER,
+        E.MESSAGE_TOO_LARGE,
+        E.RECORD_LIST_TOO_LARGE,
+        E.INVALID_REQUIRED_ACKS,
+        E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        E.KAFKA_STORAGE_ERROR,
+        E.UNSUPPORTED_COMPRESSION_TYPE,
+    }
+)
+"""Refusals that say nothing of the log: they carry no start of it."""
 _read_length = Packer(">i").unpack_from
 
 
@@ -56,11 +69,6 @@ class _Call:
         self.refusal: KafkaError | None = None
         if body.acks not in (ACKS_ALL, ACKS_NONE, 1):
             self.refusal = KafkaError(E.INVALID_REQUIRED_ACKS)
-        elif body.transactional_id is not None:
-            self.refusal = KafkaError(
-                E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-                "this broker does not serve transactions yet",
-            )
         self.answers: list[_TopicAnswer] = []
         self.left = 1
         self.failures = 0
@@ -69,7 +77,8 @@ class _Call:
     def add_topic(self, topic: ProduceRequest.TopicProduceData) -> None:
         """Append the batches of one topic."""
         answer = _TopicAnswer(name=topic.name, topic_id=topic.topic_id)
-        self.answers.append(answer)
+        if topic.partition_data:
+            self.answers.append(answer)
         name, refusal = self._resolve(topic)
         for partition in topic.partition_data:
             append = _Append(self, _PartitionAnswer(index=partition.index))
@@ -88,8 +97,6 @@ class _Call:
             name = self.context.metadata.name_of.get(topic.topic_id, "")
             if not name:
                 return name, KafkaError(E.UNKNOWN_TOPIC_ID)
-        if self.refusal is not None:
-            return name, self.refusal
         if not self.context.authorize(self.request, Operation.WRITE, ResourceType.TOPIC, name):
             return name, KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
         if name in INTERNAL_TOPICS and self.request.client_id != ADMIN_CLIENT:
@@ -106,6 +113,8 @@ class _Call:
     ) -> None:
         replica = self.context.replicas.leader(topic, data.index)
         append.replica = replica
+        if self.refusal is not None:
+            raise self.refusal
         if data.records is None:
             raise KafkaError(E.INVALID_RECORD, "the request has no records for this partition")
         zstd_known = self.request.version >= FIRST_WITH_ZSTD
@@ -173,7 +182,7 @@ class _Append:
             return
         self.answered = True
         self.call.failures += 1
-        _tell_failure(self.answer, failure)
+        _tell_failure(self.answer, failure, self.replica)
         self.call.settle()
 
     def park(self) -> None:
@@ -185,9 +194,11 @@ class _Append:
         self.fail(KafkaError(E.REQUEST_TIMED_OUT))
 
 
-def _tell_failure(answer: _PartitionAnswer, failure: KafkaError) -> None:
+def _tell_failure(answer: _PartitionAnswer, failure: KafkaError, replica: Replica | None) -> None:
     answer.error_code = failure.code
     answer.base_offset = -1
+    if replica is not None and failure.code not in _BEFORE_THE_LOG:
+        answer.log_start_offset = replica.log.log_start_offset
     answer.error_message = failure.message
     for index, message in getattr(failure, "record_errors", ()):
         answer.record_errors.append(
@@ -205,8 +216,9 @@ def _hint_leaders(context: Context, request: Request, response: ProduceResponse)
         for partition in topic.partition_responses:
             info = context.metadata.partition(name, partition.index)
             if partition.error_code == E.NOT_LEADER_OR_FOLLOWER and info is not None:
-                partition.current_leader.leader_id = info.leader
-                partition.current_leader.leader_epoch = info.leader_epoch
+                partition.current_leader = ProduceResponse.LeaderIdAndEpoch(
+                    leader_id=info.leader, leader_epoch=info.leader_epoch
+                )
                 nodes.add(info.leader)
     for node in sorted(nodes):
         endpoint = context.metadata.endpoint(node, request.connection.listener)
@@ -373,7 +385,7 @@ class _RouteSlot(Slot):
             return
         route, connection = self.route, self.connection
         answer = _PartitionAnswer(index=route.partition)
-        _tell_failure(answer, failure)
+        _tell_failure(answer, failure, route.replica)
         parts = codec.encode(route.response(answer), route.version)
         connection.route = None
         self.fill(response_frame(self.correlation_id, 0, route.version, parts))

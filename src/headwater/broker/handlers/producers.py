@@ -3,6 +3,7 @@
 from headwater.broker.context import Context
 from headwater.broker.request import Request
 from headwater.errors import E, KafkaError
+from headwater.model import NO_EPOCH, NO_PRODUCER_ID, topic_name_problem
 from headwater.replication.replica import Replica
 from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
 from headwater.wire.messages.producers import (
@@ -21,24 +22,34 @@ def handle_init_producer_id(
     A transactional id is refused with a code that Java and librdkafka take as final, so that a
     transactional producer fails at once instead of looking for a coordinator for ever.
     """
-    if body.transactional_id is not None:
-        refused = (
-            E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if body.transactional_id else E.INVALID_REQUEST
-        )
-        return InitProducerIdResponse(error_code=refused)
-    if not context.authorize(
-        request, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
-    ):
-        return InitProducerIdResponse(error_code=E.CLUSTER_AUTHORIZATION_FAILED)
+    refusal = _refuse_init(context, request, body)
+    if refusal is not E.NONE:
+        return _no_producer_id(refusal)
 
     def reply(producer_id: int | KafkaError) -> None:
         if isinstance(producer_id, KafkaError):
-            request.reply(InitProducerIdResponse(error_code=producer_id.code))
+            request.reply(_no_producer_id(producer_id.code))
         else:
             request.reply(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
     context.producer_ids.next(reply)
     return None
+
+
+def _refuse_init(context: Context, request: Request, body: InitProducerIdRequest) -> E:
+    if body.transactional_id:
+        return E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    half_known = (body.producer_id == NO_PRODUCER_ID) != (body.producer_epoch == NO_EPOCH)
+    if body.transactional_id == "" or half_known:
+        return E.INVALID_REQUEST
+    allowed = context.authorize(
+        request, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
+    )
+    return E.NONE if allowed else E.CLUSTER_AUTHORIZATION_FAILED
+
+
+def _no_producer_id(error: E) -> InitProducerIdResponse:
+    return InitProducerIdResponse(error_code=error, producer_epoch=NO_EPOCH)
 
 
 def handle_describe_producers(
@@ -55,6 +66,9 @@ def handle_describe_producers(
             try:
                 if not context.authorize(request, Operation.READ, ResourceType.TOPIC, topic.name):
                     raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
+                problem = topic_name_problem(topic.name)
+                if problem is not None:
+                    raise KafkaError(E.INVALID_TOPIC_EXCEPTION, problem)
                 replica = context.replicas.leader(topic.name, index)
                 partition.active_producers = _producers(replica)
             except KafkaError as refused:
