@@ -110,5 +110,7 @@ def _check(
         )
     else:
         problem = BrokerSettings.check(fresh, cluster_wide=not resource.name)
+        if problem is not None:  # Kafka's word for this, where a topic gets INVALID_CONFIG
+            raise KafkaError(E.INVALID_REQUEST, problem.message)
     if problem is not None:
         raise problem

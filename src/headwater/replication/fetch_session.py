@@ -125,7 +125,7 @@ class FetchSessions:
         if epoch in (FULL_EPOCH, FINAL_EPOCH):
             self._sessions.pop(session_id, None)
             session = None
-            if epoch == FULL_EPOCH and wanted:
+            if epoch == FULL_EPOCH:
                 session = self._create(now_ms, by_id, wanted, privileged)
             return Turn(session, incremental=False, wanted=wanted)
         return self._continue(now_ms, session_id, epoch, by_id, wanted, forgotten)

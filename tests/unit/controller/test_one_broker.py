@@ -466,7 +466,7 @@ def test_lists_are_appended_to_and_subtracted_from_starting_at_the_default(broke
         ),
         (AlteredResource(4, "x", {}), E.INVALID_REQUEST),
         (AlteredResource(4, "9", {}), E.INVALID_REQUEST),
-        (AlteredResource(4, "", {"node.id": "3"}), E.INVALID_CONFIG),
+        (AlteredResource(4, "", {"node.id": "3"}), E.INVALID_REQUEST),
         (AlteredResource(8, "0", {}), E.INVALID_REQUEST),
     ],
 )

@@ -109,7 +109,12 @@ class Stage:
     def sync(self, version, member, generation, group="g"):
         share = wire.SyncGroupRequest.SyncGroupRequestAssignment(member_id=member, assignment=b"A")
         body = wire.SyncGroupRequest(
-            group_id=group, generation_id=generation, member_id=member, assignments=[share]
+            group_id=group,
+            generation_id=generation,
+            member_id=member,
+            protocol_type="consumer",
+            protocol_name="range",
+            assignments=[share],
         )
         return self.ask(14, version, body)
 
@@ -277,7 +282,7 @@ def test_a_member_leaves_in_every_version(version):
         (11, wire.JoinGroupRequest(group_id="g", session_timeout_ms=10_000)),
         (12, wire.HeartbeatRequest(group_id="g")),
         (13, wire.LeaveGroupRequest(group_id="g")),
-        (14, wire.SyncGroupRequest(group_id="g")),
+        (14, wire.SyncGroupRequest(group_id="g", protocol_type="consumer", protocol_name="x")),
     ],
 )
 def test_who_may_not_read_a_group_cannot_take_part(api_key, body):

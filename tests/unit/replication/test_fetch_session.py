@@ -103,10 +103,10 @@ def test_the_final_epoch_ends_the_session_and_fetches_without_one():
     assert len(cache) == 0
 
 
-def test_a_full_fetch_of_nothing_begins_no_session():
+def test_a_full_fetch_of_nothing_begins_a_session_that_can_be_filled():
     cache = sessions()
-    assert full(cache).session_id == 0
-    assert len(cache) == 0
+    assert full(cache).session_id != 0
+    assert len(cache) == 1
 
 
 def test_a_session_that_forgets_everything_ends():

@@ -45,9 +45,7 @@ def _wrong_kind(endpoint_type: int) -> DescribeClusterResponse:
             E.UNSUPPORTED_ENDPOINT_TYPE,
             f"endpoints of type {endpoint_type} are unknown",
         )
-    return DescribeClusterResponse(
-        error_code=error, error_message=message, endpoint_type=endpoint_type
-    )
+    return DescribeClusterResponse(error_code=error, error_message=message)
 
 
 def _operations(context: Context, request: Request) -> int:

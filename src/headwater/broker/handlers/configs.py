@@ -76,7 +76,7 @@ def _described(
     resource: DescribeConfigsRequest.DescribeConfigsResource,
 ) -> _Result:
     kind, name = resource.resource_type, resource.resource_name
-    result = _Result(resource_type=kind, resource_name=name, error_message=None)
+    result = _Result(resource_type=kind, resource_name=name)
     try:
         _authorize(context, request, Operation.DESCRIBE_CONFIGS, kind, name)
         rows = _rows(context, kind, name)
@@ -152,7 +152,17 @@ def handle_alter_configs(context: Context, request: Request, body: AlterConfigsR
         )
         for one in body.resources
     ]
-    _alter(context, request, resources, body.validate_only, AlterConfigsResponse)
+    repeated = [
+        ConfigOutcome(
+            one.resource_type,
+            one.resource_name,
+            E.INVALID_REQUEST,
+            "a config stands twice in the new set of one resource",
+        )
+        for one in body.resources
+        if len({config.name for config in one.configs}) < len(one.configs)
+    ]
+    _alter(context, request, resources, body.validate_only, AlterConfigsResponse, repeated)
 
 
 def handle_incremental_alter_configs(
@@ -179,12 +189,16 @@ def _alter(
     resources: list[AlteredResource],
     validate_only: bool,
     response: type[AlterConfigsResponse] | type[IncrementalAlterConfigsResponse],
+    already_refused: Sequence[ConfigOutcome] = (),
 ) -> None:
     allowed: list[AlteredResource] = []
-    refused: list[ConfigOutcome] = []
+    refused = list(already_refused)
+    known = {(one.kind, one.name) for one in refused}
     for resource in resources:
+        if (resource.kind, resource.name) in known:
+            continue
         try:
-            _refuse_unknown(resource.kind)
+            _refuse_misnamed(resource)
             _authorize(context, request, Operation.ALTER_CONFIGS, resource.kind, resource.name)
             allowed.append(resource)
         except KafkaError as refusal:
@@ -208,9 +222,15 @@ def _alter(
     context.controller.submit(AlterConfigs(allowed, validate_only), reply)
 
 
-def _refuse_unknown(kind: int) -> None:
-    if kind not in set(Resource):
-        raise KafkaError(E.UNSUPPORTED_VERSION, f"resources of type {kind} are unknown")
+def _refuse_misnamed(resource: AlteredResource) -> None:
+    """What cannot be the name of a resource, whether there is one or not."""
+    if resource.kind not in set(Resource):
+        raise KafkaError(E.INVALID_REQUEST, f"resources of type {resource.kind} are unknown")
+    if resource.kind == Resource.TOPIC:
+        problem = topic_name_problem(resource.name)
+        if problem is not None:
+            code = E.INVALID_TOPIC_EXCEPTION if resource.name else E.INVALID_REQUEST
+            raise KafkaError(code, problem)
 
 
 # ListConfigResources

@@ -50,7 +50,7 @@ def _answer(
     one = _find(context, request, body.key_type, body.key)
     return FindCoordinatorResponse(
         error_code=one.error_code,
-        error_message=one.error_message,
+        error_message=one.error_message or E.NONE.name,
         node_id=one.node_id,
         host=one.host,
         port=one.port,
@@ -68,7 +68,7 @@ def _find(context: Context, request: Request, key_type: int, key: str) -> _Coord
             error_code=refusal.code,
             error_message=refusal.message,
         )
-    return _Coordinator(key=key, node_id=node_id, host=host, port=port, error_message=None)
+    return _Coordinator(key=key, node_id=node_id, host=host, port=port)
 
 
 def _locate(context: Context, request: Request, key_type: int, key: str) -> tuple[int, str, int]:

@@ -53,6 +53,7 @@ from headwater.wire.schema import Struct
 FIRST_JOIN_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_JOIN_WITH_NULL_PROTOCOL = 7
 FIRST_JOIN_WITH_SKIP_ASSIGNMENT = 9
+FIRST_SYNC_WITH_PROTOCOL = 5
 FIRST_LEAVE_OF_SEVERAL = 3
 FIRST_DESCRIBE_WITH_NOT_FOUND = 6
 
@@ -121,6 +122,11 @@ def handle_sync_group(
     context: Context, request: Request, body: SyncGroupRequest
 ) -> SyncGroupResponse | None:
     """Take the leader's assignments; park everyone until they are there."""
+    if request.version >= FIRST_SYNC_WITH_PROTOCOL and None in (
+        body.protocol_type,
+        body.protocol_name,
+    ):
+        return SyncGroupResponse(error_code=E.INCONSISTENT_GROUP_PROTOCOL)
     if not context.authorize(request, Operation.READ, ResourceType.GROUP, body.group_id):
         return SyncGroupResponse(error_code=E.GROUP_AUTHORIZATION_FAILED)
     command = Sync(

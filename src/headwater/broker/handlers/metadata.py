@@ -28,6 +28,8 @@ _Partition = MetadataResponse.MetadataResponsePartition
 
 def handle_metadata(context: Context, request: Request, body: MetadataRequest) -> MetadataResponse:
     """Describe the cluster to a client, as seen from the listener it came through."""
+    if request.version < FIRST_WITH_TOPIC_ID and any(map(_is_by_id, body.topics or ())):
+        return _refuse_ids(body)
     metadata = context.metadata
     response = MetadataResponse(
         cluster_id=metadata.cluster_id,
@@ -42,6 +44,20 @@ def handle_metadata(context: Context, request: Request, body: MetadataRequest) -
             request, ResourceType.CLUSTER, CLUSTER_NAME
         )
     return response
+
+
+def _is_by_id(wanted: MetadataRequest.MetadataRequestTopic) -> bool:
+    return wanted.name is None or wanted.topic_id != ZERO_UUID
+
+
+def _refuse_ids(body: MetadataRequest) -> MetadataResponse:
+    """Versions 10 and 11 have room for ids but no way to ask by them."""
+    return MetadataResponse(
+        topics=[
+            _Topic(error_code=E.INVALID_REQUEST, name=it.name or "", topic_id=it.topic_id)
+            for it in body.topics or ()
+        ]
+    )
 
 
 def _brokers(context: Context, request: Request) -> list[MetadataResponse.MetadataResponseBroker]:
@@ -63,12 +79,22 @@ def _wanted(
         request.version < FIRST_WITH_NULL_FOR_ALL and not body.topics
     )
     if not everything:
-        return body.topics or ()
+        return _distinct(context, body.topics or ())
     return [
         MetadataRequest.MetadataRequestTopic(name=name)
         for name in context.metadata.topics
         if context.authorize(request, Operation.DESCRIBE, ResourceType.TOPIC, name)
     ]
+
+
+def _distinct(
+    context: Context, topics: Iterable[MetadataRequest.MetadataRequestTopic]
+) -> Iterable[MetadataRequest.MetadataRequestTopic]:
+    """Each topic once, however often and by whatever it is asked for."""
+    name_of = context.metadata.name_of
+    return {
+        name_of.get(it.topic_id, it.topic_id) if it.name is None else it.name: it for it in topics
+    }.values()
 
 
 def _topic(
@@ -78,7 +104,7 @@ def _topic(
     wanted: MetadataRequest.MetadataRequestTopic,
 ) -> _Topic:
     name = wanted.name
-    if wanted.topic_id != ZERO_UUID and request.version >= FIRST_WITH_TOPIC_ID:
+    if wanted.topic_id != ZERO_UUID:
         name = context.metadata.name_of.get(wanted.topic_id)
         if name is None:
             return _Topic(error_code=E.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id)
@@ -87,13 +113,17 @@ def _topic(
     if not context.authorize(request, Operation.DESCRIBE, ResourceType.TOPIC, name):
         return _Topic(error_code=E.TOPIC_AUTHORIZATION_FAILED, name=name)
     info = context.metadata.topics.get(name)
-    if info is None:
-        return _missing(context, request, body, name)
-    topic = _Topic(
-        name=name,
-        topic_id=info.topic_id,
-        is_internal=info.internal,
-        partitions=[_partition(context, request, row) for row in sorted(info.partitions.items())],
+    topic = (
+        _missing(context, request, body, name)
+        if info is None
+        else _Topic(
+            name=name,
+            topic_id=info.topic_id,
+            is_internal=info.internal,
+            partitions=[
+                _partition(context, request, row) for row in sorted(info.partitions.items())
+            ],
+        )
     )
     if body.include_topic_authorized_operations:
         topic.topic_authorized_operations = context.authorized_operations(
@@ -143,6 +173,9 @@ def handle_describe_topic_partitions(
     context: Context, request: Request, body: DescribeTopicPartitionsRequest
 ) -> DescribeTopicPartitionsResponse:
     """Topics in pages: at most so many partitions an answer, and where to go on (KIP-966)."""
+    if body.cursor is not None and not _is_in_place(body.cursor, body.topics):
+        refused = [_PageTopic(error_code=E.INVALID_REQUEST, name=it.name) for it in body.topics]
+        return DescribeTopicPartitionsResponse(topics=refused)
     response = DescribeTopicPartitionsResponse()
     left = max(
         1, min(body.response_partition_limit, context.settings.max_request_partition_size_limit)
@@ -167,6 +200,16 @@ def handle_describe_topic_partitions(
     return response
 
 
+def _is_in_place(
+    cursor: DescribeTopicPartitionsRequest.Cursor,
+    topics: list[DescribeTopicPartitionsRequest.TopicRequest],
+) -> bool:
+    """Whether a page can begin there: at a topic of the list, where there is one."""
+    return cursor.partition_index >= 0 and (
+        not topics or any(topic.name == cursor.topic_name for topic in topics)
+    )
+
+
 def _page_names(context: Context, body: DescribeTopicPartitionsRequest) -> list[str]:
     names = {topic.name for topic in body.topics} or set(context.metadata.topics)
     first = body.cursor.topic_name if body.cursor else ""
@@ -187,7 +230,13 @@ def _page(
     if info is None:
         bad = topic_name_problem(name) is not None
         code = E.INVALID_TOPIC_EXCEPTION if bad else E.UNKNOWN_TOPIC_OR_PARTITION
-        return _PageTopic(error_code=code, name=name), None
+        return _PageTopic(
+            error_code=code,
+            name=name,
+            topic_authorized_operations=context.authorized_operations(
+                request, ResourceType.TOPIC, name
+            ),
+        ), None
     rows = [row for row in sorted(info.partitions.items()) if row[0] >= start]
     topic = _PageTopic(
         name=name,

@@ -13,6 +13,7 @@ from headwater.controller.commands import (
     NewTopic,
     TopicOutcome,
 )
+from headwater.controller.topics import repeated
 from headwater.errors import E, KafkaError
 from headwater.model import ZERO_UUID, Uuid
 from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -92,8 +93,7 @@ def _created(
     result = _Created(name=name, error_code=outcome.error, error_message=outcome.message)
     if outcome.error:
         return result
-    if not body.validate_only:
-        result.topic_id = outcome.topic_id
+    result.topic_id = outcome.topic_id
     if not context.authorize(request, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
         result.topic_config_error_code = E.TOPIC_AUTHORIZATION_FAILED
         return result
@@ -102,7 +102,7 @@ def _created(
     result.configs = [
         _Config(
             name=row.name,
-            value=row.value,
+            value=overrides.get(row.name, row.value),
             read_only=row.read_only,
             config_source=row.source,
             is_sensitive=row.sensitive,
@@ -126,9 +126,14 @@ def handle_delete_topics(context: Context, request: Request, body: DeleteTopicsR
     for name, topic_id in dict.fromkeys(wanted):
         try:
             _refuse_ambiguous(name, topic_id, wanted)
-            names.append(_deletable(context, request, name, topic_id, names))
+            names.append(_deletable(context, request, name, topic_id))
         except KafkaError as refusal:
             refused.append(TopicOutcome.refused(name, refusal, topic_id))
+
+    for name in repeated(names):
+        twice = KafkaError(E.INVALID_REQUEST, "a topic stands in the request by name and by id")
+        refused.append(TopicOutcome.refused(name, twice, context.metadata.topics[name].topic_id))
+        names = [it for it in names if it != name]
 
     def reply(outcomes: list[TopicOutcome]) -> None:
         results = [_deleted(request, outcome) for outcome in [*outcomes, *refused]]
@@ -146,17 +151,13 @@ def _refuse_ambiguous(
         raise KafkaError(E.INVALID_REQUEST, "a topic stands twice in the request")
 
 
-def _deletable(
-    context: Context, request: Request, name: str | None, topic_id: Uuid, others: list[str]
-) -> str:
+def _deletable(context: Context, request: Request, name: str | None, topic_id: Uuid) -> str:
     """The name of the topic that is meant, if the client may delete it."""
     resolved = context.metadata.name_of.get(topic_id) if name is None else name
     if resolved is None:
         raise KafkaError(E.UNKNOWN_TOPIC_ID, "no topic has this id")
     if not _may_delete(context, request, resolved):
         raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED, "not allowed for this principal")
-    if resolved in others:
-        raise KafkaError(E.INVALID_REQUEST, "a topic stands in the request by name and by id")
     return resolved
 
 

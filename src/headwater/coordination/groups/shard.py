@@ -136,7 +136,7 @@ class GroupShard:
         out: GroupOutcome = Outcome()
         group = self.groups.get(command.group_id)
         if group is None:
-            out.reply(token, Left(_no_such_group(command.group_id)))
+            out.reply(token, _left_no_group(command))
             return out
         errors = group.leave(now, command.members, out)
         out.reply(token, Left(E.NONE, tuple(zip(command.members, errors, strict=True))))
@@ -207,7 +207,10 @@ class GroupShard:
         """OffsetDelete. Answered with OffsetsDeleted."""
         out: GroupOutcome = Outcome()
         group = self.groups.get(command.group_id)
-        error = E.GROUP_ID_NOT_FOUND if group is None else group.validate_offset_delete()
+        if not command.group_id:
+            error = E.INVALID_GROUP_ID
+        else:
+            error = E.GROUP_ID_NOT_FOUND if group is None else group.validate_offset_delete()
         if group is None or error is not E.NONE:
             out.reply(token, OffsetsDeleted(error))
             return out
@@ -311,6 +314,13 @@ class GroupShard:
 def _too_long(name: str) -> bool:
     """Whether the records, whose strings have int16 lengths, could not hold an id made of it."""
     return len(name.encode()) > LONGEST_NAME
+
+
+def _left_no_group(command: Leave) -> Left:
+    """A group without a name is wrong; from one that is not there, each member is just gone."""
+    if not command.group_id:
+        return Left(E.INVALID_GROUP_ID)
+    return Left(E.NONE, tuple((leaver, E.UNKNOWN_MEMBER_ID) for leaver in command.members))
 
 
 def _no_such_group(group_id: str) -> E:
