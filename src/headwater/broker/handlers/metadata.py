@@ -1,6 +1,7 @@
 """Metadata: which brokers there are, which topics, and who leads their partitions."""
 
-from collections.abc import Iterable
+import asyncio
+from collections.abc import Iterable, Iterator
 
 from headwater.broker.context import Context
 from headwater.broker.metadata_cache import PartitionInfo, TopicInfo
@@ -16,6 +17,8 @@ from headwater.wire.messages.metadata import (
 )
 
 FIRST_WITH_NULL_FOR_ALL = 1
+PARTITIONS_A_TURN = 2000
+"""Describing so many takes some milliseconds: then others have their turn."""
 FIRST_WITH_LISTENER_NOT_FOUND = 6
 FIRST_WITH_TOPIC_ID = 12
 
@@ -26,18 +29,50 @@ _Partition = MetadataResponse.MetadataResponsePartition
 # -- Metadata
 
 
-def handle_metadata(context: Context, request: Request, body: MetadataRequest) -> MetadataResponse:
+def handle_metadata(
+    context: Context, request: Request, body: MetadataRequest
+) -> MetadataResponse | None:
     """Describe the cluster to a client, as seen from the listener it came through."""
     if request.version < FIRST_WITH_TOPIC_ID and any(map(_is_by_id, body.topics or ())):
         return _refuse_ids(body)
-    metadata = context.metadata
+    response = _cluster(context, request, body)
+    wanted = iter(_wanted(context, request, body))
+    if _describe_some(context, request, body, wanted, response):
+        return response
+
+    def go_on() -> None:
+        if _describe_some(context, request, body, wanted, response):
+            request.reply(response)
+        else:
+            asyncio.get_running_loop().call_soon(go_on)
+
+    asyncio.get_running_loop().call_soon(go_on)
+    return None
+
+
+def _describe_some(
+    context: Context,
+    request: Request,
+    body: MetadataRequest,
+    wanted: Iterator[MetadataRequest.MetadataRequestTopic],
+    response: MetadataResponse,
+) -> bool:
+    """Add topics until the loop must turn (False) or all are there (True)."""
+    partitions = 0
+    for topic in wanted:
+        described = _topic(context, request, body, topic)
+        response.topics.append(described)
+        partitions += len(described.partitions)
+        if partitions > PARTITIONS_A_TURN:
+            return False
+    return True
+
+
+def _cluster(context: Context, request: Request, body: MetadataRequest) -> MetadataResponse:
     response = MetadataResponse(
-        cluster_id=metadata.cluster_id,
-        controller_id=metadata.controller_id,
+        cluster_id=context.metadata.cluster_id,
+        controller_id=context.metadata.controller_id,
         brokers=_brokers(context, request),
-        topics=[
-            _topic(context, request, body, wanted) for wanted in _wanted(context, request, body)
-        ],
     )
     if body.include_cluster_authorized_operations:
         response.cluster_authorized_operations = context.authorized_operations(
