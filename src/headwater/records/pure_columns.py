@@ -95,20 +95,24 @@ def encode_columns(
     `rows` is the number of rows of the table, or which of them to take: their int32 indices.
     `timestamps` is one for all, or an int64 for each row of the table.
     """
+    if start < 0:
+        raise ValueError("start is negative")
     wanted = range(rows) if isinstance(rows, int) else _numbers(rows, "i")
     times = None if isinstance(timestamps, int) else _numbers(timestamps, "q")
     key_at = _fields(keys) if keys else _null
     value_at = _fields(values)
     for index in range(start, len(wanted)):
         row = wanted[index]
-        timestamp = times[row] if times else timestamps
+        timestamp = timestamps if times is None else times[row]
         if writer.append(timestamp, key_at(row), value_at(row)) < 0:  # type: ignore[arg-type]
             return index - start
-    return len(wanted) - start
+    return max(len(wanted) - start, 0)
 
 
 def split_rows(keys: Column, count: int, partitions: int) -> list[bytearray]:
     """For each partition the int32 indices of its rows by murmur2; last, those without a key."""
+    if partitions < 1:
+        raise ValueError(f"{count} rows cannot be split to {partitions} partitions")
     rows = [array("i") for _ in range(partitions + 1)]
     key_at = _fields(keys)
     for row in range(count):
@@ -129,7 +133,7 @@ def _fields(column: Column) -> Callable[[int], bytes | None]:
         row += first
         if row < first:
             raise IndexError(f"there is no row {row - first}")
-        if validity and not validity[row >> 3] >> (row & 7) & 1:
+        if validity is not None and not validity[row >> 3] >> (row & 7) & 1:
             return None
         start, end = offsets[row], offsets[row + 1]
         if not 0 <= start <= end <= len(data):

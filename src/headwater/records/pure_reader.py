@@ -67,7 +67,7 @@ def check_header(buf: Buffer, pos: int, check_crc: bool) -> tuple[RawHeader, int
     header: RawHeader = HEADER.unpack_from(buf, pos)
     size = header[1] + OVERHEAD
     if header[3] != MAGIC:
-        raise _unreadable_format(header[3])
+        raise unreadable_format(header[3])
     if not HEADER_SIZE <= size <= left:
         raise _corrupt(f"a batch of {size} bytes does not fit into {left}")
     if check_crc and crc32c(memoryview(buf)[pos + CRC_START : pos + size]) != header[4]:
@@ -155,7 +155,8 @@ def _check_offsets(rows: list[Row]) -> None:
         raise _malformed("offsets leave their 64 bits")
 
 
-def _unreadable_format(magic: int) -> KafkaError:
+def unreadable_format(magic: int) -> KafkaError:
+    """Why a batch of this format cannot be read."""
     if 0 <= magic < MAGIC:
         return KafkaError(
             E.UNSUPPORTED_FOR_MESSAGE_FORMAT,

@@ -25,8 +25,20 @@ _KEPT: Final = 1 << 14
 """Lengths below this have their encoded forms remembered."""
 _EDGES: Final = (64, 1 << 13, 1 << 20, 1 << 27, 1 << 31)
 """Records from these numbers on need one byte more for their number."""
-_PLACES: Final = [write_varint(number) for number in range(_EDGES[0])]
-"""Encoded numbers of records, made as far as batches have needed them (up to the second edge)."""
+_AT_ONCE: Final = b"\x00\x00"
+"""Attributes and timestamp of a record that is of the same millisecond as the batch's first."""
+_PLACES: Final[list[bytes]] = []
+"""`_AT_ONCE` with the number of the record, as far as batches have needed it (to the second edge)."""
+
+
+class _Varints(dict[int, bytes]):
+    """Encoded numbers that are not negative."""
+
+    def __missing__(self, number: int) -> bytes:
+        encoded = write_varint(number)
+        if number < _KEPT:
+            self[number] = encoded
+        return encoded
 
 
 class _Lengths(dict[int, bytes]):
@@ -69,6 +81,7 @@ class _Sizes(dict[int, int]):
         return whole
 
 
+_VARINTS: Final = _Varints()
 _LENGTHS: Final = _Lengths()
 _HEADS: Final = [_Heads(inner) for inner in range(16)]
 _SIZES: Final = [_Sizes(heads) for heads in _HEADS]
@@ -154,6 +167,8 @@ class BatchWriter:
         Something that is no value stops it like a batch that is full; where it stands first, it is
         refused with TypeError.
         """
+        if start < 0:
+            raise ValueError("start is negative")
         before = self.count
         while start < len(values):
             taken = 0
@@ -219,7 +234,7 @@ class BatchWriter:
             stretch = self._next_stretch(timestamp)
         encoded_headers = encode_headers(headers) if headers else b"\x00"
         body = 1 + stretch.inner + _space(key) + _space(value) + len(encoded_headers)
-        size = self.size + len(write_varint(body)) + body
+        size = self.size + len(_VARINTS[body]) + body
         if size > self._limit and (number or size > _LARGEST):
             return self._refuse(size)
         if stretch.start == number:
@@ -244,8 +259,10 @@ class BatchWriter:
         raise KafkaError(E.MESSAGE_TOO_LARGE, f"no batch can hold a record of {size} bytes")
 
     def _next_stretch(self, timestamp: int) -> _Stretch:
-        if type(timestamp) is not int or not INT64_MIN <= timestamp <= INT64_MAX:
-            raise TypeError(f"a timestamp is an int of milliseconds in 64 bits, not {timestamp!r}")
+        if not isinstance(timestamp, int):
+            raise TypeError(f"a timestamp is an int of milliseconds, not {timestamp!r}")
+        if not INT64_MIN <= timestamp <= INT64_MAX:
+            raise OverflowError(f"the timestamp {timestamp} needs more than 64 bits")
         first = self._stretches[0].timestamp if self.count else timestamp
         stamp = write_varint(wrap(timestamp - first))
         inner = len(stamp) + len(write_varint(self.count))
@@ -286,10 +303,9 @@ class BatchWriter:
         start = stretch.start
         values: list[bytes] = self._values[start:end]  # type: ignore[assignment]
         lengths = list(map(len, values))
-        prefix = stretch.prefix
         parts = [b""] * (4 * len(values))
         parts[0::4] = map(_HEADS[stretch.inner].__getitem__, lengths)
-        parts[1::4] = [prefix + place for place in _places(start, end)]
+        parts[1::4] = _places(stretch.prefix, start, end)
         parts[2::4] = map(_LENGTHS.__getitem__, lengths)
         parts[3::4] = values
         parts[0] = parts[0][1:]
@@ -297,26 +313,27 @@ class BatchWriter:
         return parts
 
     def _encode_any(self, stretch: _Stretch, end: int, parts: list[bytes]) -> None:
-        start, prefix, inner = stretch.start, stretch.prefix, 1 + stretch.inner
+        start, inner = stretch.start, 1 + stretch.inner
         keys = self._keys[start:end]
         keys += [None] * (end - start - len(keys))
         headers_of = self._headers.get
-        rows = zip(keys, self._values[start:end], _places(start, end), strict=True)
+        places = _places(stretch.prefix, start, end)
+        rows = zip(keys, self._values[start:end], places, strict=True)
         for number, (key, value, place) in enumerate(rows, start):
             headers = headers_of(number, b"\x00")
-            key_part = b"\x01" if key is None else write_varint(len(key)) + key
-            size = b"\x01" if value is None else write_varint(len(value))
+            key_part = b"\x01" if key is None else _VARINTS[len(key)] + key
+            size = b"\x01" if value is None else _VARINTS[len(value)]
             bare = value or b""
             body = inner + len(key_part) + len(size) + len(bare) + len(headers)
-            parts += (write_varint(body), prefix, place, key_part, size, bare, headers)
+            parts += (_VARINTS[body], place, key_part, size, bare, headers)
 
 
-def _places(start: int, end: int) -> list[bytes]:
-    """The encoded numbers `start` to `end` (not included)."""
-    if end > _EDGES[1]:
-        return [write_varint(number) for number in range(start, end)]
-    if end > len(_PLACES):
-        _PLACES.extend([write_varint(number) for number in range(len(_PLACES), end)])
+def _places(prefix: bytes, start: int, end: int) -> list[bytes]:
+    """`prefix` with each of the encoded numbers `start` to `end` (not included)."""
+    if prefix != _AT_ONCE or end > _EDGES[1]:
+        return [prefix + _VARINTS[number] for number in range(start, end)]
+    for number in range(len(_PLACES), end):
+        _PLACES.append(_AT_ONCE + _VARINTS[number])
     return _PLACES[start:end]
 
 
@@ -326,4 +343,5 @@ def _space(field: bytes | None) -> int:
         return 1
     if not isinstance(field, bytes):
         raise TypeError(f"keys and values are bytes or None, not {type(field).__name__}")
-    return len(write_varint(len(field))) + len(field)
+    size = len(field)
+    return len(_VARINTS[size]) + size
