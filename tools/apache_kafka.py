@@ -21,6 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
+from tools.heir import heir
 from tools.java import SHORT_LIVED, TOOLS, java
 
 _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
@@ -52,6 +53,7 @@ class ApacheKafka:
         self._start_timeout = start_timeout
         self._home: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
+        self._heir: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
         self.bootstrap = ""
 
@@ -106,6 +108,7 @@ class ApacheKafka:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # an interrupt of the terminal reaches us first, then it
         )
+        self._heir = heir(self._process.pid, self.home)
         self._wait_until_it_answers(port)
 
     def _properties(self, controller_port: int) -> str:
@@ -147,10 +150,13 @@ class ApacheKafka:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
+        if self._heir is not None:
+            self._heir.kill()
+            self._heir.wait()
         if self._output is not None:
             self._output.close()
         shutil.rmtree(self.home, ignore_errors=True)
-        self._process = self._output = self._home = None
+        self._process = self._heir = self._output = self._home = None
 
 
 def _free_ports(count: int) -> list[int]:
@@ -179,7 +185,9 @@ def main(arguments: list[str]) -> int:
     with ApacheKafka(settings) as kafka:
         sys.stdout.write(f"{kafka.bootstrap} pid {kafka.pid} logs {kafka.log_dir}\n")
         sys.stdout.flush()
-        signal.sigwait({signal.SIGINT, signal.SIGTERM})
+        ends = {signal.SIGINT, signal.SIGTERM}
+        signal.pthread_sigmask(signal.SIG_BLOCK, ends)  # not earlier: a child would inherit it
+        signal.sigwait(ends)
     return 0
 
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools.apache_kafka import ApacheKafka
+from tools.heir import heir
 
 SETTINGS = {"group.initial.rebalance.delay.ms": "0", "auto.create.topics.enable": "false"}
 HEADWATER = [sys.executable, "-m", "headwater"]
@@ -54,6 +55,7 @@ def _ours(folder: Path) -> Iterator[BrokerUnderTest]:
     command = [*HEADWATER, "up", "--port", "0", "--data-dir", str(data), *options]
     with output.open("w") as errors:
         broker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
+    survivor = heir(broker.pid, folder)
     try:
         assert broker.stdout is not None
         line = broker.stdout.readline()
@@ -64,6 +66,8 @@ def _ours(folder: Path) -> Iterator[BrokerUnderTest]:
     finally:
         broker.send_signal(signal.SIGTERM)
         broker.wait(timeout=30)
+        survivor.kill()
+        survivor.wait()
     said = output.read_text()
     assert "Traceback" not in said, said[said.index("Traceback") :][:4000]
     verify = [*HEADWATER, "log", "verify", str(data)]
