@@ -89,6 +89,7 @@ class Control:
             state.partition_epoch,
             tuple(state.replicas),
             tuple(state.isr),
+            state.is_new,
         )
         known = context.replicas.get(*decided.topic_partition)
         led = known is not None and known.partition.role is Role.LEADER

@@ -17,7 +17,8 @@ from headwater.seams.files import Files
 log = logging.getLogger("headwater.server")
 
 ROOM_TO_RETURN = 16 * 1024 * 1024
-"""Free bytes that a full dir must have before it takes writes again."""
+SHARE_TO_RETURN = 8
+"""What must be free before a full dir takes writes again: so many bytes, or such a part of it."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
@@ -64,7 +65,8 @@ class StorageHealth:
     def probe(self, replicas: Iterable[Replica]) -> None:
         """Let full dirs that have room again take writes."""
         for directory in list(self._full):
-            if self._files.space(directory)[1] < ROOM_TO_RETURN:
+            total, usable = self._files.space(directory)
+            if usable < min(ROOM_TO_RETURN, total // SHARE_TO_RETURN):
                 continue
             del self._full[directory]
             log.warning("%s has room again: writes are taken", directory)

@@ -5,6 +5,7 @@ acks=1 is told after the write, one of acks=all when the high watermark passes i
 (parked fetches) are woken when what they may read grows.
 """
 
+import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -374,6 +375,12 @@ class Replica:
         """Up to where a consumer may read."""
         mark = self.partition.high_watermark
         return self.log.last_stable_offset(mark) if committed_only else mark
+
+    def read_failed(self, failure: OSError) -> KafkaError:
+        """The disk refused a read; what to tell the reader. A disk that is sick goes offline."""
+        if failure.errno == errno.EIO:
+            self._surroundings.storage_failed(self, failure, flushing=False)
+        return KafkaError(E.KAFKA_STORAGE_ERROR, f"the read failed: {failure.strerror}")
 
     def check_in_range(self, offset: int) -> None:
         """Refuse an offset that is not, or no longer, in the log."""

@@ -26,6 +26,8 @@ class Leadership(NamedTuple):
     partition_epoch: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
+    is_new: bool = True
+    """Whether the partition was just made: one that is older may lie on a disk that is offline."""
 
 
 class Replicas:
@@ -47,6 +49,8 @@ class Replicas:
         self._treatment_of = treatment_of
         self._surroundings = surroundings
         self._topics: dict[str, dict[int, Replica]] = {}
+        self._lost: dict[TopicPartition, KafkaError] = {}
+        """Partitions that should be here but cannot be opened, and why."""
 
     def __iter__(self) -> Iterator[Replica]:
         for partitions in self._topics.values():
@@ -67,9 +71,14 @@ class Replicas:
         """The replica, if it leads; KafkaError says where the client went wrong."""
         replica = self.get(topic, partition)
         if replica is None:
-            raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION)
+            raise self.absence(topic, partition)
         replica.require_leader(current_leader_epoch)
         return replica
+
+    def absence(self, topic: str, partition: int) -> KafkaError:
+        """Why `get` has no such replica."""
+        lost = self._lost.get(TopicPartition(topic, partition))
+        return KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION) if lost is None else lost
 
     # -- being told
 
@@ -82,12 +91,16 @@ class Replicas:
             replica = known or self._open(decided)
             self._take_role(replica, decided)
         except OSError as failure:
-            log.error("%s cannot be opened: %s", decided.topic_partition, failure)
-            return E.KAFKA_STORAGE_ERROR
+            return self._lose(decided, KafkaError(E.KAFKA_STORAGE_ERROR, str(failure)))
         except KafkaError as refused:
-            log.error("%s cannot be opened: %s", decided.topic_partition, refused.message)
-            return refused.code
+            return self._lose(decided, refused)
+        self._lost.pop(decided.topic_partition, None)
         return E.NONE
+
+    def _lose(self, decided: Leadership, why: KafkaError) -> E:
+        log.error("%s cannot be opened: %s", decided.topic_partition, why.message)
+        self._lost[decided.topic_partition] = why
+        return why.code
 
     def _open(self, decided: Leadership) -> Replica:
         settings = self._settings_of(decided.topic_partition.topic)
@@ -101,6 +114,7 @@ class Replicas:
                 self.log_dirs.set_aside(decided.topic_partition)
                 partition_log = None
         if partition_log is None:
+            self._check_disks(decided.is_new)
             partition_log = self.log_dirs.create(
                 decided.topic_partition,
                 decided.topic_id,
@@ -111,6 +125,13 @@ class Replicas:
         topic, index = decided.topic_partition
         self._topics.setdefault(topic, {})[index] = replica
         return replica
+
+    def _check_disks(self, is_new: bool) -> None:
+        """Never make an empty log in place of one that may lie on a disk that is offline."""
+        dirs = self.log_dirs.dirs
+        offline = [log_dir.path for log_dir in dirs if log_dir.offline]
+        if offline and (not is_new or len(offline) == len(dirs)):
+            raise KafkaError(E.KAFKA_STORAGE_ERROR, f"offline: {', '.join(offline)}")
 
     def _make(
         self, partition_log: PartitionLog, settings: TopicSettings, treatment: Treatment
@@ -156,6 +177,7 @@ class Replicas:
         topic, index = topic_partition
         partitions = self._topics.get(topic, {})
         replica = partitions.pop(index, None)
+        self._lost.pop(topic_partition, None)
         if topic in self._topics and not partitions:
             del self._topics[topic]
         if replica is not None:

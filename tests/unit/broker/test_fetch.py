@@ -1,5 +1,7 @@
 """Fetch: limits, progress, long polls, sessions, epochs."""
 
+import errno
+
 import pytest
 
 from headwater.errors import E
@@ -302,7 +304,7 @@ def test_a_cold_read_that_fails_is_an_error_of_that_partition(live, client, monk
 
     def failing(piece):
         if piece.segment.path == bad:
-            raise OSError(5, "broken")
+            raise OSError(errno.EACCES, "unreadable")
         return load(piece)
 
     monkeypatch.setattr(FileSlice, "load_now", lambda piece: None)

@@ -104,6 +104,15 @@ class _Part:
     found: FileSlice | None = None
     records: Buffer | None = None
 
+    def fail(self, failure: Exception) -> None:
+        """The bytes cannot be read."""
+        if isinstance(failure, KafkaError):
+            self.failure = failure
+        elif isinstance(failure, OSError) and self.replica is not None:
+            self.failure = self.replica.read_failed(failure)
+        else:
+            self.failure = KafkaError(E.UNKNOWN_SERVER_ERROR, str(failure))
+
     @property
     def news(self) -> bool:
         """Whether an incremental answer must mention it whatever its marks are."""
@@ -209,7 +218,7 @@ class _Fetch:
             return _Part(want, None, KafkaError(E.TOPIC_AUTHORIZATION_FAILED))
         replica = context.replicas.get(name, index)
         if replica is None:
-            return _Part(want, None, KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION))
+            return _Part(want, None, context.replicas.absence(name, index))
         part = _Part(want, replica, None)
         self._check(part)
         return part
@@ -240,7 +249,10 @@ class _Fetch:
             if want.fetch_offset >= upper or (left <= 0 and total):
                 continue
             size = max(0, min(want.max_bytes, left))
-            part.found = replica.log.read(want.fetch_offset, upper, size, not total)
+            try:
+                part.found = replica.log.read(want.fetch_offset, upper, size, not total)
+            except (OSError, KafkaError) as failure:
+                part.fail(failure)
             if part.found is not None:
                 total += part.found.size
                 left -= part.found.size
@@ -252,9 +264,13 @@ class _Fetch:
         cold = []
         for part in self.parts:
             if part.found is not None:
-                part.records = part.found.load_now()
-                if part.records is None:
-                    cold.append(part)
+                try:
+                    part.records = part.found.load_now()
+                except OSError as failure:
+                    part.fail(failure)
+                else:
+                    if part.records is None:
+                        cold.append(part)
         if cold:
             self._warm(cold)
         else:
@@ -264,16 +280,14 @@ class _Fetch:
         """Read on a file thread what the page cache lacks, then answer."""
         slices = [part.found for part in cold if part.found is not None]
 
-        def read() -> list[Buffer | KafkaError]:
+        def read() -> list[Buffer | Exception]:
             return [_load(piece) for piece in slices]
 
         def done(result: object, failure: Exception | None) -> None:
             for rank, part in enumerate(cold):
                 outcome = result[rank] if isinstance(result, list) else failure
-                if isinstance(outcome, KafkaError):
-                    part.failure = outcome
-                elif isinstance(outcome, Exception):
-                    part.failure = KafkaError(E.KAFKA_STORAGE_ERROR, str(outcome))
+                if isinstance(outcome, Exception):
+                    part.fail(outcome)
                 else:
                     part.records = outcome
             self._reply()
@@ -360,14 +374,12 @@ class _Fetch:
                 )
 
 
-def _load(piece: FileSlice) -> Buffer | KafkaError:
+def _load(piece: FileSlice) -> Buffer | Exception:
     """The bytes of a cold range, or why there are none: one bad disk must not spoil the rest."""
     try:
         return piece.load()
-    except KafkaError as refused:
-        return refused
-    except OSError as failure:
-        return KafkaError(E.KAFKA_STORAGE_ERROR, str(failure))
+    except (OSError, KafkaError) as failure:
+        return failure
 
 
 def _topic_answer(topic: str | bytes) -> _TopicAnswer:

@@ -1,0 +1,280 @@
+"""Disks that are full or broken: nothing acknowledged is lost, and what can be served is."""
+
+import errno
+
+import pytest
+
+from headwater.errors import E
+from headwater.log.verify import verify_log
+from headwater.records.batch import batches
+from headwater.records.record import decode_records
+from headwater.wire.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
+from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from headwater.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+from tests.integration.disks import FaultyFiles, SmallDisk
+from tests.unit.broker.live import Live, batch, until
+
+MIB = 1 << 20
+
+
+def everything(client, topic, partition=0) -> dict[int, bytes]:
+    """Every record of a partition by offset."""
+    found: dict[int, bytes] = {}
+    while True:
+        answer = client.fetch(topic, len(found), partition=partition)
+        assert answer.error_code == 0
+        data = bytes(answer.records)
+        if not data:
+            return found
+        for at, header in batches(data):
+            for record in decode_records(data[at : at + header.size]):
+                found[record.offset] = record.value
+
+
+# -- full
+
+
+@pytest.fixture
+def disk(tmp_path):
+    small = SmallDisk(tmp_path / "small", 16 * MIB)
+    yield small
+    small.close()
+
+
+def produce_until_full(client, topic, acknowledged: dict[int, bytes]) -> None:
+    for number in range(1000):
+        value = b"%d:" % len(acknowledged) + b"x" * 100_000
+        answer = client.produce(topic, batch(value))
+        if answer.error_code:
+            assert answer.error_code == E.KAFKA_STORAGE_ERROR
+            assert "full" in answer.error_message or "write failed" in answer.error_message
+            return
+        acknowledged[answer.base_offset] = value
+        assert number < 500, "the disk never fills"
+
+
+def test_a_full_disk_refuses_writes_and_takes_them_again_when_there_is_room(disk):
+    acknowledged: dict[int, bytes] = {}
+    disk.load_ballast(8 * MIB)
+    with Live(disk.path, files=disk.files) as live:
+        live.create("t")
+        with live.client() as client:
+            produce_until_full(client, "t", acknowledged)
+            assert len(acknowledged) > 10
+            assert client.produce("t", batch(b"small")).error_code == E.KAFKA_STORAGE_ERROR
+            assert everything(client, "t") == acknowledged, "reads go on"
+            disk.make_room()
+            until(lambda: client.produce("t", batch(b"back")).error_code == 0)
+            acknowledged[len(acknowledged)] = b"back"
+            assert everything(client, "t") == acknowledged
+    assert verify_log(str(disk.path / "t-0")).problems == []
+    with Live(disk.path, files=disk.files) as live, live.client() as client:
+        assert everything(client, "t") == acknowledged
+
+
+def test_an_idempotent_producer_goes_on_where_it_was_before_the_disk_was_full(disk):
+    disk.load_ballast(8 * MIB)
+    with Live(disk.path, files=disk.files) as live, live.client() as client:
+        live.create("t")
+        acknowledged: dict[int, bytes] = {}
+        sequence = 0
+        while True:
+            value = b"%d:" % sequence + b"x" * 100_000
+            records = batch(value, producer_id=7, producer_epoch=0, base_sequence=sequence)
+            answer = client.produce("t", records)
+            if answer.error_code:
+                break
+            acknowledged[answer.base_offset] = value
+            sequence += 1
+        disk.make_room()
+        until(lambda: client.produce("t", records).error_code == 0)
+        acknowledged[sequence] = value
+        assert client.produce("t", records).base_offset == sequence, "a duplicate"
+        assert everything(client, "t") == acknowledged
+
+
+def test_a_broker_stops_cleanly_on_a_full_disk_and_comes_back(disk):
+    acknowledged: dict[int, bytes] = {}
+    disk.load_ballast(8 * MIB)
+    with Live(disk.path, files=disk.files) as live:
+        live.create("t")
+        with live.client() as client:
+            produce_until_full(client, "t", acknowledged)
+            disk.fill()
+    disk.make_room()
+    with Live(disk.path, files=disk.files) as live, live.client() as client:
+        assert everything(client, "t") == acknowledged
+        assert client.produce("t", batch(b"more")).base_offset == len(acknowledged)
+
+
+def test_group_commits_are_refused_on_a_full_disk_and_kept_before_it(disk):
+    with Live(disk.path, files=disk.files) as live, live.client() as client:
+        live.create("t")
+        find = FindCoordinatorRequest(key="g")
+        until(lambda: client.ask(find, FindCoordinatorResponse, 3).error_code == 0)
+        until(lambda: commit(client, 1) == 0)
+        disk.load_ballast(9 * MIB)
+        produce_until_full(client, "t", {})
+        disk.fill()
+        codes = {commit(client, number) for number in (2, 3)}
+        assert codes != {0}
+        disk.make_room()
+        until(lambda: committed(client) is not None)
+        assert committed(client) in {1, 2, 3}
+        until(lambda: commit(client, 4) == 0)
+        assert committed(client) == 4
+
+
+def commit(client, offset) -> int:
+    partition = OffsetCommitRequest.OffsetCommitRequestPartition(
+        partition_index=0, committed_offset=offset
+    )
+    topic = OffsetCommitRequest.OffsetCommitRequestTopic(name="t", partitions=[partition])
+    request = OffsetCommitRequest(
+        group_id="g", generation_id_or_member_epoch=-1, member_id="", topics=[topic]
+    )
+    answer = client.ask(request, OffsetCommitResponse, 8)
+    return answer.topics[0].partitions[0].error_code
+
+
+def committed(client) -> int | None:
+    topic = OffsetFetchRequest.OffsetFetchRequestTopic(name="t", partition_indexes=[0])
+    answer = client.ask(OffsetFetchRequest(group_id="g", topics=[topic]), OffsetFetchResponse, 7)
+    return None if answer.error_code else answer.topics[0].partitions[0].committed_offset
+
+
+# -- broken
+
+
+class TwoDirs:
+    """A broker with two log dirs; `here` and `there` are partitions in one and the other."""
+
+    def __init__(self, root, files, **settings):
+        self.dirs = [root / "a", root / "b"]
+        self.files = files
+        self.settings = {"log.dirs": ",".join(map(str, self.dirs)), **settings}
+
+    def live(self) -> Live:
+        return Live("", self.settings, files=self.files)
+
+    def partitions(self, live, topic) -> tuple[int, int]:
+        where = {
+            live.replica(topic, index).log.directory.rpartition("/")[0]: index for index in (0, 1)
+        }
+        return where[str(self.dirs[0])], where[str(self.dirs[1])]
+
+
+@pytest.fixture
+def two(tmp_path):
+    return TwoDirs(tmp_path, FaultyFiles())
+
+
+def dir_errors(client) -> list[int]:
+    answer = client.ask(DescribeLogDirsRequest(topics=None), DescribeLogDirsResponse, 4)
+    return [row.error_code for row in answer.results]
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS, errno.EACCES])
+def test_a_broken_disk_is_offline_until_restart_and_the_other_serves(two, code):
+    with two.live() as live:
+        live.create("t", 2)
+        here, there = two.partitions(live, "t")
+        with live.client() as client:
+            for partition in (here, there):
+                assert client.produce("t", batch(b"kept"), partition=partition).error_code == 0
+            two.files.break_("pwritev", two.dirs[1], code)
+            failed = client.produce("t", batch(b"lost"), partition=there)
+            assert failed.error_code == E.KAFKA_STORAGE_ERROR
+            two.files.mend()
+            again = client.produce("t", batch(b"too late"), partition=there)
+            assert again.error_code == E.KAFKA_STORAGE_ERROR, "offline until restart"
+            assert client.fetch("t", partition=there).error_code == E.KAFKA_STORAGE_ERROR
+            assert client.produce("t", batch(b"fine"), partition=here).error_code == 0
+            assert dir_errors(client) == [0, E.KAFKA_STORAGE_ERROR]
+    with two.live() as live, live.client() as client:
+        assert dir_errors(client) == [0, 0]
+        assert everything(client, "t", here) == {0: b"kept", 1: b"fine"}
+        assert everything(client, "t", there) == {0: b"kept"}
+        assert client.produce("t", batch(b"more"), partition=there).base_offset == 1
+
+
+def test_a_failed_sync_acknowledges_nothing_and_takes_the_disk_offline(two):
+    with two.live() as live:
+        live.create("t", 2, flush_messages="1")
+        here, there = two.partitions(live, "t")
+        with live.client() as client:
+            assert client.produce("t", batch(b"kept"), partition=there).error_code == 0
+            two.files.break_("fdatasync", two.dirs[1], errno.EIO)
+            failed = client.produce("t", batch(b"unsure"), partition=there)
+            assert failed.error_code == E.KAFKA_STORAGE_ERROR
+            two.files.mend()
+            again = client.produce("t", batch(b"no"), partition=there)
+            assert again.error_code == E.KAFKA_STORAGE_ERROR, "a failed sync is never tried again"
+            assert client.produce("t", batch(b"fine"), partition=here).error_code == 0
+    with two.live() as live, live.client() as client:
+        found = everything(client, "t", there)
+        assert found[0] == b"kept"
+        assert set(found.values()) <= {b"kept", b"unsure"}
+
+
+def test_a_failed_sync_in_the_background_takes_the_disk_offline(tmp_path):
+    two = TwoDirs(tmp_path, FaultyFiles(), **{"log.flush.interval.ms": "50"})
+    with two.live() as live:
+        live.create("t", 2)
+        here, there = two.partitions(live, "t")
+        with live.client() as client:
+            two.files.break_("fdatasync", two.dirs[1], errno.EIO)
+            assert client.produce("t", batch(b"written"), partition=there).error_code == 0
+            until(lambda: client.produce("t", batch(), partition=there).error_code)
+            assert client.produce("t", batch(), partition=here).error_code == 0
+            assert dir_errors(client) == [0, E.KAFKA_STORAGE_ERROR]
+
+
+def test_a_read_that_fails_is_told_to_the_reader(two):
+    with two.live() as live:
+        live.create("t", 2)
+        here, there = two.partitions(live, "t")
+        with live.client() as client:
+            for partition in (here, there):
+                client.produce("t", batch(b"kept"), partition=partition)
+            two.files.break_("pread_now", two.dirs[1], errno.EIO)
+            two.files.break_("pread", two.dirs[1], errno.EIO)
+            assert client.fetch("t", partition=there).error_code == E.KAFKA_STORAGE_ERROR
+            assert everything(client, "t", here) == {0: b"kept"}
+            two.files.mend()
+            assert dir_errors(client) == [0, E.KAFKA_STORAGE_ERROR]
+
+
+def test_new_partitions_go_to_the_disks_that_are_left(two):
+    with two.live() as live, live.client() as client:
+        live.create("t", 2)
+        _, there = two.partitions(live, "t")
+        two.files.break_("pwritev", two.dirs[1], errno.EIO)
+        client.produce("t", batch(), partition=there)
+        live.create("later", 2)
+        for partition in range(2):
+            assert client.produce("later", batch(), partition=partition).error_code == 0
+
+
+def test_a_dir_that_cannot_be_used_at_the_start_is_left_out(two):
+    with two.live() as live:
+        live.create("t", 2)
+        here, there = two.partitions(live, "t")
+        with live.client() as client:
+            for partition in (here, there):
+                client.produce("t", batch(b"kept"), partition=partition)
+    two.files.break_("open", two.dirs[1] / ".lock", errno.EACCES)
+    with two.live() as live, live.client() as client:
+        assert everything(client, "t", here) == {0: b"kept"}
+        assert dir_errors(client) == [0, E.KAFKA_STORAGE_ERROR]
+        lost = client.fetch("t", partition=there).error_code
+        assert lost == E.KAFKA_STORAGE_ERROR, "an empty log in its place would be a lie"
+        assert client.produce("t", batch(), partition=there).error_code == lost
+    two.files.mend()
+    with two.live() as live, live.client() as client:
+        assert everything(client, "t", there) == {0: b"kept"}
