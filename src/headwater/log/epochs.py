@@ -1,16 +1,19 @@
 """Leader epochs of one log: at which offset each leader began to write (KIP-101, KIP-279).
 
-Kept in `leader-epoch-checkpoint` as text. The file is written before the first batch of an epoch
-reaches the log, so that a batch whose epoch the file does not know is known to be damaged. A
-damaged file is rebuilt from the batches.
+Kept in `leader-epoch-checkpoint` as text, in Kafka's form, which has no checksum: that stands in a
+file beside it. The files are written before the first batch of an epoch reaches the log, so that a
+batch whose epoch they do not know is known to be damaged. If it is the files that are damaged, the
+epochs are learnt again from the batches.
 """
 
 from bisect import bisect_right
 
 from headwater.log.checkpoints import DamagedCheckpoint, parse_rows, render_rows
+from headwater.records.checksum import crc32c
 from headwater.seams.files import Files, read_file, replace_file
 
 FILE_NAME = "leader-epoch-checkpoint"
+CHECKSUM = ".crc"
 UNKNOWN = (-1, -1)
 
 
@@ -46,8 +49,15 @@ class EpochCache:
     def save(self, *, sync: bool = False) -> None:
         """Write the file in one piece."""
         rows = zip(map(str, self.epochs), map(str, self.starts), strict=True)
-        replace_file(self._files, self.path, render_rows(rows), sync=sync)
+        content = render_rows(rows)
+        replace_file(self._files, self.path + CHECKSUM, _checksum(content), sync=sync)
+        replace_file(self._files, self.path, content, sync=sync)
         self.unsaved, self.unsynced, self.damaged = False, not sync, False
+
+    @property
+    def paths(self) -> tuple[str, str]:
+        """The files, for whoever syncs them."""
+        return self.path, self.path + CHECKSUM
 
     @property
     def latest(self) -> int:
@@ -105,7 +115,16 @@ class EpochCache:
             self.epochs.pop()
 
     def _rows(self) -> list[list[str]]:
-        return parse_rows(read_file(self._files, self.path), fields=2)
+        content = read_file(self._files, self.path)
+        checksum = self.path + CHECKSUM
+        # A folder that Kafka wrote has no checksum.
+        if self._files.exists(checksum) and read_file(self._files, checksum) != _checksum(content):
+            raise DamagedCheckpoint("the checksum is another one")
+        return parse_rows(content, fields=2)
+
+
+def _checksum(content: bytes) -> bytes:
+    return b"%08x\n" % crc32c(content)
 
 
 def _growing(values: list[int]) -> bool:

@@ -1,10 +1,11 @@
 """One folder of `log.dirs`: its lock, its identity, its clean-shutdown marker.
 
-The marker says that everything was flushed and where each active segment ended. It is removed at
+The marker says that everything was flushed and where each log ended. It is removed at
 the next start before any partition is loaded: a crash from then on must not look like a clean stop.
 """
 
 import json
+from typing import TypeAlias
 
 from headwater.model import uuid_text
 from headwater.seams.files import Files, read_file, replace_file
@@ -13,6 +14,9 @@ from headwater.seams.randomness import Randomness
 META = "meta.properties"
 LOCK = ".lock"
 CLEAN_MARKER = ".kafka_cleanshutdown"
+
+CleanEnds: TypeAlias = dict[str, tuple[int, int]]
+"""By folder name: bytes of the active segment and end offset at a clean stop."""
 
 
 class LogDirError(Exception):
@@ -71,8 +75,8 @@ class LogDir:
             name for name in self._files.listdir(self.path) if self._files.is_dir(self.join(name))
         ]
 
-    def take_clean_marker(self) -> dict[str, int] | None:
-        """Sizes of the active segments by folder if the last stop was clean; the marker is gone."""
+    def take_clean_marker(self) -> CleanEnds | None:
+        """How each log ended if the last stop was clean; the marker is gone."""
         path = self.join(CLEAN_MARKER)
         if not self._files.exists(path):
             return None
@@ -80,14 +84,14 @@ class LogDir:
         self._files.unlink(path)
         self._files.sync_dir(self.path)
         try:
-            sizes = json.loads(content).get("activeSizes", {})
-            return {str(name): int(size) for name, size in sizes.items()}
+            ends = json.loads(content).get("ends", {})
+            return {str(name): (int(size), int(end)) for name, (size, end) in ends.items()}
         except (ValueError, AttributeError, TypeError):
             return None
 
-    def mark_clean(self, active_sizes: dict[str, int], broker_epoch: int) -> None:
+    def mark_clean(self, ends: CleanEnds, broker_epoch: int) -> None:
         """Everything is flushed and the checkpoints tell it."""
-        marker = {"version": 0, "brokerEpoch": broker_epoch, "activeSizes": active_sizes}
+        marker = {"version": 0, "brokerEpoch": broker_epoch, "ends": ends}
         replace_file(self._files, self.join(CLEAN_MARKER), json.dumps(marker).encode())
 
     def _check_identity(self, node_id: int, cluster_id: str) -> None:

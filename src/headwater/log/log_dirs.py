@@ -13,7 +13,7 @@ from functools import partial
 from headwater.errors import E, KafkaError
 from headwater.log import checkpoints, folders
 from headwater.log.descriptors import Descriptors
-from headwater.log.log_dir import LogDir, LogDirError
+from headwater.log.log_dir import CleanEnds, LogDir, LogDirError
 from headwater.log.partition_log import PartitionLog
 from headwater.log.recovery import LastKnown, Recovered, Recovery
 from headwater.log.settings import LogSettings
@@ -156,7 +156,7 @@ class LogDirs:
             partition_log.lift_limit()
         for log_dir in self.dirs:
             if not log_dir.offline:
-                log_dir.mark_clean(self._active_sizes(log_dir), broker_epoch)
+                log_dir.mark_clean(self._clean_ends(log_dir), broker_epoch)
             log_dir.unlock()
         self._descriptors.close()
 
@@ -188,7 +188,7 @@ class LogDirs:
                 recovery_point=None if points is None else points.get(partition, 0),
                 log_start=starts.get(partition, 0),
                 clean=marker is not None,
-                active_size=marker.get(name) if marker else None,
+                clean_end=marker.get(name) if marker else None,
             )
             self._load_log(log_dir, partition, known, settings_of(partition.topic), now_ms)
 
@@ -274,9 +274,9 @@ class LogDirs:
     def _write(self, log_dir: LogDir, name: str, offsets: Mapping[TopicPartition, int]) -> None:
         checkpoints.write_offsets(self._files, log_dir.join(name), offsets)
 
-    def _active_sizes(self, log_dir: LogDir) -> dict[str, int]:
+    def _clean_ends(self, log_dir: LogDir) -> CleanEnds:
         return {
-            folders.name_of(partition): partition_log.active.size
+            folders.name_of(partition): (partition_log.active.size, partition_log.log_end_offset)
             for partition, partition_log in self.logs.items()
             if self._dir_of[partition] is log_dir and partition_log.failure is None
         }

@@ -314,7 +314,8 @@ class PartitionLog(SegmentedLog):
             work.add_file(f"{self.directory}/{METADATA}")
             work.add_folder(self.directory.rpartition("/")[0])
         if self.epochs.unsynced:
-            work.add_file(self.epochs.path)
+            for path in self.epochs.paths:
+                work.add_file(path)
             self.epochs.unsynced = False
         self._unflushed_from = self.size
         self._dirty_since_ms = -1

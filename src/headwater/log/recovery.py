@@ -41,8 +41,8 @@ class LastKnown:
     recovery_point: int | None = None
     log_start: int = 0
     clean: bool = False
-    active_size: int | None = None
-    """Bytes of the active segment at the clean stop, where the marker tells."""
+    clean_end: tuple[int, int] | None = None
+    """Bytes of the active segment and end offset at the clean stop, where the marker tells."""
 
 
 @dataclass(slots=True)
@@ -179,14 +179,16 @@ class Recovery:
             return
 
     def _loaded_clean(self) -> bool:
-        """After a clean stop the end is known; a size that differs from the marker's is a crash."""
+        """After a clean stop the end is known; if anything differs from the marker, check it all."""
         known, partition_log = self._known, self._log
         active = partition_log.active
         if not known.clean or known.recovery_point is None:
             return False
-        if known.active_size is not None and known.active_size != active.size:
-            return False
-        if known.active_size is None and not self._ends_at(active, known.recovery_point):
+        if known.clean_end is None:
+            # Another broker's marker, which does not tell where the logs ended.
+            if not self._ends_at(active, known.recovery_point):
+                return False
+        elif known.clean_end != (active.size, known.recovery_point):
             return False
         partition_log.epochs.damaged = False
         partition_log.log_end_offset = known.recovery_point
@@ -215,6 +217,8 @@ class Recovery:
                 f"the log ends at {end}, though {self._point} offsets were flushed"
             )
         partition_log.settle(end)
+        for segment in partition_log.segments[rank:]:
+            segment.save_indexes()
         # Whether the file's last version had reached the disk before the crash is not known.
         partition_log.epochs.unsynced = bool(partition_log.epochs.epochs)
         remove_snapshots(self._files, partition_log.directory, above=end)

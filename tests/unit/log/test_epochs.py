@@ -67,3 +67,22 @@ def test_a_file_that_makes_no_sense_is_damaged(tmp_path, text):
     cache.load()
     assert cache.damaged
     assert cache.epochs == []
+
+
+def test_every_flipped_bit_of_the_file_is_seen(epochs, tmp_path):
+    epochs.save()
+    path = tmp_path / "leader-epoch-checkpoint"
+    content = path.read_bytes()
+    for bit in range(len(content) * 8):
+        broken = bytearray(content)
+        broken[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(broken)
+        epochs.load()
+        assert epochs.damaged
+
+
+def test_a_file_without_a_checksum_is_believed(epochs, tmp_path):
+    epochs.save()
+    (tmp_path / "leader-epoch-checkpoint.crc").unlink()
+    epochs.load()
+    assert epochs.epochs == [1, 2, 5]

@@ -68,4 +68,5 @@ def test_a_batch_written_twice_is_found(folder):
 
 def test_a_wrong_epoch_file_is_found(folder):
     (folder / "leader-epoch-checkpoint").write_bytes(b"0\n1\n0 0\n")
+    (folder / "leader-epoch-checkpoint.crc").unlink()
     assert any("epoch" in problem for problem in verify_log(str(folder)).problems)
