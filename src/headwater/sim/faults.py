@@ -34,7 +34,7 @@ class Weather:
         kinds = tuple(kind for kind in KINDS if chance.random() < 0.5) or ("crash",)
         return cls(
             kinds,
-            troubles=chance.randrange(1, 5),
+            troubles=chance.randrange(2, 6),
             cold=chance.choice((0.0, 0.05, 0.3)),
             short=chance.choice((0.0, 0.02, 0.1)),
             all_synced=chance.random() < 0.5,

@@ -236,12 +236,13 @@ class SimLoop(asyncio.AbstractEventLoop):
             self.scheduler.complain(f"{self.name}: {context.get('message')} {what!r}")
 
     def run(self, work: Coroutine[Any, Any, Any], limit_s: float = 600.0) -> Any:
-        """Let the whole world go on until `work` is done here; its result."""
+        """Let the whole world go on until `work` is done here; its result.
+
+        None if a complaint came first: what follows a broken promise tells nothing more.
+        """
         task = self.create_task(work)
-        self.scheduler.run_until(lambda: task.done() or self.killed, limit_s)
-        if not task.done():
-            raise Crashed
-        return task.result()
+        self.scheduler.run_until(lambda: task.done() or bool(self.scheduler.complaints), limit_s)
+        return task.result() if task.done() else None
 
 
 def _bury(task: "asyncio.Task[Any]") -> None:

@@ -105,9 +105,11 @@ class Node:
 
     def _started(self, life: Life, task: "asyncio.Task[None]") -> None:
         failure = task.exception()
-        if failure is not None:
+        if failure is None:
+            life.serving = True
+        else:
             self.scheduler.complain(f"I10: the broker does not start: {failure!r}")
-        life.serving = failure is None
+            self._end(life)
 
     def stop(self) -> None:
         """Ask for a clean stop; `life` is None once it is done."""

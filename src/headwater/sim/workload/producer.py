@@ -18,6 +18,9 @@ from headwater.wire.messages.producers import InitProducerIdRequest, InitProduce
 IN_FLIGHT = 5
 BY_ID = 13
 VERSIONS = (3, 7, 9, 12, BY_ID)
+SIZES = (0, 10, 100, 300, 700)
+LARGE = 4000
+"""Bytes of a record: several sectors, and still less than the smallest segment."""
 
 
 class _Batch(NamedTuple):
@@ -70,12 +73,13 @@ class Producer(Client):
         wanted = self.chance.randrange(1, IN_FLIGHT + 1)
         while self._left and len(self._waiting) < wanted:
             self._left -= 1
-            values = [self._value() for _ in range(self.chance.choice((1, 1, 2, 6)))]
+            count = self.chance.choice((1, 1, 2, 6))
+            sizes = SIZES if count > 1 else (*SIZES, LARGE)
+            values = [self._value(self.chance.choice(sizes)) for _ in range(count)]
             codec = self.chance.choice((Codec.NONE, Codec.NONE, Codec.NONE, Codec.LZ4))
             self._waiting.append(_Batch(values, codec))
 
-    def _value(self) -> Value:
-        size = self.chance.choice((0, 10, 100, 300, 700))
+    def _value(self, size: int) -> Value:
         value = Value(self.name, self._number, self._once, self.chance.randbytes(size))
         self._number += 1
         self._books.sent[value.encode()] = value

@@ -3,9 +3,10 @@
 from typing import NamedTuple
 
 from headwater.model import TopicPartition
-from headwater.records.batch import batches
+from headwater.records.batch import CRC_START, batches
+from headwater.records.checksum import crc32c
 from headwater.records.record import decode_records
-from headwater.sim.workload.client import Client
+from headwater.sim.workload.client import Client, Disturbed
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 from headwater.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 
@@ -37,14 +38,25 @@ async def fetch(
     )
     answer = await client.call(request, FetchResponse, newest=newest)
     found = answer.responses[0].partitions[0]
-    content = memoryview(found.records or b"")
-    records = [
-        (record.offset, record.value or b"")
-        for position, header in batches(content)
-        for record in decode_records(content[position : position + header.size])
-        if record.offset >= offset
-    ]
-    return Fetched(found.error_code, found.high_watermark, found.log_start_offset, records)
+    records = _records(client, at, memoryview(found.records or b""))
+    return Fetched(
+        found.error_code,
+        found.high_watermark,
+        found.log_start_offset,
+        [(place, value) for place, value in records if place >= offset],
+    )
+
+
+def _records(client: Client, at: TopicPartition, content: memoryview) -> list[tuple[int, bytes]]:
+    """Offsets and values of whole batches, each checked as a consumer checks it."""
+    records = []
+    for position, header in batches(content):
+        batch = content[position : position + header.size]
+        if crc32c(batch[CRC_START:]) != header.crc:
+            client.promises.complain(f"I10: {at} offset {header.base_offset} is served damaged")
+            raise Disturbed
+        records += [(record.offset, record.value or b"") for record in decode_records(batch)]
+    return records
 
 
 async def end_of(client: Client, at: TopicPartition, timestamp: int) -> int:

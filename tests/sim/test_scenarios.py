@@ -1,0 +1,104 @@
+"""Troubles told one by one: a torn journal, a full disk, a broken one."""
+
+import copy
+
+import pytest
+
+from headwater.sim.cluster import Cluster
+from headwater.sim.disk import File
+from tests.sim.support import Scene
+
+JOURNAL = "/data/headwater-metadata/journal"
+
+
+def _file(cluster: Cluster, path: str) -> File:
+    file = cluster.node.disk.find(path)
+    assert isinstance(file, File)
+    return file
+
+
+@pytest.fixture
+def cluster():
+    with Cluster(1) as cluster:
+        yield cluster
+
+
+def test_a_store_whose_journal_is_torn_in_its_last_group_starts_with_what_was_promised(cluster):
+    cluster.start()
+    scene = Scene(cluster)
+    scene.create_topic("kept")
+    whole = len(_file(cluster, JOURNAL).data)
+    scene.create_topic("torn")
+    cluster.node.crash()
+    content = bytes(_file(cluster, JOURNAL).data)
+    disk = copy.deepcopy(cluster.node.disk)
+    for size in range(whole, len(content), max(1, (len(content) - whole) // 25)):
+        cluster.node.disk = copy.deepcopy(disk)
+        _file(cluster, JOURNAL).data[:] = content[:size]
+        assert cluster.start(), cluster.complaints
+        assert "kept" in scene.topics()
+        cluster.node.crash()
+
+
+def test_a_full_disk_refuses_writes_serves_reads_and_takes_writes_again(cluster):
+    cluster.start()
+    scene = Scene(cluster)
+    scene.create_topic()
+    assert scene.produce() == "NONE"
+    cluster.node.faults.full = True
+    assert scene.produce() == "KAFKA_STORAGE_ERROR"
+    assert scene.produce() == "KAFKA_STORAGE_ERROR"
+    assert scene.read_error() == "NONE"
+    cluster.node.faults.full = False
+    scene.let_pass(2)
+    assert scene.produce() == "NONE"
+    scene.audit()
+    assert scene.ends() == (0, 2)
+    assert cluster.complaints == []
+
+
+@pytest.mark.parametrize(
+    ("operation", "configs"),
+    [("write", {}), ("fdatasync", {"flush_messages": "1"}), ("sync_dir", {"flush_messages": "1"})],
+)
+def test_a_broken_disk_is_offline_until_it_is_mended_and_the_broker_restarted(
+    cluster, operation, configs
+):
+    cluster.start()
+    scene = Scene(cluster)
+    scene.create_topic(**configs)
+    assert scene.produce() == "NONE"
+    cluster.node.faults.broken = operation
+    assert scene.produce() == "KAFKA_STORAGE_ERROR"
+    cluster.node.faults.broken = ""
+    scene.let_pass(3)
+    assert scene.produce() == "KAFKA_STORAGE_ERROR"
+    assert scene.read_error() == "KAFKA_STORAGE_ERROR"
+    cluster.node.crash()
+    assert cluster.start()
+    assert scene.produce() == "NONE"
+    scene.audit()
+    assert cluster.complaints == []
+
+
+def test_a_clean_stop_leaves_nothing_that_a_power_cut_could_take(cluster):
+    cluster.start()
+    scene = Scene(cluster)
+    scene.create_topic(segment_bytes="5000")
+    for _ in range(4):
+        assert scene.produce(size=2000) == "NONE"
+    cluster.stop()
+    cluster.node.lose_power()
+    assert cluster.start()
+    scene.audit()
+    assert scene.ends() == (0, 4)
+    assert cluster.complaints == []
+
+
+def test_two_lives_at_once_are_refused_by_the_lock(cluster):
+    cluster.start()
+    first = cluster.node.life
+    cluster.node.life = None
+    cluster.start()
+    cluster.node.life = first
+    assert "in use by another" in cluster.complaints[0]
