@@ -82,11 +82,11 @@ class Reference(Server):
     name = "c"
 
     def __init__(self) -> None:
-        self._home = Path()
+        self.home = Path()
         self._process: subprocess.Popen[str] | None = None
 
     def __enter__(self) -> Self:
-        self._home = Path(tempfile.mkdtemp(prefix="bench-c-"))
+        self.home = Path(tempfile.mkdtemp(prefix="bench-c-"))
         return self
 
     def __exit__(
@@ -96,12 +96,12 @@ class Reference(Server):
         trace: TracebackType | None,
     ) -> None:
         self._stop()
-        shutil.rmtree(self._home, ignore_errors=True)
+        shutil.rmtree(self.home, ignore_errors=True)
 
     def _start(self, *fetch: str) -> None:
         self._stop()
         self.port = free_port()
-        command = [str(program("server")), str(self.port), str(self._home / "log"), *fetch]
+        command = [str(program("server")), str(self.port), str(self.home / "log"), *fetch]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self.pid = self._process.pid
         assert self._process.stdout is not None
@@ -123,15 +123,15 @@ class Reference(Server):
         """Starts anew over prepared files."""
         log = encode.log_of(batch, copies)
         for partition in range(partitions):
-            (self._home / f"fetch-{partition}").write_bytes(log)
+            (self.home / f"fetch-{partition}").write_bytes(log)
         records = encode.record_count(batch)
-        self._start(str(self._home / "fetch"), str(len(batch)), str(records))
+        self._start(str(self.home / "fetch"), str(len(batch)), str(records))
         return Topic("bench", bytes(16), partitions)
 
     def drop(self, topic: Topic) -> None:
         """Stops and removes the files."""
         self._stop()
-        for file in self._home.iterdir():
+        for file in self.home.iterdir():
             file.unlink()
 
     def producer(self) -> Producer:
