@@ -15,6 +15,23 @@ from headwater.wire.schema import Struct
 
 _MADE_UP = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
+UNORDERED = {
+    "ProduceResponse": ["responses"],
+    "ProduceResponse.TopicProduceResponse": ["partition_responses"],
+    "FetchResponse.FetchableTopicResponse": ["partitions"],
+    "OffsetCommitResponse.OffsetCommitResponseTopic": ["partitions"],
+    "DeleteGroupsResponse": ["results"],
+    "DescribeLogDirsResponse.DescribeLogDirsTopic": ["partitions"],
+    "JoinGroupResponse": ["members"],
+    "CreateTopicsResponse": ["topics"],
+    "DeleteTopicsResponse": ["responses"],
+    "CreatePartitionsResponse": ["results"],
+    "OffsetDeleteResponse.OffsetDeleteResponseTopic": ["partitions"],
+    "AlterConfigsResponse": ["responses"],
+    "IncrementalAlterConfigsResponse": ["responses"],
+}
+"""Lists that Apache Kafka takes from hash maps: any order will do."""
+
 
 class Plain:
     """Turns the answers of one scene into plain data; remembers the ids it has seen."""
@@ -23,7 +40,6 @@ class Plain:
         self._seen: dict[object, str] = {}
         self._fields: dict[str, Callable[[Any], object]] = {
             "throttle_time_ms": lambda _: "any",
-            "error_message": _text,
             "batch_index_error_message": _text,
             "documentation": _text,
             "cluster_id": _text,
@@ -38,22 +54,31 @@ class Plain:
             "total_bytes": lambda size: size > 0,
             "usable_bytes": lambda size: size > 0,
             "records": _records,
+            "configs": self._by_name,
         }
 
     def of(self, value: object) -> object:
         """`value` as dicts, lists and plain values."""
         if isinstance(value, Struct):
             names = [field.name for field in value.__schema__.fields]
-            return {name: self._field(value, name) for name in names}
+            shown: dict[str, Any] = {name: self._field(value, name) for name in names}
+            for name in UNORDERED.get(value.__schema__.name, ()):
+                shown[name] = shown[name] and sorted(shown[name], key=str)
+            return shown
         if isinstance(value, list):
             return [self.of(item) for item in value]
         return bytes(value) if isinstance(value, bytearray | memoryview) else value
 
-    def _field(self, owner: Struct, name: str) -> object:
+    def _field(self, owner: Any, name: str) -> object:
         value = getattr(owner, name)
+        if name == "error_message":
+            return _message(value, owner.error_code)
         if name == "producer_id" and owner.__schema__.name == "InitProducerIdResponse":
             return value if value < 0 else self._name("producer", value)
         return self._fields.get(name, self.of)(value)
+
+    def _by_name(self, configs: list[Any] | None) -> object:
+        return configs and {it.name: self.of(it) for it in configs}
 
     def _topic_id(self, value: bytes) -> str:
         return "zero" if value == ZERO_UUID else self._name("topic", bytes(value))
@@ -65,15 +90,23 @@ class Plain:
         return self._seen.setdefault((kind, value), f"<{kind} {len(self._seen)}>")
 
 
+def _message(value: str | None, error_code: int) -> str | None:
+    return "text" if value and error_code else value
+
+
 def _text(value: str | None) -> str | None:
     return "text" if value else value
 
 
 def _records(value: Any) -> object:
-    """Headers as they are: the CRC stands for the bytes behind them."""
+    """Offsets and checksums of whole batches; Apache Kafka cuts the last one where its limit is."""
     if value is None:
         return None
-    found = list(batches(value))
-    rest = len(value) - sum(header.size for _, header in found)
-    shown: list[object] = [BatchHeader._asdict(header) for _, header in found]
-    return [*shown, f"and {rest} bytes of a batch"] if rest else shown
+    return [_shown(header) for _, header in batches(value)]
+
+
+def _shown(header: BatchHeader) -> str:
+    producer = f" producer {header[9:12]}" if header.producer_id >= 0 else ""
+    where = f"{header.base_offset}..{header.last_offset} of epoch {header.leader_epoch}"
+    times = f"{header.base_timestamp}..{header.max_timestamp}"
+    return f"{where} at {times} attributes {header.attributes:#x} crc {header.crc:#x}{producer}"

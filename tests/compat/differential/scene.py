@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 
 from headwater.wire.apis import API
 from headwater.wire.messages.metadata import MetadataRequest
+from headwater.wire.messages.offsets import ListOffsetsRequest
 from headwater.wire.messages.topics import CreateTopicsRequest
 from headwater.wire.schema import Struct
 from tests.compat.differential.peer import CLIENT_ID, CLOSED, WAIT_S, Line, Peer
@@ -111,7 +112,17 @@ class Scene:
     def _is_led(self, name: str, partitions: int) -> bool:
         wanted = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=name)])
         found = self.peer.call(wanted, 12).topics[0].partitions
-        return len(found) == partitions and all(it.leader_id >= 0 for it in found)
+        return len(found) == partitions and self._is_served(name, partitions)
+
+    def _is_served(self, name: str, partitions: int) -> bool:
+        """Whether the leader knows that it leads: Apache Kafka tells its clients before that."""
+        ends = [
+            ListOffsetsRequest.ListOffsetsPartition(partition_index=number, timestamp=-1)
+            for number in range(partitions)
+        ]
+        topic = ListOffsetsRequest.ListOffsetsTopic(name=name, partitions=ends)
+        answer = self.peer.call(ListOffsetsRequest(replica_id=-1, topics=[topic]), 7)
+        return all(it.error_code == 0 for it in answer.topics[0].partitions)
 
     def end(self) -> None:
         """Close what is open."""

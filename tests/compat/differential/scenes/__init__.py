@@ -1,8 +1,25 @@
 """Every scene, by family of APIs. Importing this package fills `scene.SCENES`."""
 
 from tests.compat.differential.scenes import (
+    administering_groups,
+    committing,
+    configuring,
     fetching,
+    grouping,
+    looking,
+    misbehaving,
     producing,
+    topics,
 )
 
-__all__ = ["fetching", "producing"]
+__all__ = [
+    "administering_groups",
+    "committing",
+    "configuring",
+    "fetching",
+    "grouping",
+    "looking",
+    "misbehaving",
+    "producing",
+    "topics",
+]

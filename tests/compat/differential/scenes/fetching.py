@@ -111,9 +111,7 @@ def fetch_waits(s: Scene) -> None:
         for label, request in {
             "nothing there": fetch(s, "slow", max_wait_ms=400, min_bytes=1),
             "no minimum": fetch(s, "slow", max_wait_ms=400, min_bytes=0),
-            "unknown partition": fetch(
-                s, "slow", _Part(partition=5), max_wait_ms=400, min_bytes=1
-            ),
+            "unknown partition": fetch(s, "slow", _Part(partition=5), max_wait_ms=400, min_bytes=1),
             "out of range": fetch(s, "slow", offset=3, max_wait_ms=400, min_bytes=1),
             "empty": FetchRequest(max_wait_ms=400, min_bytes=1),
         }.items():
@@ -294,6 +292,11 @@ def offset_for_leader_epoch(s: Scene) -> None:
         s.ask(f"as replica {replica}", _epochs("leaders", -1, 0, replica=replica))
 
 
+def _ends(s: Scene, when: str) -> None:
+    for wanted in (-1, -2, -3, -4, TIME):
+        s.ask(f"ends {when}: {wanted}", list_offsets("shorter", wanted))
+
+
 @scene
 def delete_records(s: Scene) -> None:
     s.topic("shorter", 2)
@@ -314,12 +317,12 @@ def delete_records(s: Scene) -> None:
         cut("compacted", version, 1, "kept")
         cut("bad name", version, 1, "no/slash")
         s.ask("nothing", DeleteRecordsRequest(timeout_ms=100), version)
-        s.ask("ends after", list_offsets("shorter", -1, -2, -3, -4, TIME))
+        _ends(s, "after")
         for offset in (0, 2, 3, 4, 5):
             s.ask(f"read from {offset}", fetch(s, "shorter", offset=offset))
     cut("everything", 2, -1)
     cut("everything again", 2, -1)
-    s.ask("ends of nothing", list_offsets("shorter", -1, -2, -3, -4, TIME))
+    _ends(s, "of nothing")
     s.ask("epoch end of nothing", _epochs("shorter", -1, 0))
     cut("of an empty partition", 2, -1, part=1)
     cut("of an empty partition to 0", 2, 0, part=1)

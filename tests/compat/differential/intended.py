@@ -1,0 +1,164 @@
+"""The one table of what Headwater answers otherwise, on purpose. Each row says why."""
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Any, NamedTuple
+
+from tests.compat.differential.compare import Difference
+from tests.compat.differential.peer import CLOSED
+
+ANY = object()
+
+
+class Row(NamedTuple):
+    """Differences that are meant: where (patterns of fnmatch), which values, and why."""
+
+    scene: str
+    label: str
+    path: str
+    apache: Sequence[Any] | object
+    ours: Sequence[Any] | object
+    reason: str
+
+    def covers(self, scene: str, found: Difference) -> bool:
+        """Whether this row stands for that difference."""
+        return (
+            fnmatchcase(scene, self.scene)
+            and fnmatchcase(found.label, self.label)
+            and fnmatchcase(found.path, self.path)
+            and (self.apache is ANY or found.apache in _listed(self.apache))
+            and (self.ours is ANY or found.ours in _listed(self.ours))
+        )
+
+
+def _listed(values: Sequence[Any] | object) -> Sequence[Any]:
+    return values if isinstance(values, list) else [values]
+
+
+INTENDED = [
+    # -- everywhere
+    Row(
+        "*", "*", "*error_message", [None, ""], "text",
+        "A refusal says why, also where Kafka leaves the code alone.",
+    ),
+    Row(
+        "*", "*", "*error_code", -1, [17, 42, 76, 87],
+        "Kafka stumbles and says UNKNOWN_SERVER_ERROR; a broker that looks first names the fault.",
+    ),
+    Row(
+        "*", "*twice*", "*", ANY, ANY,
+        "What one request names twice is one entry of a map in Kafka; here it is answered twice.",
+    ),
+    # -- not served yet
+    Row(
+        "produce_what_belongs_to_a_transaction", "batch (v*", "*error_code", 19, 53,
+        "There are no transactions yet: refused with a code on which clients give up at once.",
+    ),
+    Row(
+        "find_transaction_coordinator", "*", "*error_code", 15, 53,
+        "There are no transactions yet: clients would look for a coordinator for ever.",
+    ),
+    Row(
+        "*", "*", "*configs.remote.*", ANY, "nothing",
+        "There is no tiered storage: its keys would promise what is not there.",
+    ),
+    Row(
+        "*", "*", "*configs.local.retention.*", ANY, "nothing",
+        "There is no tiered storage: nothing is local as opposed to remote.",
+    ),
+    Row(
+        "*", "*", "*configs*min.insync.replicas*", ANY, ANY,
+        "Kafka 4 stores this key for the whole cluster when eligible leader replicas are on.",
+    ),
+    Row(
+        "describe_broker_configs", "*of ''*", "results[[]0].configs", ANY, [[]],
+        "The same key: it is the only one that a new Kafka stores for the whole cluster.",
+    ),
+    Row(
+        "describe_broker_configs", "default has none*", "results[[]0].configs", ANY, [[]],
+        "The same key: it is the only one that a new Kafka stores for the whole cluster.",
+    ),
+    # -- stricter
+    Row(
+        "produce_what_no_client_sends", "*", "error_code", 0, [32, 87],
+        "Bits and bytes that no client sends are refused, not mended: nothing unchecked is stored.",
+    ),
+    Row(
+        "produce_bad_batches", "*", "*log_start_offset", [-1, 0], [-1, 0],
+        "Which faults are found before the log is looked at, whose start is then told, differs.",
+    ),
+    Row(
+        "change_broker_configs", "unknown at*", "*", ANY, ANY,
+        "Kafka stores any broker key; here a misspelt one is refused.",
+    ),
+    Row(
+        "fetch_as_a_replica", "as *", "*", ANY, ANY,
+        "Who is not a broker may not read like a follower, that would move the high watermark.",
+    ),
+    Row(
+        "*", "operations*", "cluster_authorized_operations", 8096, 7584,
+        "The same: without an authorizer, Kafka lets every client act as a broker.",
+    ),
+    Row(
+        "malformed_requests", "*not UTF-8", "", "an answer", CLOSED,
+        "Text that is no text ends the connection; Java puts question marks in its place.",
+    ),
+    # -- truer
+    Row(
+        "delete_records", "ends *: -3*", "*", ANY, ANY,
+        "The newest of the records that are left; Kafka may name one that was deleted.",
+    ),
+    Row(
+        "produce_idempotent", "*again*", "*log_append_time_ms", "now", -1,
+        "Kafka gives a duplicate the time of its records as if the broker had stamped them.",
+    ),
+    Row(
+        "produce_idempotent", "producers*", "*last_timestamp", ANY, ANY,
+        "The time of the last write, from which expiry counts. Kafka takes the records' own time "
+        "and forgets at once who writes old ones.",
+    ),
+    Row(
+        "*", "*", "*.synonyms", ANY, ANY,
+        "A topic's value that comes from log.retention.hours, log.roll.hours and the like names "
+        "them; Kafka looks no further than the key in milliseconds.",
+    ),
+    Row(
+        "describe_broker_configs", "auto.create.topics.enable*", "*value", "true", "false",
+        "The default differs, see docs: a misspelt name should not make a topic.",
+    ),
+    # -- what makes no sense gets the sense it can have
+    Row(
+        "fetch_sizes", "negative *", "*", ANY, ANY,
+        "A negative limit is no limit below one batch; Kafka answers UNKNOWN_SERVER_ERROR.",
+    ),
+    Row(
+        "*", "isolation *", "*", ANY, ANY,
+        "An isolation level that does not exist reads what is committed to the log; Kafka stumbles.",
+    ),
+    Row(
+        "metadata", "by neither*", "*", ANY, ANY,
+        "One nameless topic spoils Kafka's whole answer; here only its own row.",
+    ),
+    Row(
+        "describe_topic_partitions", "empty name*", "*", ANY, ANY,
+        "The same here: Kafka stumbles over a topic without a name.",
+    ),
+    Row(
+        "offset_for_leader_epoch", "epoch -2*", "*", ANY, ANY,
+        "There is no epoch -2; Kafka answers where the first one begins.",
+    ),
+]  # fmt: skip
+
+
+def unintended(scene: str, found: Sequence[Difference]) -> list[Difference]:
+    """The differences that no row stands for."""
+    return [it for it in found if not any(row.covers(scene, it) for row in INTENDED)]
+
+
+def idle_rows(scenes_and_differences: Sequence[tuple[str, Difference]]) -> list[Row]:
+    """Rows that stand for nothing any more: the brokers agree, and the row must go."""
+    return [
+        row
+        for row in INTENDED
+        if not any(row.covers(scene, found) for scene, found in scenes_and_differences)
+    ]
