@@ -8,6 +8,8 @@ INT64_MAX: Final = (1 << 63) - 1
 WALKED_COUNT: Final = 4
 """Batches of up to so many records are always walked: it costs next to nothing."""
 MAX_UNCOMPRESSED_BYTES: Final = 64 << 20
+LEAST_UNCOMPRESSED_BYTES: Final = 8 << 20
+"""So much may come out of any batch: a topic of small messages takes well compressed ones too."""
 
 _UNLIMITED_MS = 1 << 64
 
@@ -42,10 +44,12 @@ class BatchRules:
 
     def __post_init__(self) -> None:
         walked = INT64_MAX if self.keys_required or self.validate_records else WALKED_COUNT
-        uncompressed = min(self.max_message_bytes * 8, MAX_UNCOMPRESSED_BYTES)
+        uncompressed = max(self.max_message_bytes * 8, LEAST_UNCOMPRESSED_BYTES)
         stamped = self.log_append_time
         object.__setattr__(self, "largest", min(self.max_message_bytes, self.segment_bytes))
-        object.__setattr__(self, "max_uncompressed_bytes", uncompressed)
+        object.__setattr__(
+            self, "max_uncompressed_bytes", min(uncompressed, MAX_UNCOMPRESSED_BYTES)
+        )
         object.__setattr__(self, "verbatim", self.codec is None and not stamped)
         object.__setattr__(self, "walk_up_to", walked)
         object.__setattr__(
