@@ -28,7 +28,7 @@ EXIT_TIMEOUT_S = 10.0
 class BlockingClient(Protocol):
     """What the loop thread asks of those who use it."""
 
-    def close(self, timeout_s: float | None = None) -> None:
+    def close(self, timeout: float | None = None) -> None:
         """Finish what is under way within the time and let go of everything."""
 
     def forked(self) -> None:

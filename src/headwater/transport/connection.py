@@ -133,6 +133,11 @@ class Connection(asyncio.Protocol):
         """Whether requests can still be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
+    @property
+    def backlog(self) -> int:
+        """Bytes written here that the system has not taken yet."""
+        return 0 if self._transport is None else self._transport.get_write_buffer_size()
+
     def close(self) -> None:
         """End the stream; requests under way fail."""
         if self._transport is not None:

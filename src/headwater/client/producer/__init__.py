@@ -1,0 +1,1 @@
+"""The producer: interceptors, serializers, partitioner, accumulator, sender, in this order."""

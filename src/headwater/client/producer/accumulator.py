@@ -1,0 +1,288 @@
+"""Records that wait to be sent: one queue of batches per partition, all within buffer.memory.
+
+Pure: `now_ms` is an argument, nobody is woken, nothing is locked. The producer's one lock is held
+by whoever calls, except for reading what a batch in flight alone owns.
+
+Order is the point of it: a partition's batches leave its queue in the order in which they were
+filled, a batch that must be repeated goes back to its place, and one that is too large is
+replaced in its place by its parts.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from headwater.client.producer.futures import BatchFuture, OnDelivery, RecordMetadata
+from headwater.errors import KafkaError
+from headwater.model import TopicPartition
+from headwater.records.batch import HEADER_SIZE, Buffer
+from headwater.records.codec import BatchWriter, decode_batch
+
+NO_SEQUENCE = -1
+_RECORD_OVERHEAD = 21
+"""The most that lengths, deltas and attributes add to a record's key, value and headers."""
+
+
+class Batch:
+    """Records of one partition that are sent together."""
+
+    __slots__ = (
+        "append", "attempts", "base_sequence", "callbacks", "count", "deadline_ms", "epoch", "filled", "future",
+        "in_flight", "limit_ms", "order", "problem", "producer_id", "queue", "records", "reserved", "retry_at_ms",
+        "uncertain", "writer",
+    )  # fmt: skip
+
+    def __init__(
+        self, queue: "PartitionQueue", writer: BatchWriter, reserved: int, limits: tuple[int, int]
+    ) -> None:
+        self.queue = queue
+        self.order = queue.begun
+        """The place among all batches of the partition; parts of one batch share it."""
+        self.writer: BatchWriter | None = writer
+        self.append = writer.append
+        self.future = BatchFuture(queue.topic, queue.partition)
+        self.reserved = reserved
+        self.limit_ms, self.deadline_ms = limits
+        """When it is sent although it is not full; when it is given up."""
+        self.callbacks: list[tuple[OnDelivery, int, int]] = []
+        self.attempts = 0
+        self.retry_at_ms = 0
+        self.problem: KafkaError | None = None
+        """Why the last attempt failed."""
+        self.in_flight = False
+        self.uncertain = False
+        """It was sent and the answer is missing: the broker may or may not have stored it."""
+        self.records: Buffer | None = None
+        self.count = 0
+        self.filled = 0
+        """Records and bytes, from the moment it is sealed."""
+        self.producer_id = -1
+        self.epoch = -1
+        self.base_sequence = NO_SEQUENCE
+
+    @property
+    def size(self) -> int:
+        """Its bytes: before compression until it is encoded."""
+        if self.records is not None:
+            return len(self.records)
+        return self.writer.size if self.writer is not None else 0
+
+    def seal(self) -> None:
+        """No more records fit, or it is time to go."""
+        if self.writer is not None:
+            self.count, self.filled = self.writer.count, self.writer.size
+
+    def encoded(self, codec: int, level: int | None) -> Buffer:
+        """The bytes to send. Numbered once: a repetition is the same bytes."""
+        if self.records is None:
+            assert self.writer is not None
+            self.records = self.writer.finish(
+                codec, level, self.producer_id, self.epoch, self.base_sequence
+            )
+        return self.records
+
+    def renumber(self, producer_id: int, epoch: int, base_sequence: int) -> None:
+        """Another identity; the bytes are made anew when they are next needed."""
+        self.producer_id, self.epoch, self.base_sequence = producer_id, epoch, base_sequence
+        self.records = None
+
+    def finish(
+        self, tell: Callable[[OnDelivery, RecordMetadata | None, KafkaError | None], None]
+    ) -> None:
+        """The future is done: call back for each record that asked for it, and let go of the rest."""
+        error = self.future.error
+        for call, index, timestamp in self.callbacks:
+            metadata = None if error else self.future.metadata(index, timestamp)
+            tell(call, metadata, error)
+        self.callbacks = []
+        self.writer = None
+        self.records = None
+
+
+class PartitionQueue:
+    """The batches of one partition: `open` is being filled, `sealed` wait in order."""
+
+    __slots__ = ("begun", "key", "open", "partition", "sealed", "topic")
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.key = TopicPartition(topic, partition)
+        self.open: Batch | None = None
+        self.sealed: deque[Batch] = deque()
+        self.begun = 0
+        """How many batches were opened so far."""
+
+    @property
+    def load(self) -> int:
+        """How many batches wait, for a partitioner that prefers short queues."""
+        return len(self.sealed) + (self.open is not None)
+
+    def head(self) -> Batch | None:
+        """The batch that leaves first."""
+        return self.sealed[0] if self.sealed else self.open
+
+
+class Accumulator:
+    """All queues of one producer, and the memory they share."""
+
+    def __init__(
+        self, *, batch_size: int, linger_ms: int, buffer_memory: int, delivery_timeout_ms: int
+    ) -> None:
+        self.batch_size = batch_size
+        self.linger_ms = linger_ms
+        self.buffer_memory = buffer_memory
+        self.delivery_timeout_ms = delivery_timeout_ms
+        self.used = 0
+        self.waiting: dict[PartitionQueue, None] = {}
+        """Queues with a batch to send, those served longest ago first."""
+        self.incomplete: dict[Batch, None] = {}
+        self.flushing = 0
+        """How many calls of flush() wait: while there are some, no batch lingers."""
+        self.starved = 0
+        """How many callers wait for room: while there are some, no batch lingers."""
+        self._queues: dict[tuple[str, int], PartitionQueue] = {}
+
+    def queue(self, topic: str, partition: int) -> PartitionQueue:
+        """The queue of a partition; the same one each time."""
+        found = self._queues.get((topic, partition))
+        if found is None:
+            found = self._queues[topic, partition] = PartitionQueue(topic, partition)
+        return found
+
+    def begin(self, queue: PartitionQueue, record_size: int, now_ms: int) -> Batch | None:
+        """Seal the open batch of `queue` and open another; None where memory does not suffice.
+
+        A batch reserves batch.size, or what its first record needs where that is more.
+        """
+        reserved = max(self.batch_size, record_size)
+        if self.used + reserved > self.buffer_memory and self.used:
+            self.seal(queue)
+            return None
+        self.seal(queue)
+        self.used += reserved
+        limits = now_ms + self.linger_ms, now_ms + self.delivery_timeout_ms
+        queue.begun += 1
+        batch = Batch(queue, BatchWriter(self.batch_size), reserved, limits)
+        queue.open = batch
+        self.waiting[queue] = None
+        self.incomplete[batch] = None
+        return batch
+
+    def abandon(self, batch: Batch) -> None:
+        """An open batch that nobody was told of goes away."""
+        batch.queue.open = None
+        self._settle(batch.queue)
+        self.complete(batch)
+
+    def seal(self, queue: PartitionQueue) -> None:
+        """Put the open batch of `queue` behind those that wait."""
+        if queue.open is not None:
+            queue.open.seal()
+            queue.sealed.append(queue.open)
+            queue.open = None
+
+    def due_ms(self, queue: PartitionQueue, batch: Batch) -> int:
+        """When `batch`, which may leave `queue` next, is to be sent; 0 for now."""
+        if batch.retry_at_ms:
+            return batch.retry_at_ms
+        if queue.sealed or self.flushing or self.starved:
+            return 0
+        return batch.limit_ms
+
+    def take(self, batch: Batch) -> None:
+        """Out of its queue: `batch` is in flight from now on."""
+        queue = batch.queue
+        if batch is queue.open:
+            self.seal(queue)
+        queue.sealed.remove(batch)
+        batch.in_flight = True
+        batch.attempts += 1
+        self._settle(queue)
+
+    def put_back(self, batch: Batch, retry_at_ms: int) -> None:
+        """A batch in flight must be sent again: back to its place in the order."""
+        batch.in_flight = False
+        batch.retry_at_ms = retry_at_ms
+        self._insert(batch)
+
+    def split(self, batch: Batch, size_limit: int) -> list[Batch]:
+        """Replace a batch in flight by smaller ones, in its place; its memory goes with them.
+
+        Each part holds at most half of `size_limit`, or a single record.
+        """
+        assert batch.records is not None
+        _, rows = decode_batch(batch.records, 0, False)
+        parts: list[tuple[int, Batch]] = []
+        for index, (_, timestamp, _, key, value, headers) in enumerate(rows):
+            if not parts or parts[-1][1].append(timestamp, key, value, headers) < 0:
+                limits = batch.limit_ms, batch.deadline_ms
+                part = Batch(batch.queue, BatchWriter(size_limit), 0, limits)
+                part.append(timestamp, key, value, headers)
+                parts.append((index, part))
+        self._hand_over(batch, parts)
+        return [part for _, part in parts]
+
+    def _hand_over(self, batch: Batch, parts: list[tuple[int, Batch]]) -> None:
+        for call, index, timestamp in batch.callbacks:
+            start, part = next(row for row in reversed(parts) if row[0] <= index)
+            part.callbacks.append((call, index - start, timestamp))
+        batch.callbacks = []
+        parts[0][1].reserved = batch.reserved
+        batch.reserved = 0
+        for _, part in parts:
+            part.seal()
+            part.order = batch.order
+            self._insert(part)
+            self.incomplete[part] = None
+        self.incomplete.pop(batch, None)
+        batch.future.split([(start, part.future) for start, part in parts])
+
+    def complete(self, batch: Batch) -> None:
+        """The batch is stored or given up: its memory is free."""
+        if self.incomplete.pop(batch, batch) is None:
+            self.used -= batch.reserved
+
+    def expired(self, queue: PartitionQueue, now_ms: int) -> list[Batch]:
+        """Take out the batches of `queue` whose time is over."""
+        gone = [batch for batch in queue.sealed if batch.deadline_ms <= now_ms]
+        for batch in gone:
+            queue.sealed.remove(batch)
+        if queue.open is not None and queue.open.deadline_ms <= now_ms:
+            queue.open.seal()
+            gone.append(queue.open)
+            queue.open = None
+        self._settle(queue)
+        return gone
+
+    def clear(self) -> list[Batch]:
+        """Give up everything, batches in flight as well."""
+        gone = list(self.incomplete)
+        for queue in self._queues.values():
+            queue.open = None
+            queue.sealed.clear()
+        self.waiting.clear()
+        return gone
+
+    def _insert(self, batch: Batch) -> None:
+        sealed = batch.queue.sealed
+        place = 0
+        while place < len(sealed) and sealed[place].order <= batch.order:
+            place += 1
+        sealed.insert(place, batch)
+        self.waiting[batch.queue] = None
+
+    def _settle(self, queue: PartitionQueue) -> None:
+        """Keep `waiting` true, and let the queues served longest ago come first."""
+        self.waiting.pop(queue, None)
+        if queue.sealed or queue.open is not None:
+            self.waiting[queue] = None
+
+
+def record_bound(
+    key: bytes | None, value: bytes | None, headers: Sequence[tuple[str, bytes | None]]
+) -> int:
+    """The most bytes that a batch of this one record can take."""
+    size = HEADER_SIZE + _RECORD_OVERHEAD + len(key or b"") + len(value or b"")
+    for name, content in headers:
+        size += 2 * 5 + 4 * len(name) + len(content or b"")
+    return size

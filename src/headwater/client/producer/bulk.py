@@ -1,0 +1,120 @@
+"""Many records in one call: what fills batches, and the one future of it all.
+
+A `Fill` puts records of its own from position `start` on into a writer and says how many fitted;
+values of a list and rows of an Arrow table are both told in this way.
+"""
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import Any, NamedTuple
+
+from headwater.client.producer.futures import BatchFuture, RecordMetadata, SendFuture
+from headwater.records.codec import BatchWriter, encode_columns, split_rows
+from headwater.records.columns import Column
+
+Table = Any
+"""A pyarrow.Table; pyarrow has no types of its own, and is not needed by those who send no tables."""
+RecordBatch = Any
+"""A pyarrow.RecordBatch."""
+Fill = Callable[[BatchWriter, int], int]
+
+
+class Load(NamedTuple):
+    """Records for one partition, or for whichever is sticky where `partition` is None."""
+
+    partition: int | None
+    fill: Fill
+    records: int
+
+
+class SentMany:
+    """The future of many records, a piece per batch."""
+
+    __slots__ = ("_pieces", "records")
+
+    def __init__(self) -> None:
+        self.records = 0
+        """How many records were taken."""
+        self._pieces: list[tuple[BatchFuture, int, int]] = []
+
+    def add(self, future: BatchFuture, first: int, records: int) -> None:
+        """So many records from index `first` on went into a batch."""
+        self._pieces.append((future, first, records))
+        self.records += records
+
+    def done(self) -> bool:
+        """Whether every record is stored or given up."""
+        return all(view.done() for view in self._views())
+
+    def result(self, timeout: float | None = None) -> list[RecordMetadata]:
+        """Wait for all; where the first record of each batch went. Raises the first failure.
+
+        `timeout` (seconds) bounds the wait for each batch.
+        """
+        return [view.result(timeout) for view in self._views()]
+
+    def __await__(self) -> Generator[Any, None, list[RecordMetadata]]:
+        return self._all().__await__()
+
+    async def _all(self) -> list[RecordMetadata]:
+        return [await view for view in self._views()]
+
+    def _views(self) -> Iterator[SendFuture]:
+        for future, first, records in self._pieces:
+            settled, _ = future.settled(first)
+            last = first + records - 1
+            yield SendFuture((future, first, -1))
+            if settled is not future.settled(last)[0]:  # the batch was split
+                yield SendFuture((future, last, -1))
+
+
+def value_load(values: Sequence[bytes | None], timestamp: int) -> Load:
+    """A list of values without keys."""
+    return Load(None, lambda writer, start: writer.extend(timestamp, values, start), len(values))
+
+
+def table_loads(
+    batch: RecordBatch, key: str | None, value: str, timestamp: int, partitions: int
+) -> Iterator[Load]:
+    """The rows of an Arrow record batch, by partition; no Python object is made per row."""
+    values = _column(batch, value)
+    if key is None:
+        yield _rows(None, timestamp, None, values, batch.num_rows, batch.num_rows)
+        return
+    keys = _column(batch, key)
+    *keyed, keyless = split_rows(keys, batch.num_rows, partitions)
+    for partition, rows in enumerate(keyed):
+        if rows:
+            yield _rows(partition, timestamp, keys, values, rows, len(rows) // 4)
+    if keyless:
+        yield _rows(None, timestamp, None, values, keyless, len(keyless) // 4)
+
+
+def _rows(
+    partition: int | None,
+    timestamp: int,
+    keys: Column | None,
+    values: Column,
+    rows: "int | bytearray",
+    count: int,
+) -> Load:
+    def fill(writer: BatchWriter, start: int) -> int:
+        return encode_columns(writer, timestamp, keys, values, rows, start)
+
+    return Load(partition, fill, count)
+
+
+def _column(batch: RecordBatch, name: str) -> Column:
+    import pyarrow  # type: ignore[import-untyped]
+    from pyarrow import types
+
+    if name not in batch.schema.names:
+        raise KeyError(f"the table has no column {name!r}; it has {', '.join(batch.schema.names)}")
+    array = batch.column(name)
+    if types.is_large_binary(array.type) or types.is_large_string(array.type):
+        array = array.cast(pyarrow.binary())
+    if not types.is_binary(array.type) and not types.is_string(array.type):
+        raise TypeError(
+            f"column {name!r} is {array.type}; cast it to binary or string to say how it is written"
+        )
+    validity, offsets, data = array.buffers()
+    return Column(offsets or bytes(4), data or b"", validity, array.offset)

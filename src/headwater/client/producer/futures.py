@@ -1,0 +1,193 @@
+"""What became of records that were sent: one future per batch, and a light view per record.
+
+A view is made for every record and mostly thrown away, so it is a bare tuple of its batch's future
+and its place in it; everything it says is worked out when it is asked. The future of a batch knows
+no lock: each list is appended to before `done` is read, and emptied after `done` is set.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
+
+from headwater.client.errors import TimedOutError
+from headwater.errors import KafkaError
+
+NO_OFFSET = -1
+
+
+class RecordMetadata(NamedTuple):
+    """Where a record is stored; the offset is -1 where the broker did not tell (acks=0)."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+OnDelivery = Callable[[RecordMetadata | None, KafkaError | None], object]
+"""Called once for a record: with its metadata, or with the reason why it was not stored."""
+
+
+class BatchFuture:
+    """The outcome of one batch."""
+
+    __slots__ = (
+        "_waiters",
+        "base_offset",
+        "done",
+        "error",
+        "log_append_time",
+        "partition",
+        "parts",
+        "topic",
+    )  # fmt: skip
+
+    def __init__(self, topic: str, partition: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        self.done = False
+        self.base_offset = NO_OFFSET
+        self.log_append_time = -1
+        self.error: KafkaError | None = None
+        self.parts: list[tuple[int, BatchFuture]] | None = None
+        """Of a batch that was split: the first index of each part, and the part's future."""
+        self._waiters: deque[Callable[[], object]] = deque()
+
+    def succeed(self, base_offset: int, log_append_time: int) -> None:
+        """The broker has stored the batch."""
+        self.base_offset = base_offset
+        self.log_append_time = log_append_time
+        self._finish()
+
+    def fail(self, error: KafkaError) -> None:
+        """The batch is given up."""
+        self.error = error
+        self._finish()
+
+    def split(self, parts: list[tuple[int, "BatchFuture"]]) -> None:
+        """Smaller batches take over; whoever waits here goes on waiting there."""
+        self.parts = parts
+        self._finish()
+
+    def when_done(self, call: Callable[[], object]) -> None:
+        """Call `call` once when this is done, at once if it is."""
+        self._waiters.append(call)
+        if self.done:
+            self._tell()
+
+    def metadata(self, index: int, timestamp: int) -> RecordMetadata:
+        """Where record `index` of this batch is."""
+        offset = NO_OFFSET if self.base_offset < 0 else self.base_offset + index
+        when = timestamp if self.log_append_time < 0 else self.log_append_time
+        return RecordMetadata(self.topic, self.partition, offset, when)
+
+    def settled(self, index: int) -> "tuple[BatchFuture, int]":
+        """The batch that record `index` went into at last, and its index there."""
+        future = self
+        while future.parts is not None:
+            start, part = next(row for row in reversed(future.parts) if row[0] <= index)
+            future, index = part, index - start
+        return future, index
+
+    def pending(self) -> "list[BatchFuture]":
+        """The batches, this one or its parts, that are not done."""
+        if self.parts is None:
+            return [] if self.done else [self]
+        return [late for _, part in self.parts for late in part.pending()]
+
+    def wait(self, timeout: float | None) -> bool:
+        """Block until this is done (a split counts); whether it came within the time."""
+        if self.done:
+            return True
+        told = threading.Event()
+        self.when_done(told.set)
+        return told.wait(timeout)
+
+    def _finish(self) -> None:
+        self.done = True
+        self._tell()
+
+    def _tell(self) -> None:
+        while self._waiters:
+            try:
+                call = self._waiters.popleft()
+            except IndexError:
+                return  # another thread has told the last one
+            call()
+
+
+class SendFuture(tuple[BatchFuture, int, int]):
+    """The future of one record: `result()` in a thread, `await` in a coroutine."""
+
+    __slots__ = ()
+
+    def done(self) -> bool:
+        """Whether the record is stored or given up."""
+        future, _ = self[0].settled(self[1])
+        return future.done
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Wait for the record to be stored; raises what it failed with.
+
+        TimedOutError after `timeout` seconds; the record is still under way then.
+        """
+        future, index = self._wait(timeout)
+        if future.error is not None:
+            raise future.error
+        return future.metadata(index, self[2])
+
+    def exception(self, timeout: float | None = None) -> KafkaError | None:
+        """Wait, and return what the record failed with, or None."""
+        return self._wait(timeout)[0].error
+
+    def add_done_callback(self, call: "Callable[[SendFuture], object]") -> None:
+        """Call `call` with this future once it is done, on the client's loop thread."""
+        future, _ = self[0].settled(self[1])
+        future.when_done(lambda: self._told(call))
+
+    def __await__(self) -> Generator[Any, None, RecordMetadata]:
+        future, index = self[0].settled(self[1])
+        while not future.done:
+            yield from batch_wakeup(future).__await__()
+            future, index = future.settled(index)
+        if future.error is not None:
+            raise future.error
+        return future.metadata(index, self[2])
+
+    def _told(self, call: "Callable[[SendFuture], object]") -> None:
+        if self.done():
+            call(self)
+        else:  # the batch was split
+            self.add_done_callback(call)
+
+    def _wait(self, timeout: float | None) -> tuple[BatchFuture, int]:
+        future, index = self[0].settled(self[1])
+        while not future.done:
+            if not future.wait(timeout):
+                raise TimedOutError(f"the record was not acknowledged within {timeout:g} s")
+            future, index = future.settled(index)
+        return future, index
+
+    def __repr__(self) -> str:
+        future, index = self[0].settled(self[1])
+        state = "pending" if not future.done else repr(future.error) if future.error else "stored"
+        return f"<SendFuture {future.topic}-{future.partition} [{index}] {state}>"
+
+
+def batch_wakeup(future: BatchFuture) -> "asyncio.Future[None]":
+    """An asyncio future that is done when `future` is."""
+    loop = asyncio.get_running_loop()
+    waiting: asyncio.Future[None] = loop.create_future()
+
+    def settle() -> None:
+        if not waiting.done():
+            waiting.set_result(None)
+
+    def told() -> None:
+        if not loop.is_closed():
+            loop.call_soon_threadsafe(settle)
+
+    future.when_done(told)
+    return waiting

@@ -1,0 +1,536 @@
+"""The sender: takes batches out of the accumulator and brings them to the leaders.
+
+It runs on the event loop in short turns and has no task per request: a turn is made when a batch is
+due, when an answer or new metadata came, or when a timer says so. Each broker gets up to
+max.in.flight requests, each with one batch per partition for as many partitions as fit.
+
+Every batch ends exactly once: stored, or failed with a reason. A fault of the sender itself fails
+all of them and every later send; it is never silent.
+"""
+
+import asyncio
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
+from headwater.client.cluster import Cluster, Node
+from headwater.client.errors import (
+    ClientError,
+    DeliveryTimeoutError,
+    LoopDiedError,
+    failure,
+)
+from headwater.client.metrics import ProducerMetrics
+from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue
+from headwater.client.producer.futures import NO_OFFSET, OnDelivery, RecordMetadata
+from headwater.client.producer.sequences import LOST, Sequences
+from headwater.config.client import ProducerSettings
+from headwater.errors import E, KafkaError, error_of
+from headwater.records.compression import Codec
+from headwater.seams.clock import Clock
+from headwater.seams.randomness import Randomness
+from headwater.seams.tasks import LoopTasks
+from headwater.transport.connection import Connection
+from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
+from headwater.wire.messages.producers import InitProducerIdRequest, InitProducerIdResponse
+
+log = logging.getLogger(__name__)
+
+BY_NAME = 12
+"""The newest version of Produce that names topics: a topic made anew is found without its id."""
+CHECK_MS = 100
+"""How often batches under way are compared with their time limits."""
+MAX_BACKLOG = 1 << 20
+"""With acks=0 nothing holds the sender back but the bytes the socket has not taken yet."""
+_UNCERTAIN = frozenset({E.REQUEST_TIMED_OUT, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+_NEVER = 1 << 62
+
+
+class Exchange(NamedTuple):
+    """A request under way."""
+
+    connection: Connection
+    version: int
+    batches: list[Batch]
+    sent_ms: int
+
+
+class Peer:
+    """What is under way to one broker."""
+
+    __slots__ = ("connecting", "exchanges", "muted_until_ms")
+
+    def __init__(self) -> None:
+        self.exchanges: deque[Exchange] = deque()
+        self.connecting = False
+        self.muted_until_ms = 0
+
+
+class Sender:
+    """Sends the batches of one producer. All methods but `wake` belong to the loop's thread."""
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        lock: threading.Lock,
+        *,
+        clock: Clock,
+        randomness: Randomness,
+        tasks: LoopTasks,
+        room_freed: Callable[[], None],
+    ) -> None:
+        self.fatal: KafkaError | None = None
+        """Why nothing can be sent any more."""
+        self.metrics = ProducerMetrics()
+        self._settings = settings
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._lock = lock
+        self._clock = clock
+        self._randomness = randomness
+        self._tasks = tasks
+        self._room_freed = room_freed
+        self._sequences = Sequences() if settings.enable_idempotence else None
+        self._codec = Codec[settings.compression_type.upper()]
+        self._level = _level(settings)
+        self._acks = settings.required_acks
+        self._peers: dict[int, Peer] = {}
+        self._identifying = False
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ms = 0
+        self._signalled = False
+        self._closed = False
+        self._next_check_ms = 0
+        cluster.listeners.append(self.wake_here)
+
+    # -- turns
+
+    def wake(self) -> None:
+        """Make a turn soon; from any thread, under the producer's lock."""
+        if not self._signalled:
+            self._signalled = True
+            self._loop.call_soon_threadsafe(self._turn)
+
+    def wake_by(self, due_ms: int) -> None:
+        """Make a turn at `due_ms` at the latest; from any thread, under the producer's lock."""
+        if due_ms < self._timer_ms:
+            self.wake()
+
+    def wake_here(self) -> None:
+        """Make a turn soon; on the loop's thread."""
+        if not self._signalled:
+            self._signalled = True
+            self._loop.call_soon(self._turn)
+
+    def close(self) -> None:
+        """Make no more turns."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def die(self, error: KafkaError) -> None:
+        """Nothing can be sent any more: fail what waits, and every later send with it."""
+        self.fatal = error
+        with self._lock:
+            gone = self._accumulator.clear()
+        for batch in gone:
+            self._fail(batch, error)
+
+    def _turn(self) -> None:
+        self._signalled = False
+        if self._closed or self.fatal:
+            return
+        try:
+            now = self._clock.monotonic_ms()
+            next_ms = self._work(now)
+        except Exception as fault:
+            log.exception("the producer's sender died")
+            error = LoopDiedError(f"the producer's sender died of a fault of its own: {fault!r}")
+            error.__cause__ = fault
+            self.die(error)
+            return
+        if next_ms == self._timer_ms:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ms = next_ms
+        if next_ms < _NEVER:
+            self._timer = self._loop.call_later(max(next_ms - now, 1) / 1000, self.wake_here)
+
+    def _work(self, now: int) -> int:
+        """Send what can be sent; when to look again."""
+        if now >= self._next_check_ms:
+            self._next_check_ms = now + CHECK_MS
+            self._expire(now)
+        if self._sequences is not None and not self._sequences.ready:
+            self._identify()
+            return self._check_ms()
+        ready, next_ms = self._ready(now)
+        for node, queues in ready.values():
+            self._serve(node, queues, now)
+        return min(next_ms, self._check_ms())
+
+    def _check_ms(self) -> int:
+        busy = self._accumulator.incomplete
+        return self._next_check_ms if busy else _NEVER
+
+    def _ready(self, now: int) -> tuple[dict[int, tuple[Node, list[PartitionQueue]]], int]:
+        """Queues with something to send, by leader; and when the next one has."""
+        ready: dict[int, tuple[Node, list[PartitionQueue]]] = {}
+        next_ms = _NEVER
+        leaderless = False
+        with self._lock:
+            for queue in self._accumulator.waiting:
+                batch = self._choose(queue)
+                if batch is None:
+                    continue
+                due = self._accumulator.due_ms(queue, batch)
+                if due > now:
+                    next_ms = min(next_ms, due)
+                    continue
+                node = self._cluster.leader(queue.key)
+                if node is None:
+                    leaderless = True
+                    continue
+                ready.setdefault(node.id, (node, []))[1].append(queue)
+        if leaderless:
+            self._cluster.suspect()
+        return ready, next_ms
+
+    def _choose(self, queue: PartitionQueue) -> Batch | None:
+        return queue.head() if self._sequences is None else self._sequences.choose(queue)
+
+    # -- out
+
+    def _serve(self, node: Node, queues: list[PartitionQueue], now: int) -> None:
+        peer = self._peers.get(node.id)
+        if peer is None:
+            peer = self._peers[node.id] = Peer()
+        if peer.muted_until_ms > now:
+            return
+        connection = self._cluster.connected(node)
+        if connection is None:
+            self._connect(node, peer)
+            return
+        limit = self._settings.max_in_flight_requests_per_connection
+        while queues and len(peer.exchanges) < limit:
+            if self._acks == 0 and connection.backlog > MAX_BACKLOG:
+                return
+            batches = self._collect(queues, now)
+            if batches:
+                self._send(peer, connection, batches, now)
+
+    def _collect(self, queues: list[PartitionQueue], now: int) -> list[Batch]:
+        """One batch of each queue, as many as fit into a request; empty queues leave the list."""
+        taken: list[Batch] = []
+        room = self._settings.max_request_size
+        accumulator = self._accumulator
+        with self._lock:
+            for queue in list(queues):
+                batch = self._choose(queue)
+                if batch is None or accumulator.due_ms(queue, batch) > now:
+                    queues.remove(queue)
+                    continue
+                size = batch.size
+                if size > room and taken:
+                    break
+                room -= size
+                accumulator.take(batch)
+                if self._sequences is not None:
+                    self._sequences.number(batch)
+                taken.append(batch)
+        return taken
+
+    def _send(self, peer: Peer, connection: Connection, batches: list[Batch], now: int) -> None:
+        batches = [batch for batch in batches if self._encoded(batch)]
+        if not batches:
+            return
+        request = self._request(batches)
+        try:
+            version = connection.version_for(request, BY_NAME)
+            if self._acks == 0:
+                connection.tell(request, version)
+                for batch in batches:
+                    self._succeed(batch, NO_OFFSET, -1)
+            else:
+                exchange = Exchange(connection, version, batches, now)
+                reply = connection.start(request, version)
+                peer.exchanges.append(exchange)
+                reply.add_done_callback(partial(self._answered, peer, exchange))
+        except KafkaError as problem:
+            for batch in batches:
+                self._retry(batch, problem, now)
+            return
+        self._count_request(batches, now)
+
+    def _encoded(self, batch: Batch) -> bool:
+        try:
+            batch.encoded(self._codec, self._level)
+        except Exception as fault:
+            log.exception("a batch of %s could not be encoded", batch.queue.key)
+            self._fail(batch, ClientError(f"the batch could not be encoded: {fault!r}"))
+            return False
+        return True
+
+    def _request(self, batches: list[Batch]) -> ProduceRequest:
+        topics: dict[str, list[ProduceRequest.PartitionProduceData]] = {}
+        for batch in batches:
+            row = ProduceRequest.PartitionProduceData(
+                index=batch.queue.partition, records=batch.records
+            )
+            topics.setdefault(batch.queue.topic, []).append(row)
+        return ProduceRequest(
+            transactional_id=None,
+            acks=self._acks,
+            timeout_ms=self._settings.request_timeout_ms,
+            topic_data=[
+                ProduceRequest.TopicProduceData(name=name, partition_data=rows)
+                for name, rows in topics.items()
+            ],
+        )
+
+    def _count_request(self, batches: list[Batch], now: int) -> None:
+        metrics = self.metrics
+        metrics.per_request.add(now, sum(batch.count for batch in batches))
+        for batch in batches:
+            size = batch.size
+            metrics.batch_sizes.add(now, size)
+            metrics.bytes.add(now, size)
+            metrics.queue_times.add(now, max(now - batch.limit_ms + self._settings.linger_ms, 0))
+
+    def _connect(self, node: Node, peer: Peer) -> None:
+        if not peer.connecting:
+            peer.connecting = True
+            self._tasks.spawn(self._open(node, peer), f"connect to {node.host}:{node.port}")
+
+    async def _open(self, node: Node, peer: Peer) -> None:
+        try:
+            await self._cluster.connection(node)
+        except (KafkaError, OSError) as problem:
+            log.info("%s", problem)
+            self._cluster.suspect()
+        finally:
+            peer.connecting = False
+            self.wake_here()
+
+    # -- back
+
+    def _answered(self, peer: Peer, exchange: Exchange, done: "asyncio.Future[bytes]") -> None:
+        peer.exchanges.remove(exchange)
+        now = self._clock.monotonic_ms()
+        self.metrics.latencies.add(now, now - exchange.sent_ms)
+        self.wake_here()
+        try:
+            answer = exchange.connection.decode(done.result(), ProduceResponse, exchange.version)
+        except KafkaError as problem:
+            self._cluster.suspect()
+            for batch in exchange.batches:
+                batch.uncertain = True
+                self._retry(batch, problem, now)
+            return
+        except asyncio.CancelledError:
+            return
+        if answer.throttle_time_ms > 0:
+            peer.muted_until_ms = now + answer.throttle_time_ms
+            self.metrics.throttles.add(now, answer.throttle_time_ms)
+        rows = {
+            (topic.name, row.index): row
+            for topic in answer.responses
+            for row in topic.partition_responses
+        }
+        for batch in exchange.batches:
+            self._settle(batch, rows.get(batch.queue.key), now)
+
+    def _settle(
+        self, batch: Batch, row: ProduceResponse.PartitionProduceResponse | None, now: int
+    ) -> None:
+        if row is None:
+            batch.uncertain = True
+            self._retry(batch, _unanswered(batch), now)
+            return
+        code = error_of(row.error_code)
+        if row.error_code == 0 or code == E.DUPLICATE_SEQUENCE_NUMBER:
+            self._succeed(batch, row.base_offset, row.log_append_time_ms)
+            return
+        batch.uncertain = code in _UNCERTAIN
+        if code == E.MESSAGE_TOO_LARGE and batch.count > 1 and not batch.future.done:
+            self._split(batch, now)
+            return
+        if code in LOST and self._sequences is not None:
+            self._sequences.refused(batch, code)
+            self._retry(batch, failure(code, row.error_message), now)
+        elif code.retriable:
+            self._cluster.suspect()
+            self._retry(batch, failure(code, row.error_message), now)
+        else:
+            self._fail(batch, _explained(batch, row, code))
+
+    def _retry(self, batch: Batch, problem: KafkaError, now: int) -> None:
+        if batch.future.done:
+            batch.in_flight = False
+            self._settled(batch)
+            return
+        if batch.attempts > self._settings.retries:
+            self._fail(batch, problem)
+            return
+        self.metrics.retries.add(now, batch.count)
+        batch.problem = problem
+        with self._lock:
+            self._accumulator.put_back(batch, now + self._rest_ms(batch.attempts))
+        self._settled(batch)
+
+    def _rest_ms(self, attempts: int) -> int:
+        settings = self._settings
+        longest = max(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+        rest = min(settings.retry_backoff_ms << min(attempts - 1, 16), longest)
+        return rest * (80 + self._randomness.below(41)) // 100
+
+    def _settled(self, batch: Batch) -> None:
+        if self._sequences is not None:
+            self._sequences.settle(batch)
+
+    def _split(self, batch: Batch, now: int) -> None:
+        if self._sequences is not None:
+            batch.in_flight = False
+            self._sequences.given_up(batch)
+        self.metrics.splits.add(now)
+        with self._lock:
+            self._accumulator.split(batch, max(batch.size // 2, 1))
+
+    def _succeed(self, batch: Batch, base_offset: int, log_append_time: int) -> None:
+        batch.in_flight = batch.uncertain = False
+        if self._sequences is not None:
+            self._sequences.acknowledged(batch)
+            self._sequences.settle(batch)
+        if batch.future.done:
+            return
+        self.metrics.sent.add(self._clock.monotonic_ms(), batch.count)
+        batch.future.succeed(base_offset, log_append_time)
+        self._finish(batch)
+
+    def _fail(self, batch: Batch, error: KafkaError) -> None:
+        batch.in_flight = batch.uncertain = False
+        if self._sequences is not None:
+            self._sequences.given_up(batch)
+        if batch.future.done:
+            return
+        self.metrics.errors.add(self._clock.monotonic_ms(), batch.count)
+        batch.future.fail(error)
+        self._finish(batch)
+
+    def _finish(self, batch: Batch) -> None:
+        batch.finish(_tell)
+        with self._lock:
+            self._accumulator.complete(batch)
+        self._room_freed()
+
+    # -- time
+
+    def _expire(self, now: int) -> None:
+        """Give up what is past delivery.timeout.ms; drop connections that do not answer."""
+        gone: list[Batch] = []
+        with self._lock:
+            for queue in list(self._accumulator.waiting):
+                head = queue.head()
+                if head is not None and head.deadline_ms <= now:
+                    gone += self._accumulator.expired(queue, now)
+        for peer in self._peers.values():
+            for exchange in peer.exchanges:
+                gone += [batch for batch in exchange.batches if batch.deadline_ms <= now]
+            if peer.exchanges:
+                oldest = peer.exchanges[0]
+                if now - oldest.sent_ms >= self._settings.request_timeout_ms:
+                    oldest.connection.close()
+        for batch in gone:
+            self._fail(batch, self._too_late(batch))
+
+    def _too_late(self, batch: Batch) -> KafkaError:
+        why = f"; the last problem: {batch.problem}" if batch.problem else ""
+        if not batch.attempts and self._cluster.leader(batch.queue.key) is None:
+            known = self._cluster.problems.get(batch.queue.topic)
+            why = f"; no leader is known for it ({known.text if known else 'no broker answers'})"
+        error = DeliveryTimeoutError(
+            f"{batch.count} records for {batch.queue.key} were not acknowledged within "
+            f"delivery.timeout.ms ({self._settings.delivery_timeout_ms} ms, "
+            f"{batch.attempts} attempts){why}"
+        )
+        error.__cause__ = batch.problem
+        return error
+
+    # -- the producer id
+
+    def _identify(self) -> None:
+        if not self._identifying:
+            self._identifying = True
+            self._tasks.spawn(self._ask_for_id(), "ask for a producer id")
+
+    async def _ask_for_id(self) -> None:
+        backoff = self._cluster.backoff()
+        try:
+            while not self._closed and self.fatal is None:
+                try:
+                    await self._ask_once()
+                except (KafkaError, OSError) as problem:
+                    if isinstance(problem, KafkaError) and not problem.code.retriable:
+                        self.die(_no_id(problem))
+                        return
+                    await asyncio.sleep(backoff.next_ms() / 1000)
+                else:
+                    return
+        finally:
+            self._identifying = False
+            self.wake_here()
+
+    async def _ask_once(self) -> None:
+        assert self._sequences is not None
+        node = await self._cluster.any_node()
+        request = InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=self._settings.request_timeout_ms
+        )
+        told = await self._cluster.ask(node, request, InitProducerIdResponse)
+        if told.error_code:
+            raise failure(told.error_code)
+        self._sequences.identified(told.producer_id, told.producer_epoch)
+        self._sequences.settle_all()
+
+
+def _tell(call: OnDelivery, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+    try:
+        call(metadata, error)
+    except Exception:
+        log.exception("an on_delivery callback raised; the record's fate is not touched by it")
+
+
+def _level(settings: ProducerSettings) -> int | None:
+    level = {
+        "gzip": settings.compression_gzip_level,
+        "lz4": settings.compression_lz4_level,
+        "zstd": settings.compression_zstd_level,
+    }.get(settings.compression_type)
+    return None if level == -1 and settings.compression_type == "gzip" else level
+
+
+def _unanswered(batch: Batch) -> KafkaError:
+    return failure(E.NETWORK_EXCEPTION, f"the broker's answer leaves out {batch.queue.key}")
+
+
+def _explained(batch: Batch, row: ProduceResponse.PartitionProduceResponse, code: E) -> KafkaError:
+    said = row.error_message or code.text
+    wrong = [
+        f"record {item.batch_index}: {item.batch_index_error_message}"
+        for item in row.record_errors[:3]
+    ]
+    return failure(code, f"{batch.queue.key}: {said}" + "".join(f"; {text}" for text in wrong))
+
+
+def _no_id(problem: KafkaError) -> KafkaError:
+    return failure(
+        problem.code,
+        f"no producer id could be had: {problem}; set enable_idempotence=False to do without",
+    )

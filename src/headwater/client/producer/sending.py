@@ -1,0 +1,472 @@
+"""From a record to its place in a batch: what both faces of the producer share.
+
+`send` is the hottest function of the client: the usual record (bytes, a known topic, room in the
+open batch) is appended under one lock in the caller's own thread, and nothing else happens. All
+that is not usual goes through `_deliver`. How to wait for metadata or for room is what the two
+faces differ in.
+"""
+
+import logging
+import threading
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+from headwater.client.cluster import Cluster, TopicView
+from headwater.client.errors import (
+    BufferExhaustedError,
+    ClosedError,
+    InvalidTopicError,
+    RecordTooLargeError,
+    SerializationError,
+)
+from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue, record_bound
+from headwater.client.producer.bulk import Fill, Load, SentMany, Table, table_loads, value_load
+from headwater.client.producer.futures import BatchFuture, OnDelivery, SendFuture
+from headwater.client.producer.interceptors import Interceptor, Interceptors, ProducerRecord
+from headwater.client.producer.partitioner import Partitioner, checked, partition_of_key
+from headwater.client.producer.sender_loop import Sender
+from headwater.client.producer.serializers import BY_NAME, Serializer
+from headwater.client.producer.topic_queues import TopicQueues
+from headwater.config.client import ProducerSettings
+from headwater.config.keys import ConfigError, nearest
+from headwater.errors import KafkaError
+from headwater.model import topic_name_problem
+from headwater.records.codec import BatchWriter, murmur2
+from headwater.seams.clock import Clock, SystemClock
+from headwater.seams.network import Network, TcpNetwork
+from headwater.seams.randomness import Randomness, SystemRandomness
+from headwater.seams.tasks import LoopTasks
+
+log = logging.getLogger(__name__)
+
+RoomNotice = Callable[[], object]
+
+_CHUNK = 10_000
+_new = tuple.__new__
+
+
+class Sending(ABC):
+    """The producer without a way to wait."""
+
+    def __init__(
+        self,
+        *,
+        key_serializer: Serializer | str | None = None,
+        value_serializer: Serializer | str | None = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[Interceptor] = (),
+        clock: Clock | None = None,
+        network: Network | None = None,
+        randomness: Randomness | None = None,
+        **settings: Any,
+    ) -> None:
+        self.settings = ProducerSettings.of(settings)
+        self._serialize_key = _serializer("key_serializer", key_serializer)
+        self._serialize_value = _serializer("value_serializer", value_serializer)
+        self._partitioner = partitioner
+        self._interceptors = Interceptors(interceptors) if interceptors else None
+        self._clock = clock or SystemClock()
+        self._network = network or TcpNetwork()
+        self._randomness = randomness or SystemRandomness()
+        self._wall_ms = self._clock.wall_ms
+        self._lock = threading.Lock()
+        self._accumulator = Accumulator(
+            batch_size=min(self.settings.batch_size, self.settings.max_request_size),
+            linger_ms=self.settings.linger_ms,
+            buffer_memory=self.settings.buffer_memory,
+            delivery_timeout_ms=self.settings.delivery_timeout_ms,
+        )
+        self._topics: dict[str, TopicQueues] = {}
+        self._plain: dict[str, TopicQueues] = {}
+        """The topics whose records take the short way; empty where each record needs more."""
+        self._takes_plain = not (
+            self._interceptors
+            or self._serialize_key
+            or self._serialize_value
+            or partitioner
+            or self.settings.partitioner_ignore_keys
+        )
+        self._room_notices: deque[tuple[int, RoomNotice]] = deque()
+        self._unusable: KafkaError | None = None
+        self._cluster: Cluster
+        self._sender: Sender
+
+    # -- sending
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> SendFuture:
+        """Put a record on its way; the future tells where it was stored.
+
+        Args:
+            topic: Where to.
+            value: Bytes, or what `value_serializer` takes; None is a null (a tombstone).
+            key: Bytes, or what `key_serializer` takes. Records of one key go to one partition.
+            partition: A partition, if it matters which.
+            headers: Pairs of a name and bytes.
+            timestamp: Milliseconds since 1970; the time of this call by default.
+            on_delivery: Called with (metadata, error), one of them None, on the client's loop
+                thread; it must not block.
+        """
+        known = self._plain.get(topic)
+        if known is not None and partition is None:
+            try:
+                if key is None:
+                    queue = known.sticky
+                else:
+                    queue = known.queues[(murmur2(key) & 0x7FFFFFFF) % known.count]
+                if timestamp is None:
+                    timestamp = self._wall_ms()
+                with self._lock:
+                    batch = queue.open
+                    if batch is not None:
+                        index = batch.append(timestamp, key, value, headers)
+                        if index >= 0:
+                            if on_delivery is not None:
+                                batch.callbacks.append((on_delivery, index, timestamp))
+                            return _new(SendFuture, (batch.future, index, timestamp))
+            except TypeError:
+                pass  # no bytes: the long way says so with the right words
+        record = ProducerRecord(topic, value, key, partition, headers, timestamp)
+        return self._deliver(*self._prepared(record, on_delivery))
+
+    @abstractmethod
+    def _deliver(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> SendFuture:
+        """Offer the record until there is a topic and room for it."""
+
+    def _prepared(
+        self, record: ProducerRecord, on_delivery: OnDelivery | None
+    ) -> tuple[ProducerRecord, OnDelivery | None]:
+        """Interceptors, then serializers; what is left is bytes."""
+        self._check_usable()
+        chain = self._interceptors
+        if chain is not None:
+            record = chain.on_send(record)
+            on_delivery = chain.around(on_delivery)
+        try:
+            record = record._replace(
+                key=_serialized("key", self._serialize_key, record.key, record.topic),
+                value=_serialized("value", self._serialize_value, record.value, record.topic),
+                timestamp=self._wall_ms() if record.timestamp is None else record.timestamp,
+            )
+            self._check_size(record)
+        except KafkaError as refused:
+            if chain is not None:
+                chain.on_acknowledgement(None, refused)
+            raise
+        return record, on_delivery
+
+    def _check_size(self, record: ProducerRecord) -> None:
+        size = record_bound(record.key, record.value, record.headers)
+        for limit, name in (
+            (self.settings.max_request_size, "max.request.size"),
+            (self.settings.buffer_memory, "buffer.memory"),
+        ):
+            if size > limit:
+                raise _too_large(size, name, limit)
+
+    def _offer(
+        self, topic: TopicQueues, record: ProducerRecord, on_delivery: OnDelivery | None
+    ) -> SendFuture | None:
+        """Append a prepared record; None where there is no room."""
+        queue = self._queue_for(topic, record)
+        _, value, key, _, headers, timestamp = record
+        assert timestamp is not None
+        size = record_bound(key, value, headers)
+
+        def fill(writer: BatchWriter, _start: int) -> int:
+            return 1 if writer.append(timestamp, key, value, headers) >= 0 else 0
+
+        with self._lock:
+            batch, index, _ = self._place(topic, queue, fill, 0, size)
+            if batch is None:
+                return None
+            if on_delivery is not None:
+                batch.callbacks.append((on_delivery, index, timestamp))
+        return _new(SendFuture, (batch.future, index, timestamp))
+
+    def _queue_for(self, topic: TopicQueues, record: ProducerRecord) -> PartitionQueue | None:
+        """The queue that the record belongs to, None for whichever is sticky."""
+        if record.partition is not None:
+            return topic.queues[checked(record.topic, record.partition, topic.count)]
+        if self._partitioner is not None:
+            chosen = self._partitioner(record.topic, record.key, record.value, topic.count)
+            return topic.queues[checked(record.topic, chosen, topic.count)]
+        if record.key is None or self.settings.partitioner_ignore_keys:
+            return None
+        return topic.queues[partition_of_key(record.key, topic.count)]
+
+    def _place(
+        self, topic: TopicQueues, queue: PartitionQueue | None, fill: Fill, start: int, size: int
+    ) -> tuple[Batch | None, int, int]:
+        """Fill one batch: which took records, from which index on, and how many; under the lock.
+
+        The open batch first; where that is full, for records without a home the next partition's.
+        No batch at all means that buffer.memory is used up.
+        """
+        target = topic.sticky if queue is None else queue
+        batch, taken = target.open, _filled(target, fill, start)
+        if not taken and queue is None:
+            target = topic.rotate(full=batch is not None)
+            batch, taken = target.open, _filled(target, fill, start)
+        if not taken:
+            batch = self._begin(topic, target, size)
+            taken = _filled(target, fill, start)
+        if batch is None or batch.writer is None:
+            return None, -1, 0
+        return batch, batch.writer.count - taken, taken
+
+    def _begin(self, topic: TopicQueues, queue: PartitionQueue, size: int) -> Batch | None:
+        now = self._clock.monotonic_ms()
+        sealed = queue.open is not None
+        batch = self._accumulator.begin(queue, size, now)
+        if batch is None or sealed:
+            self._sender.wake()
+        else:
+            self._sender.wake_by(batch.limit_ms)
+        if batch is not None:
+            topic.began(batch, now)
+        return batch
+
+    # -- many at once
+
+    def _bulk(self, topic: TopicQueues, loads: Iterable[Load], sent: SentMany) -> Iterator[None]:
+        """Put everything into batches; yields whenever there is no room."""
+        limit = self.settings.max_request_size
+        for load in loads:
+            queue = None if load.partition is None else topic.queues[load.partition]
+            start = 0
+            while start < load.records:
+                with self._lock:
+                    batch, index, taken = self._place(topic, queue, load.fill, start, 0)
+                    size = 0 if batch is None or batch.writer is None else batch.writer.size
+                    if batch is not None and size > max(limit, self._accumulator.batch_size):
+                        self._accumulator.abandon(batch)
+                        raise _too_large(size, "max.request.size", limit)
+                if batch is None:
+                    yield
+                    self._check_usable()
+                else:
+                    sent.add(batch.future, index, taken)
+                    start += taken
+
+    def _value_loads(self, values: Iterable[Any], topic: str) -> Iterator[Load]:
+        rest = iter(values)
+        serialize = self._serialize_value
+        while chunk := list(islice(rest, _CHUNK)):
+            if serialize is not None:
+                chunk = [_serialized("value", serialize, value, topic) for value in chunk]
+            yield value_load(chunk, self._wall_ms())
+
+    def _table_loads(
+        self, topic: TopicQueues, table: Table, key: str | None, value: str
+    ) -> Iterator[Load]:
+        if self._interceptors is not None or self._partitioner is not None:
+            raise ValueError("send_table knows no interceptors or partitioners: use send()")
+        for batch in table.to_batches():
+            yield from table_loads(batch, key, value, self._wall_ms(), topic.count)
+
+    # -- topics
+
+    def _know(self, view: TopicView) -> TopicQueues:
+        """Make or renew the queues of a topic that metadata told of."""
+        known = self._topics.get(view.name)
+        with self._lock:
+            if known is None or known.count != len(view.partitions):
+                queues = [
+                    self._accumulator.queue(view.name, number)
+                    for number in range(len(view.partitions))
+                ]
+                known = TopicQueues(
+                    queues,
+                    self._accumulator,
+                    self.settings.partitioner_adaptive_partitioning_enable,
+                    self._randomness,
+                    self._clock.monotonic_ms(),
+                )
+                self._topics[view.name] = known
+                if self._takes_plain:
+                    self._plain[view.name] = known
+            known.led([row.partition for row in view.partitions if row.leader >= 0])
+        return known
+
+    def _metadata_came(self) -> None:
+        """Follow what metadata says of the topics in use; let go of those no longer used."""
+        idle_since = self._clock.monotonic_ms() - self.settings.metadata_max_idle_ms
+        for name, known in list(self._topics.items()):
+            view = self._cluster.topics.get(name)
+            if view is not None and view.partitions:
+                self._know(view)
+            if known.used_ms < idle_since and not any(queue.load for queue in known.queues):
+                with self._lock:
+                    self._plain.pop(name, None)
+                    self._topics.pop(name, None)
+                self._cluster.forget([name])
+
+    # -- life
+
+    async def _start(self) -> None:
+        """Make what lives on the loop; no broker is asked yet."""
+        tasks = LoopTasks()
+        self._cluster = Cluster(self.settings, self._network, self._clock, self._randomness, tasks)
+        self._cluster.listeners.append(self._metadata_came)
+        self._sender = Sender(
+            self.settings,
+            self._cluster,
+            self._accumulator,
+            self._lock,
+            clock=self._clock,
+            randomness=self._randomness,
+            tasks=tasks,
+            room_freed=self._room_freed,
+        )
+        gauges = self._sender.metrics.gauges
+        gauges["buffer-total-bytes"] = lambda: self._accumulator.buffer_memory
+        gauges["buffer-available-bytes"] = lambda: (
+            self._accumulator.buffer_memory - self._accumulator.used
+        )
+        gauges["waiting-threads"] = lambda: self._accumulator.starved
+        for warning in self.settings.warnings():
+            log.warning("%s", warning)
+
+    async def _topic(self, name: str) -> TopicQueues:
+        """The queues of a topic; asks for it within max.block.ms."""
+        problem = topic_name_problem(name)
+        if problem:
+            raise InvalidTopicError(problem)
+        views = await self._cluster.metadata([name], timeout_ms=self.settings.max_block_ms)
+        return self._know(views[name])
+
+    async def _stop(self) -> None:
+        """Fail what is left and let go of the loop."""
+        self._sender.die(ClosedError("the producer was closed before the record was acknowledged"))
+        self._sender.close()
+        await self._cluster.close()
+
+    def _retire(self, why: KafkaError) -> None:
+        """From now on every send fails with `why`."""
+        self._unusable = why
+        self._plain = {}
+        self._topics = {}
+
+    def _check_usable(self) -> None:
+        if self._unusable is not None:
+            raise self._unusable
+        if self._sender.fatal is not None:
+            raise self._sender.fatal
+
+    def _flush_begins(self) -> list[BatchFuture]:
+        """No batch lingers from now on; what must be done for the flush to be over."""
+        self._check_usable()
+        with self._lock:
+            self._accumulator.flushing += 1
+            pending = [batch.future for batch in self._accumulator.incomplete]
+            self._sender.wake()
+        return pending
+
+    def _flush_ends(self) -> None:
+        with self._lock:
+            self._accumulator.flushing -= 1
+
+    # -- room
+
+    def _want_room(self, size: int, notice: RoomNotice) -> None:
+        """Call `notice` when there is room for `size` bytes; until then no batch lingers.
+
+        A quarter of the buffer must be free: a producer that outruns its broker then fills many
+        batches at a time instead of one.
+        """
+        need = max(size, self._accumulator.buffer_memory // 4)
+        with self._lock:
+            self._accumulator.starved += 1
+            self._room_notices.append((need, notice))
+            self._sender.wake()
+        self._room_freed()
+
+    def _room_wait_ended(self, waited_ms: int) -> None:
+        with self._lock:
+            self._accumulator.starved -= 1
+        self._sender.metrics.room_waits.add(self._clock.monotonic_ms(), waited_ms)
+
+    def _room_freed(self) -> None:
+        """A batch is done: tell those who wait, in the order in which they came."""
+        accumulator, notices = self._accumulator, self._room_notices
+        while notices:
+            try:
+                need, notice = notices[0]
+                if accumulator.used and accumulator.used + need > accumulator.buffer_memory:
+                    return
+                notices.popleft()
+            except IndexError:
+                return  # another thread has told the last one
+            notice()
+
+    def _no_room(self) -> BufferExhaustedError:
+        accumulator = self._accumulator
+        return BufferExhaustedError(
+            f"no room within max.block.ms ({self.settings.max_block_ms} ms): {accumulator.used} of "
+            f"the {accumulator.buffer_memory} bytes of buffer.memory wait to be sent. Send slower, "
+            f"raise buffer_memory, or see why the brokers do not take more"
+        )
+
+    # -- told to the caller
+
+    def explain(self) -> str:
+        """The settings that are not at their defaults, who set them, and why."""
+        return self.settings.explain()
+
+    def metrics(self) -> dict[str, float]:
+        """What this producer counted, under Kafka's names."""
+        return self._sender.metrics.read(self._clock.monotonic_ms())
+
+
+def _filled(queue: PartitionQueue, fill: Fill, start: int) -> int:
+    batch = queue.open
+    return 0 if batch is None or batch.writer is None else fill(batch.writer, start)
+
+
+def _serializer(name: str, given: Serializer | str | None) -> Serializer | None:
+    if given is None or callable(given):
+        return given
+    found = BY_NAME.get(given)
+    if found is None:
+        raise ConfigError(
+            f"{name} is a function or one of {', '.join(BY_NAME)}, not {given!r}"
+            f"{nearest(str(given), BY_NAME)}"
+        )
+    return found
+
+
+def _serialized(what: str, serialize: Serializer | None, value: Any, topic: str) -> bytes | None:
+    if value is None:
+        return None
+    if serialize is not None:
+        try:
+            value = serialize(value)
+        except Exception as fault:
+            raise SerializationError(
+                f"the {what} of a record for {topic} could not be serialized: {fault!r}"
+            ) from fault
+    if value is None or isinstance(value, bytes):
+        return value
+    raise SerializationError(
+        f"the {what} of a record for {topic} is {type(value).__name__}, not bytes: set "
+        f"{what}_serializer ('string', 'json', ... or a function)"
+    )
+
+
+def _too_large(size: int, name: str, limit: int) -> RecordTooLargeError:
+    return RecordTooLargeError(
+        f"a record of {size} bytes is larger than {name} ({limit}): raise it, and "
+        f"max.message.bytes of the topic, or send less in one record"
+    )

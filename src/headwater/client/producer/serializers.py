@@ -1,0 +1,63 @@
+"""From objects to the bytes of keys and values, and back; a serializer is any such function.
+
+Numbers are big endian, as Kafka's own serializers write them. None stays None: a null.
+"""
+
+import json
+import struct
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+Serializer = Callable[[Any], bytes | None]
+
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+_DOUBLE = struct.Struct(">d")
+
+
+def string(value: str) -> bytes:
+    """UTF-8."""
+    return value.encode()
+
+
+def raw(value: bytes | bytearray | memoryview) -> bytes:
+    """Bytes as they are."""
+    return bytes(value)
+
+
+def integer(value: int) -> bytes:
+    """32 bits."""
+    return _INT.pack(value)
+
+
+def long(value: int) -> bytes:
+    """64 bits."""
+    return _LONG.pack(value)
+
+
+def double(value: float) -> bytes:
+    """64 bits."""
+    return _DOUBLE.pack(value)
+
+
+def uuid_text(value: uuid.UUID) -> bytes:
+    """The 36 characters of a UUID."""
+    return str(value).encode()
+
+
+def as_json(value: Any) -> bytes:
+    """JSON without blanks, in UTF-8."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+BY_NAME: dict[str, Serializer] = {
+    "string": string,
+    "bytes": raw,
+    "int": integer,
+    "long": long,
+    "double": double,
+    "uuid": uuid_text,
+    "json": as_json,
+}
+"""The names under which `key_serializer` and `value_serializer` take them."""

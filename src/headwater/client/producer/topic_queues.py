@@ -1,0 +1,61 @@
+"""The queues of one topic, and which of them takes the next record without a key. Pure."""
+
+from collections.abc import Sequence
+
+from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue
+from headwater.client.producer.partitioner import pick_sticky
+from headwater.seams.randomness import Randomness
+
+
+class TopicQueues:
+    """Replaced as a whole when the number of partitions changes."""
+
+    __slots__ = (
+        "_accumulator", "_adaptive", "_available", "_filled", "_last", "_randomness", "count",
+        "queues", "sticky", "used_ms",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        queues: Sequence[PartitionQueue],
+        accumulator: Accumulator,
+        adaptive: bool,
+        randomness: Randomness,
+        now_ms: int,
+    ) -> None:
+        self.queues = tuple(queues)
+        self.count = len(self.queues)
+        self.used_ms = now_ms
+        """When a batch was last begun."""
+        self._available = self.queues
+        self._accumulator = accumulator
+        self._adaptive = adaptive
+        self._randomness = randomness
+        self._filled = 0
+        self._last: Batch | None = None
+        self.sticky = self._pick()
+        """Where records without a key go for now."""
+
+    def led(self, partitions: Sequence[int]) -> None:
+        """These partitions have leaders: records without a key go to no others."""
+        self._available = tuple(self.queues[partition] for partition in partitions) or self.queues
+
+    def rotate(self, full: bool) -> PartitionQueue:
+        """The sticky partition needs a new batch: stay, or move on after batch.size bytes."""
+        if self._last is not None:
+            self._filled += self._last.filled
+            self._last = None
+        if full or self._filled >= self._accumulator.batch_size:
+            self._filled = 0
+            self.sticky = self._pick()
+        return self.sticky
+
+    def began(self, batch: Batch, now_ms: int) -> None:
+        """A batch was begun in one of the queues."""
+        self.used_ms = now_ms
+        if batch.queue is self.sticky:
+            self._last = batch
+
+    def _pick(self) -> PartitionQueue:
+        loads = [queue.load for queue in self._available]
+        return self._available[pick_sticky(loads, self._adaptive, self._randomness)]
