@@ -5,7 +5,9 @@ so that the loop goes on in both gaps as it does beside a real thread.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from asyncio import events
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from headwater.sim.loop import SimLoop
@@ -63,7 +65,8 @@ class SimTasks:
         call.ran = True
         del self._calls[call]
         try:
-            result = call.work()
+            with _no_loop():
+                result = call.work()
         except Exception as failure:  # noqa: BLE001 - it is the caller's, as with a real thread
             self._loop.call_later(self._delay_s(), _settle, call.future, None, failure)
         else:
@@ -73,6 +76,17 @@ class SimTasks:
         failure = None if task.cancelled() else task.exception()
         if failure is not None:
             self._loop.scheduler.complain(f"task {task.get_name()} died of {failure!r}")
+
+
+@contextmanager
+def _no_loop() -> Iterator[None]:
+    """A thread has no running loop: whoever asks for one there has made a mistake."""
+    before = events._get_running_loop()
+    events._set_running_loop(None)
+    try:
+        yield
+    finally:
+        events._set_running_loop(before)
 
 
 def _settle(future: "asyncio.Future[Any]", result: Any, failure: Exception | None) -> None:
