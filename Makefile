@@ -31,7 +31,7 @@ format: setup
 
 setup: .venv/.ready
 
-.venv/.ready: requirements/dev.lock pyproject.toml tools/setup.sh
+.venv/.ready: requirements/dev.lock pyproject.toml setup.py tools/setup.sh src/headwater/records/_codec.pyx
 	PYTHON=$(PYTHON) sh tools/setup.sh
 	touch $@
 

@@ -9,13 +9,16 @@ CODEC = "src/headwater/records/_codec.pyx"
 
 
 def extensions() -> list[Extension]:
-    """The codec to be built where it can be: `optional` makes a failing compiler a warning."""
+    """The codec, to be built where it can be."""
     try:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    codec = Extension("headwater.records._codec", [CODEC], optional=True)
-    modules: list[Extension] = cythonize([codec], build_dir="build", show_all_warnings=False)
+    modules: list[Extension] = cythonize(
+        [Extension("headwater.records._codec", [CODEC])], build_dir="build", quiet=True
+    )
+    for module in modules:
+        module.optional = True  # a failing compiler is a warning; cythonize forgets this mark
     return modules
 
 
