@@ -50,7 +50,9 @@ def test_short_and_general_way_answer_byte_for_byte_the_same(live, monkeypatch, 
     damaged = bytearray(batch(b"damaged"))
     damaged[-1] ^= 1
     with live.client() as client:
-        producer = client.ask(InitProducerIdRequest(), InitProducerIdResponse, 4).producer_id
+        producer = client.ask(
+            InitProducerIdRequest(transactional_id=None), InitProducerIdResponse, 4
+        ).producer_id
     mine = {"producer_id": producer, "producer_epoch": 0}
     wrong = [
         bytes(damaged),

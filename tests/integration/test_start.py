@@ -1,0 +1,114 @@
+"""A broker as a process: what it loads, what it prints, how it ends."""
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from headwater.testing import Broker
+from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from tests.unit.broker.live import Client, batch
+
+UNWANTED = {
+    "rich",
+    "starlette",
+    "uvicorn",
+    "pyspark",
+    "pandas",
+    "pyarrow",
+    "kazoo",
+    "cramjam",
+    "lz4",
+}
+"""Start-up time and memory: none of these is needed before a client asks for it."""
+
+LIST_MODULES = """
+import sys
+from headwater.broker import server
+from headwater.cli import main
+
+serve = server.run
+
+
+def run(settings, on_ready):
+    def ready(address):
+        on_ready(address)
+        print(" ".join(sorted({name.partition(".")[0] for name in sys.modules})), flush=True)
+
+    serve(settings, ready)
+
+
+server.run = run
+sys.argv = ["headwater", "up", "--port", "0", "--data-dir", sys.argv[1]]
+main()
+"""
+
+
+def start(*arguments, code=None):
+    command = ["-c", code] if code else ["-m", "headwater"]
+    return subprocess.Popen(
+        [sys.executable, *command, *map(str, arguments)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def test_a_running_broker_has_loaded_little(tmp_path):
+    with start(tmp_path, code=LIST_MODULES) as process:
+        assert "ready at" in process.stdout.readline()
+        loaded = set(process.stdout.readline().split())
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 0
+    assert "headwater" in loaded
+    assert not loaded & UNWANTED
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
+def test_one_line_when_ready_and_a_clean_end(tmp_path, signum):
+    with start("up", "--port", "0", "--data-dir", tmp_path) as process:
+        line = process.stdout.readline()
+        assert line.startswith("headwater is ready at 127.0.0.1:")
+        port = int(line.split()[4].rpartition(":")[2])
+        with Client(port) as client:
+            assert client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0
+            process.send_signal(signum)
+            assert process.wait(20) == 0
+        assert process.stdout.read() == "", "one line, no more"
+        assert "Traceback" not in process.stderr.read()
+    assert (tmp_path / ".kafka_cleanshutdown").exists()
+
+
+def test_the_line_as_json(tmp_path):
+    with start("up", "--port", "0", "--data-dir", tmp_path, "--json") as process:
+        told = json.loads(process.stdout.readline())
+        process.send_signal(signal.SIGTERM)
+        process.wait(20)
+    assert told["address"].startswith("127.0.0.1:")
+    assert told["data"] == [str(tmp_path)]
+
+
+def test_a_stop_under_load_answers_or_forgets_but_never_lies(tmp_path):
+    with Broker(data_dir=tmp_path, subprocess=True) as broker:
+        broker.create_topic("t")
+        with Client(broker.port) as client:
+            acknowledged = 0
+            for _ in range(50):
+                assert client.produce("t", batch()).base_offset == acknowledged
+                acknowledged += 1
+        broker.restart()
+        with Client(broker.port) as client:
+            assert client.fetch("t").high_watermark == acknowledged
+
+
+def test_a_clean_stop_makes_the_next_start_read_nothing(tmp_path):
+    with Broker(data_dir=tmp_path, subprocess=True) as broker:
+        broker.create_topic("t", 5)
+        with Client(broker.port) as client:
+            for partition in range(5):
+                client.produce("t", batch(b"x" * 1000), partition=partition)
+        broker.restart()
+        told = (tmp_path / "broker.stderr").read_text()
+    assert told.count("scanned 0 bytes") == 2
