@@ -84,6 +84,7 @@ class Connection(Inbound):
         self._tick = context.tick
         self._in_turn = False
         self._too_many = False
+        self._leaving = False
 
     # -- coming and going
 
@@ -110,6 +111,12 @@ class Connection(Inbound):
     def gone(self) -> bool:
         """Whether answers can no longer reach the peer."""
         return self.transport is None or self.transport.is_closing()
+
+    def dismiss(self) -> None:
+        """Take nothing more from a peer that broke the rules; what it asked before is answered."""
+        self._leaving = True
+        self.hold()
+        self._tick.send_soon(self)
 
     # -- requests
 
@@ -163,10 +170,13 @@ class Connection(Inbound):
         if not self._tick.dirty:
             self.rewind()
         answers = self._answers
-        if self.transport is None or not answers or self.transport.is_closing():
+        if self.transport is None or self.transport.is_closing():
             return
-        self._answers = []
-        if len(answers) == 1:
-            self.transport.write(answers[0])
-        else:
-            self.transport.writelines(answers)
+        if answers:
+            self._answers = []
+            if len(answers) == 1:
+                self.transport.write(answers[0])
+            else:
+                self.transport.writelines(answers)
+        if self._leaving and not self.slots:
+            self.transport.close()

@@ -98,4 +98,4 @@ class Dispatch:
 
     def _refuse(self, connection: Connection, why: str) -> None:
         self._context.hostile.warning("requests", connection.host, f"closed a connection: {why}")
-        connection.abort()
+        connection.dismiss()

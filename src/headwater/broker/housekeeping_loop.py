@@ -18,6 +18,7 @@ from headwater.seams.tasks import Tasks
 log = logging.getLogger("headwater.server")
 
 FLUSH_CHECK_S = 1.0
+FLUSHED_CHECK_S = 0.25
 PROBE_S = 1.0
 SWEEP_S = 5.0
 CHUNK = 500
@@ -33,12 +34,15 @@ class Housekeeping:
         self._health = health
         self._running: list[asyncio.Task[None]] = []
         self._flushing: set[Replica] = set()
+        self._flushed = False
+        """Whether a recovery point moved since the checkpoint was written."""
 
     def start(self) -> None:
         """Begin every job."""
         settings = self._context.settings
         jobs: list[tuple[str, float, Callable[[], Awaitable[None]]]] = [
             ("flush", FLUSH_CHECK_S, self._flush),
+            ("checkpoint after flushes", FLUSHED_CHECK_S, self._checkpoint_flushed),
             ("probe full disks", PROBE_S, self._probe),
             ("sweep connections", SWEEP_S, self._sweep_connections),
             ("retention", settings.log_retention_check_interval_ms / 1000, self._retain),
@@ -80,7 +84,12 @@ class Housekeeping:
         for replica in filter(self._hosted, written):
             if replica in self._flushing or not replica.log.flush_due(now_ms):
                 self._context.tick.written[replica] = None
-                continue
+            else:
+                self.flush_soon(replica)
+
+    def flush_soon(self, replica: Replica) -> None:
+        """Have the disk take what was written, one flush of a partition at a time."""
+        if replica not in self._flushing:
             self._flushing.add(replica)
             self._tasks.spawn(self._flush_one(replica), f"flush {replica.topic_partition}")
 
@@ -92,6 +101,7 @@ class Housekeeping:
                 await self._tasks.in_thread(work.run)
                 replica.log.mark_flushed(work)
                 replica.settle()
+                self._flushed = True
         except OSError as failure:
             # A partition that was deleted meanwhile has no files left: that is no sick disk.
             if self._hosted(replica):
@@ -109,7 +119,13 @@ class Housekeeping:
         if self._health.any_full:
             self._health.probe(self._context.replicas)
 
+    async def _checkpoint_flushed(self) -> None:
+        """A flush saves a recovery its scan only once the recovery point is on the disk too."""
+        if self._flushed:
+            await self._checkpoint()
+
     async def _checkpoint(self) -> None:
+        self._flushed = False
         replicas = self._context.replicas
         marks = {replica.topic_partition: replica.partition.high_watermark for replica in replicas}
         await self._tasks.in_thread(replicas.log_dirs.checkpoint(marks))
@@ -167,6 +183,9 @@ def _sweep(connection: Connection, now_ms: int, limit_ms: int) -> None:
     """Close a connection that said nothing for too long; give back what a quiet one holds."""
     idle_ms = connection.idle.for_ms(now_ms, connection.frames_taken)
     if 0 <= limit_ms < idle_ms and not connection.slots:
-        connection.close()
+        if connection.gone:
+            connection.abort()  # closed before this, but the peer does not take its last answers
+        else:
+            connection.close()
     elif idle_ms > SWEEP_S * 1000:
         connection.shrink()

@@ -168,6 +168,17 @@ def test_produce_before_version_3_closes_the_connection(live, topic, client):
     assert client.is_closed()
 
 
+def test_what_came_before_a_bad_request_is_answered_then_the_connection_closes(live, topic, client):
+    for _ in range(3):
+        client.send(produce_request(topic, batch()), 9)
+    client.send(produce_request(topic, batch(), version=2), 2)
+    client.send(produce_request(topic, batch()), 9)
+    answers = [client.answer(ProduceResponse, 9) for _ in range(3)]
+    offsets = [it.responses[0].partition_responses[0].base_offset for it in answers]
+    assert offsets == [0, 1, 2]
+    assert client.is_closed()
+
+
 def test_no_records_for_a_partition(live, topic, client):
     assert client.produce(topic, None).error_code == E.INVALID_RECORD
 
