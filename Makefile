@@ -2,12 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test check setup format bench sim chaos lock clean
+.PHONY: run test check setup peers format bench sim chaos lock clean
 
 run: setup                ## start a broker, send and read back a sample, show what happened
 	$(BIN)/python -m tools.run
 
-test: setup check         ## everything: checks, unit, property, simulation, integration, real clients
+test: peers check         ## everything: checks, unit, property, simulation, integration, real clients
 	$(BIN)/pytest
 
 check: setup              ## format, lint, types, import contracts
@@ -16,7 +16,7 @@ check: setup              ## format, lint, types, import contracts
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup              ## speed and size, as ratios to references in the same run
+bench: peers              ## speed and size, as ratios to references in the same run
 	$(BIN)/python -m benchmarks.load
 
 sim: setup                ## many simulated crash schedules (SEEDS=2000)
@@ -33,6 +33,13 @@ setup: .venv/.ready
 
 .venv/.ready: requirements/dev.lock pyproject.toml setup.py tools/setup.sh src/headwater/records/_codec.pyx
 	PYTHON=$(PYTHON) sh tools/setup.sh
+	touch $@
+
+peers: .venv/.peers       # what tests and benchmarks compare with
+
+.venv/.peers: .venv/.ready tools/apt-packages tools/jars.py $(shell find tests/compat -name '*.go' -o -name '*.java' -o -name 'go.*')
+	sh tools/apt-packages
+	$(BIN)/python -m tests.compat.prepare
 	touch $@
 
 lock:                     ## resolve the dependencies anew (needs uv)

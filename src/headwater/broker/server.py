@@ -349,7 +349,7 @@ class Broker:
         self.store.close()
         # A checkpoint still under way would overwrite the last one with what was true before it.
         self.seams.tasks.close()
-        self.log_dirs.close(marks, self.control.broker_epoch)
+        self.log_dirs.close(marks, self.control.broker_epoch, self.seams.tasks.run_all)
         if self._store_lock is not None:
             self.seams.files.close(self._store_lock)
 
@@ -386,6 +386,10 @@ class Surroundings:
     def propose_isr(self, replica: Replica, proposal: ProposeIsr) -> None:
         """A cluster of one has nobody to drop or to take in."""
         log.warning("%s: no controller takes %s yet", replica.topic_partition, proposal)
+
+    def flush_soon(self, replica: Replica) -> None:
+        """Much was written since the last flush."""
+        self._broker.housekeeping.flush_soon(replica)
 
     def storage_failed(self, replica: Replica, failure: OSError, *, flushing: bool) -> None:
         """The disk refused a write, or a flush of what was written."""

@@ -50,6 +50,11 @@ class SimTasks:
         self._loop.call_later(self._delay_s(), self._run, waiting)
         return future
 
+    def run_all(self, calls: Sequence[Callable[[], None]]) -> None:
+        """One after another, in this order."""
+        for call in calls:
+            call()
+
     def close(self) -> None:
         """Whatever waits for a thread runs now."""
         for call in list(self._calls):
