@@ -6,7 +6,7 @@ so that the loop goes on in both gaps as it does beside a real thread.
 
 import asyncio
 from asyncio import events
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
