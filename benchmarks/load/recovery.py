@@ -17,7 +17,9 @@ from benchmarks.load.servers import Headwater
 from benchmarks.load.targets import Figure, at_most
 
 _DIRTY = 62 << 20  # just under the 64 MiB at which the broker flushes
-_FLUSH_TIMEOUT = 90.0
+_NEARLY_CLEAN = 4 << 20
+_STEP = 4 << 20
+_FLUSH_TIMEOUT = 120.0
 _SCANNED = re.compile(r"recovered (\d+) partitions?, scanned (\d+) bytes")
 
 
@@ -54,7 +56,7 @@ def _after_kill(scale: Scale, case: str, tail: bytes, *, at_most_seconds: float)
     with Headwater() as server:
         topic = server.fresh_topic(1)
         server.fill(topic, 0, bulk, filling.bulk_copies)
-        _wait_for_flush(server, topic, filling)
+        _fill_until_flushed(server, topic, filling)
         missing = _DIRTY - filling.dirty_bytes(_recovery_point(server, topic))
         filling.tail_copies = max(missing // len(tail), 1)
         server.fill(topic, 0, tail, filling.tail_copies, connections=10)
@@ -67,6 +69,11 @@ def _after_kill(scale: Scale, case: str, tail: bytes, *, at_most_seconds: float)
         Figure(case, "restart after kill -9, s", [seconds], at_most(at_most_seconds)),
         Figure(case, "scanned ÷ dirty bytes", [scanned / dirty], at_most(1.1)),
         Figure(case, "dirty, MiB", [dirty / (1 << 20)]),
+        Figure(
+            case,
+            "of it in batches of this size, MiB",
+            [filling.tail_copies * len(tail) / (1 << 20)],
+        ),
     ]
 
 
@@ -81,12 +88,16 @@ def _recovery_point(server: Headwater, topic: Topic) -> int:
     return 0
 
 
-def _wait_for_flush(server: Headwater, topic: Topic, filling: _Filling) -> None:
+def _fill_until_flushed(server: Headwater, topic: Topic, filling: _Filling) -> None:
+    """Goes on with the bulk until a flush leaves next to nothing dirty: the tail is the case's."""
     deadline = time.perf_counter() + _FLUSH_TIMEOUT
-    while filling.dirty_bytes(_recovery_point(server, topic)) > _DIRTY:
+    while filling.dirty_bytes(_recovery_point(server, topic)) > _NEARLY_CLEAN:
         if time.perf_counter() > deadline:
             raise TimeoutError("the recovery point did not follow the log")
-        time.sleep(0.05)
+        copies = _STEP // len(filling.bulk)
+        server.fill(topic, 0, filling.bulk, copies)
+        filling.bulk_copies += copies
+        time.sleep(0.5)
 
 
 def _scanned_bytes(server: Headwater) -> int:

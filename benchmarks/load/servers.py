@@ -278,7 +278,7 @@ class Headwater(Broker):
         """Ends the process: cleanly, or with SIGKILL."""
         if self._process is not None and self._errors is not None:
             self._process.send_signal(signal_number)
-            self._process.communicate(timeout=60)
+            self._process.communicate(timeout=180)
             self._errors.close()
             self._process = self._errors = None
 
