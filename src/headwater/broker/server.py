@@ -144,15 +144,14 @@ class Broker:
             raise answer
         return answer
 
-    def _compose(self, cluster_id: str) -> None:
+    def _make_context(self, cluster_id: str) -> Context:
         settings, seams = self.settings, self.seams
-        loop = asyncio.get_running_loop()
         parked = Parked()
         self.timer = DeadlineTimer(parked, seams.clock)
         limits = ConnectionLimits(
             settings.max_connections, settings.max_connections_per_ip, _overrides(settings)
         )
-        self.context = Context(
+        return Context(
             node_id=self.node_id,
             settings=settings,
             clock=seams.clock,
@@ -170,6 +169,11 @@ class Broker:
             off_loop=self._off_loop,
             wake_timer=self.timer.arm,
         )
+
+    def _compose(self, cluster_id: str) -> None:
+        settings, seams = self.settings, self.seams
+        loop = asyncio.get_running_loop()
+        self.context = self._make_context(cluster_id)
         self.log_dirs = LogDirs(
             seams.files, seams.randomness, settings.log_dirs, Identity(self.node_id, cluster_id)
         )

@@ -1,0 +1,176 @@
+"""What linters cannot say of this house; run by a test, and by hand with `python -m tools.tidy`.
+
+Each rule is a function from a source file to complaints. An exception to a rule stands in a table
+here, with its reason, and a reason that is no longer needed is a complaint too.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parent.parent
+FOLDERS = ("src", "tools", "tests", "benchmarks")
+LONGEST_FILE = 500
+LONGEST_FUNCTION = 60
+
+LONG_FILES = {
+    "src/headwater/config/broker_keys.py": "one row for each key of a broker",
+    "src/headwater/log/partition_log.py": "the ends of a log move together or not at all",
+}
+LONG_FUNCTIONS = {
+    "src/headwater/records/pure_reader.py:_rows": "numbers are read in line, for speed",
+}
+
+ASYNC_ROOMS = ("seams", "transport", "broker", "testing", "cli", "client", "sim")
+"""Everything else is plain code that a simulator can call; `*_loop.py` files are the doors."""
+ASYNC_FILES = {"aio.py": "the asyncio face of the clients"}
+
+_LEFTOVER = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
+_MACHINE_PATH = re.compile(r"""["'\s(](/(?:home|root|work|Users|mnt)/[\w.-]+)""")
+_CLOCKS = {"time", "random"}
+
+
+class Source(NamedTuple):
+    """One file, read once."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+    @property
+    def room(self) -> str:
+        """The package directly below headwater, or the file's own name."""
+        parts = self.path.split("/")
+        return parts[2] if parts[:2] == ["src", "headwater"] and len(parts) > 2 else ""
+
+
+Rule = Callable[[Source], Iterator[str]]
+
+
+def file_length(source: Source) -> Iterator[str]:
+    """One idea a file."""
+    lines = source.text.count("\n")
+    if not source.room:
+        return
+    if lines > LONGEST_FILE and source.path not in LONG_FILES:
+        yield f"{lines} lines; past {LONGEST_FILE} it holds more than one idea"
+    if lines <= LONGEST_FILE and source.path in LONG_FILES:
+        yield "is short enough again: take it out of LONG_FILES"
+
+
+def function_length(source: Source) -> Iterator[str]:
+    """A function fits on a screen."""
+    if not source.room:
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            name = f"{source.path}:{node.name}"
+            if lines > LONGEST_FUNCTION and name not in LONG_FUNCTIONS:
+                yield f"line {node.lineno}: {node.name} has {lines} lines, more than a screen"
+
+
+def leftovers(source: Source) -> Iterator[str]:
+    """What is to be done is an issue, not a comment."""
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if found := _LEFTOVER.search(line):
+            yield f"line {number}: {found[1]}"
+
+
+def machine_paths(source: Source) -> Iterator[str]:
+    """The house stands on any machine."""
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if found := _MACHINE_PATH.search(line):
+            yield f"line {number}: the path {found[1]} is one machine's own"
+
+
+def docstrings(source: Source) -> Iterator[str]:
+    """A room says what it is; so does each file in it."""
+    if source.room and not ast.get_docstring(source.tree):
+        yield "has no docstring"
+
+
+def async_in_its_rooms(source: Source) -> Iterator[str]:
+    """Machines never wait."""
+    name = source.path.rpartition("/")[2]
+    if not source.room or source.room in (*ASYNC_ROOMS, *ASYNC_FILES) or name.endswith("_loop.py"):
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.AsyncFunctionDef | ast.Await | ast.AsyncFor | ast.AsyncWith):
+            yield f"line {node.lineno}: async outside of its rooms"
+            return
+
+
+def clocks_in_seams(source: Source) -> Iterator[str]:
+    """Time and chance come through the seams, so that a seed can replay them."""
+    if not source.room or source.room == "seams":
+        return
+    for node in ast.walk(source.tree):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names = [node.module or ""]
+        for name in names:
+            if name.partition(".")[0] in _CLOCKS and source.path not in CLOCK_USERS:
+                yield f"{name} is imported; take a Clock or a Randomness"
+
+
+CLOCK_USERS: dict[str, str] = {
+    "src/headwater/sim/randomness.py": "the seeded source behind the simulator's seam",
+}
+
+RULES: tuple[Rule, ...] = (
+    file_length,
+    function_length,
+    leftovers,
+    machine_paths,
+    docstrings,
+    async_in_its_rooms,
+    clocks_in_seams,
+)
+
+
+def sources(root: Path = ROOT) -> Iterator[Source]:
+    """Every Python file of the house."""
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*.py")):
+            text = path.read_text()
+            yield Source(str(path.relative_to(root)), text, ast.parse(text))
+
+
+def complaints(source: Source) -> list[str]:
+    """What every rule says of one file."""
+    return [f"{source.path}: {text}" for rule in RULES for text in rule(source)]
+
+
+def rooms_without_docstring(root: Path = ROOT) -> list[str]:
+    """Folders of code that are no packages, and so say nothing of themselves."""
+    folders = {path.parent for path in (root / "src" / "headwater").rglob("*.py")}
+    return [
+        f"{folder.relative_to(root)}: has no __init__.py"
+        for folder in sorted(folders)
+        if not (folder / "__init__.py").exists()
+    ]
+
+
+def exceptions_without_use(root: Path = ROOT) -> list[str]:
+    """Exceptions for files that are gone."""
+    named = {**LONG_FILES, **CLOCK_USERS}
+    return [f"{path}: is excepted but gone" for path in named if not (root / path).exists()]
+
+
+def main() -> int:
+    """Tell everything that is untidy."""
+    found = [text for source in sources() for text in complaints(source)]
+    found += rooms_without_docstring() + exceptions_without_use()
+    for text in found:
+        print(text)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
