@@ -15,7 +15,7 @@ from headwater.seams.files import Files, read_file, write_fully
 class EntryFile:
     """A file of equal entries, sorted, loaded on first use."""
 
-    __slots__ = ("_entries", "_files", "_saved", "damaged", "path")
+    __slots__ = ("_entries", "_files", "_saved", "damaged", "path", "unsynced")
 
     ENTRY: ClassVar[struct.Struct]
 
@@ -26,6 +26,8 @@ class EntryFile:
         self._entries: bytearray | None = bytearray() if fresh else None
         # Bytes known to be in the file; -1 while the file itself is not known to be right.
         self._saved = -1 if fresh else 0
+        # Whether a power cut could tear what the file has.
+        self.unsynced = False
 
     @property
     def entries(self) -> bytearray:

@@ -15,8 +15,8 @@ class FlushWork:
     """One flush of one log."""
 
     __slots__ = (
-        "_bases", "_directory", "_entries", "_files", "_folders", "_needed", "_paths", "_snapshots",
-        "end_offset", "syncing", "truncations",
+        "_bases", "_directory", "_entries", "_files", "_folders", "_indexes", "_needed", "_paths",
+        "_snapshots", "end_offset", "syncing", "truncations",
     )  # fmt: skip
 
     def __init__(self, files: Files, directory: str, end_offset: int, truncations: int) -> None:
@@ -25,6 +25,7 @@ class FlushWork:
         self.end_offset = end_offset
         self.truncations = truncations
         self._entries: list[tuple[EntryFile, int, bytes]] = []
+        self._indexes: list[EntryFile] = []
         self._paths: list[str] = []
         self._folders = [directory]
         # Until then a full disk costs nothing: what was not written can be written again.
@@ -45,7 +46,9 @@ class FlushWork:
             missing = index.unsaved()
             if missing is not None:
                 self._entries.append((index, *missing))
+            if missing is not None or index.unsynced:
                 self._paths.append(index.path)
+                self._indexes.append(index)
 
     def add_file(self, path: str) -> None:
         """Flush a file that is written already."""
@@ -81,6 +84,8 @@ class FlushWork:
         """Back on the owner's thread: the indexes know what is saved."""
         for index, start, data in self._entries:
             index.mark_saved(start, len(data))
+        for index in self._indexes:
+            index.unsynced = False
 
     def _remove_old_snapshots(self) -> None:
         offsets = snapshots.offsets(self._files, self._directory)

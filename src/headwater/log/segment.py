@@ -297,10 +297,10 @@ class Segment:
         self.aborted.cut_from(end_offset)
 
     def save_indexes(self) -> None:
-        """Write what the index files lack."""
-        self.index.save()
-        self.time_index.save()
-        self.aborted.save()
+        """Write what the index files lack; the next flush syncs them, whoever wrote them."""
+        for index in (self.index, self.time_index, self.aborted):
+            index.save()
+            index.unsynced = True
 
     def mark_deleted(self) -> list[str]:
         """Rename the files out of the log; their new names, to be unlinked later."""
