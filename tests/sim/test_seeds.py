@@ -2,6 +2,7 @@
 
 import pytest
 
+from headwater.sim.faults import KINDS
 from headwater.sim.run import simulate
 
 SEEDS, PORTION = 200, 10
@@ -18,4 +19,4 @@ def test_the_seeds_together_meet_every_kind_of_trouble_and_acknowledge_records()
     verdicts = [simulate(seed) for seed in range(5)]
     assert all(verdict.lives >= 3 for verdict in verdicts)
     assert sum(verdict.acknowledged for verdict in verdicts) > 100
-    assert len({kind for verdict in verdicts for kind in verdict.weather.kinds}) == 6
+    assert len({kind for verdict in verdicts for kind in verdict.weather.kinds}) == len(KINDS)

@@ -1,5 +1,7 @@
 """The clock of a simulated machine: virtual time, and a wall that may be set wrong."""
 
+from collections.abc import Callable
+
 from headwater.sim.loop import Scheduler
 
 START_WALL_MS = 1_700_000_000_000
@@ -9,14 +11,14 @@ START_WALL_MS = 1_700_000_000_000
 class SimClock:
     """Time as one machine sees it."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, skew_ms: Callable[[], int] = lambda: 0) -> None:
         self._scheduler = scheduler
-        self.skew_ms = 0
-        """How far the wall clock is off; a test may change it at any time."""
+        self._skew_ms = skew_ms
+        """How far the wall clock is off now."""
 
     def wall_ms(self) -> int:
         """Milliseconds since 1970, as far as this machine knows."""
-        return START_WALL_MS + self.skew_ms + self._scheduler.now_us // 1000
+        return START_WALL_MS + self._skew_ms() + self._scheduler.now_us // 1000
 
     def monotonic_ms(self) -> int:
         """Virtual milliseconds."""

@@ -8,7 +8,19 @@ from headwater.sim.cluster import Cluster
 from headwater.sim.node import Life
 from headwater.sim.randomness import stream
 
-KINDS = ("crash", "crash at an operation", "power cut", "reset", "full disk", "restart")
+KINDS = (
+    "crash",
+    "crash at an operation",
+    "power cut",
+    "reset",
+    "full disk",
+    "broken disk",
+    "clock jump",
+    "restart",
+)
+BREAKABLE = ("write", "fdatasync", "sync_dir", "create", "rename", "read")
+FARTHEST_JUMP_MS = 600_000
+"""Below the hour by which a record's time may be ahead of the broker's."""
 STEP_S = 0.01
 PATIENCE_S = 60.0
 """How long a start or a stop may take, in virtual time."""
@@ -70,6 +82,10 @@ class Nemesis:
                 self._cluster.network.reset_some(0.5)
             case "full disk":
                 await self._fill_disk()
+            case "broken disk":
+                await self._break_disk()
+            case "clock jump":
+                self._node.skew_ms = self._chance.randrange(-FARTHEST_JUMP_MS, FARTHEST_JUMP_MS)
             case "restart":
                 await self.stop()
                 await self.start()
@@ -87,6 +103,14 @@ class Nemesis:
         await self._wait_ms(50, 1500)
         self._node.faults.full = False
         await self._wait_ms(1000, 1200)
+
+    async def _break_disk(self) -> None:
+        """The disk fails for a while; the broker is then restarted, as its log tells one to do."""
+        self._node.faults.broken = self._chance.choice(BREAKABLE)
+        await self._wait_ms(50, 800)
+        self._node.faults.broken = ""
+        self._node.crash()
+        await self._come_back(power_cut=False)
 
     async def _crash_at_operation(self) -> None:
         life = self._node.life

@@ -14,6 +14,8 @@ from headwater.model import TopicPartition
 
 Complain = Callable[[str], None]
 
+FAR_OFFSET = 1 << 62
+
 
 class Value(NamedTuple):
     """One record's content: who sent it, as which number, and bytes to carry."""
@@ -42,7 +44,7 @@ class PartitionPromises:
     read: dict[int, bytes] = field(default_factory=dict)
     high_watermark: int = 0
     may_start_at: int = 0
-    """The highest offset that somebody asked to delete records before."""
+    """The highest offset that the log may begin at: retention or a client took what is before."""
 
     def acknowledge(self, base_offset: int, values: list[bytes]) -> None:
         """A producer was told where its batch is."""
@@ -152,12 +154,16 @@ class Promises:
         """Topics that were created for sure and that nobody asked to delete: partitions by name."""
         self._producer_ids: dict[int, str] = {}
 
-    def add_topic(self, name: str, partitions: int, *, synced: bool) -> None:
-        """A topic whose records are watched."""
+    def add_topic(
+        self, name: str, partitions: int, *, synced: bool, forgetful: bool = False
+    ) -> None:
+        """A topic whose records are watched; a forgetful one drops its oldest."""
         self.topics[name] = partitions
         for index in range(partitions):
             at = TopicPartition(name, index)
-            self.partitions[at] = PartitionPromises(at, self.complain, synced or self.all_synced)
+            books = PartitionPromises(at, self.complain, synced or self.all_synced)
+            books.may_start_at = FAR_OFFSET if forgetful else 0
+            self.partitions[at] = books
 
     def commits_of(self, group: str, partition: int) -> CommitPromises:
         """What a group committed for a partition."""

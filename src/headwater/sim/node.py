@@ -41,7 +41,7 @@ class Life:
     def __init__(self, node: "Node", number: int) -> None:
         name = f"life {number}"
         self.loop = SimLoop(node.scheduler, name)  # type: ignore[abstract]
-        self.clock = SimClock(node.scheduler)
+        self.clock = SimClock(node.scheduler, lambda: node.skew_ms)
         self.files = SimFiles(
             node.disk, self.clock, stream(node.seed, f"{name} disk"), node.scheduler.trace,
             node.faults,
@@ -79,6 +79,8 @@ class Node:
         self.disk.make_folders(DATA)
         self.disk.sync_all()
         self.faults = FileFaults()
+        self.skew_ms = 0
+        """How far the machine's wall clock is off."""
         self.life: Life | None = None
         self.lives = 0
         self.crashes = 0

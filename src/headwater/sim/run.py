@@ -134,9 +134,11 @@ class _Run:
                 configs["message.timestamp.type"] = "LogAppendTime"
             if self._chance.random() < 0.3:
                 configs["compression.type"] = "gzip"
-            configs["max.message.bytes"] = "40000"
+            forgetful = self._chance.random() < 0.3
+            if forgetful:
+                configs["retention.bytes"] = "7000"
             await admin.create(name, partitions, configs)
-            self.promises.add_topic(name, partitions, synced=synced)
+            self.promises.add_topic(name, partitions, synced=synced, forgetful=forgetful)
         await admin.create(GROUP_TOPIC, 2, {})
         self.promises.topics[GROUP_TOPIC] = 2
         admin.disconnect()

@@ -5,6 +5,7 @@ from functools import partial
 
 from headwater.errors import E
 from headwater.model import TopicPartition
+from headwater.records.record import Record
 from headwater.sim.workload.client import Client, Disturbed
 from headwater.sim.workload.reading import EARLIEST, LATEST, end_of, fetch
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -52,20 +53,30 @@ class Auditor(Client):
 
     async def _check_partition(self, at: TopicPartition, after_power_cut: bool) -> None:
         start, end = await end_of(self, at, EARLIEST), await end_of(self, at, LATEST)
-        content: dict[int, bytes] = {}
+        records: list[Record] = []
         offset = start
         while offset < end:
             found = await fetch(self, at, offset, newest=NEWEST_FETCH, max_bytes=1 << 20, wait_ms=0)
             self.check(found.error_code)
-            content.update(found.records)
+            records += found.records
             if not found.records:
                 self.promises.complain(f"I10: {at} gives nothing at {offset}, ends at {end}")
                 return
-            offset = found.records[-1][0] + 1
+            offset = found.records[-1].offset + 1
         books = self.promises.partitions[at]
         if after_power_cut:
             books.forgive(end)
-        books.audit(start, end, content)
+        books.audit(start, end, {record.offset: record.value or b"" for record in records})
+        if records:
+            await self._check_time(at, records)
+
+    async def _check_time(self, at: TopicPartition, records: list[Record]) -> None:
+        """A lookup by time finds what a look at every record finds."""
+        timestamp = self.chance.choice(records).timestamp
+        expected = next(one.offset for one in records if one.timestamp >= timestamp)
+        found = await end_of(self, at, timestamp)
+        if found != expected:
+            self.promises.complain(f"I17: {at} has {found}, not {expected}, for {timestamp}")
 
     async def _check_commit(self, group: str, partition: int, after_power_cut: bool) -> None:
         books = self.promises.commits_of(group, partition)

@@ -48,11 +48,11 @@ class Consumer(Client):
             return
         self._power_cuts = power_cuts
         self._books.marked(found.high_watermark)
-        for offset, value in found.records:
-            if offset != self._position:
-                self.promises.complain(f"I2: {self._at} gave {offset} for {self._position}")
-            self._books.consumed(offset, value, found.high_watermark)
-            self._position = offset + 1
+        for record in found.records:
+            if record.offset != self._position:
+                self.promises.complain(f"I2: {self._at} gave {record.offset} for {self._position}")
+            self._books.consumed(record.offset, record.value or b"", found.high_watermark)
+            self._position = record.offset + 1
         if not found.records:
             await self.pause(30)
 

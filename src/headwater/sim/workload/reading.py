@@ -5,7 +5,7 @@ from typing import NamedTuple
 from headwater.model import TopicPartition
 from headwater.records.batch import CRC_START, batches
 from headwater.records.checksum import crc32c
-from headwater.records.record import decode_records
+from headwater.records.record import Record, decode_records
 from headwater.sim.workload.client import Client, Disturbed
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 from headwater.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
@@ -20,7 +20,7 @@ class Fetched(NamedTuple):
     error_code: int
     high_watermark: int
     log_start: int
-    records: list[tuple[int, bytes]]
+    records: list[Record]
 
 
 async def fetch(
@@ -43,24 +43,24 @@ async def fetch(
         found.error_code,
         found.high_watermark,
         found.log_start_offset,
-        [(place, value) for place, value in records if place >= offset],
+        [record for record in records if record.offset >= offset],
     )
 
 
-def _records(client: Client, at: TopicPartition, content: memoryview) -> list[tuple[int, bytes]]:
-    """Offsets and values of whole batches, each checked as a consumer checks it."""
-    records = []
+def _records(client: Client, at: TopicPartition, content: memoryview) -> list[Record]:
+    """The records of whole batches, each checked as a consumer checks it."""
+    records: list[Record] = []
     for position, header in batches(content):
         batch = content[position : position + header.size]
         if crc32c(batch[CRC_START:]) != header.crc:
             client.promises.complain(f"I10: {at} offset {header.base_offset} is served damaged")
             raise Disturbed
-        records += [(record.offset, record.value or b"") for record in decode_records(batch)]
+        records += decode_records(batch)
     return records
 
 
 async def end_of(client: Client, at: TopicPartition, timestamp: int) -> int:
-    """The earliest or the latest offset of a partition."""
+    """The earliest or the latest offset, or the first one that is not older than `timestamp`."""
     partition = ListOffsetsRequest.ListOffsetsPartition(
         partition_index=at.partition, timestamp=timestamp
     )
