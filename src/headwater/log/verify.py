@@ -68,10 +68,10 @@ class _Check:
         )
         if not bases:
             self._problem("there are no segments")
-        if self._epochs.damaged:
-            self._problem("the leader epochs are missing or damaged")
         for base in bases:
             self._check_segment(base)
+        if self._epochs.damaged and self._verdict.batches:
+            self._problem("the leader epochs are missing or damaged")
         self._verdict.start_offset = bases[0] if bases else 0
         self._verdict.end_offset = self._next_offset or 0
         self._check_traces(self._verdict.end_offset)
