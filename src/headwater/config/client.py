@@ -228,6 +228,8 @@ class ProducerSettings(ClientSettings):
     batch_size: int = key(
         "batch.size", INT, default=16_384, at_least=0,
         doc="The size at which a batch of one partition is full, in bytes before compression.",
+        differs="Unless it is set, a batch grows up to 256 KiB while others of its partition wait "
+                "to be sent: what cannot leave yet leaves together.",
     )
     linger_ms: int = key(
         "linger.ms", LONG, default=5, at_least=0,

@@ -18,6 +18,7 @@ from headwater.records.batch import HEADER_SIZE, Buffer
 from headwater.records.codec import BatchWriter, decode_batch
 
 NO_SEQUENCE = -1
+_NO_LIMIT = 1 << 31
 _RECORD_OVERHEAD = 21
 """The most that lengths, deltas and attributes add to a record's key, value and headers."""
 
@@ -101,7 +102,7 @@ class Batch:
 class PartitionQueue:
     """The batches of one partition: `open` is being filled, `sealed` wait in order."""
 
-    __slots__ = ("begun", "key", "open", "partition", "sealed", "topic")
+    __slots__ = ("begun", "key", "largest", "open", "partition", "sealed", "topic")
 
     def __init__(self, topic: str, partition: int) -> None:
         self.topic = topic
@@ -111,6 +112,8 @@ class PartitionQueue:
         self.sealed: deque[Batch] = deque()
         self.begun = 0
         """How many batches were opened so far."""
+        self.largest = _NO_LIMIT
+        """The size that its batches must keep below, once the broker refused a larger one."""
 
     @property
     def load(self) -> int:
@@ -126,9 +129,17 @@ class Accumulator:
     """All queues of one producer, and the memory they share."""
 
     def __init__(
-        self, *, batch_size: int, linger_ms: int, buffer_memory: int, delivery_timeout_ms: int
+        self,
+        *,
+        batch_size: int,
+        linger_ms: int,
+        buffer_memory: int,
+        delivery_timeout_ms: int,
+        largest_batch: int = 0,
     ) -> None:
         self.batch_size = batch_size
+        self.largest_batch = max(largest_batch, batch_size)
+        """How far batches may grow while others of their partition wait before them."""
         self.linger_ms = linger_ms
         self.buffer_memory = buffer_memory
         self.delivery_timeout_ms = delivery_timeout_ms
@@ -154,19 +165,30 @@ class Accumulator:
 
         A batch reserves batch.size, or what its first record needs where that is more.
         """
-        reserved = max(self.batch_size, record_size)
-        if self.used + reserved > self.buffer_memory and self.used:
-            self.seal(queue)
-            return None
         self.seal(queue)
+        limit = self._limit(queue)
+        reserved = max(limit, record_size)
+        if self.used + reserved > self.buffer_memory and self.used:
+            return None
         self.used += reserved
         limits = now_ms + self.linger_ms, now_ms + self.delivery_timeout_ms
         queue.begun += 1
-        batch = Batch(queue, BatchWriter(self.batch_size), reserved, limits)
+        batch = Batch(queue, BatchWriter(limit), reserved, limits)
         queue.open = batch
         self.waiting[queue] = None
         self.incomplete[batch] = None
         return batch
+
+    def _limit(self, queue: PartitionQueue) -> int:
+        """batch.size, doubled for each batch that waits before this one.
+
+        What cannot leave yet may as well leave together: a producer that outruns its broker gets
+        fewer, larger batches; with many partitions at work each grows less.
+        """
+        grown = min(self.batch_size << min(len(queue.sealed), 16), self.largest_batch)
+        fair = self.buffer_memory // (2 * len(self.waiting) + 2)
+        grown = max(min(grown, fair), self.batch_size)
+        return min(grown, queue.largest)
 
     def abandon(self, batch: Batch) -> None:
         """An open batch that nobody was told of goes away."""
@@ -208,9 +230,10 @@ class Accumulator:
     def split(self, batch: Batch, size_limit: int) -> list[Batch]:
         """Replace a batch in flight by smaller ones, in its place; its memory goes with them.
 
-        Each part holds at most half of `size_limit`, or a single record.
+        Each part holds at most `size_limit` bytes, or a single record; so do later batches.
         """
         assert batch.records is not None
+        batch.queue.largest = min(batch.queue.largest, size_limit)
         _, rows = decode_batch(batch.records, 0, False)
         parts: list[tuple[int, Batch]] = []
         for index, (_, timestamp, _, key, value, headers) in enumerate(rows):

@@ -45,7 +45,8 @@ log = logging.getLogger(__name__)
 RoomNotice = Callable[[], object]
 
 _CHUNK = 10_000
-_new = tuple.__new__
+_GROWN = 262_144
+"""The largest a batch grows by waiting; beyond it there is nothing more to gain."""
 
 
 class Sending(ABC):
@@ -78,6 +79,7 @@ class Sending(ABC):
             linger_ms=self.settings.linger_ms,
             buffer_memory=self.settings.buffer_memory,
             delivery_timeout_ms=self.settings.delivery_timeout_ms,
+            largest_batch=_largest_batch(self.settings),
         )
         self._topics: dict[str, TopicQueues] = {}
         self._plain: dict[str, TopicQueues] = {}
@@ -118,9 +120,9 @@ class Sending(ABC):
             on_delivery: Called with (metadata, error), one of them None, on the client's loop
                 thread; it must not block.
         """
-        known = self._plain.get(topic)
-        if known is not None and partition is None:
-            try:
+        try:
+            known = self._plain[topic]
+            if partition is None:
                 if key is None:
                     queue = known.sticky
                 else:
@@ -134,9 +136,9 @@ class Sending(ABC):
                         if index >= 0:
                             if on_delivery is not None:
                                 batch.callbacks.append((on_delivery, index, timestamp))
-                            return _new(SendFuture, (batch.future, index, timestamp))
-            except TypeError:
-                pass  # no bytes: the long way says so with the right words
+                            return SendFuture((batch.future, index, timestamp))
+        except (KeyError, TypeError):
+            pass  # an unknown topic, or no bytes: the long way says so with the right words
         record = ProducerRecord(topic, value, key, partition, headers, timestamp)
         return self._deliver(*self._prepared(record, on_delivery))
 
@@ -193,7 +195,7 @@ class Sending(ABC):
                 return None
             if on_delivery is not None:
                 batch.callbacks.append((on_delivery, index, timestamp))
-        return _new(SendFuture, (batch.future, index, timestamp))
+        return SendFuture((batch.future, index, timestamp))
 
     def _queue_for(self, topic: TopicQueues, record: ProducerRecord) -> PartitionQueue | None:
         """The queue that the record belongs to, None for whichever is sticky."""
@@ -428,6 +430,13 @@ class Sending(ABC):
     def metrics(self) -> dict[str, float]:
         """What this producer counted, under Kafka's names."""
         return self._sender.metrics.read(self._clock.monotonic_ms())
+
+
+def _largest_batch(settings: ProducerSettings) -> int:
+    """How far batches may grow when they have to wait: not at all where batch.size was chosen."""
+    if "batch.size" in settings.chosen:
+        return 0
+    return min(settings.max_request_size, _GROWN)
 
 
 def _filled(queue: PartitionQueue, fill: Fill, start: int) -> int:
