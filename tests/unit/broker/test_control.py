@@ -1,0 +1,152 @@
+"""Messages of controllers: the newest one is obeyed, and only in this life of the broker."""
+
+import pytest
+
+from headwater.errors import E
+from headwater.replication.partition import Role
+from headwater.wire.messages.control import (
+    LeaderAndIsrRequest,
+    StopReplicaRequest,
+    UpdateMetadataRequest,
+)
+from tests.unit.broker.live import batch
+
+TopicState = LeaderAndIsrRequest.LeaderAndIsrTopicState
+PartitionState = LeaderAndIsrRequest.LeaderAndIsrPartitionState
+
+
+@pytest.fixture
+def control(live):
+    return live.broker.control
+
+
+def receive(live, message):
+    return live.on_loop(lambda: live.broker.control.receive(message))
+
+
+def leadership(live, topic, *, epoch_step=1, leader=1, topic_id=None, is_new=False, **epochs):
+    replica = live.replica(topic)
+    known = replica.partition
+    state = PartitionState(
+        partition_index=0,
+        leader=leader,
+        leader_epoch=known.leader_epoch + epoch_step,
+        partition_epoch=known.partition_epoch + 1,
+        isr=[leader],
+        replicas=[leader],
+        is_new=is_new,
+    )
+    states = TopicState(
+        topic_name=topic, topic_id=topic_id or replica.topic_id, partition_states=[state]
+    )
+    return LeaderAndIsrRequest(controller_id=1, topic_states=[states], **now(live, **epochs))
+
+
+def now(live, controller=0, broker=0):
+    """The epochs of the moment, moved by so much."""
+    mine = live.broker.control
+    return {
+        "controller_epoch": mine._controller_epoch + controller,
+        "broker_epoch": mine.broker_epoch + broker,
+    }
+
+
+def code_of(answer) -> int:
+    return answer.topics[0].partition_errors[0].error_code if answer.topics else answer.error_code
+
+
+def test_a_message_of_an_older_controller_changes_nothing(live, topic):
+    before = live.replica(topic).partition.leader_epoch
+    generation = live.context.generation
+    answer = receive(live, leadership(live, topic, controller=-1))
+    assert answer.error_code == E.STALE_CONTROLLER_EPOCH
+    assert live.replica(topic).partition.leader_epoch == before
+    assert live.context.generation == generation
+
+
+def test_a_message_for_an_earlier_life_of_this_broker_changes_nothing(live, topic):
+    answer = receive(live, leadership(live, topic, broker=-1))
+    assert answer.error_code == E.STALE_BROKER_EPOCH
+    stop = StopReplicaRequest(**now(live, broker=-1))
+    assert receive(live, stop).error_code == E.STALE_BROKER_EPOCH
+    update = UpdateMetadataRequest(**now(live, broker=-1))
+    assert receive(live, update).error_code == E.STALE_BROKER_EPOCH
+    assert topic in live.context.metadata.topics
+
+
+def test_a_newer_epoch_than_this_broker_knows_is_obeyed(live, topic):
+    """KAFKA-7235: the controller may have seen the next registration first."""
+    answer = receive(live, leadership(live, topic, broker=+1))
+    assert (answer.error_code, code_of(answer)) == (0, 0)
+
+
+def test_a_new_leader_epoch_is_in_the_next_batches_and_on_disk_before_them(live, topic, client):
+    receive(live, leadership(live, topic, epoch_step=4))
+    replica = live.replica(topic)
+    assert replica.log.epochs.latest == replica.partition.leader_epoch
+    assert client.produce(topic, batch()).error_code == 0
+    stored = bytes(client.fetch(topic).records)
+    assert int.from_bytes(stored[12:16]) == replica.partition.leader_epoch
+
+
+def test_an_older_leader_epoch_is_refused_for_its_partition(live, topic):
+    receive(live, leadership(live, topic, epoch_step=3))
+    answer = receive(live, leadership(live, topic, epoch_step=-1))
+    assert code_of(answer) == E.STALE_CONTROLLER_EPOCH
+
+
+def test_any_change_of_leadership_ends_cached_ways(live, topic):
+    generation = live.context.generation
+    receive(live, leadership(live, topic))
+    assert live.context.generation > generation
+
+
+def test_a_follower_serves_nobody_and_says_who_leads(live, topic, client):
+    receive(live, leadership(live, topic, leader=9))
+    assert live.replica(topic).partition.role is Role.FOLLOWER
+    assert client.produce(topic, batch()).error_code == E.NOT_LEADER_OR_FOLLOWER
+    assert client.fetch(topic).error_code == E.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_partition_of_another_topic_id_is_set_aside_never_served(live, topic, client):
+    assert client.produce(topic, batch(b"old")).error_code == 0
+    old = live.replica(topic)
+    stop = StopReplicaRequest(
+        topic_states=[
+            StopReplicaRequest.StopReplicaTopicState(
+                topic_name=topic,
+                partition_states=[StopReplicaRequest.StopReplicaPartitionState(partition_index=0)],
+            )
+        ],
+        **now(live),
+    )
+    assert receive(live, stop).error_code == 0
+    assert live.replica(topic) is None
+    state = PartitionState(partition_index=0, leader=1, leader_epoch=9, isr=[1], replicas=[1])
+    states = TopicState(topic_name=topic, topic_id=b"\7" * 16, partition_states=[state])
+    message = LeaderAndIsrRequest(topic_states=[states], **now(live))
+    assert code_of(receive(live, message)) == 0
+    fresh = live.replica(topic)
+    assert (fresh.log.log_end_offset, fresh.topic_id) == (0, b"\7" * 16)
+    root = old.log.directory.rpartition("/")[0]
+    import pathlib
+
+    assert [path for path in pathlib.Path(root).iterdir() if path.name.endswith("-stray")]
+
+
+def test_stopping_with_deletion_removes_the_files(live, topic, client):
+    import pathlib
+
+    from tests.unit.broker.live import until
+
+    client.produce(topic, batch())
+    folder = pathlib.Path(live.replica(topic).log.directory)
+    partition = StopReplicaRequest.StopReplicaPartitionState(
+        partition_index=0, delete_partition=True
+    )
+    states = StopReplicaRequest.StopReplicaTopicState(
+        topic_name=topic, partition_states=[partition]
+    )
+    receive(live, StopReplicaRequest(topic_states=[states], **now(live)))
+    assert not folder.exists()
+    until(lambda: not list(folder.parent.glob("*-delete")))

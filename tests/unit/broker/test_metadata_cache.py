@@ -1,0 +1,97 @@
+"""What a broker is told of the cluster, and what it makes of it."""
+
+from headwater.broker.metadata_cache import DELETED_LEADER, MetadataCache
+from headwater.model import CONSUMER_OFFSETS, TopicPartition
+from headwater.wire.messages.control import UpdateMetadataRequest
+
+Topic = UpdateMetadataRequest.UpdateMetadataTopicState
+Partition = UpdateMetadataRequest.UpdateMetadataPartitionState
+OLD, NEW = b"\1" * 16, b"\2" * 16
+
+
+def update(name="t", topic_id=OLD, leaders=(1,), first=0, brokers=()):
+    partitions = [
+        Partition(partition_index=first + rank, leader=leader, leader_epoch=3, isr=[1],
+                  replicas=[1, 2], offline_replicas=[2], zk_version=9)
+        for rank, leader in enumerate(leaders)
+    ]  # fmt: skip
+    topic = Topic(topic_name=name, topic_id=topic_id, partition_states=partitions)
+    return UpdateMetadataRequest(controller_id=5, topic_states=[topic], live_brokers=list(brokers))
+
+
+def broker(number, **endpoints):
+    ends = [
+        UpdateMetadataRequest.UpdateMetadataEndpoint(listener=name, host=host, port=port)
+        for name, (host, port) in endpoints.items()
+    ]
+    return UpdateMetadataRequest.UpdateMetadataBroker(id=number, endpoints=ends, rack="r")
+
+
+def test_a_topic_is_known_by_name_and_by_id():
+    cache = MetadataCache("cluster")
+    cache.apply(update(leaders=(1, 2)))
+    assert cache.controller_id == 5
+    assert cache.topic_id("t") == OLD
+    assert cache.name_of == {OLD: "t"}
+    assert cache.partition_count("t") == 2
+    info = cache.partition("t", 1)
+    assert (info.leader, info.leader_epoch, info.isr, info.replicas) == (2, 3, (1,), (1, 2))
+    assert (info.offline, info.partition_epoch) == ((2,), 9)
+
+
+def test_what_is_not_there():
+    cache = MetadataCache("cluster")
+    assert cache.partition("t", 0) is None
+    assert cache.topic_id("t") is None
+    assert cache.partition_count("t") == 0
+    assert cache.endpoint(1, "PLAINTEXT") is None
+
+
+def test_partitions_are_added_and_changed_one_by_one():
+    cache = MetadataCache("cluster")
+    cache.apply(update(leaders=(1,)))
+    cache.apply(update(leaders=(7,), first=1))
+    assert [cache.partition("t", index).leader for index in (0, 1)] == [1, 7]
+
+
+def test_a_deleted_topic_is_gone_with_its_id():
+    cache = MetadataCache("cluster")
+    cache.apply(update(leaders=(1, 1)))
+    removed = cache.apply(update(leaders=(DELETED_LEADER, DELETED_LEADER)))
+    assert removed == [TopicPartition("t", 0), TopicPartition("t", 1)]
+    assert cache.topics == {}
+    assert cache.name_of == {}
+
+
+def test_the_deletion_of_an_older_topic_does_not_touch_a_newer_one():
+    cache = MetadataCache("cluster")
+    cache.apply(update(topic_id=NEW))
+    assert cache.apply(update(topic_id=OLD, leaders=(DELETED_LEADER,))) == []
+    assert cache.topic_id("t") == NEW
+
+
+def test_a_remade_topic_replaces_the_old_one_whole():
+    cache = MetadataCache("cluster")
+    cache.apply(update(leaders=(1, 1, 1)))
+    cache.apply(update(topic_id=NEW, leaders=(1,)))
+    assert cache.partition_count("t") == 1
+    assert cache.name_of == {NEW: "t"}
+
+
+def test_brokers_are_known_by_listener_and_stay_when_an_update_names_none():
+    cache = MetadataCache("cluster")
+    cache.apply(update(brokers=[broker(1, IN=("a", 1), OUT=("b", 2))]))
+    cache.apply(update())
+    assert cache.endpoint(1, "IN") == ("a", 1)
+    assert cache.endpoint(1, "OUT") == ("b", 2)
+    assert cache.endpoint(1, "OTHER") is None
+    cache.apply(update(brokers=[broker(2, IN=("c", 3))]))
+    assert cache.endpoint(1, "IN") is None
+
+
+def test_internal_topics_are_marked():
+    cache = MetadataCache("cluster")
+    cache.apply(update(CONSUMER_OFFSETS))
+    cache.apply(update("t", NEW))
+    assert cache.topics[CONSUMER_OFFSETS].internal
+    assert not cache.topics["t"].internal

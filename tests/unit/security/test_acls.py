@@ -1,0 +1,38 @@
+"""The words of authorization carry the wire's numbers; the default allows all but posing as a broker."""
+
+import pytest
+
+from headwater.security.acls import (
+    OPERATIONS_ON,
+    AllowAll,
+    Operation,
+    ResourceType,
+)
+from headwater.security.principals import ANONYMOUS, Principal
+
+
+@pytest.mark.parametrize("resource", ResourceType)
+def test_everyone_may_do_everything_except_what_only_brokers_do(resource):
+    authorizer = AllowAll()
+    for operation in OPERATIONS_ON[resource]:
+        allowed = authorizer.authorize(ANONYMOUS, "127.0.0.1", operation, resource, "name")
+        assert allowed is (operation is not Operation.CLUSTER_ACTION)
+
+
+def test_the_numbers_are_the_wires():
+    numbers = {operation.name: operation.value for operation in Operation}
+    assert numbers == {
+        "ALL": 2, "READ": 3, "WRITE": 4, "CREATE": 5, "DELETE": 6, "ALTER": 7, "DESCRIBE": 8,
+        "CLUSTER_ACTION": 9, "DESCRIBE_CONFIGS": 10, "ALTER_CONFIGS": 11, "IDEMPOTENT_WRITE": 12,
+    }  # fmt: skip
+    kinds = {kind.name: kind.value for kind in ResourceType}
+    assert kinds == {"TOPIC": 2, "GROUP": 3, "CLUSTER": 4, "TRANSACTIONAL_ID": 5}
+
+
+def test_every_kind_of_resource_says_what_can_be_done_to_it():
+    assert set(OPERATIONS_ON) == set(ResourceType)
+
+
+def test_a_principal_is_written_as_kafka_writes_it():
+    assert str(Principal("User", "alice")) == "User:alice"
+    assert str(ANONYMOUS) == "User:ANONYMOUS"
