@@ -20,7 +20,16 @@ UNKNOWN = (-1, -1)
 class EpochCache:
     """Epochs and their first offsets, both growing."""
 
-    __slots__ = ("_files", "damaged", "epochs", "path", "starts", "unsaved", "unsynced")
+    __slots__ = (
+        "_files",
+        "damaged",
+        "epochs",
+        "idle_from",
+        "path",
+        "starts",
+        "unsaved",
+        "unsynced",
+    )
 
     def __init__(self, files: Files, directory: str) -> None:
         self._files = files
@@ -30,6 +39,8 @@ class EpochCache:
         self.damaged = False
         self.unsaved = False
         self.unsynced = False
+        self.idle_from: int | None = None
+        """Where all that is unsaved begins, if it concerns only epochs without batches so far."""
 
     def load(self) -> None:
         """Read the file; an absent or damaged one gives an empty cache with `damaged` set."""
@@ -53,6 +64,7 @@ class EpochCache:
         replace_file(self._files, self.path + CHECKSUM, _checksum(content), sync=sync)
         replace_file(self._files, self.path, content, sync=sync)
         self.unsaved, self.unsynced, self.damaged = False, not sync, False
+        self.idle_from = None
 
     @property
     def paths(self) -> tuple[str, str]:
@@ -71,7 +83,7 @@ class EpochCache:
         self._drop_from(start)
         self.epochs.append(epoch)
         self.starts.append(start)
-        self.unsaved = True
+        self._changed_from(start)
 
     def epoch_at(self, offset: int) -> int:
         """The epoch that wrote `offset`, or -1."""
@@ -89,11 +101,22 @@ class EpochCache:
             return epoch, self.starts[0]
         return self.epochs[rank - 1], self.starts[rank]
 
+    def worth_saving(self, log_end: int) -> bool:
+        """Whether the file lacks something that batches depend on.
+
+        An epoch that wrote nothing is nobody's: the next leader begins another one.
+        """
+        return self.unsaved and (self.idle_from is None or self.idle_from < log_end)
+
     def truncate_end(self, offset: int) -> None:
         """The log now ends at `offset`: later epochs wrote nothing that is left."""
-        if self.starts and self.starts[-1] >= offset:
-            self._drop_from(offset)
-            self.unsaved = True
+        if not self.starts or self.starts[-1] < offset:
+            return
+        if self.starts[-1] > offset:
+            self.unsaved, self.idle_from = True, None
+        else:
+            self._changed_from(offset)
+        self._drop_from(offset)
 
     def truncate_start(self, offset: int) -> None:
         """The log now starts at `offset`: earlier epochs are of no use."""
@@ -101,12 +124,18 @@ class EpochCache:
         if rank and self.starts[rank - 1] < offset:
             del self.epochs[: rank - 1], self.starts[: rank - 1]
             self.starts[0] = offset
-            self.unsaved = True
+            self.unsaved, self.idle_from = True, None
 
     def clear(self) -> None:
         """Forget everything."""
         self.epochs.clear()
         self.starts.clear()
+        self.unsaved, self.idle_from = True, None
+
+    def _changed_from(self, offset: int) -> None:
+        """Epochs from `offset` on changed, where the log ends: without batches nobody misses them."""
+        if not self.unsaved:
+            self.idle_from = offset
         self.unsaved = True
 
     def _drop_from(self, offset: int) -> None:

@@ -296,7 +296,7 @@ class PartitionLog(SegmentedLog):
 
     def unflushed(self) -> FlushWork | None:
         """What the disk lacks: run it on a file thread, then hand it to `mark_flushed`."""
-        if self.epochs.unsaved:
+        if self.epochs.worth_saving(self.log_end_offset):
             self.epochs.save()
         if (
             self.recovery_point >= self.log_end_offset
