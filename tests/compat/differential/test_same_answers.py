@@ -18,8 +18,10 @@ from tests.compat.differential.scene import SCENES, play
 SETTINGS = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
+    "inter.broker.listener.name": "PLAINTEXT",
     "node.id": "1",
     "offsets.topic.num.partitions": "1",
+    "offsets.topic.replication.factor": "1",
 }
 SHOWN = 20
 _seen: dict[str, list[Difference]] = {}

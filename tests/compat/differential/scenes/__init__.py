@@ -9,6 +9,7 @@ from tests.compat.differential.scenes import (
     looking,
     misbehaving,
     producing,
+    recreating,
     topics,
 )
 
@@ -21,5 +22,6 @@ __all__ = [
     "looking",
     "misbehaving",
     "producing",
+    "recreating",
     "topics",
 ]

@@ -79,6 +79,6 @@ def delete_groups(s: Scene) -> None:
     s.ask("they are gone", fetch(s, "deleted-2"), BY_NAME)
     s.ask("again", DeleteGroupsRequest(groups_names=["deleted-2"]))
     s.ask("several", DeleteGroupsRequest(groups_names=["deleted-3", "absent", "deleted-1"]))
-    s.ask("one twice", DeleteGroupsRequest(groups_names=["absent", "absent"]))
+    s.ask("one group twice", DeleteGroupsRequest(groups_names=["absent", "absent"]))
     s.ask("leaves", leave("deleted-1", (me, None)))
     s.ask("empty now", DeleteGroupsRequest(groups_names=["deleted-1"]))

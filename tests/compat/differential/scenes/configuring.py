@@ -1,5 +1,6 @@
 """DescribeConfigs (32), AlterConfigs (33), IncrementalAlterConfigs (44), ListConfigResources (74)."""
 
+from headwater.config.broker import BrokerSettings
 from headwater.wire.messages.configs import (
     AlterConfigsRequest,
     DescribeConfigsRequest,
@@ -90,6 +91,26 @@ def describe_broker_configs(s: Scene) -> None:
 
 
 @scene
+def every_broker_config(s: Scene) -> None:
+    """Types, defaults and what may change, of each key that Headwater has."""
+    names = sorted(set(BrokerSettings.KEYS) - _OF_ONE_MACHINE)
+    rows = s.peer.call(describe(BROKER, "1", *names, include_synonyms=True), DESCRIBE)
+    told = {
+        row.name: {
+            "type": row.config_type,
+            "read_only": row.read_only,
+            "is_sensitive": row.is_sensitive,
+            "value": row.value,
+        }
+        for row in rows.results[0].configs
+    }
+    s.note("keys", told)
+
+
+_OF_ONE_MACHINE = {"listeners", "advertised.listeners", "log.dirs", "log.dir"}
+
+
+@scene
 def alter_topic_configs(s: Scene) -> None:
     s.topic("altered")
     for version in versions(AlterConfigsRequest):
@@ -120,8 +141,23 @@ def alter_topic_configs(s: Scene) -> None:
 
 
 def _show(s: Scene, topic: str) -> None:
+    _settle(s, f"{topic}-clock")
     keys = ("retention.ms", "cleanup.policy", "segment.ms", "compression.type")
     s.ask(f"{topic} now", describe(TOPIC, topic, *keys, include_synonyms=True))
+
+
+def _settle(s: Scene, clock: str) -> None:
+    """Return when the broker has heard of every change so far: Apache Kafka's hear in order.
+
+    A change of another topic follows, and is waited for.
+    """
+    if clock not in s.topic_ids:
+        s.topic(clock)
+    request = describe(TOPIC, clock, "retention.ms")
+    now = str(int(s.peer.call(request, DESCRIBE).results[0].configs[0].value) + 1)
+    s.peer.call(change(TOPIC, clock, ("retention.ms", SET, now)), 1)
+    while s.peer.call(request, DESCRIBE).results[0].configs[0].value != now:
+        pass
 
 
 @scene

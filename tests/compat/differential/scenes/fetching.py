@@ -207,6 +207,17 @@ def _one_session(s: Scene, version: int) -> None:
     go("closed already", 1)
 
 
+@scene
+def fetch_session_that_changes_its_language(s: Scene) -> None:
+    s.topic("tongues")
+    for first, then in ((12, 13), (13, 12), (7, 12), (13, newest(FetchRequest))):
+        opened = s.ask(f"open before {then}", fetch(s, "tongues", session_epoch=0), first)
+        request = fetch(s, "tongues", session_id=opened.session_id, session_epoch=1)
+        s.ask(f"go on after {first}", request, then)
+        request.topics = []
+        s.ask(f"go on with nothing after {first}", request, then)
+
+
 def list_offsets(topic: str, *times: int, partition: int = 0, **more: int) -> ListOffsetsRequest:
     """One partition asked about per time."""
     return ListOffsetsRequest(

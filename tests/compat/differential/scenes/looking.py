@@ -120,6 +120,9 @@ def describe_log_dirs(s: Scene) -> None:
             "none": [],
         }.items():
             s.ask(label, DescribeLogDirsRequest(topics=rows), version)
+        found = s.peer.call(DescribeLogDirsRequest(topics=None), version).results
+        mine = [it for folder in found for it in folder.topics if it.name == "on-disk"]
+        s.note(f"all (v{version})", mine)
 
 
 @scene

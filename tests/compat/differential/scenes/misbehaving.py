@@ -43,7 +43,9 @@ def malformed_requests(s: Scene) -> None:
         "null where none may be": _frame(3, 1, b"\0\0\0\1" + b"\xff\xff"),
         "bytes behind the body": _frame(3, 1, b"\0\0\0\1" + name + b"more"),
         "name not UTF-8": _frame(3, 1, b"\0\0\0\1" + b"\0\1\xff"),
-        "unknown tag": _frame(18, 3, b"\1\5\1x", b"\0\1x\0")[:-1] + b"",
+        "unknown tag": _frame(18, 3, b"\2x\0021\1\x09\1z", b"\0\1x\0"),
+        "unknown tag in the header": _frame(18, 3, b"\2x\0021\0", b"\0\1x\1\x09\1z"),
+        "tag that is cut": _frame(18, 3, b"\2x\0021\1\x09\7z", b"\0\1x\0"),
         "endless varint": _frame(3, 9, b"\xff" * 12, b"\0\1x\0"),
     }.items():
         with s.line() as line:

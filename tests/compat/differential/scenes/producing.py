@@ -1,7 +1,9 @@
 """Produce (0), InitProducerId (22), DescribeProducers (61)."""
 
 import struct
+import time
 
+from headwater.records.batch import batches
 from headwater.records.compression import Codec
 from headwater.wire.messages.cluster import ApiVersionsRequest
 from headwater.wire.messages.fetch import FetchRequest
@@ -197,6 +199,31 @@ def produce_codecs(s: Scene) -> None:
     s.topic("gzip", configs={"compression.type": "gzip"})
     s.ask("into gzip", produce("gzip", batch(record(b"x" * 50))), NAMED)
     s.ask("gzip to gzip", produce("gzip", batch(record(b"x" * 50), codec=Codec.GZIP)), NAMED)
+    s.ask("zstd to gzip", produce("gzip", batch(count=3, codec=Codec.ZSTD)), NAMED)
+    s.topic("plain", configs={"compression.type": "uncompressed"})
+    s.ask("gzip to nothing", produce("plain", batch(count=3, codec=Codec.GZIP)), NAMED)
+    for topic in ("codecs", "gzip", "plain"):
+        _attributes(s, topic)
+
+
+def _attributes(s: Scene, topic: str) -> None:
+    """Which codec each stored batch has; the bytes depend on the library."""
+    wanted = FetchRequest.FetchPartition(fetch_offset=0, partition_max_bytes=1 << 24)
+    request = FetchRequest(topics=[FetchRequest.FetchTopic(topic=topic, partitions=[wanted])])
+    found = s.peer.call(request, 11).responses[0].partitions[0].records
+    shown = [(it.base_offset, it.last_offset, it.attributes) for _, it in batches(found)]
+    s.note(f"codecs in {topic}", shown)
+
+
+@scene
+def produce_with_too_few_replicas(s: Scene) -> None:
+    s.topic("lonely", configs={"min.insync.replicas": "2"})
+    for version in (3, 8, NAMED):
+        for acks in (-1, 1):
+            s.ask(f"acks {acks}", produce("lonely", batch(), acks=acks), version)
+    bad = produce("lonely", spoiled(batch(), 70, 0))
+    s.ask("and a bad batch", bad, NAMED)
+    read_all(s, "lonely")
 
 
 @scene
@@ -210,17 +237,26 @@ def produce_times(s: Scene) -> None:
         },
     )
     s.topic("stamped", configs={"message.timestamp.type": "LogAppendTime"})
-    for _ in range(2):
-        s.ask("stamped twice", produce("stamped", batch(producer=(4711, 0, 0))), NAMED)
+    _stamp_twice(s)
     far = {"old": TIME, "none": -1, "zero": 0, "future": TIME + 50 * _YEAR_MS}
     for topic in ("times", "strict", "stamped"):
-        for label, time in far.items():
+        for label, when in far.items():
             made = batch(record(time=TIME), record(time=TIME))
-            made = changed(made, base_timestamp=time, max_timestamp=time)
+            made = changed(made, base_timestamp=when, max_timestamp=when)
             for version in (7, NAMED):
                 s.ask(f"{label} time in {topic}", produce(topic, made), version)
     s.ask("max time below base", produce("times", changed(batch(), max_timestamp=5)), NAMED)
     read_all(s, "times")
+
+
+def _stamp_twice(s: Scene) -> None:
+    request = produce("stamped", batch(producer=(4711, 0, 0)))
+    first = s.ask("stamped", request, NAMED).responses[0].partition_responses[0]
+    while time.time() * 1000 < first.log_append_time_ms + 5:
+        pass
+    again = s.ask("stamped already", request, NAMED).responses[0].partition_responses[0]
+    same = again.log_append_time_ms == first.log_append_time_ms
+    s.note("the time is the first one's", same)
 
 
 @scene
