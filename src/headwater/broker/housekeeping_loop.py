@@ -33,7 +33,6 @@ class Housekeeping:
         self._tasks = tasks
         self._health = health
         self._running: list[asyncio.Task[None]] = []
-        self._flushing: set[Replica] = set()
         self._flushed = False
         """Whether a recovery point moved since the checkpoint was written."""
 
@@ -82,15 +81,15 @@ class Housekeeping:
         now_ms = self._context.clock.wall_ms()
         written, self._context.tick.written = self._context.tick.written, {}
         for replica in filter(self._hosted, written):
-            if replica in self._flushing or not replica.log.flush_due(now_ms):
+            if replica.flushing or not replica.log.flush_due(now_ms):
                 self._context.tick.written[replica] = None
             else:
                 self.flush_soon(replica)
 
     def flush_soon(self, replica: Replica) -> None:
         """Have the disk take what was written, one flush of a partition at a time."""
-        if replica not in self._flushing:
-            self._flushing.add(replica)
+        if not replica.flushing:
+            replica.flushing = True
             self._tasks.spawn(self._flush_one(replica), f"flush {replica.topic_partition}")
 
     async def _flush_one(self, replica: Replica) -> None:
@@ -99,18 +98,18 @@ class Housekeeping:
             work = replica.log.unflushed()
             if work is not None:
                 await self._tasks.in_thread(work.run)
-                replica.log.mark_flushed(work)
-                replica.settle()
+                replica.flushed(work)
                 self._flushed = True
+            else:
+                replica.flushing = False
         except OSError as failure:
+            replica.flushing = False
             # A partition that was deleted meanwhile has no files left: that is no sick disk.
             if self._hosted(replica):
                 syncing = work is not None and work.syncing
                 replica.log.postpone_flush()
                 self._context.tick.written[replica] = None
                 self._health.failed(self._context.replicas, replica, failure, flushing=syncing)
-        finally:
-            self._flushing.discard(replica)
 
     def _hosted(self, replica: Replica) -> bool:
         return self._context.replicas.get(*replica.topic_partition) is replica

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol, cast
 
 from headwater.errors import E, KafkaError
+from headwater.log.flushing import FlushWork
 from headwater.log.partition_log import PartitionLog
 from headwater.model import NO_EPOCH, TopicPartition, Uuid
 from headwater.records.batch import HEADER, TRANSACTIONAL, RawHeader
@@ -104,9 +105,9 @@ class Replica:
         "_committing",
         "_inbox",
         "_surroundings",
-        "_syncing",
         "_writing",
         "dirty",
+        "flushing",
         "log",
         "offline",
         "partition",
@@ -140,7 +141,8 @@ class Replica:
         self._inbox: deque[_Held] = deque()
         self._writing: deque[Pending] = deque()
         self._committing: deque[Pending] = deque()
-        self._syncing = False
+        self.flushing = False
+        """A flush is under way; the older of two at once could end last and undo the newer."""
 
     # -- who may ask
 
@@ -314,24 +316,30 @@ class Replica:
 
     def _sync(self) -> None:
         """flush.messages=1: nobody is answered before the disk has it; one flush at a time."""
-        work = None if self._syncing else self.log.unflushed()
+        work = None if self.flushing else self.log.unflushed()
         if work is None:
             return
-        self._syncing = True
+        self.flushing = True
 
         def done(_: object, failure: Exception | None) -> None:
-            self._syncing = False
+            self.flushing = False
             if isinstance(failure, OSError):
                 if not work.syncing:
                     self.log.postpone_flush()
                 self._surroundings.storage_failed(self, failure, flushing=work.syncing)
                 self.abandon(KafkaError(E.KAFKA_STORAGE_ERROR, "the disk refused to flush"))
                 return
-            self.log.mark_flushed(work)
-            self.settle()
-            self._sync()
+            self.flushed(work)
 
         self._surroundings.off_loop(work.run, done)
+
+    def flushed(self, work: FlushWork) -> None:
+        """A flush is done: answer whom that satisfies, and go on with what came meanwhile."""
+        self.flushing = False
+        self.log.mark_flushed(work)
+        self.settle()
+        if self.treatment.sync_acks:
+            self._sync()
 
     def abandon(self, failure: KafkaError) -> None:
         """Whatever waits here waits in vain."""
