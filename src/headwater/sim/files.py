@@ -146,6 +146,9 @@ class SimFiles:
             return None
         return bytes(self.open_files[fd].file.data[offset : offset + size])
 
+    def map(self, fd: int, offset: int, size: int) -> None:
+        """Simulated files are not mapped."""
+
     def size(self, fd: int) -> int:
         """The length that programs see."""
         self._check_alive()
