@@ -15,10 +15,6 @@ from cpython.bytearray cimport (
     PyByteArray_Resize,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.long cimport PyLong_FromLongLong
-from cpython.object cimport PyObject
-from cpython.ref cimport Py_INCREF
-from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
@@ -579,8 +575,9 @@ cdef class Memory:
 
     cdef inline void put(self, const uint8_t* data, Py_ssize_t size) noexcept:
         """Append into the room reserved."""
-        memcpy(self.at + self.size, data, size)
-        self.size += size
+        if size:  # nothing may have been reserved for nothing
+            memcpy(self.at + self.size, data, size)
+            self.size += size
 
     cdef inline void put_int(self, int32_t number) noexcept:
         (<int32_t*>(self.at + self.size))[0] = number

@@ -56,6 +56,8 @@ def decode_batch(
     rows = _rows(decompress(header[5] & CODEC_MASK, area, limit, limit), header)
     if not INT64_MIN + _PLACES <= header[0] <= INT64_MAX - _PLACES:
         _check_offsets(rows)
+    if header[5] & LOG_APPEND_TIME:
+        rows = [(row[0], header[8], 1, *row[3:]) for row in rows]
     return size, rows
 
 
@@ -81,8 +83,8 @@ def _rows(area: bytes, header: RawHeader) -> list[Row]:  # noqa: C901, PLR0915
     Long for speed: one call for each number would take the loop three times as long.
     """
     base_offset, first_ms, count = header[0], header[7], header[12]
-    kind = 1 if header[5] & LOG_APPEND_TIME else 0
-    stamp = header[8]
+    # Near the ends of 64 bits even the smallest step may wrap: then none is read in line.
+    short = 0x80 if INT64_MIN + 64 <= first_ms <= INT64_MAX - 64 else 0
     rows: list[Row] = []
     add = rows.append
     pos = 0
@@ -100,15 +102,19 @@ def _rows(area: bytes, header: RawHeader) -> list[Row]:  # noqa: C901, PLR0915
                 stop = pos + size
                 pos += 1
             byte = area[pos]
-            if byte < 0x80:
-                delta = byte >> 1 ^ -(byte & 1)
+            if byte < short:
+                stamp = first_ms + (byte >> 1 ^ -(byte & 1))
                 pos += 1
             else:
                 delta, pos = read_varint(area, pos, INT64_BYTES)
+                stamp = wrap(first_ms + delta)
             byte = area[pos]
             if byte < 0x80:
                 place = byte >> 1 ^ -(byte & 1)
                 pos += 1
+            elif not byte & 1 and area[pos + 1] < 0x80:
+                place = byte >> 1 & 0x3F | area[pos + 1] << 6
+                pos += 2
             else:
                 place, pos = read_varint(area, pos)
             byte = area[pos]
@@ -138,11 +144,7 @@ def _rows(area: bytes, header: RawHeader) -> list[Row]:  # noqa: C901, PLR0915
                 pos += 1
             if pos != stop:
                 raise _malformed(f"a record ends {pos - stop:+} bytes off what it says")
-            if not kind:
-                stamp = first_ms + delta
-                if not INT64_MIN <= stamp <= INT64_MAX:
-                    stamp = wrap(stamp)
-            add((base_offset + place, stamp, kind, key, value, headers))
+            add((base_offset + place, stamp, 0, key, value, headers))
     except IndexError:
         raise _malformed("the batch ends inside a record") from None
     if pos != len(area):
