@@ -31,7 +31,7 @@ format: setup
 
 setup: .venv/.ready
 
-.venv/.ready: requirements/dev.lock pyproject.toml setup.py tools/setup.sh src/headwater/records/_codec.pyx
+.venv/.ready: requirements/dev.lock pyproject.toml setup.py tools/setup.sh $(wildcard src/headwater/records/_codec*.p[xy]*)
 	PYTHON=$(PYTHON) sh tools/setup.sh
 	touch $@
 

@@ -3,9 +3,12 @@
 Without Cython or a C compiler the package installs all the same and uses its codec in plain Python.
 """
 
+from glob import glob
+
 from setuptools import Extension, setup
 
 CODEC = "src/headwater/records/_codec.pyx"
+PARTS = glob("src/headwater/records/_codec_*.pxi")
 
 
 def extensions() -> list[Extension]:
@@ -14,9 +17,8 @@ def extensions() -> list[Extension]:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    modules: list[Extension] = cythonize(
-        [Extension("headwater.records._codec", [CODEC])], build_dir="build", quiet=True
-    )
+    codec = Extension("headwater.records._codec", [CODEC], depends=PARTS)
+    modules: list[Extension] = cythonize([codec], build_dir="build", quiet=True)
     for module in modules:
         module.optional = True  # a failing compiler is a warning; cythonize forgets this mark
     return modules

@@ -1,0 +1,316 @@
+# Batches of a consumer as columns in Arrow's layout; no object is made per record.
+
+cdef class Memory:
+    """Bytes that grow at their end and are given away as a bytearray."""
+
+    cdef bytearray memory
+    cdef uint8_t* at
+    cdef Py_ssize_t size
+    cdef Py_ssize_t capacity
+
+    def __cinit__(self):
+        self.memory = bytearray()
+
+    cdef inline int reserve(self, Py_ssize_t more) except -1:
+        """Make room for `more` bytes at the end."""
+        cdef Py_ssize_t capacity
+        if self.size + more > self.capacity:
+            capacity = max(self.size + more, 2 * self.capacity)
+            PyByteArray_Resize(self.memory, capacity)
+            self.capacity = capacity
+            self.at = <uint8_t*>PyByteArray_AS_STRING(self.memory)
+        return 0
+
+    cdef inline void put(self, const uint8_t* data, Py_ssize_t size) noexcept:
+        """Append into the room reserved."""
+        if size:  # nothing may have been reserved for nothing
+            memcpy(self.at + self.size, data, size)
+            self.size += size
+
+    cdef inline void put_int(self, int32_t number) noexcept:
+        (<int32_t*>(self.at + self.size))[0] = number
+        self.size += sizeof(int32_t)
+
+    cdef inline void put_long(self, int64_t number) noexcept:
+        (<int64_t*>(self.at + self.size))[0] = number
+        self.size += sizeof(int64_t)
+
+    cdef bytearray take(self):
+        """All of it; nothing remains."""
+        cdef bytearray taken = self.memory
+        PyByteArray_Resize(taken, self.size)
+        self.memory = bytearray()
+        self.at = NULL
+        self.size = self.capacity = 0
+        return taken
+
+
+cdef struct FieldsMark:
+    Py_ssize_t count
+    Py_ssize_t nulls
+    Py_ssize_t size
+
+
+cdef struct Mark:
+    Py_ssize_t count
+    FieldsMark keys
+    FieldsMark values
+    FieldsMark header_keys
+    FieldsMark header_values
+
+
+cdef class Fields:
+    """A column of bytes that is being filled."""
+
+    cdef Memory offsets
+    cdef Memory data
+    cdef Memory validity
+    cdef Py_ssize_t count
+    cdef Py_ssize_t nulls
+
+    def __cinit__(self):
+        self.offsets = Memory()
+        self.data = Memory()
+        self.validity = Memory()
+        self.begin()
+
+    cdef int begin(self) except -1:
+        self.count = self.nulls = 0
+        self.offsets.reserve(sizeof(int32_t))
+        self.offsets.put_int(0)
+        return 0
+
+    cdef inline int reserve(self, Py_ssize_t rows, Py_ssize_t size) except -1:
+        self.offsets.reserve(rows * <Py_ssize_t>sizeof(int32_t))
+        self.validity.reserve((self.count + rows + 7) // 8 - self.validity.size)
+        self.data.reserve(size)
+        return 0
+
+    cdef inline void put(self, const uint8_t* at, Py_ssize_t size) noexcept:
+        """Append a row into the room reserved."""
+        cdef Py_ssize_t byte = self.count >> 3
+        cdef uint8_t bit = <uint8_t>(1 << (self.count & 7))
+        if byte == self.validity.size:
+            self.validity.at[byte] = 0
+            self.validity.size += 1
+        if size == ABSENT:
+            self.nulls += 1
+        else:
+            self.validity.at[byte] |= bit
+            self.data.put(at, size)
+        self.offsets.put_int(<int32_t>self.data.size)
+        self.count += 1
+
+    cdef inline FieldsMark mark(self) noexcept:
+        return FieldsMark(self.count, self.nulls, self.data.size)
+
+    cdef void cut(self, FieldsMark mark) noexcept:
+        """Back to what it was at the mark."""
+        self.count = mark.count
+        self.nulls = mark.nulls
+        self.data.size = mark.size
+        self.offsets.size = (mark.count + 1) * <Py_ssize_t>sizeof(int32_t)
+        self.validity.size = (mark.count + 7) // 8
+        if mark.count & 7:
+            self.validity.at[mark.count >> 3] &= <uint8_t>((1 << (mark.count & 7)) - 1)
+
+    cdef object take(self):
+        validity = self.validity.take()
+        column = Column(self.offsets.take(), self.data.take(), validity if self.nulls else None)
+        self.begin()
+        return column
+
+
+@cython.final
+cdef class ColumnReader:
+    """Columns that grow by one batch after the other, of one partition or of several."""
+
+    cdef readonly Py_ssize_t count
+    cdef bint busy
+    cdef Memory offsets
+    cdef Memory timestamps
+    cdef Memory kinds
+    cdef Memory header_offsets
+    cdef Fields keys
+    cdef Fields values
+    cdef Fields header_keys
+    cdef Fields header_values
+
+    def __cinit__(self):
+        self.offsets = Memory()
+        self.timestamps = Memory()
+        self.kinds = Memory()
+        self.header_offsets = Memory()
+        self.keys = Fields()
+        self.values = Fields()
+        self.header_keys = Fields()
+        self.header_values = Fields()
+        self.begin()
+
+    cdef int begin(self) except -1:
+        self.count = 0
+        self.header_offsets.reserve(sizeof(int32_t))
+        self.header_offsets.put_int(0)
+        return 0
+
+    @property
+    def size(self):
+        """Bytes of keys, values and headers so far."""
+        return (
+            self.keys.data.size
+            + self.values.data.size
+            + self.header_keys.data.size
+            + self.header_values.data.size
+        )
+
+    def add(
+        self,
+        buf,
+        Py_ssize_t pos=0,
+        bint check_crc=True,
+        *,
+        int64_t from_offset=0,
+        bint control=False,
+        limit=MAX_UNCOMPRESSED_BYTES,
+    ):
+        """Append the records of the batch at `pos`, but those below `from_offset`; its size.
+
+        Errors as `decode_batch` has them; the columns then are as they were.
+        """
+        cdef Area area = Area()
+        cdef Mark mark
+        area.open(buf, pos, check_crc)
+        if area.batch.attributes & CONTROL and not control:
+            return area.batch.size
+        area.unpack(buf, pos, limit)
+        self.begin_use()
+        self.mark(&mark)
+        try:
+            self.read(area, from_offset)
+        except BaseException:
+            self.cut(&mark)
+            raise
+        finally:
+            self.busy = False
+        return area.batch.size
+
+    cdef int begin_use(self) except -1:
+        """Nobody else may touch the room that a running `add` has reserved."""
+        if self.busy:
+            raise RuntimeError("a ColumnReader is not for several threads at once")
+        self.busy = True
+        return 0
+
+    cdef int read(self, Area area, int64_t from_offset) except -1:
+        cdef Record record
+        cdef int64_t index
+        cdef int8_t kind = 1 if area.batch.attributes & LOG_APPEND_TIME else 0
+        cdef Py_ssize_t room = area.cursor.end - area.cursor.at
+        cdef Py_ssize_t rows = min(area.batch.count, room // SMALLEST_RECORD)
+        if self.size + room > INT32_MAX:
+            raise KafkaError(E.MESSAGE_TOO_LARGE, "columns cannot hold more than 2 GiB")
+        self.reserve(max(rows, 0), room)
+        for index in range(area.batch.count):
+            if not get_record(&area.cursor, &area.batch, &record):
+                raise malformed(index)
+            if record.header_count:
+                self.read_headers(&record, index, record.offset >= from_offset)
+            if record.offset >= from_offset:
+                self.offsets.put_long(record.offset)
+                self.timestamps.put_long(record.timestamp)
+                self.kinds.put(<const uint8_t*>&kind, 1)
+                self.keys.put(record.key, record.key_size)
+                self.values.put(record.value, record.value_size)
+                self.header_offsets.put_int(<int32_t>self.header_keys.count)
+                self.count += 1
+        return check_end(&area.cursor)
+
+    cdef int reserve(self, Py_ssize_t rows, Py_ssize_t room) except -1:
+        """Room for so many records that take no more than `room` bytes together."""
+        self.offsets.reserve(rows * <Py_ssize_t>sizeof(int64_t))
+        self.timestamps.reserve(rows * <Py_ssize_t>sizeof(int64_t))
+        self.kinds.reserve(rows)
+        self.header_offsets.reserve(rows * <Py_ssize_t>sizeof(int32_t))
+        self.keys.reserve(rows, room)
+        self.values.reserve(rows, room)
+        return 0
+
+    cdef int read_headers(self, Record* record, int64_t index, bint kept) except -1:
+        cdef Header header
+        cdef int64_t number
+        cdef bytes key
+        for number in range(record.header_count):
+            if not get_header(&record.headers, &header):
+                raise malformed(index)
+            if kept:
+                key = valid_utf_8(header.key, header.key_size)
+                self.header_keys.reserve(1, PyBytes_GET_SIZE(key))
+                self.header_keys.put(<const uint8_t*>PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key))
+                self.header_values.reserve(1, max(header.value_size, 0))
+                self.header_values.put(header.value, header.value_size)
+        if record.headers.at != record.headers.end:
+            raise malformed(index)
+        if self.header_keys.data.size > INT32_MAX // 4:
+            raise KafkaError(E.MESSAGE_TOO_LARGE, "the header keys take more than 512 MiB")
+        return 0
+
+    cdef void mark(self, Mark* mark) noexcept:
+        mark.count = self.count
+        mark.keys = self.keys.mark()
+        mark.values = self.values.mark()
+        mark.header_keys = self.header_keys.mark()
+        mark.header_values = self.header_values.mark()
+
+    cdef void cut(self, Mark* mark) noexcept:
+        self.count = mark.count
+        self.offsets.size = self.timestamps.size = mark.count * <Py_ssize_t>sizeof(int64_t)
+        self.kinds.size = mark.count
+        self.header_offsets.size = (mark.count + 1) * <Py_ssize_t>sizeof(int32_t)
+        self.keys.cut(mark.keys)
+        self.values.cut(mark.values)
+        self.header_keys.cut(mark.header_keys)
+        self.header_values.cut(mark.header_values)
+
+    def finish(self):
+        """Everything added since the last time."""
+        cdef Py_ssize_t count = self.count
+        cdef Py_ssize_t header_count = self.header_keys.count
+        self.begin_use()
+        header_offsets = self.header_offsets.take()
+        header_keys = self.header_keys.take()
+        header_values = self.header_values.take()
+        headers = None
+        if header_count:
+            headers = Headers(header_offsets, header_keys, header_values, header_count)
+        columns = Columns(
+            count,
+            self.offsets.take(),
+            self.timestamps.take(),
+            self.kinds.take(),
+            self.keys.take(),
+            self.values.take(),
+            headers,
+        )
+        self.begin()
+        self.busy = False
+        return columns
+
+
+cdef bytes valid_utf_8(const uint8_t* at, Py_ssize_t size):
+    """A header's key as text may have it: undecodable bytes become replacement characters."""
+    return PyUnicode_DecodeUTF8(<const char*>at, size, "replace").encode()
+
+
+def decode_columns(buf, bint check_crc=True, *, int64_t from_offset=0, limit=MAX_UNCOMPRESSED_BYTES):
+    """The records of all whole batches in `buf` that are no control batches."""
+    cdef ColumnReader reader = ColumnReader()
+    cdef View view = View(buf)
+    cdef Py_ssize_t pos = 0
+    cdef int64_t size
+    while view.size - pos >= HEADER_SIZE:
+        size = get_big_endian(view.at + pos + 8, 4) + OVERHEAD
+        if size < HEADER_SIZE or size > view.size - pos:
+            break
+        reader.add(buf, pos, check_crc, from_offset=from_offset, limit=limit)
+        pos += size
+    return reader.finish()

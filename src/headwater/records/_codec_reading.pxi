@@ -1,0 +1,263 @@
+# Batches of a consumer: bounds first, then values; tuples for those who want objects.
+
+cdef struct Cursor:
+    const uint8_t* at
+    const uint8_t* end
+    bint broken  # a number was too long, or a length out of all bounds: what was read is worthless
+
+
+cdef inline int64_t get_varint(Cursor* cursor, int longest, uint64_t largest) noexcept nogil:
+    cdef uint64_t bits = 0
+    cdef uint64_t byte
+    cdef int index
+    for index in range(longest):
+        if cursor.at >= cursor.end:
+            break
+        byte = cursor.at[0]
+        cursor.at += 1
+        # The tenth byte of a long number has room for one bit.
+        if index == 9 and byte > 1:
+            break
+        bits |= (byte & 0x7F) << 7 * index
+        if byte < 0x80:
+            if bits > largest:
+                break
+            return <int64_t>(bits >> 1 ^ -(bits & 1))
+    cursor.broken = True
+    return 0
+
+
+cdef inline int64_t get_int(Cursor* cursor) noexcept nogil:
+    cdef uint8_t byte
+    if cursor.at < cursor.end and cursor.at[0] < 0x80:
+        byte = cursor.at[0]
+        cursor.at += 1
+        return <int64_t>(byte >> 1) ^ -<int64_t>(byte & 1)
+    return get_varint(cursor, 5, 0xFFFFFFFF)
+
+
+cdef inline int64_t get_long(Cursor* cursor) noexcept nogil:
+    return get_varint(cursor, 10, 0xFFFFFFFFFFFFFFFF)
+
+
+cdef inline const uint8_t* get_bytes(Cursor* cursor, Py_ssize_t* size) noexcept nogil:
+    """Where a key or a value begins; `size` is ABSENT for null."""
+    cdef const uint8_t* start
+    cdef Py_ssize_t length = get_int(cursor)
+    start = cursor.at
+    if length < ABSENT or length > cursor.end - start:
+        cursor.broken = True
+        length = ABSENT
+    size[0] = length
+    if length > 0:
+        cursor.at += length
+    return start
+
+
+cdef struct Record:
+    int64_t offset
+    int64_t timestamp
+    const uint8_t* key
+    Py_ssize_t key_size
+    const uint8_t* value
+    Py_ssize_t value_size
+    int64_t header_count
+    Cursor headers
+
+
+cdef struct Header:
+    const uint8_t* key
+    Py_ssize_t key_size
+    const uint8_t* value
+    Py_ssize_t value_size
+
+
+cdef struct Batch:
+    int64_t base_offset
+    int64_t first_timestamp
+    int64_t max_timestamp
+    int64_t count
+    int64_t size
+    int attributes
+
+
+cdef inline bint get_record(Cursor* cursor, Batch* batch, Record* record) noexcept nogil:
+    """Read a record up to its headers, which `record.headers` spans; false where it is malformed."""
+    cdef Cursor inner
+    cdef int64_t size = get_int(cursor)
+    cdef int64_t place
+    if cursor.broken or size < SMALLEST_RECORD - 1 or size > cursor.end - cursor.at:
+        return False
+    inner.at = cursor.at + 1
+    inner.end = cursor.at = cursor.at + size
+    inner.broken = False
+    record.timestamp = <int64_t>(<uint64_t>batch.first_timestamp + <uint64_t>get_long(&inner))
+    if batch.attributes & LOG_APPEND_TIME:
+        record.timestamp = batch.max_timestamp
+    place = get_int(&inner)
+    record.offset = <int64_t>(<uint64_t>batch.base_offset + <uint64_t>place)
+    record.key = get_bytes(&inner, &record.key_size)
+    record.value = get_bytes(&inner, &record.value_size)
+    record.header_count = get_int(&inner)
+    record.headers = inner
+    return not (
+        inner.broken
+        or record.header_count < 0
+        or (record.header_count == 0 and inner.at != inner.end)
+        or (record.offset < batch.base_offset) != (place < 0)
+    )
+
+
+cdef inline bint get_header(Cursor* cursor, Header* header) noexcept nogil:
+    header.key = get_bytes(cursor, &header.key_size)
+    header.value = get_bytes(cursor, &header.value_size)
+    return not cursor.broken and header.key_size != ABSENT
+
+
+cdef class View:
+    """A buffer held for as long as this object lives."""
+
+    cdef Py_buffer buffer
+    cdef const uint8_t* at
+    cdef Py_ssize_t size
+    cdef bint held
+
+    def __cinit__(self, owner):
+        PyObject_GetBuffer(owner, &self.buffer, PyBUF_SIMPLE)
+        self.held = True
+        self.at = <const uint8_t*>self.buffer.buf
+        self.size = self.buffer.len
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.buffer)
+
+
+cdef class Area:
+    """The records area of one batch, decompressed where need be, and where its reading stands."""
+
+    cdef Batch batch
+    cdef Cursor cursor
+    cdef View whole
+    cdef bytes unpacked
+
+    cdef int open(self, object buf, Py_ssize_t pos, bint check_crc) except -1:
+        """Check header and checksum of the batch at `pos`."""
+        cdef const uint8_t* at
+        cdef Py_ssize_t left
+        cdef Batch* batch = &self.batch
+        self.whole = View(buf)
+        left = self.whole.size - pos
+        if pos < 0 or left < HEADER_SIZE:
+            raise corrupt(f"{left} bytes hold no record batch")
+        at = self.whole.at + pos
+        batch.size = get_big_endian(at + 8, 4) + OVERHEAD
+        if at[16] != MAGIC:
+            raise unreadable_format(get_big_endian(at + 16, 1))
+        if batch.size < HEADER_SIZE or batch.size > left:
+            raise corrupt(f"a batch of {batch.size} bytes does not fit into {left}")
+        batch.base_offset = get_big_endian(at, 8)
+        batch.attributes = <int>get_big_endian(at + 21, 2)
+        batch.first_timestamp = get_big_endian(at + 27, 8)
+        batch.max_timestamp = get_big_endian(at + 35, 8)
+        batch.count = get_big_endian(at + 57, 4)
+        if check_crc and crc32c(memoryview(buf)[pos + CRC_START : pos + batch.size]) != <uint32_t>(
+            get_big_endian(at + 17, 4)
+        ):
+            raise corrupt(f"the batch at offset {batch.base_offset} does not match its checksum")
+        return 0
+
+    cdef int unpack(self, object buf, Py_ssize_t pos, object limit) except -1:
+        """Stand at the first record."""
+        cdef int codec = self.batch.attributes & CODEC_MASK
+        cdef Py_ssize_t size = self.batch.size - HEADER_SIZE
+        self.cursor.at = self.whole.at + pos + HEADER_SIZE
+        if codec or size > limit:
+            packed = memoryview(buf)[pos + HEADER_SIZE : pos + self.batch.size]
+            self.unpacked = decompress(codec, packed, limit, limit)
+            size = PyBytes_GET_SIZE(self.unpacked)
+            self.cursor.at = <const uint8_t*>PyBytes_AS_STRING(self.unpacked)
+        self.cursor.end = self.cursor.at + size
+        self.cursor.broken = False
+        return 0
+
+
+def decode_batch(
+    buf, Py_ssize_t pos=0, bint check_crc=True, *, bint control=False, limit=MAX_UNCOMPRESSED_BYTES
+):
+    """Size and records of the batch at `pos`.
+
+    A control batch has no records to show, unless `control` asks for them. `limit` is what the
+    records may take uncompressed. CORRUPT_MESSAGE: no whole and undamaged batch is here.
+    INVALID_RECORD: its records are malformed. MESSAGE_TOO_LARGE: they are more than `limit`.
+    """
+    cdef Area area = Area()
+    cdef list rows = []
+    area.open(buf, pos, check_crc)
+    if control or not area.batch.attributes & CONTROL:
+        area.unpack(buf, pos, limit)
+        decode_rows(area, rows)
+    return area.batch.size, rows
+
+
+cdef int decode_rows(Area area, list rows) except -1:
+    cdef Record record
+    cdef int64_t index
+    cdef int64_t last_timestamp = 0
+    cdef object timestamp = 0
+    cdef object kind = 1 if area.batch.attributes & LOG_APPEND_TIME else 0
+    cdef object headers
+    for index in range(area.batch.count):
+        if not get_record(&area.cursor, &area.batch, &record):
+            raise malformed(index)
+        if record.timestamp != last_timestamp:
+            last_timestamp = record.timestamp
+            timestamp = last_timestamp
+        headers = decode_headers(&record, index) if record.header_count else ()
+        rows.append(
+            (
+                record.offset,
+                timestamp,
+                kind,
+                field_object(record.key, record.key_size),
+                field_object(record.value, record.value_size),
+                headers,
+            )
+        )
+    return check_end(&area.cursor)
+
+
+cdef tuple decode_headers(Record* record, int64_t index):
+    cdef Header header
+    cdef list headers = []
+    cdef int64_t number
+    for number in range(record.header_count):
+        if not get_header(&record.headers, &header):
+            raise malformed(index)
+        key = PyUnicode_DecodeUTF8(<const char*>header.key, header.key_size, "replace")
+        headers.append((key, field_object(header.value, header.value_size)))
+    if record.headers.at != record.headers.end:
+        raise malformed(index)
+    return tuple(headers)
+
+
+cdef inline object field_object(const uint8_t* at, Py_ssize_t size):
+    if size == ABSENT:
+        return None
+    return PyBytes_FromStringAndSize(<const char*>at, size)
+
+
+cdef int check_end(Cursor* cursor) except -1:
+    if cursor.at != cursor.end:
+        raise KafkaError(
+            E.INVALID_RECORD, f"{cursor.end - cursor.at} bytes follow the last record"
+        )
+    return 0
+
+
+cdef object malformed(int64_t index):
+    return KafkaError(E.INVALID_RECORD, f"record {index} of the batch is malformed or cut")
+
+
+cdef object corrupt(str why):
+    return KafkaError(E.CORRUPT_MESSAGE, why)
