@@ -36,8 +36,8 @@ class Batch:
         self, queue: "PartitionQueue", writer: BatchWriter, reserved: int, limits: tuple[int, int]
     ) -> None:
         self.queue = queue
-        self.order = queue.begun
-        """The place among all batches of the partition; parts of one batch share it."""
+        self.order: tuple[int, ...] = (queue.begun,)
+        """Its place among all batches of the partition; a part's is its number within the whole's."""
         self.writer: BatchWriter | None = writer
         self.append = writer.append
         self.future = BatchFuture(queue.topic, queue.partition)
@@ -252,9 +252,9 @@ class Accumulator:
         batch.callbacks = []
         parts[0][1].reserved = batch.reserved
         batch.reserved = 0
-        for _, part in parts:
+        for number, (_, part) in enumerate(parts):
             part.seal()
-            part.order = batch.order
+            part.order = (*batch.order, number)
             self._insert(part)
             self.incomplete[part] = None
         self.incomplete.pop(batch, None)
@@ -289,7 +289,7 @@ class Accumulator:
     def _insert(self, batch: Batch) -> None:
         sealed = batch.queue.sealed
         place = 0
-        while place < len(sealed) and sealed[place].order <= batch.order:
+        while place < len(sealed) and sealed[place].order < batch.order:
             place += 1
         sealed.insert(place, batch)
         self.waiting[batch.queue] = None

@@ -39,6 +39,9 @@ NOBODY = Identity(-1, -1)
 class _Numbers:
     identity: Identity
     next: int = 0
+    proven: bool = False
+    """The broker has stored something under this identity. Before that it takes any number, so one
+    batch goes alone: if it failed and a second one did not, their order would be lost."""
     resetting: bool = False
     unacked: list[Batch] = field(default_factory=list)
 
@@ -68,13 +71,14 @@ class Sequences:
             waiting = (batch for batch in numbers.unacked if not batch.in_flight)
             return next((batch for batch in waiting if batch.uncertain), None)
         batch = queue.head()
-        if batch is None or batch.base_sequence != NO_SEQUENCE:
+        if batch is None or not numbers.unacked:
+            return batch
+        if batch.base_sequence != NO_SEQUENCE:
             # A repetition goes when all before it are settled, so that it is not refused again.
             return batch if batch is numbers.unacked[0] else None
-        if len(numbers.unacked) >= MAX_UNACKED:
+        if len(numbers.unacked) >= MAX_UNACKED or not numbers.proven:
             return None
-        stale = numbers.identity != self.identity and bool(numbers.unacked)
-        return None if stale else batch
+        return batch if numbers.identity == self.identity else None
 
     def number(self, batch: Batch) -> None:
         """Give `batch` the next number of its partition, unless it has one."""
@@ -82,14 +86,16 @@ class Sequences:
             return
         numbers = self._partitions.setdefault(batch.queue.key, _Numbers(self.identity))
         if numbers.identity != self.identity:
-            numbers.identity, numbers.next = self.identity, 0
+            numbers.identity, numbers.next, numbers.proven = self.identity, 0, False
         batch.renumber(*numbers.identity, numbers.next)
         numbers.next = (numbers.next + batch.count) % _SEQUENCES
         numbers.unacked.append(batch)
 
     def acknowledged(self, batch: Batch) -> None:
         """The broker has stored `batch`."""
-        self._forget(batch)
+        numbers = self._forget(batch)
+        if numbers is not None:
+            numbers.proven = True
 
     def given_up(self, batch: Batch) -> None:
         """`batch` failed for good: the numbers behind it are of no use."""
@@ -129,7 +135,8 @@ class Sequences:
             return
         if numbers.identity == self.identity and not self._raise_epoch():
             return
-        numbers.identity, numbers.next, numbers.resetting = self.identity, 0, False
+        numbers.identity, numbers.next, numbers.proven = self.identity, 0, False
+        numbers.resetting = False
         for batch in numbers.unacked:
             batch.renumber(*NOBODY, NO_SEQUENCE)
         numbers.unacked.clear()
