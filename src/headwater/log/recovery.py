@@ -184,6 +184,9 @@ class Recovery:
         active = partition_log.active
         if not known.clean or known.recovery_point is None:
             return False
+        if active.base_offset > known.recovery_point:
+            # A segment that was dropped, whose removal a power cut undid.
+            return False
         if known.clean_end is None:
             # Another broker's marker, which does not tell where the logs ended.
             if not self._ends_at(active, known.recovery_point):
