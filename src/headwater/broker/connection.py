@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from headwater.broker.handlers.produce import Route
 
 MAX_UNANSWERED = 128
+MAX_UNSENT = 1024 * 1024
+"""Bytes of answers: with more of them unsent, no further request is taken."""
+MAX_POLLS = 2
+"""Long polls of one client at a time: all of them may come true at the same moment."""
 
 
 class Slot:
@@ -81,6 +85,8 @@ class Connection(Inbound):
         self.frame = (0, 0)
         """Where the request being handled lies in the buffer."""
         self._answers: list[Buffer] = []
+        self._unsent = 0
+        self._polls = 0
         self._tick = context.tick
         self._in_turn = False
         self._too_many = False
@@ -165,6 +171,31 @@ class Connection(Inbound):
         if not self._in_turn:
             self._tick.send_soon(self)
 
+    def answer_made(self, size: int) -> None:
+        """An answer takes so many bytes of memory until it is sent."""
+        before = self._unsent
+        self._unsent += size
+        if before <= MAX_UNSENT < self._unsent:
+            self.hold()
+
+    def _answers_sent(self, size: int) -> None:
+        before = self._unsent
+        self._unsent = max(0, before - size)
+        if self._unsent <= MAX_UNSENT < before:
+            self.release()
+
+    def poll_began(self) -> None:
+        """A request of this client waits for records."""
+        self._polls += 1
+        if self._polls == MAX_POLLS:
+            self.hold()
+
+    def poll_ended(self) -> None:
+        """It has them, or waits no longer."""
+        self._polls -= 1
+        if self._polls == MAX_POLLS - 1:
+            self.release()
+
     def send_answers(self) -> None:
         """Hand the answers to the transport; the buffer is free once all of it is written."""
         if not self._tick.dirty:
@@ -178,5 +209,7 @@ class Connection(Inbound):
                 self.transport.write(answers[0])
             else:
                 self.transport.writelines(answers)
+            if self._unsent:
+                self._answers_sent(sum(map(len, answers)))
         if self._leaving and not self.slots:
             self.transport.close()

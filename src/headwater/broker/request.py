@@ -31,7 +31,9 @@ class Request(Slot):
     def reply(self, response: Struct) -> None:
         """Answer, on the loop thread; the connection keeps the order."""
         if self.buffers is None:
-            self.fill(framing.response(self.correlation_id, self.version, response))
+            buffers = framing.response(self.correlation_id, self.version, response)
+            self.connection.answer_made(sum(map(len, buffers)))
+            self.fill(buffers)
 
     def peer_gone(self) -> None:
         """The client left."""

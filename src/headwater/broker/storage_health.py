@@ -56,7 +56,9 @@ class StorageHealth:
             failure,
             len(here),
         )
-        self._log_dirs.fail(self._log_dirs.dir_of(here[0].topic_partition), str(failure))
+        for log_dir in self._log_dirs.dirs:
+            if log_dir.path == directory:
+                self._log_dirs.fail(log_dir, str(failure))
         for replica in here:
             replica.offline = KafkaError(E.KAFKA_STORAGE_ERROR, f"{directory} failed: {failure}")
             replica.refusal = replica.offline

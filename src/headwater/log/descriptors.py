@@ -6,18 +6,20 @@ must never be handed to another thread: eviction would give its number to a diff
 
 from collections import OrderedDict
 
+from headwater.log.windows import Windows
 from headwater.seams.files import Files
 
 
 class Descriptors:
     """Descriptors by path, opened on first use and closed when others need the room."""
 
-    __slots__ = ("_files", "_limit", "_open")
+    __slots__ = ("_files", "_limit", "_open", "windows")
 
     def __init__(self, files: Files, limit: int = 4096) -> None:
         self._files = files
         self._limit = limit
         self._open: OrderedDict[str, int] = OrderedDict()
+        self.windows = Windows(files)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -36,6 +38,7 @@ class Descriptors:
 
     def forget(self, path: str) -> None:
         """Close the file if it is open: its name is about to mean something else."""
+        self.windows.forget(path)
         fd = self._open.pop(path, None)
         if fd is not None:
             self._files.close(fd)

@@ -274,6 +274,11 @@ class Segment:
         """Bytes from the page cache, or None."""
         return self._files.pread_now(self._descriptors.of(self.path), size, position)
 
+    def mapped_now(self, size: int, position: int) -> list[Buffer] | None:
+        """Bytes of the page cache themselves, for a socket alone, or None."""
+        fd = self._descriptors.of(self.path)
+        return self._descriptors.windows.take(self.path, fd, position, size)
+
     def read_blocking(self, size: int, position: int) -> bytes:
         """Bytes, from the disk if need be. Only for the thread that owns the log."""
         return read_fully(self._files, self._descriptors.of(self.path), size, position)
@@ -283,6 +288,7 @@ class Segment:
     def cut(self, size: int, end_offset: int) -> None:
         """Keep the batches below `end_offset`, which are the first `size` bytes; on the disk too."""
         self.cuts += 1
+        self._descriptors.windows.forget(self.path)
         fd = self._descriptors.of(self.path)
         self._files.truncate(fd, size)
         self._files.fdatasync(fd)

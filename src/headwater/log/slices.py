@@ -10,6 +10,9 @@ from headwater.errors import E, KafkaError
 from headwater.log.segment import DamagedSegment, Segment
 from headwater.seams.files import Buffer, Files, read_fully
 
+MAPPED_FROM = 128 * 1024
+"""Below this a copy costs less than finding out whether a mapping is in memory."""
+
 
 class Cold(Exception):
     """The page cache does not have what is asked."""
@@ -39,6 +42,15 @@ class FileSlice:
         cold._place = segment.twin(segment.size)
         cold._wanted = wanted
         return cold
+
+    def send_now(self) -> Buffer | list[Buffer] | None:
+        """The bytes for a socket, and for nothing else, if the page cache has them all.
+
+        Large ranges are the page cache's own pages. Never for TLS or for Python code to look at.
+        """
+        if self.size < MAPPED_FROM or self._wanted is not None or self._cuts != self.segment.cuts:
+            return self.load_now()
+        return self.segment.mapped_now(self.size, self.position) or self.load_now()
 
     def load_now(self) -> Buffer | None:
         """The bytes if the page cache has them all, else None."""

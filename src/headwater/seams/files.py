@@ -19,6 +19,13 @@ RunAll: TypeAlias = Callable[[Sequence[Callable[[], None]]], None]
 """Runs blocking file calls and returns when all are done."""
 
 
+class Pages(Protocol):
+    """A mapped window of a file."""
+
+    def take(self, start: int, size: int) -> memoryview | None:
+        """Bytes of the window that are in the page cache, for a socket alone; None if some are not."""
+
+
 class Files(Protocol):
     """A file system."""
 
@@ -38,6 +45,9 @@ class Files(Protocol):
 
     def pread_now(self, fd: int, size: int, offset: int) -> bytes | None:
         """Like pread, from the page cache only: None where the disk would have to be asked."""
+
+    def map(self, fd: int, offset: int, size: int) -> Pages | None:
+        """A window of the file, which may reach past its end; None where files cannot be mapped."""
 
     def size(self, fd: int) -> int:
         """The file's length in bytes."""
@@ -126,6 +136,15 @@ class OsFiles:
         if count == size:
             return into  # type: ignore[return-value]
         return bytes(into[:count])
+
+    def map(self, fd: int, offset: int, size: int) -> Pages | None:
+        """A shared mapping; the module is loaded when the first one is made."""
+        from headwater.seams.pages import MappedPages
+
+        try:
+            return MappedPages(fd, offset, size)
+        except OSError:
+            return None
 
     def size(self, fd: int) -> int:
         """The file's length in bytes."""

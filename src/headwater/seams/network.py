@@ -22,10 +22,14 @@ class Listening(Protocol):
 class Network(Protocol):
     """Streams to and from peers."""
 
-    async def serve(self, factory: ProtocolFactory, host: str, port: int, backlog: int) -> Listening:
+    async def serve(
+        self, factory: ProtocolFactory, host: str, port: int, backlog: int
+    ) -> Listening:
         """Accept connections; each gets a protocol of its own. Port 0 takes a free one."""
 
-    async def connect(self, factory: ProtocolFactory, host: str, port: int) -> asyncio.BaseTransport:
+    async def connect(
+        self, factory: ProtocolFactory, host: str, port: int
+    ) -> asyncio.BaseTransport:
         """Open a connection; OSError where nobody answers."""
 
 
@@ -41,7 +45,9 @@ class _Listening:
 class TcpNetwork:
     """TCP over the running event loop."""
 
-    async def serve(self, factory: ProtocolFactory, host: str, port: int, backlog: int) -> Listening:
+    async def serve(
+        self, factory: ProtocolFactory, host: str, port: int, backlog: int
+    ) -> Listening:
         """A TCP listener."""
         loop = asyncio.get_running_loop()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -56,7 +62,9 @@ class TcpNetwork:
         server = await loop.create_server(factory, sock=listener, backlog=backlog)
         return _Listening(server, bound_port)
 
-    async def connect(self, factory: ProtocolFactory, host: str, port: int) -> asyncio.BaseTransport:
+    async def connect(
+        self, factory: ProtocolFactory, host: str, port: int
+    ) -> asyncio.BaseTransport:
         """A TCP connection."""
         transport, _ = await asyncio.get_running_loop().create_connection(factory, host, port)
         return transport

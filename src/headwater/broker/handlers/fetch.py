@@ -102,7 +102,7 @@ class _Part:
     failure: KafkaError | None
     divergence: _Divergence | None = None
     found: FileSlice | None = None
-    records: Buffer | None = None
+    records: Buffer | list[Buffer] | None = None
 
     def fail(self, failure: Exception) -> None:
         """The bytes cannot be read."""
@@ -129,7 +129,10 @@ class _Fetch:
         self.committed_only = body.isolation_level == READ_COMMITTED
         self.max_bytes = min(body.max_bytes, context.settings.fetch_max_bytes)
         self.min_bytes = min(body.min_bytes, self.max_bytes)
-        self.max_wait_ms = body.max_wait_ms
+        # A client whose polls are at their limit is not read, so that its leaving goes unseen:
+        # no poll outlasts the time after which a silent client is let go.
+        idle_ms = context.settings.connections_max_idle_ms
+        self.max_wait_ms = min(body.max_wait_ms, idle_ms) if idle_ms >= 0 else body.max_wait_ms
         self.parts = [self._part(want) for want in turn.wanted]
         self.waiting = False
         self._woken: list[_Part] | None = None
@@ -163,6 +166,7 @@ class _Fetch:
             if part.replica is not None:
                 part.replica.watchers[self] = None
         self.request.on_gone = self._stop_waiting
+        self.request.connection.poll_began()
         self.context.park(self.context.clock.monotonic_ms() + self.max_wait_ms, self)
 
     def wake(self, replica: Replica) -> None:
@@ -199,6 +203,7 @@ class _Fetch:
     def _stop_waiting(self) -> None:
         self.waiting = False
         self.request.on_gone = None
+        self.request.connection.poll_ended()
         for part in self.parts:
             if part.replica is not None:
                 part.replica.watchers.pop(self, None)
@@ -265,7 +270,7 @@ class _Fetch:
         for part in self.parts:
             if part.found is not None:
                 try:
-                    part.records = part.found.load_now()
+                    part.records = part.found.send_now()
                 except OSError as failure:
                     part.fail(failure)
                 else:

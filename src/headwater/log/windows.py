@@ -1,0 +1,54 @@
+"""Mapped windows of segments, a few at a time: what consumers read in bulk is sent from them.
+
+A window is a piece of a file at a fixed place, so that a growing segment needs no new mapping for
+each read, and memory that counts as the broker's stays bounded however large the logs are.
+"""
+
+from collections import OrderedDict
+
+from headwater.seams.files import Buffer, Files, Pages
+
+WINDOW_BYTES = 64 << 20
+WINDOWS = 8
+
+
+class Windows:
+    """The windows used last. Only for the thread that owns the logs."""
+
+    __slots__ = ("_files", "_open")
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+        self._open: OrderedDict[tuple[str, int], Pages] = OrderedDict()
+
+    def take(self, path: str, fd: int, start: int, size: int) -> list[Buffer] | None:
+        """The bytes, in up to two pieces; None where the page cache or a mapping lacks some."""
+        end = start + size
+        pieces: list[Buffer] = []
+        while start < end:
+            stop = min(end, (start // WINDOW_BYTES + 1) * WINDOW_BYTES)
+            pages = self._window(path, fd, start // WINDOW_BYTES)
+            piece = None if pages is None else pages.take(start, stop - start)
+            if piece is None:
+                return None
+            pieces.append(piece)
+            start = stop
+        return pieces
+
+    def forget(self, path: str) -> None:
+        """The file is about to be cut or renamed; slices that were given out stay as they are."""
+        for key in [key for key in self._open if key[0] == path]:
+            del self._open[key]
+
+    def _window(self, path: str, fd: int, number: int) -> Pages | None:
+        key = path, number
+        pages = self._open.get(key)
+        if pages is not None:
+            self._open.move_to_end(key)
+            return pages
+        pages = self._files.map(fd, number * WINDOW_BYTES, WINDOW_BYTES)
+        if pages is not None:
+            if len(self._open) >= WINDOWS:
+                self._open.popitem(last=False)
+            self._open[key] = pages
+        return pages
