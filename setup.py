@@ -17,7 +17,7 @@ def extensions() -> list[Extension]:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    codec = Extension("headwater.records._codec", [CODEC], depends=PARTS)
+    codec = Extension("headwater.records._codec", [CODEC], depends=[CODEC, *PARTS])
     modules: list[Extension] = cythonize([codec], build_dir="build", quiet=True)
     for module in modules:
         module.optional = True  # a failing compiler is a warning; cythonize forgets this mark

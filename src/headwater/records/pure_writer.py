@@ -15,10 +15,12 @@ from headwater.records.batch import HEADER_SIZE, MAGIC, TRANSACTIONAL
 from headwater.records.compression import compress
 from headwater.records.record import Header, encode_headers, wrap
 from headwater.records.rules import INT64_MAX, INT64_MIN
-from headwater.records.seal import seal
+from headwater.records.seal import write_header
 from headwater.records.varint import write_varint
 
 _LARGEST: Final = (1 << 31) - 1
+_ROOM: Final = bytes(HEADER_SIZE)
+"""Where the header will stand."""
 _CHUNK: Final = 1024
 """Values that `extend` looks at in one go."""
 _KEPT: Final = 1 << 14
@@ -198,9 +200,15 @@ class BatchWriter:
         if not self.count:
             raise ValueError("a batch holds at least one record")
         self._limit = 0
-        area = b"".join(self._encode())
+        # Uncompressed, the records are copied once, from the caller's objects into the batch.
+        batch = bytearray().join([_ROOM, *self._encode()])
+        if codec:
+            batch = bytearray().join(
+                [_ROOM, compress(codec, memoryview(batch)[HEADER_SIZE:], level)]
+            )
         timestamps = [stretch.timestamp for stretch in self._stretches]
-        return seal(
+        write_header(
+            batch,
             (
                 0,
                 0,
@@ -216,8 +224,8 @@ class BatchWriter:
                 base_sequence,
                 self.count,
             ),
-            compress(codec, area, level) if codec else area,
         )
+        return batch
 
     def _append(
         self,

@@ -6,13 +6,18 @@ from headwater.records.checksum import crc32c
 
 def seal(header: RawHeader, body: Buffer) -> bytearray:
     """A batch of these header fields and this records area; length and checksum are worked out."""
-    base_offset, _, leader_epoch, magic, _, *rest = header
-    size = HEADER_SIZE + len(body)
-    batch = bytearray(size)
+    batch = bytearray(HEADER_SIZE + len(body))
     batch[HEADER_SIZE:] = body
-    HEADER.pack_into(batch, 0, base_offset, size - OVERHEAD, leader_epoch, magic, 0, *rest)
-    _write_checksum(batch)
+    write_header(batch, header)
     return batch
+
+
+def write_header(batch: bytearray, header: RawHeader) -> None:
+    """Write these fields before the records in `batch`; length and checksum are worked out."""
+    base_offset, _, leader_epoch, magic, _, *rest = header
+    length = len(batch) - OVERHEAD
+    HEADER.pack_into(batch, 0, base_offset, length, leader_epoch, magic, 0, *rest)
+    _write_checksum(batch)
 
 
 def restamp(batch: memoryview, header: RawHeader, attributes: int, max_timestamp: int) -> RawHeader:
