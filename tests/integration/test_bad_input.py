@@ -357,3 +357,53 @@ def test_a_port_that_speaks_tls_is_not_confused_by_a_plain_client(live):
     with Client(live.port) as client:
         client.send_bytes(TLS_HELLO)
         assert client.is_closed()
+
+
+# -- asking for much and taking nothing
+
+
+def private_memory() -> int:
+    """Bytes that this process holds for itself, without pages of files."""
+    with open("/proc/self/status") as status:
+        (line,) = (line for line in status if line.startswith("RssAnon"))
+    return int(line.split()[1]) * 1024
+
+
+@pytest.fixture(scope="module")
+def large(live):
+    live.create("large")
+    with live.client() as client:
+        for _ in range(16):
+            assert client.produce("large", batch(os.urandom(1_000_000))).error_code == 0
+    return {"partition_max_bytes": 16 << 20, "max_bytes": 16 << 20}
+
+
+def test_a_client_that_asks_for_much_and_reads_nothing_costs_one_answer(live, large):
+    before = private_memory()
+    with live.client() as greedy:
+        for _ in range(40):
+            greedy.send(fetch_request({("large", 0): 0}, **large), 12)
+        with live.client() as other:
+            for _ in range(20):
+                other.fetch("kept")
+                assert private_memory() - before < 100 << 20
+        answer = len(greedy.receive())
+        assert answer > 15 << 20
+        for _ in range(3):
+            assert len(greedy.receive()) == answer, "the next one comes once this one is read"
+
+
+def test_polls_of_one_client_that_all_come_true_cost_a_few_answers(live, large):
+    before = private_memory()
+    with live.client() as greedy:
+        end = live.replica("large").log.log_end_offset
+        waits = {"max_wait_ms": 20_000, "min_bytes": 15_500_000}
+        for _ in range(40):
+            greedy.send(fetch_request({("large", 0): end - 15}, **large, **waits), 12)
+        until(lambda: live.replica("large").watchers)
+        with live.client() as other:
+            other.produce("large", batch(os.urandom(1_000_000)))
+            for _ in range(20):
+                other.fetch("kept")
+                assert private_memory() - before < 100 << 20
+        assert len(greedy.receive()) > 15_500_000

@@ -163,7 +163,7 @@ class Client:
             return True
 
     def _exactly(self, size: int) -> bytes:
-        data = b""
+        data = bytearray()
         while len(data) < size:
             try:
                 part = self.socket.recv(size - len(data))
@@ -172,7 +172,7 @@ class Client:
             if not part:
                 raise Closed
             data += part
-        return data
+        return bytes(data)
 
     # -- the two requests that most tests need
 

@@ -4,6 +4,7 @@ import errno
 
 import pytest
 
+from headwater.broker.connection import MAX_POLLS
 from headwater.errors import E
 from headwater.records.batch import batches
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
@@ -178,10 +179,27 @@ def test_a_poll_on_a_deleted_topic_is_told_at_once(live, topic, client):
 
 def test_the_poll_of_a_client_that_left_is_forgotten(live, topic):
     with live.client() as client:
-        for _ in range(3):
-            client.send(fetch_request({(topic, 0): 0}, max_wait_ms=2**31 - 1), 12)
-        until(lambda: len(live.replica(topic).watchers) == 3)
-    until(lambda: not live.replica(topic).watchers, "for the polls to go")
+        client.send(fetch_request({(topic, 0): 0}, max_wait_ms=2**31 - 1), 12)
+        until(lambda: live.replica(topic).watchers)
+    until(lambda: not live.replica(topic).watchers, "for the poll to go")
+
+
+def test_no_poll_outlasts_the_time_after_which_silent_clients_are_let_go(live, topic, client):
+    client.send(fetch_request({(topic, 0): 0}, max_wait_ms=2**31 - 1), 12)
+    until(lambda: live.replica(topic).watchers)
+    (poll,) = live.replica(topic).watchers
+    assert poll.max_wait_ms == live.context.settings.connections_max_idle_ms
+
+
+def test_one_client_has_few_polls_at_a_time_and_all_are_answered(live, topic, client):
+    waiting = [
+        client.send(fetch_request({(topic, 0): 0}, max_wait_ms=LONG_MS), 12) for _ in range(20)
+    ]
+    until(lambda: len(live.replica(topic).watchers) == MAX_POLLS)
+    with live.client() as producer:
+        producer.produce(topic, batch())
+    for number in waiting:
+        assert client.answer(FetchResponse, 12, number).responses[0].partitions[0].records
 
 
 def test_a_wake_that_brings_nothing_is_not_counted_twice(live, topic, client):

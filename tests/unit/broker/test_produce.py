@@ -278,7 +278,10 @@ def test_pipelined_batches_get_consecutive_offsets_in_their_order(live, topic, c
     assert [header.base_offset for _, header in batches(bytes(found.records))] == offsets
 
 
-def test_a_client_with_too_much_under_way_is_not_read_until_it_has_less(live, topic, client):
+def test_a_client_with_too_much_under_way_is_not_read_until_it_has_less(
+    live, topic, client, monkeypatch
+):
+    monkeypatch.setattr("headwater.broker.connection.MAX_POLLS", 10**6)
     waiting = [
         client.send(fetch_request({(topic, 0): 0}, max_wait_ms=9000), 12) for _ in range(400)
     ]
