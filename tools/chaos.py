@@ -207,7 +207,8 @@ def run(rounds: int, seed: int, *, talkative: bool = False) -> Report:
             _one_round(broker, loads, commits, randomness)
             report.kills += 1
             if talkative and number % 10 == 9:
-                print(f"{report.kills} kills, {sum(load.count for load in loads):,} records")
+                records = sum(load.count for load in loads)
+                print(f"{report.kills} kills, {records:,} records", flush=True)
         for load in loads:
             load.finish()
             report.problems += [f"{load.topic}: {failure}" for failure in load.failed[:20]]
@@ -305,7 +306,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, help="repeat the moments of an earlier run")
     options = parser.parse_args()
     seed = random.SystemRandom().randrange(10**9) if options.seed is None else options.seed
-    print(f"seed {seed}, {options.rounds} rounds")
+    print(f"seed {seed}, {options.rounds} rounds", flush=True)
     started = time.monotonic()
     report = run(options.rounds, seed, talkative=True)
     print(
