@@ -15,8 +15,10 @@ from cpython.bytearray cimport (
     PyByteArray_Resize,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
-from libc.stdint cimport INT32_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport INT32_MAX, INT64_MIN, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy
 
 from headwater.errors import E, KafkaError
@@ -39,7 +41,12 @@ cdef enum:
     CONTROL = 0x20
     FIRST_CAPACITY = 1024
     SMALLEST_RECORD = 7
+    ROW_FIELDS = 6
     ABSENT = -1  # as a length: null
+
+cdef extern from "Python.h":
+    object PyType_GenericAlloc(type kind, Py_ssize_t size)
+    void PyObject_GC_UnTrack(object owner)
 
 cdef bytes NO_HEADERS = b"\x00"
 

@@ -196,35 +196,71 @@ def decode_batch(
     area.open(buf, pos, check_crc)
     if control or not area.batch.attributes & CONTROL:
         area.unpack(buf, pos, limit)
-        decode_rows(area, rows)
+        decode_rows(area, rows, tuple, (), INT64_MIN)
     return area.batch.size, rows
 
 
-cdef int decode_rows(Area area, list rows) except -1:
+def decode_named(
+    buf,
+    Py_ssize_t pos,
+    bint check_crc,
+    type kind not None,
+    tuple head not None,
+    *,
+    int64_t from_offset=INT64_MIN,
+    limit=MAX_UNCOMPRESSED_BYTES,
+):
+    """Size and records of the batch at `pos`, but those below `from_offset`.
+
+    Each is a `kind`, a class of tuples: the fields of `head`, then those that `decode_batch` gives.
+    """
+    cdef Area area = Area()
+    cdef list rows = []
+    if not issubclass(kind, tuple):
+        raise TypeError(f"{kind.__name__} is no class of tuples")
+    area.open(buf, pos, check_crc)
+    if not area.batch.attributes & CONTROL:
+        area.unpack(buf, pos, limit)
+        decode_rows(area, rows, kind, head, from_offset)
+    return area.batch.size, rows
+
+
+cdef int decode_rows(Area area, list rows, type kind, tuple head, int64_t from_offset) except -1:
     cdef Record record
     cdef int64_t index
     cdef int64_t last_timestamp = 0
     cdef object timestamp = 0
-    cdef object kind = 1 if area.batch.attributes & LOG_APPEND_TIME else 0
+    cdef object stamped_by = 1 if area.batch.attributes & LOG_APPEND_TIME else 0
     cdef object headers
+    cdef tuple row
+    cdef Py_ssize_t at
+    cdef Py_ssize_t first = PyTuple_GET_SIZE(head)
     for index in range(area.batch.count):
         if not get_record(&area.cursor, &area.batch, &record):
             raise malformed(index)
+        headers = decode_headers(&record, index) if record.header_count else ()
+        if record.offset < from_offset:
+            continue
         if record.timestamp != last_timestamp:
             last_timestamp = record.timestamp
             timestamp = last_timestamp
-        headers = decode_headers(&record, index) if record.header_count else ()
-        rows.append(
-            (
-                record.offset,
-                timestamp,
-                kind,
-                field_object(record.key, record.key_size),
-                field_object(record.value, record.value_size),
-                headers,
-            )
-        )
+        row = <tuple>PyType_GenericAlloc(kind, first + ROW_FIELDS)
+        for at in range(first):
+            give(row, at, <object>PyTuple_GET_ITEM(head, at))
+        give(row, first, record.offset)
+        give(row, first + 1, timestamp)
+        give(row, first + 2, stamped_by)
+        give(row, first + 3, field_object(record.key, record.key_size))
+        give(row, first + 4, field_object(record.value, record.value_size))
+        give(row, first + 5, headers)
+        PyObject_GC_UnTrack(row)  # no cycle can pass through numbers, text and bytes
+        rows.append(row)
     return check_end(&area.cursor)
+
+
+cdef inline void give(tuple row, Py_ssize_t at, object field):
+    Py_INCREF(field)
+    PyTuple_SET_ITEM(row, at, field)
 
 
 cdef tuple decode_headers(Record* record, int64_t index):

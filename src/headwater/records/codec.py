@@ -41,6 +41,7 @@ BatchWriter = chosen.BatchWriter
 ColumnReader = chosen.ColumnReader
 decode_batch = chosen.decode_batch
 decode_columns = chosen.decode_columns
+decode_named = chosen.decode_named
 encode_columns = chosen.encode_columns
 murmur2 = chosen.murmur2
 split_rows = chosen.split_rows

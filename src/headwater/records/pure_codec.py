@@ -2,7 +2,7 @@
 
 from headwater.records.murmur import murmur2
 from headwater.records.pure_columns import ColumnReader, decode_columns, encode_columns, split_rows
-from headwater.records.pure_reader import decode_batch
+from headwater.records.pure_reader import decode_batch, decode_named
 from headwater.records.pure_writer import BatchWriter
 
 __all__ = [
@@ -10,6 +10,7 @@ __all__ = [
     "ColumnReader",
     "decode_batch",
     "decode_columns",
+    "decode_named",
     "encode_columns",
     "murmur2",
     "split_rows",

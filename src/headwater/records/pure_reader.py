@@ -5,7 +5,7 @@ What comes out is what `record.decode_records` gives for the same batch. It is o
 calls, because a consumer passes here once for each record.
 """
 
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 from headwater.errors import E, KafkaError
 from headwater.records.batch import (
@@ -28,6 +28,8 @@ from headwater.records.varint import INT64_BYTES, read_varint
 
 Row: TypeAlias = tuple[int, int, int, bytes | None, bytes | None, tuple[Header, ...]]
 """Offset, timestamp, timestamp type, key, value, headers."""
+
+T = TypeVar("T", bound=tuple[Any, ...])
 
 _PLACES = 1 << 31
 """No record is further than this from the base offset."""
@@ -59,6 +61,27 @@ def decode_batch(
     if header[5] & LOG_APPEND_TIME:
         rows = [(row[0], header[8], 1, *row[3:]) for row in rows]
     return size, rows
+
+
+def decode_named(
+    buf: Buffer,
+    pos: int,
+    check_crc: bool,
+    kind: type[T],
+    head: tuple[Any, ...],
+    *,
+    from_offset: int = INT64_MIN,
+    limit: int = MAX_UNCOMPRESSED_BYTES,
+) -> tuple[int, list[T]]:
+    """Size and records of the batch at `pos`, but those below `from_offset`.
+
+    Each is a `kind`, a class of tuples: the fields of `head`, then those that `decode_batch` gives.
+    """
+    size, rows = decode_batch(buf, pos, check_crc, limit=limit)
+    if rows and rows[0][0] < from_offset:
+        rows = [row for row in rows if row[0] >= from_offset]
+    new = tuple.__new__
+    return size, [new(kind, head + row) for row in rows]
 
 
 def check_header(buf: Buffer, pos: int, check_crc: bool) -> tuple[RawHeader, int]:
