@@ -316,7 +316,11 @@ class Replica:
 
     def _sync(self) -> None:
         """flush.messages=1: nobody is answered before the disk has it; one flush at a time."""
-        work = None if self.flushing else self.log.unflushed()
+        try:
+            work = None if self.flushing else self.log.unflushed()
+        except OSError as failure:
+            self._flush_failed(failure, syncing=False)
+            return
         if work is None:
             return
         self.flushing = True
@@ -324,14 +328,17 @@ class Replica:
         def done(_: object, failure: Exception | None) -> None:
             self.flushing = False
             if isinstance(failure, OSError):
-                if not work.syncing:
-                    self.log.postpone_flush()
-                self._surroundings.storage_failed(self, failure, flushing=work.syncing)
-                self.abandon(KafkaError(E.KAFKA_STORAGE_ERROR, "the disk refused to flush"))
-                return
-            self.flushed(work)
+                self._flush_failed(failure, syncing=work.syncing)
+            else:
+                self.flushed(work)
 
         self._surroundings.off_loop(work.run, done)
+
+    def _flush_failed(self, failure: OSError, *, syncing: bool) -> None:
+        if not syncing:
+            self.log.postpone_flush()
+        self._surroundings.storage_failed(self, failure, flushing=syncing)
+        self.abandon(KafkaError(E.KAFKA_STORAGE_ERROR, "the disk refused to flush"))
 
     def flushed(self, work: FlushWork) -> None:
         """A flush is done: answer whom that satisfies, and go on with what came meanwhile."""
