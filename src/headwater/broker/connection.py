@@ -119,7 +119,7 @@ class Connection(Inbound):
         return self.transport is None or self.transport.is_closing()
 
     def dismiss(self) -> None:
-        """Take nothing more from a peer that broke the rules; what it asked before is answered."""
+        """Take nothing more from this peer; what it asked before is answered, then it is closed."""
         self._leaving = True
         self.hold()
         self._tick.send_soon(self)

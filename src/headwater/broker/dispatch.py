@@ -87,11 +87,13 @@ class Dispatch:
         try:
             response = entry.handler(self._context, request, body)
         except KafkaError as refused:
+            request.reply_nothing()
             self._refuse(connection, f"a {entry.api.name} request was refused: {refused.message}")
             return
         except Exception:
             log.exception("handling a %s request failed", entry.api.name)
-            connection.close()
+            request.reply_nothing()
+            connection.dismiss()
             return
         if response is not None:
             request.reply(response)

@@ -34,12 +34,20 @@ class Line:
         """End the connection."""
         self._socket.close()
 
-    def send(self, message: Struct, version: int, client_id: str | None = CLIENT_ID) -> None:
-        """Send a request and do not wait."""
+    def send(
+        self,
+        message: Struct,
+        version: int,
+        client_id: str | None = CLIENT_ID,
+        *,
+        answered: bool = True,
+    ) -> None:
+        """Send a request and do not wait; one that gets no answer is not waited for later."""
         key = message.__schema__.api_key
         assert key is not None
         self._sent += 1
-        self._due.append((key, version))
+        if answered:
+            self._due.append((key, version))
         self.send_bytes(request_frame(key, version, self._sent, client_id, message))
 
     def send_bytes(self, data: bytes) -> None:

@@ -9,11 +9,8 @@ from headwater.wire.messages.metadata import MetadataRequest
 from headwater.wire.messages.offsets import ListOffsetsRequest
 from headwater.wire.messages.topics import CreateTopicsRequest
 from headwater.wire.schema import Struct
-from tests.compat.differential.peer import CLIENT_ID, CLOSED, WAIT_S, Line, Peer
+from tests.compat.differential.peer import CLIENT_ID, WAIT_S, Line, Peer
 from tests.compat.differential.plain import Plain
-
-TIME = 1_750_000_000_000
-"""A time in the past, for records."""
 
 SCENES: "dict[str, Callable[[Scene], None]]" = {}
 
@@ -138,6 +135,3 @@ def play(name: str, peer: Peer) -> list[Step]:
     finally:
         stage.end()
     return stage.transcript
-
-
-__all__ = ["CLOSED", "SCENES", "TIME", "Scene", "Step", "newest", "play", "scene", "versions"]

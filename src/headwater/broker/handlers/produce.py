@@ -135,7 +135,7 @@ class _Call:
             return
         if self.failures:
             # The only way to tell a client that wants no answers (KIP-62 era clients reconnect).
-            self.request.connection.close()
+            self.request.connection.dismiss()
 
     def _response(self) -> ProduceResponse:
         response = ProduceResponse(responses=self.answers)

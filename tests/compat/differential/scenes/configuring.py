@@ -263,15 +263,22 @@ def a_topic_follows_its_broker(s: Scene) -> None:
     keys = ("retention.ms", "min.insync.replicas", "compression.type")
     s.ask("set", change(BROKER, "", ("log.retention.ms", SET, "123456")))
     request = describe(TOPIC, "follower-of-defaults", *keys, include_synonyms=True)
-    while s.peer.call(request, DESCRIBE).results[0].configs[0].value == "604800000":
-        pass  # brokers hear of it a moment later
+    _await_retention(s, request, "123456")
     s.ask("seen", request)
     s.ask("and at the broker", change(BROKER, "1", ("log.retention.ms", SET, "654321")))
-    while s.peer.call(request, DESCRIBE).results[0].configs[0].value == "123456":
-        pass
+    _await_retention(s, request, "654321")
     s.ask("seen again", request)
     s.ask("unset", change(BROKER, "1", ("log.retention.ms", DELETE, None)))
     s.ask("unset everywhere", change(BROKER, "", ("log.retention.ms", DELETE, None)))
+    _await_retention(s, request, "604800000")
+
+
+def _await_retention(s: Scene, request: DescribeConfigsRequest, value: str) -> None:
+    """Brokers hear of a change a moment later."""
+    while True:
+        rows = s.peer.call(request, DESCRIBE).results[0].configs
+        if {row.name: row.value for row in rows}["retention.ms"] == value:
+            return
 
 
 @scene

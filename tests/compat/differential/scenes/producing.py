@@ -339,11 +339,17 @@ def produce_without_an_answer(s: Scene) -> None:
         "out of order": produce("silent", batch(producer=(9, 1, 5)), acks=0),
     }.items():
         with s.line() as line:
-            line.send(request, NAMED)
+            line.send(request, NAMED, answered=False)
             line.send(ApiVersionsRequest(), 0)
-            line._due.pop(0)
             answer = line.receive()
             s.note(f"after {label}", answer if isinstance(answer, str) else "goes on")
+    with s.line() as line:
+        line.send(produce("silent", batch()), NAMED)
+        line.send(produce("absent", batch(), acks=0), NAMED, answered=False)
+        line.send(produce("silent", batch()), NAMED)
+        s.hear("asked before the bad one", line)
+        s.hear("asked after it", line)
+    read_all(s, "silent")
 
 
 @scene
