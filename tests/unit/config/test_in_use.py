@@ -12,10 +12,11 @@ from headwater.config.resolve import BROKER_SYNONYMS
 from headwater.config.topic import TopicSettings
 
 ROOT = Path(headwater.__file__).parent
+NOT_A_BROKER = ("cli", "client", "config")
 OUTSIDE = "\n".join(
     file.read_text()
     for file in ROOT.rglob("*.py")
-    if not file.is_relative_to(ROOT / "config") and not file.is_relative_to(ROOT / "cli")
+    if not any(file.is_relative_to(ROOT / room) for room in NOT_A_BROKER)
 )
 READ = set(re.findall(r"\b[a-z_0-9]+\b", OUTSIDE))
 READ |= set(re.findall(r"self\.([a-z_]+)", (ROOT / "config" / "broker.py").read_text()))
