@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+from headwater.sim.bugs import BUGS, simulate_buggy
 from headwater.sim.run import Verdict, simulate
 
 
@@ -19,7 +20,10 @@ def main() -> int:
     count = options.seeds if options.seed is None else 1
     began, broken, events = time.perf_counter(), 0, 0
     for seed in range(first, first + count):
-        verdict = simulate(seed, keep_trace=options.trace is not None)
+        if options.buggy:
+            verdict = simulate_buggy(seed, options.buggy)
+        else:
+            verdict = simulate(seed, keep_trace=options.trace is not None)
         events += verdict.events
         if not verdict.good or options.seed is not None:
             _tell(verdict)
@@ -36,6 +40,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seeds", type=int, default=200, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="run only this one and tell about it")
+    parser.add_argument("--buggy", choices=BUGS, help="plant this bug, to see that it is found")
     parser.add_argument("--trace", type=Path, help="write the last run's events to this file")
     return parser.parse_args()
 

@@ -1,13 +1,13 @@
 """Bugs on demand: a checker that never fails proves nothing, so it must find each of these.
 
-Each is a mistake that a broker of this kind has made somewhere. `planted` puts one into the code
-under test for as long as the context lasts.
+Each is a mistake that a broker of this kind has made somewhere. It is planted into the code under
+test for the length of one run.
 """
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from headwater.controller.journal import Journal
@@ -17,6 +17,10 @@ from headwater.log.producers import ProducerStates
 from headwater.log.segment import Segment
 from headwater.replication.replica import Replica
 from headwater.replication.treatment import Treatment
+from headwater.sim.faults import Weather
+from headwater.sim.run import Verdict, simulate
+
+TROUBLES = 5
 
 Planting = Callable[[], AbstractContextManager[None]]
 
@@ -113,17 +117,30 @@ def _short_write_believed() -> Iterator[None]:
         yield
 
 
-BUGS: dict[str, Planting] = {
-    "reply-before-write": _reply_before_write,
-    "reply-before-sync": _reply_before_sync,
-    "torn-tail-served": _torn_tail_served,
-    "producers-forgotten": _producers_forgotten,
-    "journal-not-synced": _journal_not_synced,
-    "folder-not-synced": _folder_not_synced,
-    "short-write-believed": _short_write_believed,
+class Bug(NamedTuple):
+    """A mistake, and the trouble that brings it to light soonest."""
+
+    plant: Planting
+    kind: str
+    all_synced: bool
+
+
+BUGS: dict[str, Bug] = {
+    "reply-before-write": Bug(_reply_before_write, "crash at an operation", False),
+    "reply-before-sync": Bug(_reply_before_sync, "power cut", True),
+    "torn-tail-served": Bug(_torn_tail_served, "power cut", False),
+    "producers-forgotten": Bug(_producers_forgotten, "crash", False),
+    "journal-not-synced": Bug(_journal_not_synced, "power cut", False),
+    "folder-not-synced": Bug(_folder_not_synced, "power cut", True),
+    "short-write-believed": Bug(_short_write_believed, "restart", False),
 }
 
 
-def planted(name: str) -> AbstractContextManager[None]:
-    """The bug of that name, for as long as the context lasts."""
-    return BUGS[name]()
+def simulate_buggy(seed: int, name: str) -> Verdict:
+    """One run of the code with a bug in it, under the weather that the bug likes least."""
+    bug = BUGS[name]
+    weather = replace(
+        Weather.of(seed), kinds=(bug.kind,), troubles=TROUBLES, all_synced=bug.all_synced, short=0.1
+    )
+    with bug.plant():
+        return simulate(seed, weather=weather)

@@ -72,7 +72,7 @@ class Nemesis:
     async def run(self) -> None:
         """Everything that is to go wrong, one after the other; the broker serves afterwards."""
         for _ in range(self._weather.troubles):
-            await self._wait_ms(50, 1200)
+            await self._wait_ms(30, 800)
             await self._bring(self._chance.choice(self._weather.kinds))
 
     async def _bring(self, kind: str) -> None:

@@ -47,9 +47,9 @@ class Verdict:
         return not self.complaints
 
 
-def simulate(seed: int, *, keep_trace: bool = False) -> Verdict:
-    """Run one seed to its end."""
-    weather = Weather.of(seed)
+def simulate(seed: int, *, weather: Weather | None = None, keep_trace: bool = False) -> Verdict:
+    """Run one seed to its end, under its own weather or another."""
+    weather = weather or Weather.of(seed)
     settings = dict(SETTINGS)
     if weather.all_synced:
         settings["log.flush.interval.messages"] = "1"

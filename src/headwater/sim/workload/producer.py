@@ -66,7 +66,7 @@ class Producer(Client):
                 await self._send()
             except Disturbed:
                 await self.back_off()
-            await self.pause(60)
+            await self.pause(400)
         self.disconnect()
 
     def _fill(self) -> None:
