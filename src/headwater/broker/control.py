@@ -95,6 +95,15 @@ class Control:
         led = known is not None and known.partition.role is Role.LEADER
         epoch = -1 if known is None else known.partition.leader_epoch
         code = context.replicas.apply(decided)
+        log.debug(
+            "%s: leader %d in epoch %d, in sync %s, by controller epoch %d: %s",
+            decided.topic_partition,
+            decided.leader,
+            decided.leader_epoch,
+            decided.isr,
+            self._controller_epoch,
+            code.name,
+        )
         if code is E.NONE and topic.topic_name == CONSUMER_OFFSETS:
             if state.leader == context.node_id and (not led or state.leader_epoch > epoch):
                 context.groups.elected(state.partition_index, state.leader_epoch)

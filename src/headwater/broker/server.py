@@ -255,6 +255,13 @@ class Broker:
         await told
         await _event(self.controller.when_settled)
         self._set_strays_aside()
+        log.info(
+            "node %d of cluster %s, controller %d, %d topics",
+            self.node_id,
+            self.context.metadata.cluster_id,
+            self.context.metadata.controller_id,
+            len(self.context.metadata.topics),
+        )
 
     def _set_strays_aside(self) -> None:
         """Folders of partitions that the cluster does not know are kept, but never served."""
