@@ -1,4 +1,4 @@
-"""Builds the optional compiled record codec; everything else stands in pyproject.toml.
+"""Builds the compiled record codec and the short way of `send`, both optional.
 
 Without Cython or a C compiler the package installs all the same and uses its codec in plain Python.
 """
@@ -9,6 +9,7 @@ from setuptools import Extension, setup
 
 CODEC = "src/headwater/records/_codec.pyx"
 PARTS = glob("src/headwater/records/_codec_*.pxi")
+INTAKE = "src/headwater/client/producer/_intake.pyx"
 
 
 def extensions() -> list[Extension]:
@@ -18,7 +19,8 @@ def extensions() -> list[Extension]:
     except ImportError:
         return []
     codec = Extension("headwater.records._codec", [CODEC], depends=[CODEC, *PARTS])
-    modules: list[Extension] = cythonize([codec], build_dir="build", quiet=True)
+    intake = Extension("headwater.client.producer._intake", [INTAKE])
+    modules: list[Extension] = cythonize([codec, intake], build_dir="build", quiet=True)
     for module in modules:
         module.optional = True  # a failing compiler is a warning; cythonize forgets this mark
     return modules

@@ -67,6 +67,8 @@ class Relay:
             self.target: int = free.getsockname()[1]
         self.delay: threading.Event | None = None
         """While set to an event, answers wait for it."""
+        self.lose_next_answer = False
+        """While set, the next bytes of an answer are dropped and all connections broken."""
         self._pairs: list[socket.socket] = []
         self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
@@ -105,6 +107,10 @@ class Relay:
             while data := source.recv(65536):
                 if answers and self.delay is not None:
                     self.delay.wait(30)
+                if answers and self.lose_next_answer:
+                    self.lose_next_answer = False
+                    self.cut()
+                    return
                 sink.sendall(data)
         for one in (source, sink):
             with contextlib.suppress(OSError):

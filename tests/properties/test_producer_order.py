@@ -75,6 +75,7 @@ class World:
         value = b"%d" % self.sent
         self.sent += 1
         batch.append(0, None, value)
+        self.accumulator.show(batch)
         self.values[batch] = value
 
     def go(self) -> None:

@@ -1,7 +1,8 @@
 """Records that wait to be sent: one queue of batches per partition, all within buffer.memory.
 
 Pure: `now_ms` is an argument, nobody is woken, nothing is locked. The producer's one lock is held
-by whoever calls, except for reading what a batch in flight alone owns.
+by whoever calls, with one exception: the compiled `send` appends to `queue.open` without it. So a
+batch is taken out of `open` before its records are counted, and put there with its first one.
 
 Order is the point of it: a partition's batches leave its queue in the order in which they were
 filled, a batch that must be repeated goes back to its place, and one that is too large is
@@ -161,7 +162,9 @@ class Accumulator:
         return found
 
     def begin(self, queue: PartitionQueue, record_size: int, now_ms: int) -> Batch | None:
-        """Seal the open batch of `queue` and open another; None where memory does not suffice.
+        """Seal the open batch of `queue` and make another; None where memory does not suffice.
+
+        It is not in the queue until `show` puts it there, with its first record.
 
         A batch reserves batch.size, or what its first record needs where that is more.
         """
@@ -174,10 +177,13 @@ class Accumulator:
         limits = now_ms + self.linger_ms, now_ms + self.delivery_timeout_ms
         queue.begun += 1
         batch = Batch(queue, BatchWriter(limit), reserved, limits)
-        queue.open = batch
-        self.waiting[queue] = None
         self.incomplete[batch] = None
         return batch
+
+    def show(self, batch: Batch) -> None:
+        """`batch` is the open one of its queue from now on."""
+        batch.queue.open = batch
+        self.waiting[batch.queue] = None
 
     def _limit(self, queue: PartitionQueue) -> int:
         """batch.size, doubled for each batch that waits before this one.
@@ -190,18 +196,12 @@ class Accumulator:
         grown = max(min(grown, fair), self.batch_size)
         return min(grown, queue.largest)
 
-    def abandon(self, batch: Batch) -> None:
-        """An open batch that nobody was told of goes away."""
-        batch.queue.open = None
-        self._settle(batch.queue)
-        self.complete(batch)
-
     def seal(self, queue: PartitionQueue) -> None:
         """Put the open batch of `queue` behind those that wait."""
-        if queue.open is not None:
-            queue.open.seal()
-            queue.sealed.append(queue.open)
-            queue.open = None
+        batch, queue.open = queue.open, None
+        if batch is not None:
+            batch.seal()
+            queue.sealed.append(batch)
 
     def due_ms(self, queue: PartitionQueue, batch: Batch) -> int:
         """When `batch`, which may leave `queue` next, is to be sent; 0 for now."""
@@ -271,9 +271,8 @@ class Accumulator:
         for batch in gone:
             queue.sealed.remove(batch)
         if queue.open is not None and queue.open.deadline_ms <= now_ms:
-            queue.open.seal()
-            gone.append(queue.open)
-            queue.open = None
+            self.seal(queue)
+            gone.append(queue.sealed.pop())
         self._settle(queue)
         return gone
 
@@ -281,7 +280,7 @@ class Accumulator:
         """Give up everything, batches in flight as well."""
         gone = list(self.incomplete)
         for queue in self._queues.values():
-            queue.open = None
+            self.seal(queue)
             queue.sealed.clear()
         self.waiting.clear()
         return gone

@@ -1,4 +1,4 @@
-"""Which partition a record goes to. Pure; chance comes in through `Randomness`.
+"""Which partition a record goes to. Pure: chance comes in as a function.
 
 Explicit number, else the caller's own function, else murmur2 of the key over all partitions (as
 every Java client does it), else sticky: records without a key stay with one partition until a
@@ -11,10 +11,13 @@ from itertools import accumulate
 
 from headwater.client.errors import UnknownTopicOrPartitionError
 from headwater.records.codec import murmur2
-from headwater.seams.randomness import Randomness
 
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 """A partitioner of the caller's: topic, key, value, number of partitions; gives the partition."""
+
+
+Below = Callable[[int], int]
+"""Draws a number from 0 up to, and not including, its argument."""
 
 
 def partition_of_key(key: bytes, partitions: int) -> int:
@@ -22,7 +25,7 @@ def partition_of_key(key: bytes, partitions: int) -> int:
     return (murmur2(key) & 0x7FFFFFFF) % partitions
 
 
-def pick_sticky(loads: Sequence[int], adaptive: bool, randomness: Randomness) -> int:
+def pick_sticky(loads: Sequence[int], adaptive: bool, below: Below) -> int:
     """The next partition for records without a key; `loads` are the lengths of the queues.
 
     A partition whose queue is shorter by n than the longest is n + 1 times as likely.
@@ -30,10 +33,10 @@ def pick_sticky(loads: Sequence[int], adaptive: bool, randomness: Randomness) ->
     if len(loads) == 1:
         return 0
     if not adaptive:
-        return randomness.below(len(loads))
+        return below(len(loads))
     longest = max(loads)
     chances = list(accumulate(longest + 1 - load for load in loads))
-    draw = randomness.below(chances[-1])
+    draw = below(chances[-1])
     return next(place for place, chance in enumerate(chances) if draw < chance)
 
 

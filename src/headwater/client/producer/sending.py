@@ -25,6 +25,7 @@ from headwater.client.errors import (
 from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue, record_bound
 from headwater.client.producer.bulk import Fill, Load, SentMany, Table, table_loads, value_load
 from headwater.client.producer.futures import BatchFuture, OnDelivery, SendFuture
+from headwater.client.producer.intake import compiled_send
 from headwater.client.producer.interceptors import Interceptor, Interceptors, ProducerRecord
 from headwater.client.producer.partitioner import Partitioner, checked, partition_of_key
 from headwater.client.producer.sender_loop import Sender
@@ -93,8 +94,16 @@ class Sending(ABC):
         )
         self._room_notices: deque[tuple[int, RoomNotice]] = deque()
         self._unusable: KafkaError | None = None
+        self._shorten_send()
         self._cluster: Cluster
         self._sender: Sender
+
+    def _shorten_send(self) -> None:
+        """Let the compiled `send` stand before the one below, unless a subclass has its own."""
+        system_time = isinstance(self._clock, SystemClock)
+        short = compiled_send(self._plain, self.send, None if system_time else self._wall_ms)
+        if short is not None and type(self).send is Sending.send:
+            vars(self)["send"] = short
 
     # -- sending
 
@@ -217,18 +226,44 @@ class Sending(ABC):
         No batch at all means that buffer.memory is used up.
         """
         target = topic.sticky if queue is None else queue
-        batch, taken = target.open, _filled(target, fill, start)
+        batch, taken = self._fill_open(target, fill, start)
         if not taken and queue is None:
             target = topic.rotate(full=batch is not None)
-            batch, taken = target.open, _filled(target, fill, start)
+            batch, taken = self._fill_open(target, fill, start)
         if not taken:
             batch = self._begin(topic, target, size)
-            taken = _filled(target, fill, start)
+            taken = 0 if batch is None else self._fill_new(batch, fill, start)
         if batch is None or batch.writer is None:
             return None, -1, 0
         return batch, batch.writer.count - taken, taken
 
+    def _fill_open(self, queue: PartitionQueue, fill: Fill, start: int) -> tuple[Batch | None, int]:
+        batch = queue.open
+        if batch is None or batch.writer is None:
+            return None, 0
+        queue.open = None  # the compiled short way takes no lock: it must not add meanwhile
+        try:
+            return batch, fill(batch.writer, start)
+        finally:
+            queue.open = batch
+
+    def _fill_new(self, batch: Batch, fill: Fill, start: int) -> int:
+        """Put the first records into a batch and only then show it to others."""
+        assert batch.writer is not None
+        taken, limit = 0, self.settings.max_request_size
+        try:
+            taken = fill(batch.writer, start)
+            size = batch.writer.size
+            if size > max(limit, self._accumulator.batch_size):
+                raise _too_large(size, "max.request.size", limit)
+        except BaseException:
+            self._accumulator.complete(batch)
+            raise
+        self._accumulator.show(batch)
+        return taken
+
     def _begin(self, topic: TopicQueues, queue: PartitionQueue, size: int) -> Batch | None:
+        """A batch that is not yet shown, or None; the sender is told what there is to do."""
         now = self._clock.monotonic_ms()
         sealed = queue.open is not None
         batch = self._accumulator.begin(queue, size, now)
@@ -244,17 +279,12 @@ class Sending(ABC):
 
     def _bulk(self, topic: TopicQueues, loads: Iterable[Load], sent: SentMany) -> Iterator[None]:
         """Put everything into batches; yields whenever there is no room."""
-        limit = self.settings.max_request_size
         for load in loads:
             queue = None if load.partition is None else topic.queues[load.partition]
             start = 0
             while start < load.records:
                 with self._lock:
                     batch, index, taken = self._place(topic, queue, load.fill, start, 0)
-                    size = 0 if batch is None or batch.writer is None else batch.writer.size
-                    if batch is not None and size > max(limit, self._accumulator.batch_size):
-                        self._accumulator.abandon(batch)
-                        raise _too_large(size, "max.request.size", limit)
                 if batch is None:
                     yield
                     self._check_usable()
@@ -293,7 +323,7 @@ class Sending(ABC):
                     queues,
                     self._accumulator,
                     self.settings.partitioner_adaptive_partitioning_enable,
-                    self._randomness,
+                    self._randomness.below,
                     self._clock.monotonic_ms(),
                 )
                 self._topics[view.name] = known
@@ -358,8 +388,8 @@ class Sending(ABC):
     def _retire(self, why: KafkaError) -> None:
         """From now on every send fails with `why`."""
         self._unusable = why
-        self._plain = {}
-        self._topics = {}
+        self._plain.clear()
+        self._topics.clear()
 
     def _check_usable(self) -> None:
         if self._unusable is not None:
@@ -437,11 +467,6 @@ def _largest_batch(settings: ProducerSettings) -> int:
     if "batch.size" in settings.chosen:
         return 0
     return min(settings.max_request_size, _GROWN)
-
-
-def _filled(queue: PartitionQueue, fill: Fill, start: int) -> int:
-    batch = queue.open
-    return 0 if batch is None or batch.writer is None else fill(batch.writer, start)
 
 
 def _serializer(name: str, given: Serializer | str | None) -> Serializer | None:

@@ -3,16 +3,23 @@
 from collections.abc import Sequence
 
 from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue
-from headwater.client.producer.partitioner import pick_sticky
-from headwater.seams.randomness import Randomness
+from headwater.client.producer.partitioner import Below, pick_sticky
 
 
 class TopicQueues:
     """Replaced as a whole when the number of partitions changes."""
 
     __slots__ = (
-        "_accumulator", "_adaptive", "_available", "_filled", "_last", "_randomness", "count",
-        "queues", "sticky", "used_ms",
+        "_accumulator",
+        "_adaptive",
+        "_available",
+        "_below",
+        "_filled",
+        "_last",
+        "count",
+        "queues",
+        "sticky",
+        "used_ms",
     )  # fmt: skip
 
     def __init__(
@@ -20,7 +27,7 @@ class TopicQueues:
         queues: Sequence[PartitionQueue],
         accumulator: Accumulator,
         adaptive: bool,
-        randomness: Randomness,
+        below: Below,
         now_ms: int,
     ) -> None:
         self.queues = tuple(queues)
@@ -30,7 +37,7 @@ class TopicQueues:
         self._available = self.queues
         self._accumulator = accumulator
         self._adaptive = adaptive
-        self._randomness = randomness
+        self._below = below
         self._filled = 0
         self._last: Batch | None = None
         self.sticky = self._pick()
@@ -58,4 +65,4 @@ class TopicQueues:
 
     def _pick(self) -> PartitionQueue:
         loads = [queue.load for queue in self._available]
-        return self._available[pick_sticky(loads, self._adaptive, self._randomness)]
+        return self._available[pick_sticky(loads, self._adaptive, self._below)]

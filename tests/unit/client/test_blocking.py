@@ -1,0 +1,122 @@
+"""The loop thread that all blocking clients share."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from headwater.client.blocking import loop_thread
+from headwater.client.errors import TimedOutError
+
+
+def test_there_is_one_loop_thread_for_all() -> None:
+    assert loop_thread() is loop_thread()
+
+
+def test_a_call_gives_what_the_work_gives() -> None:
+    async def work() -> str:
+        return threading.current_thread().name
+
+    assert loop_thread().call(work(), 5) == "headwater-client"
+
+
+def test_what_the_work_raises_reaches_the_caller() -> None:
+    async def work() -> None:
+        raise KeyError("mine")
+
+    with pytest.raises(KeyError, match="mine"):
+        loop_thread().call(work(), 5)
+
+
+def test_a_timeout_of_the_work_itself_keeps_its_words() -> None:
+    async def work() -> None:
+        raise TimedOutError("my own words")
+
+    with pytest.raises(TimedOutError, match="my own words"):
+        loop_thread().call(work(), 5)
+
+
+def test_work_that_takes_too_long_is_cancelled() -> None:
+    ended = threading.Event()
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(60)
+        finally:
+            ended.set()
+
+    with pytest.raises(TimedOutError, match=r"within 0\.01 s"):
+        loop_thread().call(work(), 0.01)
+    assert ended.wait(5)
+
+
+def test_a_call_from_the_loop_itself_is_refused() -> None:
+    async def inner() -> None:
+        raise AssertionError("never runs")
+
+    async def work() -> None:
+        loop_thread().call(inner(), 1)
+
+    with pytest.raises(RuntimeError, match="would wait for itself"):
+        loop_thread().call(work(), 5)
+
+
+INTERRUPTED = """
+import asyncio, os, signal, threading
+from headwater.client.blocking import loop_thread
+ended = threading.Event()
+async def work():
+    threading.Timer(0.1, os.kill, (os.getpid(), signal.SIGINT)).start()
+    try:
+        await asyncio.sleep(60)
+    finally:
+        ended.set()
+try:
+    loop_thread().call(work())
+except KeyboardInterrupt:
+    print("interrupted", ended.wait(5))
+"""
+
+
+def test_control_c_ends_the_wait_and_the_work() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert done.stdout.split() == ["interrupted", "True"], done.stderr
+
+
+UNCLOSED = """
+import sys
+import headwater
+producer = headwater.Producer(bootstrap_servers=sys.argv[1], linger_ms=60_000)
+producer.send("t", b"left in the buffer")
+"""
+
+
+def test_a_producer_nobody_closed_sends_what_waits_at_exit(headwater_broker) -> None:
+    headwater_broker.create_topic("t")
+    done = subprocess.run(
+        [sys.executable, "-c", UNCLOSED, headwater_broker.bootstrap],
+        capture_output=True, text=True, timeout=30, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    from tests.integration.reading import read_all
+
+    assert [row[4] for row in read_all(headwater_broker, "t")[0]] == [b"left in the buffer"]
+
+
+IMPORTED = """
+import sys, headwater
+assert "asyncio" not in sys.modules and "headwater.client" not in sys.modules
+headwater.Producer
+print(*[name for name in ("pyarrow", "rich", "click", "headwater.broker") if name in sys.modules])
+"""
+
+
+def test_names_are_imported_when_they_are_used_and_bring_nothing_they_do_not_need() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED], capture_output=True, text=True, timeout=30, check=True
+    )
+    assert done.stdout.split() == []

@@ -1,0 +1,129 @@
+"""The client's picture of a cluster, from a real broker and from peers that answer badly."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from headwater.client.cluster import Cluster
+from headwater.client.errors import InvalidTopicError, TimedOutError, UnknownTopicOrPartitionError
+from headwater.config.client import AdminSettings
+from headwater.model import TopicPartition
+from headwater.seams.clock import SystemClock
+from headwater.seams.network import TcpNetwork
+from headwater.seams.randomness import SystemRandomness
+from headwater.seams.tasks import LoopTasks
+from headwater.testing import Broker
+from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with Broker({"auto.create.topics.enable": "false"}) as running:
+        running.create_topic("t", partitions=3)
+        yield running
+
+
+def with_cluster(bootstrap: str, work: Callable[[Cluster], Awaitable[None]], **settings) -> None:
+    async def run() -> None:
+        cluster = Cluster(
+            AdminSettings.of({"bootstrap_servers": bootstrap, **settings}),
+            TcpNetwork(),
+            SystemClock(),
+            SystemRandomness(),
+            LoopTasks(),
+        )
+        try:
+            await work(cluster)
+        finally:
+            await cluster.close()
+
+    asyncio.run(run())
+
+
+def test_topics_leaders_controller_and_coordinator_are_learnt(broker) -> None:
+    async def work(cluster: Cluster) -> None:
+        assert cluster.leader(TopicPartition("t", 0)) is None
+        topics = await cluster.metadata(["t"])
+        assert [row.partition for row in topics["t"].partitions] == [0, 1, 2]
+        assert topics["t"].topic_id != bytes(16)
+        leader = cluster.leader(TopicPartition("t", 2))
+        assert leader is not None
+        assert f"{leader.host}:{leader.port}" == broker.bootstrap
+        assert cluster.leader(TopicPartition("t", 3)) is None
+        assert await cluster.controller() == leader
+        assert await cluster.coordinator("group") == leader
+        assert "t" in await cluster.all_topics()
+
+    with_cluster(broker.bootstrap, work)
+
+
+def test_one_question_serves_all_who_ask_at_once(broker) -> None:
+    async def work(cluster: Cluster) -> None:
+        answers = 0
+
+        def count() -> None:
+            nonlocal answers
+            answers += 1
+
+        cluster.listeners.append(count)
+        await asyncio.gather(*(cluster.refresh() for _ in range(10)))
+        assert answers == 1
+
+    with_cluster(broker.bootstrap, work)
+
+
+def test_connections_are_shared_and_opened_anew_when_broken(broker) -> None:
+    async def work(cluster: Cluster) -> None:
+        node = await cluster.any_node()
+        first, second = await asyncio.gather(cluster.connection(node), cluster.connection(node))
+        assert first is second
+        first.close()
+        third = await cluster.connection(node)
+        assert third is not first
+        answer = await cluster.ask(
+            node,
+            ApiVersionsRequest(client_software_name="t", client_software_version="1"),
+            ApiVersionsResponse,
+        )
+        assert answer.error_code == 0
+
+    with_cluster(broker.bootstrap, work)
+
+
+def test_an_address_that_does_not_answer_is_passed_over(broker) -> None:
+    async def work(cluster: Cluster) -> None:
+        assert "t" in await cluster.metadata(["t"], timeout_ms=10_000)
+
+    with_cluster(f"127.0.0.1:1,{broker.bootstrap}", work)
+
+
+def test_a_missing_topic_is_waited_for_and_then_named(broker) -> None:
+    async def work(cluster: Cluster) -> None:
+        with pytest.raises(UnknownTopicOrPartitionError, match="nowhere"):
+            await cluster.metadata(["t", "nowhere"], timeout_ms=200)
+        with pytest.raises(InvalidTopicError):
+            await cluster.metadata(["not a name"], timeout_ms=10_000)
+
+    with_cluster(broker.bootstrap, work)
+
+
+def test_no_broker_at_all_is_told_with_the_address() -> None:
+    async def work(cluster: Cluster) -> None:
+        with pytest.raises(TimedOutError, match=r"127\.0\.0\.1:1 the right address"):
+            await cluster.metadata(["t"], timeout_ms=100)
+
+    with_cluster("127.0.0.1:1", work)
+
+
+def test_a_cluster_that_moved_is_found_through_the_bootstrap_address() -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.refresh()
+        broker.restart()
+        cluster.nodes = {number: node._replace(port=1) for number, node in cluster.nodes.items()}
+        async with asyncio.timeout(20):
+            await cluster.refresh()
+        assert {node.port for node in cluster.nodes.values()} == {broker.port}
+
+    with Broker() as broker:
+        with_cluster(broker.bootstrap, work)

@@ -1,0 +1,120 @@
+"""Settings by keyword: Kafka's words, and an answer to every mistake."""
+
+import pytest
+
+from headwater.config.client import AdminSettings, ConsumerSettings, ProducerSettings
+from headwater.config.keys import ConfigError
+
+
+def producer(**keywords) -> ProducerSettings:
+    return ProducerSettings.of({"bootstrap_servers": "localhost:9092", **keywords})
+
+
+def test_the_defaults_are_kafkas() -> None:
+    settings = producer()
+    assert (settings.batch_size, settings.linger_ms, settings.buffer_memory) == (16384, 5, 33554432)
+    assert (settings.max_block_ms, settings.max_request_size) == (60_000, 1_048_576)
+    assert settings.max_in_flight_requests_per_connection == 5
+    assert (settings.delivery_timeout_ms, settings.retry_backoff_ms) == (120_000, 100)
+    assert settings.required_acks == -1
+    assert settings.enable_idempotence
+    assert settings.retries == 2147483647
+
+
+@pytest.mark.parametrize(
+    ("keywords", "said"),
+    [
+        ({"lingerms": 3}, "unknown setting lingerms; did you mean linger_ms?"),
+        ({"batch_sise": 3}, "did you mean batch_size?"),
+        ({"linger_ms": "soon"}, "linger.ms cannot be 'soon': it takes a whole number"),
+        ({"linger_ms": -1}, "at least 0"),
+        ({"acks": 2}, "all, -1, 0, 1"),
+        ({"linger_ms": None}, "linger.ms cannot be None"),
+        ({"compression_type": "rar"}, "none, gzip, snappy, lz4, zstd"),
+        ({"bootstrap_servers": "localhost"}, "'localhost' is not HOST:PORT"),
+        ({"bootstrap_servers": ""}, "at least one HOST:PORT"),
+        ({"sasl_mechanism": "PLAIN"}, "SASL is not served yet"),
+        ({"security_protocol": "SASL_SSL"}, "SASL is not served yet"),
+        ({"ssl_cafile": "ca.pem"}, "TLS is not served yet"),
+        ({"transactional_id": "t"}, "transactions are not served yet"),
+        ({"profile": "durabel"}, "did you mean durable?"),
+        ({"enable_idempotence": True, "acks": 1}, "needs acks=all, not 1"),
+        ({"enable_idempotence": True, "retries": 0}, "needs retries"),
+        ({"enable_idempotence": True, "max_in_flight_requests_per_connection": 6}, "at most 5"),
+        ({"delivery_timeout_ms": 100}, "at least linger_ms + request_timeout_ms"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_way_out(keywords, said) -> None:
+    with pytest.raises(ConfigError) as refused:
+        producer(**keywords)
+    assert said in refused.value.message
+
+
+def test_bootstrap_servers_cannot_be_left_out() -> None:
+    with pytest.raises(ConfigError, match="bootstrap_servers is missing"):
+        AdminSettings.of({})
+
+
+def test_several_brokers_may_be_given_as_text_or_list() -> None:
+    both = ("a:1", "b:2")
+    assert producer(bootstrap_servers="a:1,b:2").bootstrap_servers == both
+    assert producer(bootstrap_servers=["a:1", "b:2"]).bootstrap_servers == both
+
+
+@pytest.mark.parametrize("keywords", [{"acks": 1}, {"acks": "0"}, {"retries": 0}])
+def test_idempotence_nobody_asked_for_gives_way_with_a_word(keywords) -> None:
+    settings = producer(**keywords)
+    assert not settings.enable_idempotence
+    assert any("enable.idempotence is off" in line for line in settings.warnings())
+
+
+def test_acks_1_says_what_it_costs() -> None:
+    assert "acks=1 costs" in producer(acks=1).explain()
+    assert "acks=0 costs" in producer(acks=0).explain()
+
+
+def test_a_long_linger_raises_a_delivery_timeout_nobody_chose() -> None:
+    assert producer(linger_ms=200_000).delivery_timeout_ms == 230_000
+
+
+def test_a_profile_sets_what_it_needs_and_says_so() -> None:
+    settings = producer(profile="throughput", linger_ms=50)
+    assert settings.batch_size >= 65_536
+    assert settings.linger_ms == 50
+    assert settings.compression_type in {"lz4", "zstd"}
+    said = settings.explain()
+    assert "linger.ms=50  (chosen by you)" in said
+    assert "batch.size=131072  (profile throughput)" in said
+
+
+def test_the_durable_profile_tells_what_topic_and_brokers_need() -> None:
+    settings = producer(profile="durable")
+    assert settings.acks == "all"
+    said = settings.explain()
+    assert "topic: min.insync.replicas=2" in said
+    assert "topic: unclean.leader.election.enable=false" in said
+    assert "broker: default.replication.factor=3" in said
+
+
+def test_the_latency_profile_keeps_acks_all() -> None:
+    settings = producer(profile="latency")
+    assert (settings.linger_ms, settings.compression_type, settings.acks) == (0, "none", "all")
+
+
+def test_a_consumer_takes_its_own_part_of_a_profile() -> None:
+    asked = {"bootstrap_servers": "a:1", "group_id": "g", "profile": "durable"}
+    settings = ConsumerSettings.of(asked)
+    assert not settings.enable_auto_commit
+    assert "commit after the work is done" in settings.explain()
+
+
+def test_a_consumer_without_a_group_commits_nothing() -> None:
+    assert not ConsumerSettings.of({"bootstrap_servers": "a:1"}).enable_auto_commit
+    with pytest.raises(ConfigError, match="needs a group_id"):
+        ConsumerSettings.of({"bootstrap_servers": "a:1", "enable_auto_commit": True})
+
+
+def test_heartbeats_must_fit_into_the_session() -> None:
+    asked = {"bootstrap_servers": "a:1", "session_timeout_ms": 1000}
+    with pytest.raises(ConfigError, match="below session_timeout_ms"):
+        ConsumerSettings.of(asked)
