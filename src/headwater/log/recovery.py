@@ -204,6 +204,8 @@ class Recovery:
         partition_log = self._log
         rank = partition_log.rank(self._point)
         untrusted = partition_log.segments[rank:]
+        if rank and untrusted[0].base_offset == self._point:
+            self._seal_again(partition_log.segments[rank - 1])
         sizes = [segment.size for segment in untrusted]
         end, position = self._flushed_end(untrusted[0])
         del partition_log.segments[rank + 1 :]
@@ -222,9 +224,24 @@ class Recovery:
         partition_log.settle(end)
         for segment in partition_log.segments[rank:]:
             segment.save_indexes()
+        if self.report.problem is not None:
+            # What was dropped must not come back in the place of what is written from now on.
+            self._files.sync_dir(partition_log.directory)
         # Whether the file's last version had reached the disk before the crash is not known.
         partition_log.epochs.unsynced = bool(partition_log.epochs.epochs)
         remove_snapshots(self._files, partition_log.directory, above=end)
+
+    def _seal_again(self, segment: Segment) -> None:
+        """The last flush came before the roll, and a crash took the last time index entry."""
+        if not segment.size:
+            return
+        try:
+            walk_tail(segment, self._point)
+        except DamagedSegment:
+            rebuild_indexes(segment, self._log.settings.index_interval_bytes)
+        segment.seal()
+        segment.rest()
+        segment.save_indexes()
 
     def _flushed_end(self, segment: Segment) -> tuple[int, int]:
         """Where in the segment the flushed part ends: offset and position."""
@@ -309,6 +326,7 @@ class Recovery:
             self.report.dropped_from = walked.next_offset
             self.report.dropped_bytes += file_size - segment.size
             self._files.truncate(self._descriptors.of(segment.path), segment.size)
+            self._files.fdatasync(self._descriptors.of(segment.path))
         return walked.next_offset
 
     def _tell(self) -> None:
