@@ -139,6 +139,17 @@ class Cluster:
             raise self._not_known(names, limit) from None
         return {name: self.topics[name] for name in names}
 
+    async def learn(self, topics: Iterable[str], timeout_ms: int = 1000) -> None:
+        """Ask about `topics` from now on; those that do not exist yet are no error."""
+        names = [name for name in topics if name not in self.topics]
+        if not names:
+            return
+        try:
+            await self.metadata(names, timeout_ms=timeout_ms)
+        except KafkaError as problem:
+            if problem.code not in (E.UNKNOWN_TOPIC_OR_PARTITION, E.LEADER_NOT_AVAILABLE):
+                raise
+
     async def all_topics(self) -> dict[str, TopicView]:
         """Every topic of the cluster, asked for now; later refreshes ask for all as well."""
         self._all_topics = True

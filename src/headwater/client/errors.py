@@ -112,6 +112,20 @@ class NoOffsetForPartitionError(ClientError):
     CODE = E.OFFSET_OUT_OF_RANGE
 
 
+class OffsetOutOfRangeError(NoOffsetForPartitionError):
+    """The position is outside the log, and auto.offset.reset is none."""
+
+
+class LogTruncationError(OffsetOutOfRangeError):
+    """The log was cut back behind the position, and auto.offset.reset is none."""
+
+
+class CorruptRecordError(ClientError):
+    """A batch that a broker sent cannot be read; the message names its place."""
+
+    CODE = E.CORRUPT_MESSAGE
+
+
 class WakeupError(ClientError):
     """wakeup() was called while poll() waited."""
 

@@ -1,0 +1,1 @@
+"""The consumer: reads records, alone or as a member of a group."""

@@ -1,0 +1,96 @@
+"""Columns of fetched records as a pyarrow RecordBatch: no Python object for a record."""
+
+from array import array
+from typing import Any, TypeAlias
+
+from headwater.client.errors import ClientError
+from headwater.errors import E
+from headwater.records.columns import Column, Columns
+
+RecordBatch: TypeAlias = Any
+"""A pyarrow.RecordBatch, which type checkers do not know."""
+Runs = list[tuple[str, int, int]]
+"""Topic, partition, and how many rows in a row come from there."""
+
+
+class ArrowMissingError(ClientError, ImportError):
+    """pyarrow is not installed."""
+
+    CODE = E.OPERATION_NOT_ATTEMPTED
+
+
+def _pyarrow() -> Any:
+    try:
+        import pyarrow  # type: ignore[import-untyped]
+    except ImportError as missing:
+        raise ArrowMissingError("poll_arrow() needs pyarrow: pip install pyarrow") from missing
+    return pyarrow
+
+
+def schema() -> Any:
+    """The columns of `poll_arrow`, named as Spark's Kafka source names them."""
+    pa = _pyarrow()
+    header = pa.struct([pa.field("key", pa.binary()), pa.field("value", pa.binary())])
+    return pa.schema(
+        [
+            pa.field("key", pa.binary()),
+            pa.field("value", pa.binary()),
+            pa.field("topic", pa.dictionary(pa.int32(), pa.string())),
+            pa.field("partition", pa.int32()),
+            pa.field("offset", pa.int64()),
+            pa.field("timestamp", pa.timestamp("ms", tz="UTC")),
+            pa.field("timestamp_type", pa.int8()),
+            pa.field("headers", pa.list_(header)),
+        ]
+    )
+
+
+def record_batch(columns: Columns, runs: Runs) -> RecordBatch:
+    """The records of `columns`, which come from the places in `runs`, in that order."""
+    pa = _pyarrow()
+    kinds = schema()
+    count = columns.count
+    topics = {topic: number for number, topic in enumerate(dict.fromkeys(run[0] for run in runs))}
+    indices, partitions = bytearray(), bytearray()
+    for topic, partition, rows in runs:
+        indices += array("i", [topics[topic]]).tobytes() * rows
+        partitions += array("i", [partition]).tobytes() * rows
+    names = pa.array(list(topics), pa.string())
+
+    def numbers(name: str, data: Any) -> Any:
+        return pa.Array.from_buffers(kinds.field(name).type, count, [None, pa.py_buffer(data)])
+
+    topic_index = pa.Array.from_buffers(pa.int32(), count, [None, pa.py_buffer(indices)])
+    return pa.RecordBatch.from_arrays(
+        [
+            _binary(pa, columns.keys, count),
+            _binary(pa, columns.values, count),
+            pa.DictionaryArray.from_arrays(topic_index, names),
+            numbers("partition", partitions),
+            numbers("offset", columns.offsets),
+            numbers("timestamp", columns.timestamps),
+            numbers("timestamp_type", columns.timestamp_types),
+            _headers(pa, columns, kinds.field("headers").type),
+        ],
+        schema=kinds,
+    )
+
+
+def _binary(pa: Any, column: Column, count: int) -> Any:
+    validity = None if column.validity is None else pa.py_buffer(column.validity)
+    buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
+    return pa.Array.from_buffers(pa.binary(), count, buffers)
+
+
+def _headers(pa: Any, columns: Columns, kind: Any) -> Any:
+    found = columns.headers
+    if found is None:
+        empty = pa.py_buffer(bytes(4 * (columns.count + 1)))
+        nothing = pa.array([], kind.value_type)
+        return pa.Array.from_buffers(kind, columns.count, [None, empty], children=[nothing])
+    pairs = pa.StructArray.from_arrays(
+        [_binary(pa, found.keys, found.count), _binary(pa, found.values, found.count)],
+        fields=[kind.value_type.field(0), kind.value_type.field(1)],
+    )
+    offsets = pa.py_buffer(found.offsets)
+    return pa.Array.from_buffers(kind, columns.count, [None, offsets], children=[pairs])

@@ -1,0 +1,299 @@
+"""The blocking face of the consumer."""
+
+import re
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from headwater.client.blocking import LoopThread, forked_error, register, unregister
+from headwater.client.consumer.arrow import RecordBatch
+from headwater.client.consumer.consuming import Consuming, Offsets, Partitions
+from headwater.client.consumer.listener import Notice, RebalanceListener
+from headwater.client.consumer.offsets import OnCommit
+from headwater.client.consumer.places import EARLIEST, LATEST
+from headwater.client.consumer.record import (
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    Records,
+    topic_partitions,
+)
+from headwater.client.errors import ConcurrentUseError
+from headwater.config.client import ConsumerSettings
+from headwater.model import TopicPartition
+
+T = TypeVar("T")
+Partition = TopicPartition | tuple[str, int]
+
+
+class Consumer:
+    """Reads records; for one thread at a time.
+
+    ```python
+    with Consumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+        consumer.subscribe(["orders"])
+        for record in consumer:
+            print(record.offset, record.value)
+    ```
+
+    Settings are Kafka's, with underscores; `profile` is "durable", "throughput" or "latency".
+    Beside them: `key_deserializer` and `value_deserializer` (a function of bytes, or "string",
+    "bytes", "int", "long", "double", "uuid", "json"), `interceptors`, and `assignors` for
+    assignment strategies of your own. `wakeup` alone may be called from another thread.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._core = Consuming(**options)
+        self._user = threading.Lock()
+        self._user_thread: int | None = None
+        self._thread: LoopThread = register(self)
+        self._thread.call(self._core.start())
+
+    @property
+    def settings(self) -> ConsumerSettings:
+        """What this consumer was told and what it took by default."""
+        return self._core.settings
+
+    # -- what to read
+
+    def subscribe(
+        self,
+        topics: Sequence[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Share topics with the other members of the group; the last call wins.
+
+        Args:
+            topics: Their names.
+            pattern: Or a regular expression for whole names; new topics are found as they come.
+            listener: Hears which partitions come and go, inside poll().
+        """
+        self._call(self._core.subscribe(topics, pattern, listener))
+
+    def assign(self, partitions: Partitions) -> None:
+        """Read exactly these partitions, without sharing them with anybody."""
+        self._call(self._core.assign(partitions))
+
+    def unsubscribe(self) -> None:
+        """Read nothing any more, and leave the group."""
+        self._call(self._core.unsubscribe())
+
+    def subscription(self) -> tuple[str, ...]:
+        """The topics subscribed to."""
+        return self._core.subscription.topics
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that this consumer reads at the moment."""
+        return set(self._core.subscription.places)
+
+    # -- records
+
+    def poll(self, timeout: float | None = 1.0, max_records: int | None = None) -> Records:
+        """The next records, at most `max_poll_records`; empty when none came in time.
+
+        Args:
+            timeout: Seconds to wait for the first one; None for as long as it takes.
+            max_records: A limit of its own for this call.
+        """
+        found = self._wait(lambda: self._core.take(max_records), timeout)
+        return Records() if found is None else found
+
+    def poll_arrow(
+        self, timeout: float | None = 1.0, max_records: int | None = None
+    ) -> RecordBatch | None:
+        """The next records as a pyarrow RecordBatch; None when none came in time.
+
+        Columns: key, value, topic, partition, offset, timestamp, timestamp_type, headers. No
+        Python object is made for a record. Whole batches are taken, so that a little more than
+        `max_records` may come.
+        """
+        limit = self._core.arrow_limit(max_records)
+        return self._wait(lambda: self._core.take_columns(limit), timeout)
+
+    def _wait(self, take: Callable[[], T], timeout: float | None) -> T | None:
+        self._enter()
+        try:
+            if self._core.quick and (found := take()):
+                if self._core.stalled:
+                    self._thread.post(self._core.room_made)
+                return found
+            self._core.check_usable()
+            return self._step(take, timeout)
+        finally:
+            self._leave()
+
+    def _step(self, take: Callable[[], T], timeout: float | None) -> T | None:
+        deadline = self._core.deadline(timeout)
+        while True:
+            got = self._thread.call(self._core.step(deadline, take))
+            if not isinstance(got, Notice):
+                return got
+            try:
+                if self._core.listener is not None:
+                    got.tell(self._core.listener)
+            finally:
+                self._on_loop(lambda notice=got: self._core.told(notice))  # type: ignore[misc]
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        """Records one by one, without end; the position moves with each one."""
+        while True:
+            yield from self.poll(None, 1)
+
+    def pause(self, partitions: Partitions) -> None:
+        """Hand out no records of these until `resume`; they stay assigned."""
+        self._on_loop(lambda: self._core.pause(partitions))
+
+    def resume(self, partitions: Partitions) -> None:
+        """Hand them out again."""
+        self._on_loop(lambda: self._core.resume(partitions))
+
+    def paused(self) -> set[TopicPartition]:
+        """Those that are paused."""
+        return {name for name, place in self._core.subscription.places.items() if place.paused}
+
+    def wakeup(self) -> None:
+        """From any thread: end a poll that waits, or the next one, with WakeupError."""
+        self._core.woken()
+        self._thread.post(self._core.look_again)
+
+    # -- positions
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Go on at `offset`."""
+        self._on_loop(lambda: self._core.seek(partition, offset))
+
+    def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
+        """Go on at the first record of these partitions, or of all."""
+        self._on_loop(lambda: self._core.seek_to_time(partitions, EARLIEST))
+
+    def seek_to_end(self, partitions: Partitions | None = None) -> None:
+        """Go on with what comes from now on."""
+        self._on_loop(lambda: self._core.seek_to_time(partitions, LATEST))
+
+    def position(self, partition: Partition) -> int:
+        """The offset of the next record that poll will return."""
+        return self._call(self._core.position(partition))
+
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each time (milliseconds since 1970); None if there is none."""
+        return self._call(self._core.offsets_for_times(times))
+
+    def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """The first offset of each partition."""
+        return self._call(self._core.beginning_offsets(partitions))
+
+    def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """The offset after the last record of each partition that this consumer may see."""
+        return self._call(self._core.end_offsets(partitions))
+
+    def lag(self, partition: Partition) -> int | None:
+        """How many records are left to read; None until a broker told."""
+        return self._core.lag(partition)
+
+    def lead(self, partition: Partition) -> int | None:
+        """How far the position is from the start of the log, where retention deletes."""
+        return self._core.lead(partition)
+
+    def partitions_for(self, topic: str) -> list[int]:
+        """The partitions of a topic."""
+        return self._call(self._core.partitions_for(topic))
+
+    # -- commits
+
+    def commit(self, offsets: Offsets | None = None) -> None:
+        """Commit the positions, or `offsets` (the next to read), and wait until it is done.
+
+        CommitFailedError says what to do when the group has given the partitions to others.
+        """
+        self._call(self._core.commit(offsets))
+
+    def commit_record(self, record: ConsumerRecord) -> None:
+        """Commit that everything up to and with `record` is done."""
+        self.commit({record.topic_partition: record.offset + 1})
+
+    def commit_async(
+        self, offsets: Offsets | None = None, on_commit: OnCommit | None = None
+    ) -> None:
+        """Commit without waiting and without repetition.
+
+        `on_commit` gets (offsets, error) on the client's loop thread; it must not block. The
+        pattern: `commit_async` in the loop, `commit` once before `close`.
+        """
+        self._on_loop(lambda: self._core.commit_soon(offsets, on_commit))
+
+    def committed(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None where nothing is."""
+        return self._call(self._core.committed(topic_partitions(partitions)))
+
+    # -- the end
+
+    def explain(self) -> str:
+        """The settings that are not at their defaults, who set them, and why."""
+        return self._core.settings.explain()
+
+    def metrics(self) -> dict[str, float]:
+        """What this consumer counted, under Kafka's names."""
+        return self._core.metrics()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Commit if that is automatic, leave the group, and let go of everything."""
+        unregister(self)
+        self._thread.call(self._core.close(timeout))
+
+    def forked(self) -> None:
+        """In a child process: fail with a word of what to do."""
+        self._user, self._user_thread = threading.Lock(), None
+        self._core.retire(forked_error("Consumer"))
+
+    def __enter__(self) -> "Consumer":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # -- one thread at a time
+
+    def _enter(self) -> bool:
+        """Claim the consumer for this thread; a listener inside poll may call it again."""
+        if self._user.acquire(blocking=False):
+            self._user_thread = threading.get_ident()
+            return True
+        if self._user_thread != threading.get_ident():
+            raise ConcurrentUseError(
+                "another thread uses this consumer at the moment: give each thread its own, or "
+                "let one poll and hand the records over"
+            )
+        return False
+
+    def _leave(self) -> None:
+        self._user_thread = None
+        self._user.release()
+
+    def _call(self, work: Coroutine[Any, Any, T]) -> T:
+        try:
+            self._core.check_usable()
+            outermost = self._enter()
+        except BaseException:
+            work.close()
+            raise
+        try:
+            return self._thread.call(work)
+        finally:
+            if outermost:
+                self._leave()
+
+    def _on_loop(self, work: Callable[[], T]) -> T:
+        async def run() -> T:
+            return work()
+
+        return self._call(run())

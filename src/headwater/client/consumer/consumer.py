@@ -1,0 +1,288 @@
+"""The asyncio face of the consumer."""
+
+import asyncio
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, TypeVar
+
+from headwater.client.consumer.arrow import RecordBatch
+from headwater.client.consumer.consuming import Consuming, Offsets, Partitions
+from headwater.client.consumer.listener import Notice, RebalanceListener
+from headwater.client.consumer.offsets import OnCommit
+from headwater.client.consumer.places import EARLIEST, LATEST
+from headwater.client.consumer.record import (
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    Records,
+    topic_partitions,
+)
+from headwater.client.errors import ConcurrentUseError
+from headwater.config.client import ConsumerSettings
+from headwater.model import TopicPartition
+
+T = TypeVar("T")
+Partition = TopicPartition | tuple[str, int]
+
+
+class Consumer:
+    """Reads records on the event loop that it is first used on.
+
+    ```python
+    async with Consumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+        await consumer.subscribe(["orders"])
+        async for record in consumer:
+            print(record.offset, record.value)
+    ```
+
+    Settings are Kafka's, with underscores; `profile` is "durable", "throughput" or "latency".
+    Beside them: `key_deserializer` and `value_deserializer` (a function of bytes, or "string",
+    "bytes", "int", "long", "double", "uuid", "json"), `interceptors`, and `assignors` for
+    assignment strategies of your own. One task at a time may use a consumer; `wakeup` alone may be
+    called from anywhere.
+    """
+
+    def __init__(self, **options: Any) -> None:
+        self._core = Consuming(**options)
+        self._polling = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @property
+    def settings(self) -> ConsumerSettings:
+        """What this consumer was told and what it took by default."""
+        return self._core.settings
+
+    async def start(self) -> None:
+        """Get ready; every other call does it as well."""
+        self._loop = asyncio.get_running_loop()
+        await self._core.start()
+
+    # -- what to read
+
+    async def subscribe(
+        self,
+        topics: Sequence[str] | None = None,
+        *,
+        pattern: str | re.Pattern[str] | None = None,
+        listener: RebalanceListener | None = None,
+    ) -> None:
+        """Share topics with the other members of the group; the last call wins.
+
+        Args:
+            topics: Their names.
+            pattern: Or a regular expression for whole names; new topics are found as they come.
+            listener: Hears which partitions come and go.
+        """
+        await self.start()
+        await self._core.subscribe(topics, pattern, listener)
+
+    async def assign(self, partitions: Partitions) -> None:
+        """Read exactly these partitions, without sharing them with anybody."""
+        await self.start()
+        await self._core.assign(partitions)
+
+    async def unsubscribe(self) -> None:
+        """Read nothing any more, and leave the group."""
+        await self.start()
+        await self._core.unsubscribe()
+
+    def subscription(self) -> tuple[str, ...]:
+        """The topics subscribed to."""
+        return self._core.subscription.topics
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that this consumer reads at the moment."""
+        return set(self._core.subscription.places)
+
+    # -- records
+
+    async def poll(self, timeout_s: float | None = 1.0, max_records: int | None = None) -> Records:
+        """The next records, at most `max_poll_records`; empty when none came in time.
+
+        Args:
+            timeout_s: How long to wait for the first one; None for as long as it takes.
+            max_records: A limit of its own for this call.
+        """
+        found = await self._wait(lambda: self._core.take(max_records), timeout_s)
+        return Records() if found is None else found
+
+    async def poll_arrow(
+        self, timeout_s: float | None = 1.0, max_records: int | None = None
+    ) -> RecordBatch | None:
+        """The next records as a pyarrow RecordBatch; None when none came in time.
+
+        Columns: key, value, topic, partition, offset, timestamp, timestamp_type, headers. No
+        Python object is made for a record. Whole batches are taken, so that a little more than
+        `max_records` may come.
+        """
+        limit = self._core.arrow_limit(max_records)
+        return await self._wait(lambda: self._core.take_columns(limit), timeout_s)
+
+    async def _wait(self, take: Callable[[], T], timeout_s: float | None) -> T | None:
+        await self.start()
+        if self._polling:
+            raise ConcurrentUseError(
+                "another task polls this consumer at the moment: give each task its own"
+            )
+        self._polling = True
+        try:
+            if self._core.quick and (found := take()):
+                if self._core.stalled:
+                    self._core.room_made()
+                await asyncio.sleep(0)  # fetching and heartbeats get their turn
+                return found
+            deadline = self._core.deadline(timeout_s)
+            while True:
+                got = await self._core.step(deadline, take)
+                if not isinstance(got, Notice):
+                    return got
+                await self._tell(got)
+        finally:
+            self._polling = False
+
+    async def _tell(self, notice: Notice) -> None:
+        try:
+            if self._core.listener is not None:
+                said = notice.tell(self._core.listener)
+                if inspect.isawaitable(said):
+                    await said
+        finally:
+            self._core.told(notice)
+
+    def __aiter__(self) -> "Consumer":
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        """The next record; the position moves with each one."""
+        if self._core.started and not self._polling and self._core.quick:
+            found = self._core.take(1)
+            if found:
+                if found[0].offset & 0x3FF == 0 or self._core.stalled:
+                    await asyncio.sleep(0)
+                    self._core.room_made()
+                return found[0]
+        while True:
+            records = await self.poll(None, 1)
+            if records:
+                return records[0]
+
+    def pause(self, partitions: Partitions) -> None:
+        """Hand out no records of these until `resume`; they stay assigned."""
+        self._core.pause(partitions)
+
+    def resume(self, partitions: Partitions) -> None:
+        """Hand them out again."""
+        self._core.resume(partitions)
+
+    def paused(self) -> set[TopicPartition]:
+        """Those that are paused."""
+        return {name for name, place in self._core.subscription.places.items() if place.paused}
+
+    def wakeup(self) -> None:
+        """From any thread: end a poll that waits, or the next one, with WakeupError."""
+        self._core.woken()
+        if self._loop is not None and not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._core.look_again)
+
+    # -- positions
+
+    def seek(self, partition: Partition, offset: int) -> None:
+        """Go on at `offset`."""
+        self._core.seek(partition, offset)
+
+    def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
+        """Go on at the first record of these partitions, or of all."""
+        self._core.seek_to_time(partitions, EARLIEST)
+
+    def seek_to_end(self, partitions: Partitions | None = None) -> None:
+        """Go on with what comes from now on."""
+        self._core.seek_to_time(partitions, LATEST)
+
+    async def position(self, partition: Partition) -> int:
+        """The offset of the next record that poll will return."""
+        return await self._core.position(partition)
+
+    async def offsets_for_times(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each time (milliseconds since 1970); None if there is none."""
+        await self.start()
+        return await self._core.offsets_for_times(times)
+
+    async def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """The first offset of each partition."""
+        await self.start()
+        return await self._core.beginning_offsets(partitions)
+
+    async def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """The offset after the last record of each partition that this consumer may see."""
+        await self.start()
+        return await self._core.end_offsets(partitions)
+
+    def lag(self, partition: Partition) -> int | None:
+        """How many records are left to read; None until a broker told."""
+        return self._core.lag(partition)
+
+    def lead(self, partition: Partition) -> int | None:
+        """How far the position is from the start of the log, where retention deletes."""
+        return self._core.lead(partition)
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """The partitions of a topic."""
+        await self.start()
+        return await self._core.partitions_for(topic)
+
+    # -- commits
+
+    async def commit(self, offsets: Offsets | None = None) -> None:
+        """Commit the positions, or `offsets` (the next to read), and wait until it is done.
+
+        CommitFailedError says what to do when the group has given the partitions to others.
+        """
+        await self._core.commit(offsets)
+
+    async def commit_record(self, record: ConsumerRecord) -> None:
+        """Commit that everything up to and with `record` is done."""
+        await self._core.commit({record.topic_partition: record.offset + 1})
+
+    def commit_async(
+        self, offsets: Offsets | None = None, on_commit: OnCommit | None = None
+    ) -> None:
+        """Commit without waiting and without repetition; `on_commit` gets (offsets, error)."""
+        self._core.commit_soon(offsets, on_commit)
+
+    async def committed(
+        self, partitions: Partitions
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed; None where nothing is."""
+        await self.start()
+        return await self._core.committed(topic_partitions(partitions))
+
+    # -- the end
+
+    def explain(self) -> str:
+        """The settings that are not at their defaults, who set them, and why."""
+        return self._core.settings.explain()
+
+    def metrics(self) -> dict[str, float]:
+        """What this consumer counted, under Kafka's names."""
+        return self._core.metrics()
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Commit if that is automatic, leave the group, and let go of everything."""
+        await self.start()
+        await self._core.close(timeout_s)
+
+    async def __aenter__(self) -> "Consumer":
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()

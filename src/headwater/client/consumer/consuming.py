@@ -1,0 +1,614 @@
+"""The consumer without a face: what poll, seek, commit and close do, on the event loop.
+
+`take` alone may run in the caller's own thread: records that are here already are handed out
+without a word to the loop. How to wait, and where to call a rebalance listener, is what the two
+faces differ in.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from headwater.client.cluster import Cluster
+from headwater.client.consumer.arrow import RecordBatch, Runs, record_batch
+from headwater.client.consumer.assignors import Assignor, assignors_named
+from headwater.client.consumer.deserializers import Deserializer, deserializer
+from headwater.client.consumer.fetched import Fetched, Reshape
+from headwater.client.consumer.fetcher_loop import Fetcher
+from headwater.client.consumer.group_loop import Group
+from headwater.client.consumer.interceptors import ConsumerInterceptor, ConsumerInterceptors
+from headwater.client.consumer.listener import Notice, RebalanceListener
+from headwater.client.consumer.lookups import OffsetLookups
+from headwater.client.consumer.metrics import ConsumerMetrics
+from headwater.client.consumer.offsets import Commits, OnCommit
+from headwater.client.consumer.places import EARLIEST, LATEST, Place
+from headwater.client.consumer.positions_loop import Positions
+from headwater.client.consumer.record import (
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    Records,
+    topic_partitions,
+)
+from headwater.client.consumer.subscription import IllegalStateError, Subscription, Way
+from headwater.client.errors import (
+    ClosedError,
+    CorruptRecordError,
+    SerializationError,
+    TimedOutError,
+    WakeupError,
+)
+from headwater.config.client import ConsumerSettings
+from headwater.errors import KafkaError
+from headwater.model import TopicPartition
+from headwater.records.codec import ColumnReader
+from headwater.seams.clock import Clock, SystemClock
+from headwater.seams.network import Network, TcpNetwork
+from headwater.seams.randomness import Randomness, SystemRandomness
+from headwater.seams.tasks import LoopTasks
+
+Partitions = Iterable[TopicPartition | tuple[str, int]]
+Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
+T = TypeVar("T")
+
+_ARROW_RECORDS = 65_536
+"""How many records `poll_arrow` gathers at most, unless asked for another number."""
+
+
+class Consuming:
+    """One consumer."""
+
+    def __init__(
+        self,
+        *,
+        key_deserializer: Deserializer | str | None = None,
+        value_deserializer: Deserializer | str | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[Assignor] = (),
+        clock: Clock | None = None,
+        network: Network | None = None,
+        randomness: Randomness | None = None,
+        **settings: Any,
+    ) -> None:
+        self.settings = ConsumerSettings.of(settings)
+        self.subscription = Subscription()
+        self.listener: RebalanceListener | None = None
+        self._assignors = list(assignors) or assignors_named(
+            self.settings.partition_assignment_strategy
+        )
+        self._reshape = _reshape(
+            deserializer("key_deserializer", key_deserializer),
+            deserializer("value_deserializer", value_deserializer),
+        )
+        self._interceptors = ConsumerInterceptors(interceptors) if interceptors else None
+        self._clock = clock or SystemClock()
+        self._network = network or TcpNetwork()
+        self._randomness = randomness or SystemRandomness()
+        self._metrics = ConsumerMetrics()
+        self._limit = self.settings.max_poll_records
+        self._woken = False
+        self._unusable: KafkaError | None = None
+        self._started = False
+        self._fetcher: Fetcher
+        self._cluster: Cluster
+        self._positions: Positions
+        self._lookups: OffsetLookups
+        self._commits: Commits
+        self._group: Group | None = None
+
+    async def start(self) -> None:
+        """Make what lives on the loop; no broker is asked yet."""
+        if self._started:
+            return
+        self._started = True
+        settings, tasks = self.settings, LoopTasks()
+        self._cluster = Cluster(
+            settings,
+            self._network,
+            self._clock,
+            self._randomness,
+            tasks,
+            auto_create=settings.allow_auto_create_topics,
+        )
+        self._fetcher = Fetcher(
+            settings,
+            self._cluster,
+            self.subscription,
+            self._network,
+            self._clock,
+            tasks,
+            self._reshape,
+            self._metrics,
+        )
+        self._lookups = OffsetLookups(
+            self._cluster, committed_only=settings.isolation_level == "read_committed"
+        )
+        self._commits = Commits(
+            settings, self._cluster, self.subscription, self._clock, tasks, self._metrics
+        )
+        if self._interceptors is not None:
+            self._commits.on_commit = self._interceptors.on_commit
+        if settings.group_id is not None:
+            self._group = Group(
+                settings,
+                self._cluster,
+                self.subscription,
+                self._fetcher,
+                self._assignors,
+                self._commits,
+                self._clock,
+                self._randomness,
+                tasks,
+                self._metrics,
+            )
+            self._commits.member = self._group.identity
+        self._positions = Positions(
+            settings.auto_offset_reset,
+            self._cluster,
+            self.subscription,
+            self._fetcher,
+            self._lookups,
+            tasks,
+            self._commits.committed if self._group is not None else None,
+        )
+        self._fetcher.on_lost_position = self._positions.kick
+        self._cluster.listeners.append(self._metadata_came)
+        self._metrics.gauges = {
+            "records-lag-max": lambda: max(self._known(self._lag_of), default=0),
+            "records-lead-min": lambda: min(self._known(Place.lead), default=0),
+            "assigned-partitions": lambda: len(self.subscription.places),
+        }
+
+    def _metadata_came(self) -> None:
+        """Leaders may have moved, topics may have been made anew."""
+        for place in self.subscription.places.values():
+            view = self._cluster.topics.get(place.topic)
+            if view is None:
+                continue
+            if place.topic_id not in (None, view.topic_id) and place.position is not None:
+                self._fetcher.made_anew(place)
+            place.topic_id = view.topic_id
+        if self._group is not None:
+            self._group.metadata_came()
+        self._fetcher.changed()
+
+    # -- polling
+
+    @property
+    def quick(self) -> bool:
+        """Whether `take` may be called without a look at anything else."""
+        group = self._group
+        return not (
+            self._woken
+            or self._fetcher.failures
+            or self._unusable is not None
+            or (group is not None and group.due(self._clock.monotonic_ms()))
+        )
+
+    def take(self, limit: int | None = None) -> Records:
+        """Records that are here already; moves the positions."""
+        found = Records()
+        self._drain(found, self._limit if limit is None else limit)
+        if found:
+            self._metrics.records.add(self._clock.monotonic_ms(), len(found))
+            if self._interceptors is not None:
+                found = self._interceptors.on_consume(found)
+        return found
+
+    def _drain(self, found: Records, limit: int) -> None:
+        def add(fetched: Fetched) -> bool:
+            records = fetched.take(limit - len(found))
+            found.extend(records)
+            return bool(records)
+
+        self._each_ready(add, lambda: len(found) < limit, lambda: not found)
+
+    def take_columns(self, limit: int) -> RecordBatch | None:
+        """Like `take`, as columns."""
+        if self._reshape is not None or self._interceptors is not None:
+            raise IllegalStateError(
+                "poll_arrow() gives bytes: use it without deserializers and interceptors"
+            )
+        reader, runs = ColumnReader(), Runs()
+
+        def add(fetched: Fetched) -> bool:
+            before = reader.count
+            fetched.take_columns(reader, limit)
+            taken = reader.count - before
+            if taken:
+                runs.append((fetched.place.topic, fetched.place.partition, taken))
+            return bool(taken)
+
+        self._each_ready(add, lambda: reader.count < limit, lambda: not reader.count)
+        if not reader.count:
+            return None
+        self._metrics.records.add(self._clock.monotonic_ms(), reader.count)
+        return record_batch(reader.finish(), runs)
+
+    def _each_ready(
+        self,
+        add: Callable[[Fetched], bool],
+        hungry: Callable[[], bool],
+        empty: Callable[[], bool],
+    ) -> None:
+        """Let `add` take from what was fetched, in order, while it is hungry."""
+        ready, paused = self._fetcher.ready, []
+        try:
+            while ready and hungry():
+                fetched = ready[0]
+                if fetched.stale:
+                    ready.popleft()
+                elif fetched.place.paused:
+                    paused.append(ready.popleft())
+                elif not self._added(add, fetched, empty):
+                    break
+        finally:
+            ready.extendleft(reversed(paused))
+
+    def _added(
+        self, add: Callable[[Fetched], bool], fetched: Fetched, empty: Callable[[], bool]
+    ) -> bool:
+        """Take from one; false where an error waits for the poll after this one."""
+        place = fetched.place
+        try:
+            if not add(fetched):
+                self._fetcher.ready.popleft()
+                place.drained += fetched.size
+        except (CorruptRecordError, SerializationError) as problem:
+            if not empty():
+                return False
+            if isinstance(problem, CorruptRecordError):
+                place.jump(place.position or 0, place.epoch)  # fetched anew by the next poll
+            raise
+        return True
+
+    async def step(self, deadline_ms: int, take: Callable[[], T]) -> "T | Notice | None":
+        """Wait until `take` gives something, a listener must be called, or the time is over."""
+        while True:
+            self.check_usable()
+            if self._group is not None:
+                notice = await self._group.step(deadline_ms)
+                if notice is not None:
+                    return notice
+            self._raise_pending()
+            self._positions.kick()
+            self._commits.auto_commit_if_due()
+            found = take()
+            if self._fetcher.stalled:
+                self._fetcher.changed()
+            if found:
+                return found
+            if not await self._something_came(deadline_ms):
+                return None
+
+    async def _something_came(self, deadline_ms: int) -> bool:
+        now = self._clock.monotonic_ms()
+        if self._subscription_is_empty():
+            raise IllegalStateError(
+                "this consumer reads nothing: call subscribe() or assign() before poll()"
+            )
+        limit = deadline_ms - now
+        if limit <= 0:
+            return False
+        if self._group is not None:
+            limit = min(limit, self._group.next_look_ms(now))
+        if self._positions.unsettled():
+            limit = min(limit, self.settings.retry_backoff_ms)
+        limit = min(limit, self._commits.next_auto_commit_ms(now))
+        self._fetcher.arrived.clear()
+        if self._woken or self._fetcher.failures:
+            return True
+        try:
+            async with asyncio.timeout(max(limit, 1) / 1000):
+                await self._fetcher.arrived.wait()
+        except TimeoutError:
+            return self._clock.monotonic_ms() < deadline_ms
+        return True
+
+    def _subscription_is_empty(self) -> bool:
+        return self.subscription.way is Way.NONE
+
+    def _raise_pending(self) -> None:
+        if self._woken:
+            self._woken = False
+            raise WakeupError("wakeup() was called")
+        if self._fetcher.failures:
+            raise self._fetcher.failures.popleft()
+
+    def polled(self) -> None:
+        """The application is alive."""
+        if self._group is not None:
+            self._group.polled(self._clock.monotonic_ms())
+
+    def deadline(self, timeout_s: float | None) -> int:
+        """When a wait of `timeout_s` from now ends; None waits for ever."""
+        if timeout_s is None:
+            return 2**62
+        return self._clock.monotonic_ms() + int(timeout_s * 1000)
+
+    def woken(self) -> None:
+        """From any thread: let a poll that waits, or the next one, raise WakeupError."""
+        self._woken = True
+
+    def look_again(self) -> None:
+        """On the loop: let a poll that waits see what changed."""
+        self._fetcher.arrived.set()
+
+    @property
+    def stalled(self) -> bool:
+        """Whether fetching waits for room; `room_made` tells it of some."""
+        return self._fetcher.stalled
+
+    def room_made(self) -> None:
+        """On the loop: records were handed out."""
+        self._fetcher.changed()
+
+    @property
+    def started(self) -> bool:
+        """Whether there is anything on the loop yet."""
+        return self._started
+
+    def told(self, notice: Notice) -> None:
+        """The listener has heard of a change."""
+        if self._group is not None:
+            self._group.told(notice)
+            self._metadata_came()
+            self._positions.kick()
+
+    # -- wishes
+
+    async def subscribe(
+        self,
+        topics: Sequence[str] | None,
+        pattern: str | re.Pattern[str] | None,
+        listener: RebalanceListener | None,
+    ) -> None:
+        """Want topics by name or by pattern."""
+        self.check_usable()
+        group = self._grouped("subscribe()")
+        if (topics is None) == (pattern is None):
+            raise ValueError("subscribe takes a list of topics or a pattern, one of them")
+        if topics is not None and not topics:
+            await self.unsubscribe()
+            return
+        if pattern is not None:
+            self.subscription.subscribe_pattern(pattern)
+        else:
+            self.subscription.subscribe(topics or ())
+        self.listener = listener
+        group.wish_changed()
+
+    async def assign(self, partitions: Partitions) -> None:
+        """Read exactly these partitions."""
+        self.check_usable()
+        wanted = topic_partitions(partitions)
+        self.subscription.assign(wanted)
+        await self._cluster.metadata({name.topic for name in wanted})
+        for name in wanted:
+            self._place_exists(name)
+        self._metadata_came()
+        self._positions.kick()
+        self._fetcher.changed(at_once=True)
+
+    def _place_exists(self, name: TopicPartition) -> None:
+        count = len(self._cluster.topics[name.topic].partitions)
+        if name.partition >= count:
+            raise IllegalStateError(f"{name.topic} has {count} partitions; there is no {name}")
+
+    async def unsubscribe(self) -> None:
+        """Read nothing; leaves the group."""
+        if self._group is not None:
+            await self._group.leave("the consumer unsubscribed")
+        self.subscription.unsubscribe()
+
+    def _grouped(self, what: str) -> Group:
+        if self._group is None:
+            raise IllegalStateError(f"{what} needs a group_id: give one to the consumer")
+        return self._group
+
+    def pause(self, partitions: Partitions) -> None:
+        """Hand out nothing of these for now."""
+        for name in topic_partitions(partitions):
+            self.subscription.place(name).paused = True
+
+    def resume(self, partitions: Partitions) -> None:
+        """Hand them out again."""
+        for name in topic_partitions(partitions):
+            self.subscription.place(name).paused = False
+        self._fetcher.changed()
+        self._fetcher.arrived.set()
+
+    # -- positions
+
+    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
+        """Go on at `offset`."""
+        (name,) = topic_partitions([partition])
+        if offset < 0:
+            raise ValueError(f"an offset is 0 or more, not {offset!r}")
+        self.subscription.place(name).jump(offset)
+        self._fetcher.changed(at_once=True)
+
+    def seek_to_time(self, partitions: Partitions | None, timestamp: int) -> None:
+        """Go on where a time is, or one of the ends."""
+        names = self.subscription.places if partitions is None else topic_partitions(partitions)
+        for name in names:
+            self.subscription.place(TopicPartition(*name)).jump_to_time(timestamp)
+        self._positions.kick()
+
+    async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
+        """The offset of the next record to be handed out."""
+        (name,) = topic_partitions([partition])
+        place = self.subscription.place(name)
+        async with self._within_api_timeout(f"the position of {name}"):
+            backoff = self._cluster.backoff()
+            while place.position is None:
+                await self._positions.settle()
+                self._raise_pending()
+                if place.position is None:
+                    await asyncio.sleep(backoff.next_ms() / 1000)
+        return place.position
+
+    async def offsets_for_times(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first record at or after each time."""
+        wanted = {TopicPartition(*name): time for name, time in times.items()}
+        if any(time < 0 for time in wanted.values()):
+            raise ValueError("a time is in milliseconds since 1970, 0 or more")
+        return await self._lookups.find(wanted, self.settings.default_api_timeout_ms)
+
+    async def ends(self, partitions: Partitions, timestamp: int) -> dict[TopicPartition, int]:
+        """The offsets at one end of each partition."""
+        limit = self.settings.default_api_timeout_ms
+        return await self._lookups.ends(topic_partitions(partitions), timestamp, limit)
+
+    async def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """The first offset of each."""
+        return await self.ends(partitions, EARLIEST)
+
+    async def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """The offset that the next record of each will get, as far as this consumer may see."""
+        return await self.ends(partitions, LATEST)
+
+    def _lag_of(self, place: Place) -> int | None:
+        return place.lag(self.settings.isolation_level == "read_committed")
+
+    def _known(self, read: Callable[[Place], int | None]) -> list[int]:
+        numbers = [read(place) for place in list(self.subscription.places.values())]
+        return [number for number in numbers if number is not None]
+
+    def lag(self, partition: TopicPartition | tuple[str, int]) -> int | None:
+        """Records between the position and the end."""
+        (name,) = topic_partitions([partition])
+        return self._lag_of(self.subscription.place(name))
+
+    def lead(self, partition: TopicPartition | tuple[str, int]) -> int | None:
+        """Records between the beginning and the position."""
+        (name,) = topic_partitions([partition])
+        return self.subscription.place(name).lead()
+
+    async def partitions_for(self, topic: str) -> list[int]:
+        """The partitions of a topic."""
+        limit = self.settings.default_api_timeout_ms
+        views = await self._cluster.metadata([topic], timeout_ms=limit)
+        return [row.partition for row in views[topic].partitions]
+
+    # -- commits
+
+    async def commit(self, offsets: Offsets | None) -> None:
+        """Commit and wait for it."""
+        self._grouped("commit()")
+        async with self._within_api_timeout("the commit"):
+            await self._commits.commit(_offsets(offsets))
+
+    def commit_soon(self, offsets: Offsets | None, on_commit: OnCommit | None) -> None:
+        """Commit without waiting; never repeated."""
+        self._grouped("commit_async()")
+        self._commits.commit_soon(_offsets(offsets), on_commit)
+
+    async def committed(
+        self, partitions: Partitions
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What the group has committed."""
+        self._grouped("committed()")
+        async with self._within_api_timeout("the committed offsets"):
+            return await self._commits.committed(topic_partitions(partitions))
+
+    def _within_api_timeout(self, what: str) -> "_Limit":
+        return _Limit(self.settings.default_api_timeout_ms, what)
+
+    # -- the end
+
+    def check_usable(self) -> None:
+        """Raise what made this consumer unusable, if anything did."""
+        if self._unusable is not None:
+            raise self._unusable
+
+    def retire(self, error: KafkaError) -> None:
+        """Let every later call raise `error`."""
+        self._unusable = error
+
+    async def close(self, timeout_s: float | None = None) -> None:
+        """Commit if that is automatic, leave the group, close every connection."""
+        if self._unusable is not None:
+            return
+        self.retire(ClosedError("the consumer is closed: make another"))
+        limit = 30.0 if timeout_s is None else timeout_s
+        try:
+            async with asyncio.timeout(limit):
+                await self._say_goodbye()
+        except (KafkaError, OSError, TimeoutError):
+            pass  # the session ends by itself
+        finally:
+            await self._commits.close()
+            await self._positions.close()
+            await self._fetcher.close()
+            await self._cluster.close()
+
+    async def _say_goodbye(self) -> None:
+        try:
+            await self._commits.commit_last()
+        finally:
+            if self._group is not None:
+                await self._group.leave("the consumer was closed")
+
+    def metrics(self) -> dict[str, float]:
+        """What this consumer counted, under Kafka's names."""
+        return self._metrics.read(self._clock.monotonic_ms())
+
+    def arrow_limit(self, max_records: int | None) -> int:
+        """How many records `poll_arrow` may gather."""
+        return _ARROW_RECORDS if max_records is None else max_records
+
+
+class _Limit:
+    """Within default.api.timeout.ms, with words."""
+
+    def __init__(self, limit_ms: int, what: str) -> None:
+        self._limit_ms = limit_ms
+        self._what = what
+        self._timeout = asyncio.timeout(limit_ms / 1000)
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+
+    async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        try:
+            await self._timeout.__aexit__(kind, error, traceback)
+        except TimeoutError:
+            raise TimedOutError(
+                f"{self._what} was not told within default_api_timeout_ms={self._limit_ms}"
+            ) from None
+
+
+def _offsets(given: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
+    if given is None:
+        return None
+    found = {}
+    for name, offset in given.items():
+        row = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        if row.offset < 0:
+            raise ValueError(f"{name}: an offset is 0 or more, not {row.offset}")
+        found[TopicPartition(*name)] = row
+    return found
+
+
+def _reshape(key: Deserializer | None, value: Deserializer | None) -> Reshape | None:
+    if key is None and value is None:
+        return None
+
+    def reshape(record: ConsumerRecord) -> ConsumerRecord:
+        what, raw = "key", record.key
+        try:
+            new_key = raw if key is None or raw is None else key(raw)
+            what, raw = "value", record.value
+            new_value = raw if value is None or raw is None else value(raw)
+        except Exception as problem:
+            raise SerializationError(
+                f"the {what} of {record.topic}-{record.partition} at offset {record.offset} cannot "
+                f"be deserialized ({type(problem).__name__}: {problem}); seek past it to go on"
+            ) from problem
+        return record._replace(key=new_key, value=new_value)
+
+    return reshape

@@ -1,0 +1,75 @@
+"""From the bytes of keys and values to objects; a deserializer is any such function.
+
+Each reads what the producer's serializer of the same name wrote. A null stays None and is never
+given to a deserializer.
+"""
+
+import json
+import struct
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from headwater.config.keys import ConfigError, nearest
+
+Deserializer = Callable[[bytes], Any]
+
+_INT = struct.Struct(">i")
+_LONG = struct.Struct(">q")
+_DOUBLE = struct.Struct(">d")
+
+
+def string(data: bytes) -> str:
+    """UTF-8."""
+    return data.decode()
+
+
+def integer(data: bytes) -> int:
+    """32 bits."""
+    number: int = _INT.unpack(data)[0]
+    return number
+
+
+def long(data: bytes) -> int:
+    """64 bits."""
+    number: int = _LONG.unpack(data)[0]
+    return number
+
+
+def double(data: bytes) -> float:
+    """64 bits."""
+    number: float = _DOUBLE.unpack(data)[0]
+    return number
+
+
+def uuid_text(data: bytes) -> uuid.UUID:
+    """The 36 characters of a UUID."""
+    return uuid.UUID(data.decode())
+
+
+def as_json(data: bytes) -> Any:
+    """JSON in UTF-8."""
+    return json.loads(data)
+
+
+BY_NAME: dict[str, Deserializer | None] = {
+    "string": string,
+    "bytes": None,
+    "int": integer,
+    "long": long,
+    "double": double,
+    "uuid": uuid_text,
+    "json": as_json,
+}
+"""The names under which `key_deserializer` and `value_deserializer` take them."""
+
+
+def deserializer(option: str, given: Deserializer | str | None) -> Deserializer | None:
+    """What `option` means; None where bytes stay as they are."""
+    if not isinstance(given, str):
+        if given is not None and not callable(given):
+            raise ConfigError(f"{option} takes a function of bytes, or a name")
+        return given
+    if given not in BY_NAME:
+        raise ConfigError(f"{option} knows no {given!r}{nearest(given, BY_NAME)}")
+    return BY_NAME[given]

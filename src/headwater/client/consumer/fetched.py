@@ -1,0 +1,219 @@
+"""Batches of one partition from one answer, taken apart as they are asked for.
+
+The broker is not trusted: a batch that is damaged ends in an error that names its place. Control
+batches are passed over, and with read_committed the batches of aborted transactions as well.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from headwater.client.consumer.places import Place
+from headwater.client.consumer.record import ConsumerRecord
+from headwater.client.errors import CorruptRecordError, SerializationError
+from headwater.errors import KafkaError
+from headwater.records.batch import (
+    CONTROL,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    OVERHEAD,
+    TRANSACTIONAL,
+    RawHeader,
+)
+from headwater.records.codec import ColumnReader, decode_named
+from headwater.records.control import read_marker
+from headwater.records.rules import INT64_MAX
+
+Reshape = Callable[[ConsumerRecord], ConsumerRecord]
+
+
+class Aborted(NamedTuple):
+    """A producer whose batches from an offset on are to be dropped, up to its marker."""
+
+    producer_id: int
+    first_offset: int
+
+
+class Fetched:
+    """What one answer brought of one partition."""
+
+    __slots__ = (
+        "_aborted",
+        "_at",
+        "_batch_end",
+        "_buf",
+        "_check_crcs",
+        "_dropped",
+        "_epoch",
+        "_head",
+        "_next",
+        "_pending",
+        "_reshape",
+        "_version",
+        "end_epoch",
+        "end_offset",
+        "place",
+        "size",
+    )
+
+    def __init__(
+        self,
+        place: Place,
+        buf: memoryview,
+        *,
+        aborted: list[Aborted] | None,
+        check_crcs: bool,
+        reshape: Reshape | None = None,
+    ) -> None:
+        self.place = place
+        self.size = len(buf)
+        self.end_offset, self.end_epoch = _end(buf, place.fetch_offset, place.fetch_epoch)
+        """Where the next fetch goes on."""
+        self._version = place.version
+        self._head = (place.topic, place.partition)
+        self._buf = buf
+        self._at = 0
+        self._next = 0
+        self._batch_end = 0
+        self._epoch = -1
+        self._pending: list[ConsumerRecord] = []
+        self._check_crcs = check_crcs
+        self._reshape = reshape
+        # None: everything is shown. Brokers list the aborted in the order of their first offsets.
+        self._aborted = None if aborted is None else deque(aborted)
+        self._dropped: set[int] = set()
+
+    @property
+    def stale(self) -> bool:
+        """The place has jumped, or was given up, since this was asked for."""
+        return self._version != self.place.version or self.place.leaving
+
+    def take(self, limit: int) -> list[ConsumerRecord]:
+        """Up to `limit` of the next records; none means that nothing is left. Moves the position."""
+        place = self.place
+        if not self._pending and not self._open_next(place):
+            return []
+        if not self._next and len(self._pending) <= limit:
+            records, self._pending = self._pending, []
+        else:
+            records = self._pending[self._next : self._next + limit]
+            self._next += len(records)
+            if self._next == len(self._pending):
+                self._pending, self._next = [], 0
+        if self._reshape is not None:
+            records = self._reshaped(records, self._reshape)
+        after = records[-1][2] + 1
+        place.position = after if self._pending else max(after, self._batch_end)
+        place.epoch = self._epoch
+        return records
+
+    def take_columns(self, reader: ColumnReader, limit: int) -> None:
+        """Add whole batches to `reader` until it has `limit` records or nothing is left."""
+        place = self.place
+        while reader.count < limit:
+            header = self._next_shown(place)
+            if header is None:
+                return
+            start, position = self._at, place.position or 0
+            try:
+                self._at += reader.add(self._buf, start, self._check_crcs, from_offset=position)
+            except KafkaError as damage:
+                raise self._corrupt(header[0], damage) from damage
+            place.position = max(position, header[0] + header[6] + 1)
+            place.epoch = header[2]
+
+    def _open_next(self, place: Place) -> bool:
+        """Decode batches until one has records to hand out."""
+        while (header := self._next_shown(place)) is not None:
+            try:
+                size, self._pending = decode_named(
+                    self._buf,
+                    self._at,
+                    self._check_crcs,
+                    ConsumerRecord,
+                    self._head,
+                    from_offset=place.position or 0,
+                )
+            except KafkaError as damage:
+                raise self._corrupt(header[0], damage) from damage
+            self._at += size
+            self._batch_end, self._epoch = header[0] + header[6] + 1, header[2]
+            if self._pending:
+                return True
+            place.position = max(place.position or 0, self._batch_end)
+        return False
+
+    def _next_shown(self, place: Place) -> RawHeader | None:
+        """The header of the next batch that users may see; passes over the others."""
+        while (header := self._header()) is not None:
+            if not header[5] & (CONTROL | TRANSACTIONAL) or self._shown(header):
+                return header
+            self._at += header[1] + OVERHEAD
+            place.position = max(place.position or 0, header[0] + header[6] + 1)
+        return None
+
+    def _header(self) -> RawHeader | None:
+        """The next whole batch; brokers may cut the last one short."""
+        left = self.size - self._at
+        if left < HEADER_SIZE:
+            return None
+        header: RawHeader = HEADER.unpack_from(self._buf, self._at)
+        return header if header[1] + OVERHEAD <= left or header[3] != MAGIC else None
+
+    def _shown(self, header: RawHeader) -> bool:
+        """Whether a control or transactional batch is for users; keeps the list of the aborted."""
+        if self._aborted is None:
+            return not header[5] & CONTROL
+        producer_id, last = header[9], header[0] + header[6]
+        while self._aborted and self._aborted[0].first_offset <= last:
+            self._dropped.add(self._aborted.popleft().producer_id)
+        if header[5] & CONTROL:
+            size = max(header[1] + OVERHEAD, HEADER_SIZE)
+            try:
+                marker = read_marker(self._buf[self._at : self._at + size])
+            except KafkaError as damage:
+                raise self._corrupt(header[0], damage) from damage
+            if marker is not None and not marker.commit:
+                self._dropped.discard(producer_id)
+            return False
+        return producer_id not in self._dropped
+
+    def _reshaped(self, records: list[ConsumerRecord], reshape: Reshape) -> list[ConsumerRecord]:
+        """Deserialize; what comes before a record that cannot be is handed out first."""
+        done: list[ConsumerRecord] = []
+        for record in records:
+            try:
+                done.append(reshape(record))
+            except SerializationError:
+                if not done:
+                    self.place.position = record.offset
+                    self._pending = [*records, *self._pending[self._next :]]
+                    self._next = 0
+                    raise
+                rest = records[len(done) :]
+                self._pending, self._next = [*rest, *self._pending[self._next :]], 0
+                break
+        return done
+
+    def _corrupt(self, offset: int, damage: KafkaError) -> CorruptRecordError:
+        place = self.place
+        return CorruptRecordError(
+            f"{place.key}: the batch at offset {offset} cannot be read: {damage.message}. Poll "
+            f"again to fetch it anew, or seek past it to go on without it",
+            damage.code,
+        )
+
+
+def _end(buf: memoryview, offset: int, epoch: int) -> tuple[int, int]:
+    """The offset and epoch after the last whole batch."""
+    at, size = 0, len(buf)
+    unpack: Callable[..., Any] = HEADER.unpack_from
+    while at + HEADER_SIZE <= size:
+        header = unpack(buf, at)
+        at += max(header[1] + OVERHEAD, HEADER_SIZE)
+        after = header[0] + header[6] + 1
+        if at > size or header[3] != MAGIC or after > INT64_MAX:
+            break
+        offset, epoch = max(offset, after), header[2]
+    return offset, epoch

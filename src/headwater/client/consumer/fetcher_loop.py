@@ -1,0 +1,422 @@
+"""Fetching ahead: for each broker a lane that asks for what the consumer will want next.
+
+A lane has a connection of its own, because a broker that waits for data answers nothing else on
+that stream. It asks for every partition with room in the buffer, so that poll() finds records
+already there. What arrives goes to `ready`; what went wrong for good goes to `failures`.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+
+from headwater.client.backoff import Backoff
+from headwater.client.cluster import Cluster, Node, PartitionView
+from headwater.client.consumer.fetched import Aborted, Fetched, Reshape
+from headwater.client.consumer.metrics import ConsumerMetrics
+from headwater.client.consumer.places import EARLIEST, LATEST, Place
+from headwater.client.consumer.session import FetchSession, Wanted
+from headwater.client.consumer.subscription import Subscription
+from headwater.client.errors import (
+    CorruptRecordError,
+    LogTruncationError,
+    OffsetOutOfRangeError,
+    failure,
+)
+from headwater.config.client import ConsumerSettings
+from headwater.errors import E, KafkaError, error_of
+from headwater.model import ZERO_UUID, TopicPartition
+from headwater.seams.clock import Clock
+from headwater.seams.network import Network
+from headwater.seams.tasks import LoopTasks
+from headwater.transport.connection import Connection
+from headwater.wire.messages.fetch import FetchRequest, FetchResponse
+
+log = logging.getLogger(__name__)
+
+RESET_TO = {"earliest": EARLIEST, "latest": LATEST}
+
+_NAMES_UP_TO = 12
+_DEPTH = 3
+"""A partition may have this many full answers waiting to be handed out."""
+_WAIT_BESIDE_FULL_MS = 25
+"""How long a broker may wait for data while partitions that are full for now are left out."""
+_STALE_METADATA = frozenset(
+    {
+        E.NOT_LEADER_OR_FOLLOWER,
+        E.REPLICA_NOT_AVAILABLE,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.UNKNOWN_TOPIC_ID,
+        E.INCONSISTENT_TOPIC_ID,
+        E.LEADER_NOT_AVAILABLE,
+        E.FENCED_LEADER_EPOCH,
+        E.UNKNOWN_LEADER_EPOCH,
+        E.KAFKA_STORAGE_ERROR,
+        E.OFFSET_NOT_AVAILABLE,
+    }
+)
+_PartitionData = FetchResponse.PartitionData
+
+
+class _Lane:
+    """One broker's connection, session and task."""
+
+    def __init__(self, backoff: Callable[[], Backoff]) -> None:
+        self.session = FetchSession()
+        self.connection: Connection | None = None
+        self.changed = asyncio.Event()
+        self.waiting = False
+        self.parked_since_ms = -1
+        """Since when a request has been under way; -1 while none is."""
+        self.asked: dict[TopicPartition, Wanted] = {}
+        self._new_backoff = backoff
+        self.backoff = backoff()
+        self.task: asyncio.Task[None] | None = None
+
+    def succeeded(self) -> None:
+        self.backoff = self._new_backoff()
+
+    def drop(self) -> None:
+        """Let go of the connection; the next one begins a new session."""
+        if self.connection is not None:
+            self.connection.close()
+        self.connection = None
+        self.session.restart()
+
+
+class Fetcher:
+    """All lanes of one consumer."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        cluster: Cluster,
+        subscription: Subscription,
+        network: Network,
+        clock: Clock,
+        tasks: LoopTasks,
+        reshape: Reshape | None,
+        metrics: ConsumerMetrics,
+    ) -> None:
+        self.ready: deque[Fetched] = deque()
+        self.failures: deque[KafkaError] = deque()
+        self.arrived = asyncio.Event()
+        """Set whenever poll() should look again."""
+        self.stalled = False
+        """Some lane waits for room: whoever drains the buffer must call `changed`."""
+        self.on_lost_position: Callable[[], None] = lambda: None
+        self._settings = settings
+        self._cluster = cluster
+        self._subscription = subscription
+        self._network = network
+        self._clock = clock
+        self._tasks = tasks
+        self._reshape = reshape
+        self._metrics = metrics
+        self._lanes: dict[int, _Lane] = {}
+        self._closed = False
+        self._committed_only = settings.isolation_level == "read_committed"
+
+    # -- called by the consumer, on the loop
+
+    def changed(self, *, at_once: bool = False) -> None:
+        """Places, positions, room or leaders have changed.
+
+        `at_once` cuts short a request in which a broker waits for data of other places.
+        """
+        if self._closed:
+            return
+        self.stalled = False
+        for node_id in {node.id for node in self._homes().values()}:
+            lane = self._lanes.get(node_id)
+            if lane is None or lane.task is None or lane.task.done():
+                lane = self._lanes[node_id] = _Lane(self._cluster.backoff)
+                lane.task = self._tasks.spawn(
+                    self._run(node_id, lane), f"fetch from broker {node_id}"
+                )
+        for node_id, lane in self._lanes.items():
+            lane.changed.set()
+            if at_once and lane.parked_since_ms >= 0 and self._misses(node_id, lane):
+                lane.drop()
+
+    async def close(self) -> None:
+        """Stop fetching."""
+        self._closed = True
+        tasks = [lane.task for lane in self._lanes.values() if lane.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for lane in self._lanes.values():
+            lane.drop()
+
+    def fail(self, error: KafkaError) -> None:
+        """Let the next poll raise `error`."""
+        self.failures.append(error)
+        self.arrived.set()
+
+    # -- lanes
+
+    def _homes(self) -> dict[TopicPartition, Node]:
+        """Which broker to ask for each place that can be fetched."""
+        found = {}
+        for name, place in self._subscription.places.items():
+            near = None if place.replica is None else self._cluster.nodes.get(place.replica)
+            node = near or self._cluster.leader(name)
+            if node is not None and place.position is not None:
+                found[name] = node
+        return found
+
+    def _misses(self, node_id: int, lane: _Lane) -> bool:
+        """Whether the request under way leaves out something that could be asked for now."""
+        wanted, _ = self._wanted(node_id)
+        return any(
+            lane.asked.get(TopicPartition(row.topic, row.partition)) != row for row in wanted
+        )
+
+    def _wanted(self, node_id: int) -> tuple[list[Wanted], bool]:
+        """What to ask a broker for, and whether some was left out for lack of room."""
+        now, full = self._clock.monotonic_ms(), False
+        room = _DEPTH * self._settings.max_partition_fetch_bytes
+        in_all = sum(place.buffered for place in self._subscription.places.values())
+        rows = []
+        for name, node in self._homes().items():
+            place = self._subscription.places[name]
+            if node.id != node_id or place.paused or place.leaving or place.resting_until_ms > now:
+                continue
+            if place.buffered > room or (
+                place.buffered and in_all > self._settings.fetch_max_bytes
+            ):
+                full = True
+                continue
+            topic = self._cluster.topics[name.topic]
+            view: PartitionView = topic.partitions[name.partition]
+            rows.append(
+                Wanted(
+                    place.topic,
+                    topic.topic_id,
+                    place.partition,
+                    place.fetch_offset,
+                    view.leader_epoch,
+                    place.fetch_epoch,
+                    place.version,
+                )
+            )
+        return rows, full
+
+    async def _run(self, node_id: int, lane: _Lane) -> None:
+        while not self._closed:
+            node = self._cluster.nodes.get(node_id)
+            wanted, full = self._wanted(node_id) if node is not None else ([], False)
+            if node is None or not wanted:
+                self.stalled = self.stalled or full
+                await self._rest(lane, full)
+                continue
+            try:
+                await self._fetch(node, lane, wanted, full)
+                lane.succeeded()
+            except (KafkaError, OSError) as problem:
+                log.debug("fetching from broker %s failed: %s", node_id, problem)
+                lane.drop()
+                if lane.parked_since_ms >= 0 or lane.changed.is_set():
+                    lane.parked_since_ms = -1
+                self._cluster.suspect()
+                await asyncio.sleep(lane.backoff.next_ms() / 1000)
+            finally:
+                lane.parked_since_ms = -1
+
+    async def _rest(self, lane: _Lane, full: bool) -> None:
+        """Nothing to ask for: wait for a change, or for the end of some place's rest."""
+        resting = any(
+            place.resting_until_ms > self._clock.monotonic_ms()
+            for place in self._subscription.places.values()
+        )
+        if full:
+            self.stalled = True
+        lane.changed.clear()
+        limit = self._settings.retry_backoff_ms / 1000 if resting else None
+        try:
+            async with asyncio.timeout(limit):
+                await lane.changed.wait()
+        except TimeoutError:
+            return
+
+    async def _fetch(self, node: Node, lane: _Lane, wanted: list[Wanted], full: bool) -> None:
+        connection = await self._connected(node, lane)
+        settings = self._settings
+        by_name = any(row.topic_id == ZERO_UUID for row in wanted)
+        request = FetchRequest(
+            replica_id=-1,
+            max_wait_ms=min(settings.fetch_max_wait_ms, _WAIT_BESIDE_FULL_MS)
+            if full
+            else settings.fetch_max_wait_ms,
+            min_bytes=settings.fetch_min_bytes,
+            max_bytes=settings.fetch_max_bytes,
+            isolation_level=1 if self._committed_only else 0,
+            rack_id=settings.client_rack,
+        )
+        lane.session.fill(request, wanted, settings.max_partition_fetch_bytes)
+        version = connection.version_for(request, _NAMES_UP_TO if by_name else None)
+        lane.asked = {TopicPartition(row.topic, row.partition): row for row in wanted}
+        lane.changed.clear()
+        begun = lane.parked_since_ms = self._clock.monotonic_ms()
+        limit = (settings.fetch_max_wait_ms + settings.request_timeout_ms) / 1000
+        try:
+            async with asyncio.timeout(limit):
+                frame = await connection.start(request, version)
+        except TimeoutError:
+            raise KafkaError(
+                E.REQUEST_TIMED_OUT, f"broker {node.id} did not answer a fetch within {limit:g} s"
+            ) from None
+        except KafkaError:
+            if lane.connection is not connection:
+                return  # cut short by `changed`: ask again
+            raise
+        lane.parked_since_ms = -1
+        answer = connection.decode(frame, FetchResponse, version)
+        if not lane.session.answered(answer.error_code, answer.session_id):
+            return
+        if answer.error_code:
+            raise failure(answer.error_code)
+        self._metrics.fetched(
+            self._clock.monotonic_ms(), begun, len(frame), answer.throttle_time_ms
+        )
+        self._received(answer, lane.asked)
+
+    async def _connected(self, node: Node, lane: _Lane) -> Connection:
+        address = f"{node.host}:{node.port}"
+        connection = lane.connection
+        if connection is not None and connection.is_open and connection.address == address:
+            return connection
+        lane.drop()
+        settings = self._settings
+        lane.connection = await Connection.open(
+            self._network,
+            node.host,
+            node.port,
+            client_id=settings.client_id,
+            timeout_s=settings.request_timeout_ms / 1000,
+            setup_timeout_s=settings.socket_connection_setup_timeout_ms / 1000,
+        )
+        return lane.connection
+
+    # -- answers
+
+    def _received(self, answer: FetchResponse, asked: dict[TopicPartition, Wanted]) -> None:
+        names = {row.topic_id: row.topic for row in asked.values()}
+        for topic in answer.responses:
+            name = topic.topic or names.get(topic.topic_id, "")
+            for row in topic.partitions:
+                key = TopicPartition(name, row.partition_index)
+                place, sent = self._subscription.places.get(key), asked.get(key)
+                if place is None or sent is None or sent.version != place.version:
+                    continue
+                if row.error_code:
+                    self._refused(place, row.error_code)
+                else:
+                    self._accepted(place, row)
+
+    def _accepted(self, place: Place, row: _PartitionData) -> None:
+        place.ends(row.high_watermark, row.last_stable_offset, row.log_start_offset)
+        if row.diverging_epoch.end_offset >= 0:
+            self._truncated(place, row.diverging_epoch.end_offset)
+            return
+        if row.preferred_read_replica >= 0:
+            place.replica = row.preferred_read_replica
+            self.changed()
+            return
+        if not row.records:
+            return
+        aborted = None
+        if self._committed_only:
+            aborted = [
+                Aborted(one.producer_id, one.first_offset) for one in row.aborted_transactions or ()
+            ]
+        fetched = Fetched(
+            place,
+            memoryview(row.records),
+            aborted=aborted,
+            check_crcs=self._settings.check_crcs,
+            reshape=self._reshape,
+        )
+        if fetched.end_offset <= place.fetch_offset:
+            self._unreadable(place, fetched.size)
+            return
+        place.fetch_offset, place.fetch_epoch = fetched.end_offset, fetched.end_epoch
+        place.fetched += fetched.size
+        self.ready.append(fetched)
+        self.arrived.set()
+
+    def _refused(self, place: Place, code: int) -> None:
+        self._let_rest(place)
+        if code in _STALE_METADATA:
+            place.replica = None
+            self._cluster.suspect()
+        elif code == E.OFFSET_OUT_OF_RANGE:
+            self._out_of_range(place)
+        else:
+            self.fail(failure(code, f"{place.key}: {error_of(code).text}"))
+
+    def _out_of_range(self, place: Place) -> None:
+        if place.replica is not None:
+            place.replica = None  # only the leader knows
+        elif place.buffered:
+            return  # what is here is handed out first
+        elif (timestamp := RESET_TO.get(self._settings.auto_offset_reset)) is not None:
+            log.info("%s: offset %s is gone: going to the %s", place.key, place.position,
+                     self._settings.auto_offset_reset)  # fmt: skip
+            place.jump_to_time(timestamp)
+            self.on_lost_position()
+        else:
+            self.fail(
+                OffsetOutOfRangeError(
+                    f"{place.key}: offset {place.position} is outside the log, and "
+                    "auto_offset_reset is none: seek() to an offset that is there"
+                )
+            )
+
+    def made_anew(self, place: Place) -> None:
+        """The topic was deleted and another of its name made: offsets of the old mean nothing."""
+        timestamp = RESET_TO.get(self._settings.auto_offset_reset)
+        if timestamp is None:
+            self.fail(
+                OffsetOutOfRangeError(
+                    f"{place.key}: the topic was deleted and made anew, and auto_offset_reset is "
+                    f"none: seek() in the new one (the position was {place.position})"
+                )
+            )
+            return
+        log.warning("%s was deleted and made anew: going to the %s", place.topic,
+                    self._settings.auto_offset_reset)  # fmt: skip
+        place.jump_to_time(timestamp)
+        self.on_lost_position()
+
+    def _truncated(self, place: Place, end_offset: int) -> None:
+        """The log was cut behind what this consumer read: an unclean election."""
+        if place.position is None:
+            return
+        if self._settings.auto_offset_reset == "none":
+            self._let_rest(place)
+            self.fail(
+                LogTruncationError(
+                    f"{place.key}: the log was cut back to offset {end_offset}, before position "
+                    f"{place.position}; records read since then are gone: seek() to go on"
+                )
+            )
+            return
+        log.warning("%s: the log was cut back to offset %s", place.key, end_offset)
+        place.jump(min(place.position, end_offset))
+        self.changed()
+
+    def _unreadable(self, place: Place, size: int) -> None:
+        self._let_rest(place)
+        self.fail(
+            CorruptRecordError(
+                f"{place.key}: the broker sent {size} bytes for offset {place.fetch_offset} that "
+                "hold no whole batch; see its log, or seek past it"
+            )
+        )
+
+    def _let_rest(self, place: Place) -> None:
+        place.resting_until_ms = self._clock.monotonic_ms() + max(
+            self._settings.retry_backoff_ms, 1
+        )

@@ -1,0 +1,416 @@
+"""A consumer's part in its group: joins, syncs and heartbeats over the network.
+
+The machine (`membership.py`) decides; this room asks the coordinator and keeps the subscription in
+step. Rebalances begin and end inside poll(), so that no partition goes while the application works
+on a record of it; heartbeats go on by themselves.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from typing import TypeVar
+
+from headwater.client.cluster import Cluster
+from headwater.client.consumer.assignors import Assignor
+from headwater.client.consumer.fetcher_loop import Fetcher
+from headwater.client.consumer.listener import Change, Notice
+from headwater.client.consumer.membership import NO_GENERATION, Due, Join, Membership, Phase
+from headwater.client.consumer.metrics import ConsumerMetrics
+from headwater.client.consumer.offsets import Commits, Identity
+from headwater.client.consumer.shares import read_member, read_share, subscription_blob, write_share
+from headwater.client.consumer.subscription import Subscription, Way
+from headwater.config.client import ConsumerSettings
+from headwater.config.keys import ConfigError
+from headwater.errors import E, KafkaError, error_of
+from headwater.seams.clock import Clock
+from headwater.seams.randomness import Randomness
+from headwater.seams.tasks import LoopTasks
+from headwater.transport.connection import Connection
+from headwater.wire.messages.groups import (
+    HeartbeatRequest,
+    HeartbeatResponse,
+    JoinGroupRequest,
+    JoinGroupResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
+    SyncGroupRequest,
+    SyncGroupResponse,
+)
+from headwater.wire.schema import Struct
+
+log = logging.getLogger(__name__)
+
+Answer = TypeVar("Answer", bound=Struct)
+
+_CONSUMER = "consumer"
+_LEAVE_BY_LIST = 3
+_COORDINATOR_GONE = frozenset({E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE})
+_JOIN_GRACE_S = 5.0
+"""How much longer than the rebalance timeout the answer to a join may take."""
+
+
+class Group:
+    """The group side of one consumer."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        cluster: Cluster,
+        subscription: Subscription,
+        fetcher: Fetcher,
+        assignors: Sequence[Assignor],
+        commits: Commits,
+        clock: Clock,
+        randomness: Randomness,
+        tasks: LoopTasks,
+        metrics: ConsumerMetrics,
+    ) -> None:
+        self._settings = settings
+        self._name = settings.group_id or ""
+        self._cluster = cluster
+        self._subscription = subscription
+        self._fetcher = fetcher
+        self._assignors = {assignor.name: assignor for assignor in assignors}
+        if len(self._assignors) != len(assignors):
+            raise ConfigError("two assignors have one name")
+        self._commits = commits
+        commits.on_fenced = self._fenced
+        self._clock = clock
+        self._tasks = tasks
+        self._metrics = metrics
+        self._membership = Membership(
+            heartbeat_ms=settings.heartbeat_interval_ms,
+            poll_interval_ms=settings.max_poll_interval_ms,
+            instance_id=settings.group_instance_id,
+            cooperative=all(assignor.cooperative for assignor in assignors),
+        )
+        self._joining: asyncio.Task[None] | None = None
+        self._beating: asyncio.Task[None] | None = None
+        self._beat_anew = asyncio.Event()
+        self._counts: dict[str, int] = {}
+        """Partitions of the topics that the last assignment was made for; the leader's to watch."""
+        self._offered: Notice | None = None
+        self._began_ms = 0
+        self._backoff = cluster.backoff()
+        self._rest_until_ms = 0
+        self._fatal: KafkaError | None = None
+
+    # -- for poll()
+
+    def polled(self, now: int) -> None:
+        """The application is alive."""
+        self._membership.polled(now)
+
+    def due(self, now: int) -> bool:
+        """Whether poll() must look here before it hands out records."""
+        self._membership.polled(now)
+        return self._membership.busy or self._fatal is not None
+
+    def next_look_ms(self, now: int) -> int:
+        """How long poll() may sleep before it must look here again."""
+        return max(self._rest_until_ms - now, 1) if self._membership.busy else 2**31
+
+    async def step(self, deadline_ms: int) -> Notice | None:
+        """Go on with a rebalance, if there is one; a Notice must be told and then `told`."""
+        now = self._clock.monotonic_ms()
+        self.polled(now)
+        if self._fatal is not None:
+            fatal, self._fatal = self._fatal, None
+            raise fatal
+        if self._subscription.way not in (Way.TOPICS, Way.PATTERN) or now < self._rest_until_ms:
+            return None
+        if self._subscription.way is Way.PATTERN and self._membership.phase is Phase.OUT:
+            await self._find_matches(deadline_ms)
+        step = self._membership.next(self._subscription.topics)
+        if step is Join.NOW:
+            self._began_ms = now
+            self._joining = self._tasks.spawn(self._join(), f"join group {self._name}")
+        elif step is not None and step is not self._offered:
+            await self._prepare(step)
+            self._offered = step
+        return step if isinstance(step, Notice) else None
+
+    def told(self, notice: Notice) -> None:
+        """The listener has heard of it."""
+        self._membership.told()
+        self._offered = None
+        if notice.change is not Change.ASSIGNED:
+            self._subscription.hold(self._membership.owned)
+        self._fetcher.changed(at_once=True)
+
+    async def _prepare(self, notice: Notice) -> None:
+        """Before the listener hears: give the new places, or hold back those that go."""
+        if notice.change is Change.ASSIGNED:
+            self._subscription.hold(self._membership.owned)
+            await self._cluster.learn(self._subscription.topics)
+            return
+        if notice.change is Change.REVOKED:
+            try:
+                async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
+                    await self._commits.commit_last()
+            except (KafkaError, TimeoutError) as problem:
+                log.warning("the commit before a rebalance failed: %s", problem)
+        for name in notice.partitions:
+            place = self._subscription.places.get(name)
+            if place is not None:
+                place.leaving = True
+
+    async def _find_matches(self, deadline_ms: int) -> None:
+        left = max(deadline_ms - self._clock.monotonic_ms(), 1) / 1000
+        try:
+            async with asyncio.timeout(left):
+                await self._cluster.all_topics()
+        except TimeoutError:
+            return
+
+    # -- for the consumer
+
+    def wish_changed(self) -> None:
+        """Topics or pattern are others."""
+        self._membership.wants("the subscription changed")
+        self._backoff = self._cluster.backoff()
+        self._rest_until_ms = 0
+
+    def metadata_came(self) -> None:
+        """Topics may have come or gone, or may have grown."""
+        if self._subscription.way is Way.PATTERN:
+            hidden = self._settings.exclude_internal_topics
+            names = [t.name for t in self._cluster.topics.values() if not (hidden and t.internal)]
+            if self._subscription.match(names):
+                self._membership.wants("other topics match the pattern")
+                self._fetcher.arrived.set()
+        if self._membership.leading and self._counts != self._count(self._counts):
+            self._membership.wants("topics have more partitions, or were deleted")
+            self._fetcher.arrived.set()
+
+    def identity(self) -> Identity:
+        """Who commits, as of now."""
+        member = self._membership
+        if self._subscription.way not in (Way.TOPICS, Way.PATTERN):
+            return Identity()
+        since = self._clock.monotonic_ms() - member.last_poll_ms
+        return Identity(member.generation, member.member_id, member.instance_id, since)
+
+    async def leave(self, reason: str) -> None:
+        """Leave the group; a static member only goes quiet, so that it may come back."""
+        member_id = self._membership.member_id
+        for task in (self._joining, self._beating):
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        self._joining = self._beating = None
+        self._membership.left()
+        if member_id and self._membership.instance_id is None:
+            await self._say_leave(member_id, reason)
+
+    async def _say_leave(self, member_id: str, reason: str) -> None:
+        request = LeaveGroupRequest(group_id=self._name)
+        connection = await self._coordinator()
+        if connection.version_for(request) >= _LEAVE_BY_LIST:
+            request.members = [LeaveGroupRequest.MemberIdentity(member_id=member_id, reason=reason)]
+        else:
+            request.member_id = member_id
+        await connection.call(request, LeaveGroupResponse)
+
+    # -- joining
+
+    async def _join(self) -> None:
+        try:
+            answer = await self._send_join()
+            fatal = self._membership.joined(
+                answer.error_code, answer.generation_id, answer.member_id, answer.leader
+            )
+            self._after(answer.error_code, fatal)
+            if self._membership.phase is Phase.SYNCING:
+                self._metrics.joins.add(self._clock.monotonic_ms())
+                await self._sync(answer)
+        except (KafkaError, OSError) as problem:
+            log.info("joining group %s: %s", self._name, problem)
+            self._cluster.forget_coordinator(self._name)
+            self._membership.interrupted()
+            self._after(E.NETWORK_EXCEPTION, None)
+        except Exception as bug:  # noqa: BLE001 - an assignor of the user's
+            self._membership.interrupted()
+            self._fatal = KafkaError(E.UNKNOWN_SERVER_ERROR, f"the assignment failed: {bug!r}")
+            self._fatal.__cause__ = bug
+        finally:
+            self._joining = None
+            self._fetcher.arrived.set()
+
+    def _after(self, code: int, fatal: KafkaError | None) -> None:
+        """Rest before another attempt, unless the answer was a good one."""
+        self._fatal = fatal or self._fatal
+        if code in _COORDINATOR_GONE:
+            self._cluster.forget_coordinator(self._name)
+        if code == E.NONE:
+            self._backoff = self._cluster.backoff()
+        elif code != E.MEMBER_ID_REQUIRED:
+            self._rest_until_ms = self._clock.monotonic_ms() + int(self._backoff.next_ms())
+
+    async def _send_join(self) -> JoinGroupResponse:
+        settings, member = self._settings, self._membership
+        if self._subscription.way is Way.TOPICS:
+            await self._cluster.learn(self._subscription.topics)
+        protocols = [
+            JoinGroupRequest.JoinGroupRequestProtocol(
+                name=assignor.name,
+                metadata=subscription_blob(
+                    self._subscription.topics,
+                    assignor.user_data(member.had, member.had_generation),
+                    member.owned,
+                    member.generation,
+                    settings.client_rack or None,
+                ),
+            )
+            for assignor in self._assignors.values()
+        ]
+        request = JoinGroupRequest(
+            group_id=self._name,
+            session_timeout_ms=settings.session_timeout_ms,
+            rebalance_timeout_ms=settings.max_poll_interval_ms,
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            protocol_type=_CONSUMER,
+            protocols=protocols,
+            reason=member.rejoin_because,
+        )
+        connection = await self._coordinator()
+        limit = settings.max_poll_interval_ms / 1000 + _JOIN_GRACE_S
+        return await connection.call(request, JoinGroupResponse, timeout_s=limit)
+
+    async def _sync(self, joined: JoinGroupResponse) -> None:
+        member = self._membership
+        shares: list[SyncGroupRequest.SyncGroupRequestAssignment] = []
+        if member.leading and not joined.skip_assignment:
+            shares = await self._assign(joined)
+        request = SyncGroupRequest(
+            group_id=self._name,
+            generation_id=member.generation,
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+            protocol_type=_CONSUMER,
+            protocol_name=joined.protocol_name,
+            assignments=shares,
+        )
+        connection = await self._coordinator()
+        limit = self._settings.max_poll_interval_ms / 1000 + _JOIN_GRACE_S
+        answer = await connection.call(request, SyncGroupResponse, timeout_s=limit)
+        share = read_share(answer.assignment) if not answer.error_code else []
+        now = self._clock.monotonic_ms()
+        fatal = member.synced(answer.error_code, share, now)
+        self._after(answer.error_code, fatal)
+        if member.phase is Phase.MEMBER and not answer.error_code:
+            self._metrics.syncs.add(now)
+            self._metrics.rebalances.add(now, now - self._began_ms)
+            self._start_heartbeats()
+
+    async def _assign(
+        self, joined: JoinGroupResponse
+    ) -> list[SyncGroupRequest.SyncGroupRequestAssignment]:
+        """The leader's work: what each member gets."""
+        assignor = self._assignors.get(joined.protocol_name or "")
+        if assignor is None:
+            raise KafkaError(
+                E.INCONSISTENT_GROUP_PROTOCOL,
+                f"the group chose {joined.protocol_name!r}, which this member did not offer",
+            )
+        members = [
+            read_member(row.member_id, row.group_instance_id, row.metadata)
+            for row in joined.members
+        ]
+        topics = sorted(frozenset[str]().union(*(member.topics for member in members)))
+        await self._cluster.learn(topics)
+        self._counts = self._count(topics)
+        existing = {topic: count for topic, count in self._counts.items() if count}
+        shares = assignor.assign(existing, members)
+        return [
+            SyncGroupRequest.SyncGroupRequestAssignment(
+                member_id=member.member_id, assignment=write_share(shares.get(member.member_id, []))
+            )
+            for member in members
+        ]
+
+    def _count(self, topics: "Sequence[str] | dict[str, int]") -> dict[str, int]:
+        views = self._cluster.topics
+        return {name: len(views[name].partitions) if name in views else 0 for name in topics}
+
+    # -- staying
+
+    def _start_heartbeats(self) -> None:
+        if self._beating is None or self._beating.done():
+            self._beating = self._tasks.spawn(self._beat(), f"heartbeats of group {self._name}")
+
+    async def _beat(self) -> None:
+        while (deadline := self._membership.next_deadline()) is not None:
+            now = self._clock.monotonic_ms()
+            if deadline > now:
+                await asyncio.sleep((deadline - now) / 1000)
+            due = self._membership.tick(self._clock.monotonic_ms())
+            if due is Due.HEARTBEAT:
+                await self._heartbeat()
+            elif due is Due.TOO_LATE:
+                await self._too_late()
+
+    async def _heartbeat(self) -> None:
+        member, begun = self._membership, self._clock.monotonic_ms()
+        request = HeartbeatRequest(
+            group_id=self._name,
+            generation_id=member.generation,
+            member_id=member.member_id,
+            group_instance_id=member.instance_id,
+        )
+        try:
+            connection = await self._coordinator()
+            answer = await connection.call(
+                request, HeartbeatResponse, timeout_s=self._settings.session_timeout_ms / 1000
+            )
+        except (KafkaError, OSError) as problem:
+            log.info("a heartbeat to group %s failed: %s", self._name, problem)
+            self._cluster.forget_coordinator(self._name)
+            return
+        if request.generation_id != member.generation:
+            return  # an answer to who this member was before
+        if answer.error_code in _COORDINATOR_GONE:
+            self._cluster.forget_coordinator(self._name)
+        self._fatal = member.heard(answer.error_code) or self._fatal
+        took = self._clock.monotonic_ms() - begun
+        self._metrics.heartbeats.add(self._clock.monotonic_ms())
+        if took > self._settings.session_timeout_ms / 3:
+            log.warning("a heartbeat took %s ms, over a third of session.timeout.ms", took)
+        if member.busy or self._fatal is not None:
+            log.info("group %s: %s", self._name, member.rejoin_because)
+            self._fetcher.arrived.set()
+
+    async def _too_late(self) -> None:
+        reason = "the application did not poll within max.poll.interval.ms"
+        log.error(
+            "leaving group %s: %s (%s ms). Make the work between polls quicker, raise "
+            "max_poll_interval_ms, lower max_poll_records, or use Consumer.process()",
+            self._name,
+            reason,
+            self._settings.max_poll_interval_ms,
+        )
+        member_id, static = self._membership.member_id, self._membership.instance_id
+        self._membership.left(reason)
+        if static is None:
+            try:
+                await self._say_leave(member_id, reason)
+            except (KafkaError, OSError):
+                return  # the session ends by itself
+
+    def _fenced(self, problem: E) -> None:
+        """A commit was refused: the group counts on this member no longer."""
+        if self._membership.generation != NO_GENERATION:
+            self._fatal = self._membership.heard(problem) or self._fatal
+            self._fetcher.arrived.set()
+
+    async def _coordinator(self) -> Connection:
+        try:
+            async with asyncio.timeout(self._settings.default_api_timeout_ms / 1000):
+                node = await self._cluster.coordinator(self._name)
+                return await self._cluster.connection(node)
+        except TimeoutError:
+            raise KafkaError(
+                E.COORDINATOR_NOT_AVAILABLE,
+                f"no coordinator of group {self._name} was found: {error_of(15).text}",
+            ) from None

@@ -1,0 +1,48 @@
+"""What a rebalance tells the application."""
+
+from collections.abc import Awaitable
+from enum import Enum
+from typing import NamedTuple
+
+from headwater.model import TopicPartition
+
+
+class RebalanceListener:
+    """Derive from this and override what is needed.
+
+    Called inside poll(), in the caller's thread, revoked before assigned. The methods may use the
+    consumer (commit, seek); with the asyncio face they may be coroutines.
+    """
+
+    def on_assigned(self, partitions: list[TopicPartition]) -> Awaitable[None] | None:
+        """These partitions are new to this member; the last moment to seek in them."""
+
+    def on_revoked(self, partitions: list[TopicPartition]) -> Awaitable[None] | None:
+        """These partitions go to others; they are still this member's: commit what is done."""
+
+    def on_lost(self, partitions: list[TopicPartition]) -> Awaitable[None] | None:
+        """These partitions went to others already: commits for them fail."""
+        return self.on_revoked(partitions)
+
+
+class Change(Enum):
+    """The three things that happen to partitions."""
+
+    ASSIGNED = "assigned"
+    REVOKED = "revoked"
+    LOST = "lost"
+
+
+class Notice(NamedTuple):
+    """A call of the listener that is due."""
+
+    change: Change
+    partitions: list[TopicPartition]
+
+    def tell(self, listener: RebalanceListener) -> Awaitable[None] | None:
+        """Make the call."""
+        if self.change is Change.ASSIGNED:
+            return listener.on_assigned(self.partitions)
+        if self.change is Change.REVOKED:
+            return listener.on_revoked(self.partitions)
+        return listener.on_lost(self.partitions)

@@ -1,0 +1,237 @@
+"""A member of a classic group, as a machine without clock, socket or event loop.
+
+    OUT ─► (revoked or lost is told) ─► JOINING ─► SYNCING ─► MEMBER ─► (revoked, assigned are told)
+
+`next` says what poll() must do now: call the listener (a Notice), join, or nothing. Answers of the
+coordinator come in by `joined`, `synced` and `heard`; `tick` says when a heartbeat is due and when
+the application has been away for too long. With the eager protocol everything is given up before
+joining; with the cooperative one only what moves, after the new shares are known.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Sequence
+from enum import Enum
+
+from headwater.client.consumer.listener import Change, Notice
+from headwater.client.errors import failure
+from headwater.errors import E, KafkaError, error_of
+from headwater.model import TopicPartition
+
+NO_GENERATION = -1
+_BEGIN_ANEW = frozenset({E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID})
+_TRY_AGAIN = frozenset(
+    {
+        E.COORDINATOR_LOAD_IN_PROGRESS,
+        E.COORDINATOR_NOT_AVAILABLE,
+        E.NOT_COORDINATOR,
+        E.NETWORK_EXCEPTION,
+        E.REQUEST_TIMED_OUT,
+    }
+)
+
+
+class Phase(Enum):
+    """Where a member stands."""
+
+    OUT = "not in the group"
+    JOINING = "waiting for the others to join"
+    SYNCING = "waiting for its share"
+    MEMBER = "in the group"
+
+
+class Due(Enum):
+    """What time has brought."""
+
+    NOTHING = "nothing"
+    HEARTBEAT = "a heartbeat"
+    TOO_LATE = "the application has not polled for max.poll.interval.ms"
+
+
+class Join(Enum):
+    """What poll() must do when no listener waits."""
+
+    NOW = "join"
+
+
+class Membership:
+    """One member."""
+
+    def __init__(
+        self,
+        *,
+        heartbeat_ms: int,
+        poll_interval_ms: int,
+        instance_id: str | None = None,
+        cooperative: bool = False,
+    ) -> None:
+        self.phase = Phase.OUT
+        self.member_id = ""
+        self.generation = NO_GENERATION
+        self.instance_id = instance_id
+        self.owned: list[TopicPartition] = []
+        """What this member may read."""
+        self.had: list[TopicPartition] = []
+        """What it last had, for assignors that want to know."""
+        self.had_generation = NO_GENERATION
+        self.rejoin_because: str | None = None
+        self.leading = False
+        self.last_poll_ms = 0
+        self._heartbeat_ms = heartbeat_ms
+        self._poll_interval_ms = poll_interval_ms
+        self._cooperative = cooperative
+        self._last_heartbeat_ms = 0
+        self._prepared = False
+        self._notices: deque[Notice] = deque()
+
+    # -- what poll() must do
+
+    def wants(self, reason: str) -> None:
+        """Join, or join again, because of `reason`."""
+        if self.rejoin_because is None:
+            self.rejoin_because = reason
+
+    def polled(self, now: int) -> None:
+        """The application is alive."""
+        self.last_poll_ms = now
+
+    @property
+    def busy(self) -> bool:
+        """Whether `next` has something to say."""
+        return bool(self._notices) or (
+            self.rejoin_because is not None and self.phase in (Phase.OUT, Phase.MEMBER)
+        )
+
+    def next(self, topics: Iterable[str]) -> Notice | Join | None:
+        """The next thing to do; `topics` are those wanted now."""
+        if self._notices:
+            return self._notices[0]
+        if not self.busy:
+            return None
+        if not self._prepared:
+            self._prepared = True
+            self._give_up_first(frozenset(topics))
+            if self._notices:
+                return self._notices[0]
+        self.phase = Phase.JOINING
+        return Join.NOW
+
+    def told(self) -> None:
+        """The listener has heard the notice."""
+        notice = self._notices.popleft()
+        if notice.change is not Change.ASSIGNED:
+            gone = set(notice.partitions)
+            self.owned = [name for name in self.owned if name not in gone]
+
+    def _give_up_first(self, topics: frozenset[str]) -> None:
+        """What must go before joining: all of it, or what is not wanted any more."""
+        lost = self.generation == NO_GENERATION
+        if self._cooperative and not lost:
+            going = [name for name in self.owned if name.topic not in topics]
+        else:
+            going = list(self.owned)
+        if going:
+            self._notices.append(Notice(Change.LOST if lost else Change.REVOKED, going))
+
+    # -- the coordinator's answers
+
+    def joined(self, code: int, generation: int, member_id: str, leader: str) -> KafkaError | None:
+        """The answer to a join; an error that ends the membership, if it was one."""
+        problem = error_of(code)
+        if problem is E.NONE:
+            self.generation, self.member_id = generation, member_id
+            self.leading = leader == member_id
+            self.phase = Phase.SYNCING
+            return None
+        if problem is E.MEMBER_ID_REQUIRED:
+            self.member_id = member_id
+        return self._refused(problem)
+
+    def synced(self, code: int, share: Sequence[TopicPartition], now: int) -> KafkaError | None:
+        """The answer to a sync; an error that ends the membership, if it was one."""
+        problem = error_of(code)
+        if problem is not E.NONE:
+            return self._refused(problem)
+        self.phase, self._prepared = Phase.MEMBER, False
+        self.rejoin_because = None
+        self._last_heartbeat_ms = now
+        before, after = set(self.owned), set(share)
+        revoked = [name for name in self.owned if name not in after]
+        if revoked:
+            self._notices.append(Notice(Change.REVOKED, revoked))
+            self.wants("partitions were given up for others")
+        added = [name for name in share if name not in before]
+        self._notices.append(Notice(Change.ASSIGNED, added))
+        self.owned = [*self.owned, *added]
+        self.had, self.had_generation = list(share), self.generation
+        return None
+
+    def interrupted(self) -> None:
+        """A join or sync got no answer."""
+        self.phase = Phase.OUT if self.generation == NO_GENERATION else Phase.MEMBER
+        self.wants("the coordinator did not answer")
+
+    def heard(self, code: int) -> KafkaError | None:
+        """The answer to a heartbeat or a commit; an error that ends the membership, if it was one."""
+        problem = error_of(code)
+        if problem is E.NONE or problem in _TRY_AGAIN or self.phase is not Phase.MEMBER:
+            return None
+        if problem is E.REBALANCE_IN_PROGRESS:
+            self.wants("the group is rebalancing")
+            return None
+        if problem in _BEGIN_ANEW:
+            self._forget(problem)
+            return None
+        return self._ended(problem)
+
+    def _refused(self, problem: E) -> KafkaError | None:
+        self.phase = Phase.MEMBER if self.generation != NO_GENERATION else Phase.OUT
+        self.wants(problem.text)
+        if problem in _BEGIN_ANEW:
+            self._forget(problem)
+        elif problem not in _TRY_AGAIN | {E.REBALANCE_IN_PROGRESS, E.MEMBER_ID_REQUIRED}:
+            return self._ended(problem)
+        return None
+
+    def _forget(self, problem: E) -> None:
+        """The group no longer counts on this member: its partitions are lost."""
+        self.phase, self.generation, self.leading = Phase.OUT, NO_GENERATION, False
+        self._prepared = False
+        if problem is E.UNKNOWN_MEMBER_ID:
+            self.member_id = ""
+        self.wants(problem.text)
+
+    def _ended(self, problem: E) -> KafkaError:
+        """Nothing that joining again would mend."""
+        self.phase, self.generation, self.member_id = Phase.OUT, NO_GENERATION, ""
+        self._prepared, self.leading = False, False
+        self.rejoin_because = problem.text
+        return failure(problem)
+
+    # -- time
+
+    def tick(self, now: int) -> Due:
+        """What is due at `now`."""
+        if self.phase is not Phase.MEMBER:
+            return Due.NOTHING
+        if now - self.last_poll_ms > self._poll_interval_ms:
+            return Due.TOO_LATE
+        if now - self._last_heartbeat_ms >= self._heartbeat_ms:
+            self._last_heartbeat_ms = now
+            return Due.HEARTBEAT
+        return Due.NOTHING
+
+    def next_deadline(self) -> int | None:
+        """When `tick` should be called again; None while there is nothing to wait for."""
+        if self.phase is not Phase.MEMBER:
+            return None
+        return min(
+            self._last_heartbeat_ms + self._heartbeat_ms,
+            self.last_poll_ms + self._poll_interval_ms + 1,
+        )
+
+    def left(self, reason: str | None = None) -> None:
+        """This member is out, by its own will; with a reason it will join again."""
+        self.phase, self.generation, self.member_id = Phase.OUT, NO_GENERATION, ""
+        self._prepared, self.leading = False, False
+        self.rejoin_because = reason
+        self._notices.clear()

@@ -1,0 +1,291 @@
+"""Commits of a group: now and sure, soon and perhaps, from time to time.
+
+What is committed for a partition is the next offset to read. A commit that waits is repeated until
+it is done or hopeless; one that does not wait is tried once.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+from headwater.client.cluster import Cluster
+from headwater.client.consumer.metrics import ConsumerMetrics
+from headwater.client.consumer.record import NO_OFFSET, OffsetAndMetadata
+from headwater.client.consumer.subscription import Subscription
+from headwater.client.errors import CommitFailedError, failure
+from headwater.config.client import ConsumerSettings
+from headwater.errors import E, KafkaError, error_of
+from headwater.model import TopicPartition
+from headwater.seams.clock import Clock
+from headwater.seams.tasks import LoopTasks
+from headwater.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+log = logging.getLogger(__name__)
+
+CommitMap = dict[TopicPartition, OffsetAndMetadata]
+OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], None]
+
+_TOPICS_BY_NAME_UP_TO = 9
+_ONE_GROUP_UP_TO = 7
+_COORDINATOR_GONE = frozenset(
+    {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.NETWORK_EXCEPTION, E.REQUEST_TIMED_OUT}
+)
+_FENCED = frozenset({E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID})
+
+
+class Identity(NamedTuple):
+    """Who commits: a member of a generation, or nobody in particular."""
+
+    generation: int = -1
+    member_id: str = ""
+    instance_id: str | None = None
+    since_poll_ms: int = 0
+    """How long ago the application polled."""
+
+
+class Commits:
+    """The offsets of one group, as one consumer sees and makes them."""
+
+    def __init__(
+        self,
+        settings: ConsumerSettings,
+        cluster: Cluster,
+        subscription: Subscription,
+        clock: Clock,
+        tasks: LoopTasks,
+        metrics: ConsumerMetrics,
+    ) -> None:
+        self.member: Callable[[], Identity] = Identity
+        self.on_fenced: Callable[[E], None] = lambda code: None
+        self.on_commit: Callable[[CommitMap], None] = lambda offsets: None
+        self._settings = settings
+        self._group = settings.group_id or ""
+        self._cluster = cluster
+        self._subscription = subscription
+        self._clock = clock
+        self._tasks = tasks
+        self._metrics = metrics
+        self._under_way: set[asyncio.Task[None]] = set()
+        self._automatic = settings.enable_auto_commit
+        self._next_auto_ms = clock.monotonic_ms() + settings.auto_commit_interval_ms
+        self._last_auto: CommitMap = {}
+
+    def consumed(self) -> CommitMap:
+        """The positions of all places that have one."""
+        return {
+            name: OffsetAndMetadata(place.position, "", place.epoch)
+            for name, place in self._subscription.places.items()
+            if place.position is not None
+        }
+
+    # -- committing
+
+    async def commit(self, offsets: CommitMap | None) -> None:
+        """Commit `offsets`, or all positions; repeats until done or hopeless. Bound it by a timeout."""
+        wanted = self.consumed() if offsets is None else offsets
+        while self._under_way:
+            await asyncio.wait(self._under_way)  # commits take effect in the order of the calls
+        backoff = self._cluster.backoff()
+        while wanted:
+            try:
+                await self._attempt(wanted)
+            except (KafkaError, OSError) as problem:
+                if isinstance(problem, KafkaError) and not problem.code.retriable:
+                    raise
+                await asyncio.sleep(backoff.next_ms() / 1000)
+            else:
+                return
+
+    def commit_soon(self, offsets: CommitMap | None, on_commit: OnCommit | None = None) -> None:
+        """Commit once, without waiting; `on_commit` hears what became of it, on the loop."""
+        wanted = self.consumed() if offsets is None else offsets
+        task = self._tasks.spawn(self._once(wanted, on_commit), "commit offsets")
+        self._under_way.add(task)
+        task.add_done_callback(self._under_way.discard)
+
+    async def _once(self, offsets: CommitMap, on_commit: OnCommit | None) -> None:
+        problem: KafkaError | None = None
+        try:
+            async with asyncio.timeout(self._settings.default_api_timeout_ms / 1000):
+                if offsets:
+                    await self._attempt(offsets)
+        except TimeoutError:
+            problem = failure(E.REQUEST_TIMED_OUT)
+        except OSError as gone:
+            problem = failure(E.NETWORK_EXCEPTION, str(gone))
+        except KafkaError as refused:
+            problem = refused
+        if on_commit is not None:
+            try:
+                on_commit(offsets, problem)
+            except Exception:
+                log.exception("the callback of a commit raised")
+        elif problem is not None:
+            log.warning("a commit failed: %s", problem)
+
+    async def _attempt(self, offsets: CommitMap) -> None:
+        begun = self._clock.monotonic_ms()
+        who = self.member()
+        request = OffsetCommitRequest(
+            group_id=self._group,
+            generation_id_or_member_epoch=who.generation,
+            member_id=who.member_id,
+            group_instance_id=who.instance_id,
+            topics=_commit_topics(offsets),
+        )
+        try:
+            node = await self._cluster.coordinator(self._group)
+            connection = await self._cluster.connection(node)
+            answer = await connection.call(
+                request, OffsetCommitResponse, newest=_TOPICS_BY_NAME_UP_TO
+            )
+        except (KafkaError, OSError):
+            self._cluster.forget_coordinator(self._group)
+            raise
+        for topic in answer.topics:
+            for row in topic.partitions:
+                if row.error_code:
+                    raise self._refused(row.error_code, f"{topic.name}-{row.partition_index}", who)
+        now = self._clock.monotonic_ms()
+        self._metrics.commits.add(now, now - begun)
+        self.on_commit(offsets)
+
+    def _refused(self, code: int, about: str, who: Identity) -> KafkaError:
+        problem = error_of(code)
+        if problem in _COORDINATOR_GONE:
+            self._cluster.forget_coordinator(self._group)
+        if problem in _FENCED:
+            self.on_fenced(problem)
+            return self._commit_failed(problem, who)
+        if problem is E.REBALANCE_IN_PROGRESS:
+            return CommitFailedError(
+                "the group is being rebalanced: call poll() to finish that, then commit what you "
+                "still have",
+                problem,
+            )
+        return failure(code, f"{about}: {problem.text}")
+
+    def _commit_failed(self, problem: E, who: Identity) -> CommitFailedError:
+        settings = self._settings
+        return CommitFailedError(
+            f"nothing was committed: the group has given the partitions to others ({problem.name}). "
+            f"{who.since_poll_ms} ms have passed since the last poll(), and max.poll.interval.ms is "
+            f"{settings.max_poll_interval_ms}. If polls are too far apart: (1) make the work on a "
+            f"record quicker, (2) raise max_poll_interval_ms, (3) lower max_poll_records (now "
+            f"{settings.max_poll_records}), or (4) work in parallel with Consumer.process().",
+            problem,
+        )
+
+    # -- automatic commits
+
+    def auto_commit_if_due(self) -> None:
+        """Commit the positions if that is switched on and its time has come."""
+        now = self._clock.monotonic_ms()
+        if not self._automatic or now < self._next_auto_ms or self._under_way:
+            return
+        self._next_auto_ms = now + self._settings.auto_commit_interval_ms
+        offsets = self.consumed()
+        if offsets and offsets != self._last_auto:
+            self._last_auto = offsets
+            self.commit_soon(offsets, self._auto_committed)
+
+    def _auto_committed(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: KafkaError | None
+    ) -> None:
+        if error is None:
+            return
+        self._last_auto = {}
+        if error.code.retriable:
+            self._next_auto_ms = self._clock.monotonic_ms() + self._settings.retry_backoff_ms
+        else:
+            log.warning("an automatic commit failed: %s", error)
+
+    def next_auto_commit_ms(self, now: int) -> int:
+        """How long poll() may sleep before the next automatic commit is due."""
+        return max(self._next_auto_ms - now, 1) if self._automatic else 2**31
+
+    async def commit_last(self) -> None:
+        """Before partitions are given up: commit their positions if that is automatic."""
+        if self._automatic and self._subscription.places:
+            await self.commit(None)
+
+    async def close(self) -> None:
+        """Wait for what is under way, briefly."""
+        if self._under_way:
+            await asyncio.wait(self._under_way, timeout=1)
+        for task in self._under_way:
+            task.cancel()
+
+    # -- reading
+
+    async def committed(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        """What is committed; None where nothing is. Repeats; bound it by a timeout."""
+        backoff = self._cluster.backoff()
+        while True:
+            try:
+                return await self._read(partitions)
+            except (KafkaError, OSError) as problem:
+                code = problem.code if isinstance(problem, KafkaError) else E.NETWORK_EXCEPTION
+                if not code.retriable:
+                    raise
+                if code in _COORDINATOR_GONE:
+                    self._cluster.forget_coordinator(self._group)
+                await asyncio.sleep(backoff.next_ms() / 1000)
+
+    async def _read(
+        self, partitions: Sequence[TopicPartition]
+    ) -> dict[TopicPartition, OffsetAndMetadata | None]:
+        topics: dict[str, OffsetFetchRequest.OffsetFetchRequestTopic] = {}
+        for name in partitions:
+            topic = topics.setdefault(
+                name.topic,
+                OffsetFetchRequest.OffsetFetchRequestTopic(name=name.topic, partition_indexes=[]),
+            )
+            topic.partition_indexes.append(name.partition)
+        request = OffsetFetchRequest(
+            group_id=self._group,
+            topics=list(topics.values()),
+            require_stable=self._settings.isolation_level == "read_committed",
+        )
+        connection = await self._cluster.connection(await self._cluster.coordinator(self._group))
+        if connection.version_for(request, _ONE_GROUP_UP_TO) < _ONE_GROUP_UP_TO:
+            request.require_stable = False
+        answer = await connection.call(request, OffsetFetchResponse, newest=_ONE_GROUP_UP_TO)
+        if answer.error_code:
+            raise failure(answer.error_code)
+        found: dict[TopicPartition, OffsetAndMetadata | None] = dict.fromkeys(partitions)
+        for told in answer.topics:
+            for row in told.partitions:
+                name = TopicPartition(told.name, row.partition_index)
+                if row.error_code:
+                    raise failure(row.error_code, f"{name}: {error_of(row.error_code).text}")
+                if row.committed_offset != NO_OFFSET:
+                    found[name] = OffsetAndMetadata(
+                        row.committed_offset, row.metadata or "", row.committed_leader_epoch
+                    )
+        return found
+
+
+def _commit_topics(offsets: CommitMap) -> list[OffsetCommitRequest.OffsetCommitRequestTopic]:
+    topics: dict[str, OffsetCommitRequest.OffsetCommitRequestTopic] = {}
+    for name, row in offsets.items():
+        topic = topics.setdefault(
+            name.topic, OffsetCommitRequest.OffsetCommitRequestTopic(name=name.topic, partitions=[])
+        )
+        topic.partitions.append(
+            OffsetCommitRequest.OffsetCommitRequestPartition(
+                partition_index=name.partition,
+                committed_offset=row.offset,
+                committed_leader_epoch=row.leader_epoch,
+                committed_metadata=row.metadata,
+            )
+        )
+    return list(topics.values())

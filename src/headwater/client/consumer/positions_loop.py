@@ -1,0 +1,126 @@
+"""First positions: from the group's commits, else as auto.offset.reset says.
+
+Works beside poll() and never blocks records of other partitions. What cannot be decided becomes an
+error of the next poll.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+
+from headwater.client.cluster import Cluster
+from headwater.client.consumer.fetcher_loop import RESET_TO, Fetcher
+from headwater.client.consumer.lookups import OffsetLookups
+from headwater.client.consumer.places import LATEST, Place
+from headwater.client.consumer.record import OffsetAndMetadata
+from headwater.client.consumer.subscription import Subscription
+from headwater.client.errors import NoOffsetForPartitionError
+from headwater.errors import KafkaError
+from headwater.model import TopicPartition
+from headwater.seams.tasks import LoopTasks
+
+log = logging.getLogger(__name__)
+
+Committed = Callable[
+    [Sequence[TopicPartition]], Awaitable[dict[TopicPartition, OffsetAndMetadata | None]]
+]
+
+
+class Positions:
+    """Settles the places that have none."""
+
+    def __init__(
+        self,
+        reset_policy: str,
+        cluster: Cluster,
+        subscription: Subscription,
+        fetcher: Fetcher,
+        lookups: OffsetLookups,
+        tasks: LoopTasks,
+        committed: Committed | None,
+    ) -> None:
+        self._policy = reset_policy
+        self._cluster = cluster
+        self._subscription = subscription
+        self._fetcher = fetcher
+        self._lookups = lookups
+        self._tasks = tasks
+        self._committed = committed
+        self._task: asyncio.Task[None] | None = None
+
+    def unsettled(self) -> list[Place]:
+        """The places without a position."""
+        return [
+            place
+            for place in self._subscription.places.values()
+            if place.position is None and not place.leaving
+        ]
+
+    def kick(self) -> None:
+        """Settle them, unless that is under way."""
+        if (self._task is None or self._task.done()) and self.unsettled():
+            self._task = self._tasks.spawn(self._run(), "find positions")
+
+    async def settle(self) -> None:
+        """Settle them and wait for it."""
+        self.kick()
+        if self._task is not None:
+            await asyncio.shield(self._task)
+
+    async def close(self) -> None:
+        """Stop."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        try:
+            await self._from_commits([p for p in self.unsettled() if p.reset is None])
+            await self._from_times([p for p in self.unsettled() if p.reset is not None])
+        except KafkaError as problem:
+            if problem.code.retriable:
+                log.info("positions are not known yet: %s", problem)
+                self._fetcher.arrived.set()
+            else:
+                self._fetcher.fail(problem)
+
+    async def _from_commits(self, places: list[Place]) -> None:
+        if not places:
+            return
+        versions = {place.key: place.version for place in places}
+        committed = await self._committed(list(versions)) if self._committed is not None else {}
+        lost = []
+        for place in places:
+            offset = committed.get(place.key)
+            if place.position is not None or place.version != versions[place.key]:
+                continue  # a seek came first
+            if offset is not None:
+                place.jump(offset.offset, offset.leader_epoch)
+            elif (timestamp := RESET_TO.get(self._policy)) is not None:
+                place.jump_to_time(timestamp)
+            else:
+                lost.append(place.key)
+        self._fetcher.changed(at_once=True)
+        if lost:
+            raise NoOffsetForPartitionError(
+                f"nothing is committed for {', '.join(map(str, lost))}, and auto_offset_reset is "
+                "none: seek() to where to begin, or set it to earliest or latest"
+            )
+
+    async def _from_times(self, places: list[Place]) -> None:
+        if not places:
+            return
+        asked = {place.key: (place, place.version, place.reset or 0) for place in places}
+        found = await self._lookups.find({name: row[2] for name, row in asked.items()})
+        late = [name for name, row in found.items() if row is None]
+        ends = await self._lookups.ends(late, LATEST) if late else {}
+        for name, (place, version, _) in asked.items():
+            if place.version != version:
+                continue
+            row = found[name]
+            if row is None:
+                place.jump(ends[name])
+            else:
+                place.jump(row.offset, row.leader_epoch)
+        self._fetcher.changed(at_once=True)
+        self._fetcher.arrived.set()

@@ -1,0 +1,83 @@
+"""Records as a consumer gets them: light tuples in a list that knows its partitions."""
+
+from collections.abc import Iterable
+from itertools import groupby
+from typing import Any, NamedTuple
+
+from headwater.model import TopicPartition
+from headwater.records.record import Header
+
+NO_OFFSET = -1
+"""What brokers say where there is no offset."""
+
+
+class ConsumerRecord(NamedTuple):
+    """One record.
+
+    `key` and `value` are bytes, or what the deserializers made of them; None is a null. The
+    timestamp is in milliseconds since 1970: the producer's (type 0) or the broker's (type 1).
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+    timestamp_type: int
+    key: Any
+    value: Any
+    headers: tuple[Header, ...]
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        """Where the record comes from."""
+        return TopicPartition(self.topic, self.partition)
+
+
+class Records(list[ConsumerRecord]):
+    """What one poll found: a list, in the order of offsets within each partition."""
+
+    __slots__ = ()
+
+    def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """The same records, for each partition its own."""
+        found: dict[TopicPartition, list[ConsumerRecord]] = {}
+        for place, run in groupby(self, _place):
+            found.setdefault(TopicPartition(*place), []).extend(run)
+        return found
+
+    def partitions(self) -> set[TopicPartition]:
+        """Which partitions the records come from."""
+        return {TopicPartition(*place) for place, _ in groupby(self, _place)}
+
+
+def _place(record: ConsumerRecord) -> tuple[str, int]:
+    return record[:2]
+
+
+class OffsetAndMetadata(NamedTuple):
+    """What a group commits for a partition: the next offset to read, and a note beside it."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int = -1
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The first record at or after a time."""
+
+    offset: int
+    timestamp: int
+    leader_epoch: int = -1
+
+
+def topic_partitions(
+    places: Iterable[TopicPartition | tuple[str, int]],
+) -> list[TopicPartition]:
+    """Partitions as callers may write them: `("orders", 0)` is as good as a TopicPartition."""
+    found = []
+    for place in places:
+        try:
+            found.append(TopicPartition(*place))
+        except TypeError:
+            raise TypeError(f"{place!r} is no (topic, partition); give a list of those") from None
+    return found

@@ -1,0 +1,99 @@
+"""A fetch session with one broker: after the first request only changes are sent (KIP-227). Pure."""
+
+from typing import NamedTuple
+
+from headwater.errors import E
+from headwater.model import Uuid
+from headwater.wire.messages.fetch import FetchRequest
+
+_FULL = 0
+_LAST_EPOCH = 2**31 - 1
+_SESSION_ERRORS = frozenset(
+    {
+        E.FETCH_SESSION_ID_NOT_FOUND,
+        E.INVALID_FETCH_SESSION_EPOCH,
+        E.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+
+
+class Wanted(NamedTuple):
+    """What to ask of one partition."""
+
+    topic: str
+    topic_id: Uuid
+    partition: int
+    offset: int
+    leader_epoch: int
+    last_epoch: int
+    version: int
+    """Of the place; not for the broker."""
+
+
+Place = tuple[Uuid, str, int]
+
+
+class FetchSession:
+    """What the broker has been told."""
+
+    def __init__(self) -> None:
+        self._id = 0
+        self._epoch = _FULL
+        self._told: dict[Place, Wanted] = {}
+
+    def fill(self, request: FetchRequest, wanted: list[Wanted], max_bytes: int) -> None:
+        """Put into `request` what the broker does not know yet."""
+        now: dict[Place, Wanted] = {(row.topic_id, row.topic, row.partition): row for row in wanted}
+        request.session_id, request.session_epoch = self._id, self._epoch
+        told = {} if self._epoch == _FULL else self._told
+        news = [row for place, row in now.items() if not _same(told.get(place), row)]
+        request.topics = _topics(news, max_bytes)
+        request.forgotten_topics_data = _forgotten([place for place in told if place not in now])
+        self._told = now
+
+    def answered(self, error: int, session_id: int) -> bool:
+        """The broker's word on the session; False where it must be asked again from the start."""
+        if error in _SESSION_ERRORS:
+            self.restart()
+            return False
+        self._id = session_id
+        self._epoch = _FULL if not session_id else self._epoch % _LAST_EPOCH + 1
+        return True
+
+    def restart(self) -> None:
+        """Tell everything again: the broker or the connection is another."""
+        self._id, self._epoch = 0, _FULL
+
+
+def _same(told: Wanted | None, row: Wanted) -> bool:
+    return told is not None and told[:-1] == row[:-1]
+
+
+def _topics(rows: list[Wanted], max_bytes: int) -> list[FetchRequest.FetchTopic]:
+    topics: dict[str, FetchRequest.FetchTopic] = {}
+    for row in rows:
+        topic = topics.get(row.topic)
+        if topic is None:
+            topic = FetchRequest.FetchTopic(topic=row.topic, topic_id=row.topic_id, partitions=[])
+            topics[row.topic] = topic
+        topic.partitions.append(
+            FetchRequest.FetchPartition(
+                partition=row.partition,
+                current_leader_epoch=row.leader_epoch,
+                fetch_offset=row.offset,
+                last_fetched_epoch=row.last_epoch,
+                partition_max_bytes=max_bytes,
+            )
+        )
+    return list(topics.values())
+
+
+def _forgotten(places: list[Place]) -> list[FetchRequest.ForgottenTopic]:
+    topics: dict[tuple[Uuid, str], FetchRequest.ForgottenTopic] = {}
+    for topic_id, name, partition in places:
+        topic = topics.setdefault(
+            (topic_id, name),
+            FetchRequest.ForgottenTopic(topic=name, topic_id=topic_id, partitions=[]),
+        )
+        topic.partitions.append(partition)
+    return list(topics.values())

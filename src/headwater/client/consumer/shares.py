@@ -1,0 +1,115 @@
+"""What members and leader of a group write to each other, as bytes: subscriptions and shares.
+
+Versions are Java's: 0 to 3, each with more at its end. What others wrote is not trusted.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from headwater.client.consumer.assignors import GroupMember
+from headwater.errors import E, KafkaError
+from headwater.model import TopicPartition
+from headwater.wire import codec
+from headwater.wire.messages.consumer_protocol import (
+    ConsumerProtocolAssignment,
+    ConsumerProtocolSubscription,
+)
+
+_NEWEST = 3
+_VERSION_SIZE = 2
+_FIRST_WITH_OWNED = 1
+
+
+def subscription_blob(
+    topics: Sequence[str],
+    user_data: bytes | None,
+    owned: Iterable[TopicPartition],
+    generation: int,
+    rack: str | None,
+) -> bytes:
+    """What a member tells the leader."""
+    told = ConsumerProtocolSubscription(
+        topics=sorted(topics),
+        user_data=user_data,
+        owned_partitions=[
+            ConsumerProtocolSubscription.TopicPartition(topic=topic, partitions=numbers)
+            for topic, numbers in by_topic(owned).items()
+        ],
+        generation_id=generation,
+        rack_id=rack,
+    )
+    return _NEWEST.to_bytes(_VERSION_SIZE) + codec.encode_bytes(told, _NEWEST)
+
+
+def read_member(member_id: str, instance_id: str | None, blob: bytes) -> GroupMember:
+    """A member's subscription as the leader reads it."""
+    version = _version(blob)
+    try:
+        told, _ = codec.decode(ConsumerProtocolSubscription, version, blob, _VERSION_SIZE)
+    except codec.WireError as malformed:
+        raise _malformed(f"the subscription of member {member_id}") from malformed
+    owned = tuple(
+        TopicPartition(row.topic, number)
+        for row in told.owned_partitions
+        for number in row.partitions
+    )
+    return GroupMember(
+        member_id,
+        frozenset(told.topics),
+        owned,
+        told.generation_id,
+        instance_id,
+        told.rack_id,
+        told.user_data,
+    )
+
+
+def write_share(partitions: Iterable[TopicPartition]) -> bytes:
+    """What the leader tells a member."""
+    told = ConsumerProtocolAssignment(
+        assigned_partitions=[
+            ConsumerProtocolAssignment.TopicPartition(topic=topic, partitions=numbers)
+            for topic, numbers in by_topic(partitions).items()
+        ]
+    )
+    return _FIRST_WITH_OWNED.to_bytes(_VERSION_SIZE) + codec.encode_bytes(told, _FIRST_WITH_OWNED)
+
+
+def read_share(blob: bytes) -> list[TopicPartition]:
+    """A member's share; empty bytes are an empty share."""
+    if not blob:
+        return []
+    version = _version(blob)
+    try:
+        told, _ = codec.decode(ConsumerProtocolAssignment, version, blob, _VERSION_SIZE)
+    except codec.WireError as malformed:
+        raise _malformed("this member's share") from malformed
+    return [
+        TopicPartition(row.topic, number)
+        for row in told.assigned_partitions
+        for number in row.partitions
+    ]
+
+
+def by_topic(partitions: Iterable[TopicPartition]) -> dict[str, list[int]]:
+    """Numbers of partitions under their topics."""
+    found: dict[str, list[int]] = {}
+    for topic, number in partitions:
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+def _version(blob: bytes) -> int:
+    """The version to read with: newer ones begin like the newest known."""
+    if len(blob) < _VERSION_SIZE:
+        raise _malformed("what a member of the group sent")
+    version = int.from_bytes(blob[:_VERSION_SIZE], signed=True)
+    if version < 0:
+        raise _malformed("what a member of the group sent")
+    return min(version, _NEWEST)
+
+
+def _malformed(what: str) -> KafkaError:
+    return KafkaError(
+        E.INCONSISTENT_GROUP_PROTOCOL,
+        f"{what} cannot be read; does something other than a consumer use this group?",
+    )
