@@ -278,3 +278,14 @@ def test_a_dir_that_cannot_be_used_at_the_start_is_left_out(two):
     two.files.mend()
     with two.live() as live, live.client() as client:
         assert everything(client, "t", there) == {0: b"kept"}
+
+
+def test_a_partition_that_found_no_room_is_opened_when_there_is_some(tmp_path):
+    files = FaultyFiles()
+    with Live(tmp_path, files=files) as live, live.client() as client:
+        files.break_("open", tmp_path / "late-0", errno.ENOSPC)
+        live.create("late")
+        assert client.produce("late", batch()).error_code == E.KAFKA_STORAGE_ERROR
+        files.mend()
+        until(lambda: client.produce("late", batch(b"kept")).error_code == 0)
+        assert everything(client, "late") == {0: b"kept"}

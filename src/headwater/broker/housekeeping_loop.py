@@ -117,6 +117,8 @@ class Housekeeping:
     async def _probe(self) -> None:
         if self._health.any_full:
             self._health.probe(self._context.replicas)
+        if self._context.replicas.retry_lost():
+            self._context.changed()
 
     async def _checkpoint_flushed(self) -> None:
         """A flush saves a recovery its scan only once the recovery point is on the disk too."""

@@ -30,6 +30,14 @@ class Leadership(NamedTuple):
     """Whether the partition was just made: one that is older may lie on a disk that is offline."""
 
 
+class _Lost(NamedTuple):
+    """A partition that should be here and is not."""
+
+    decided: Leadership
+    why: KafkaError
+    may_come_back: bool
+
+
 class Replicas:
     """The partitions that live here."""
 
@@ -49,7 +57,7 @@ class Replicas:
         self._treatment_of = treatment_of
         self._surroundings = surroundings
         self._topics: dict[str, dict[int, Replica]] = {}
-        self._lost: dict[TopicPartition, KafkaError] = {}
+        self._lost: dict[TopicPartition, _Lost] = {}
         """Partitions that should be here but cannot be opened, and why."""
 
     def __iter__(self) -> Iterator[Replica]:
@@ -78,7 +86,7 @@ class Replicas:
     def absence(self, topic: str, partition: int) -> KafkaError:
         """Why `get` has no such replica."""
         lost = self._lost.get(TopicPartition(topic, partition))
-        return KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION) if lost is None else lost
+        return KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION) if lost is None else lost.why
 
     # -- being told
 
@@ -91,16 +99,24 @@ class Replicas:
             replica = known or self._open(decided)
             self._take_role(replica, decided)
         except OSError as failure:
-            return self._lose(decided, KafkaError(E.KAFKA_STORAGE_ERROR, str(failure)))
+            why = KafkaError(E.KAFKA_STORAGE_ERROR, str(failure))
+            return self._lose(_Lost(decided, why, may_come_back=True))
         except KafkaError as refused:
-            return self._lose(decided, refused)
+            return self._lose(_Lost(decided, refused, may_come_back=False))
         self._lost.pop(decided.topic_partition, None)
         return E.NONE
 
-    def _lose(self, decided: Leadership, why: KafkaError) -> E:
-        log.error("%s cannot be opened: %s", decided.topic_partition, why.message)
-        self._lost[decided.topic_partition] = why
-        return why.code
+    def _lose(self, lost: "_Lost") -> E:
+        at = lost.decided.topic_partition
+        if at not in self._lost:
+            log.error("%s cannot be opened: %s", at, lost.why.message)
+        self._lost[at] = lost
+        return lost.why.code
+
+    def retry_lost(self) -> bool:
+        """Open what a disk refused before, a full one for instance; whether anything was opened."""
+        waiting = [lost.decided for lost in self._lost.values() if lost.may_come_back]
+        return E.NONE in [self.apply(decided) for decided in waiting]
 
     def _open(self, decided: Leadership) -> Replica:
         settings = self._settings_of(decided.topic_partition.topic)
