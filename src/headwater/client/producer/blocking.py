@@ -13,6 +13,8 @@ from headwater.client.producer.interceptors import ProducerRecord
 from headwater.client.producer.sending import Sending
 from headwater.client.producer.topic_queues import TopicQueues
 
+GIVE_WAY_S = 0.001
+
 
 class Producer(Sending):
     """Sends records, from any thread; `send` returns at once while there is room.
@@ -111,7 +113,19 @@ class Producer(Sending):
         while future is None:
             self._wait_for_room(self.settings.batch_size)
             future = self._offer(topic, record, on_delivery)
+        if self._crowded:
+            self._give_way()
         return future
+
+    def _give_way(self) -> None:
+        """Wait for the sender's next turn.
+
+        Python lets another thread run only every 5 ms while this one never waits; the brokers would
+        idle meanwhile.
+        """
+        self._crowded = False
+        self._sender.turned.clear()
+        self._sender.turned.wait(GIVE_WAY_S)
 
     def _send_loads(self, topic: TopicQueues, loads: Iterable[Load], sent: SentMany) -> SentMany:
         for _ in self._bulk(topic, loads, sent):

@@ -38,6 +38,10 @@ class _Eager(Sending):
             raise _WouldBlockError(record, on_delivery)
         return future
 
+    def _give_way(self) -> None:
+        """The sender runs on the same loop; whoever awaits gives way to it."""
+        self._crowded = False
+
     async def start(self) -> None:
         await self._start()
 

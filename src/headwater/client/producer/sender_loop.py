@@ -87,6 +87,8 @@ class Sender:
         self.fatal: KafkaError | None = None
         """Why nothing can be sent any more."""
         self.metrics = ProducerMetrics()
+        self.turned = threading.Event()
+        """Set at the end of every turn, for senders in other threads that give way to it."""
         self._settings = settings
         self._cluster = cluster
         self._accumulator = accumulator
@@ -155,6 +157,7 @@ class Sender:
             error.__cause__ = fault
             self.die(error)
             return
+        self.turned.set()
         if next_ms == self._timer_ms:
             return
         if self._timer is not None:

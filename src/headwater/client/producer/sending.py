@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 RoomNotice = Callable[[], object]
 
+CROWD = 5
+"""So many sealed batches of one partition are more than the sender can have under way."""
 _CHUNK = 10_000
 _GROWN = 262_144
 """The largest a batch grows by waiting; beyond it there is nothing more to gain."""
@@ -93,6 +95,8 @@ class Sending(ABC):
             or self.settings.partitioner_ignore_keys
         )
         self._room_notices: deque[tuple[int, RoomNotice]] = deque()
+        self._crowded = False
+        """Batches pile up in a queue: the sender should have a turn."""
         self._unusable: KafkaError | None = None
         self._shorten_send()
         self._cluster: Cluster
@@ -262,12 +266,17 @@ class Sending(ABC):
         self._accumulator.show(batch)
         return taken
 
+    @abstractmethod
+    def _give_way(self) -> None:
+        """Batches pile up: let the sender go first, if it runs beside the caller."""
+
     def _begin(self, topic: TopicQueues, queue: PartitionQueue, size: int) -> Batch | None:
         """A batch that is not yet shown, or None; the sender is told what there is to do."""
         now = self._clock.monotonic_ms()
         sealed = queue.open is not None
         batch = self._accumulator.begin(queue, size, now)
         if batch is None or sealed:
+            self._crowded = len(queue.sealed) >= CROWD
             self._sender.wake()
         else:
             self._sender.wake_by(batch.limit_ms)
@@ -291,6 +300,8 @@ class Sending(ABC):
                 else:
                     sent.add(batch.future, index, taken)
                     start += taken
+                    if self._crowded:
+                        self._give_way()
 
     def _value_loads(self, values: Iterable[Any], topic: str) -> Iterator[Load]:
         rest = iter(values)

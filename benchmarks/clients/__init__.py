@@ -1,0 +1,1 @@
+"""Python clients beside each other."""
