@@ -15,7 +15,6 @@ from headwater.records.record import Record, decode_records
 from headwater.records.rewrite import prepare
 from headwater.records.rules import BatchRules
 from headwater.records.seal import seal
-from headwater.records.stored import check_stored
 from headwater.records.validation import check_batch
 
 NOW = 1_700_000_000_000
@@ -67,8 +66,6 @@ def try_everything(data: bytes) -> None:
         batch = memoryview(bytearray(data))
         with suppress(KafkaError):
             prepare(batch, check_batch(batch, rules, NOW), rules, NOW)
-    with suppress(KafkaError):
-        check_stored(data, 0, 0, -1, 5)
     for pos in [0] + [pos for pos, _ in batches(data)]:
         with suppress(KafkaError):
             decode_records(data[pos:], MIB)

@@ -115,10 +115,6 @@ class LogDirs:
             self._files.unlink(f"{path}/{name}")
         self._files.rmdir(path)
 
-    def dir_of(self, partition: TopicPartition) -> LogDir:
-        """The folder that holds a partition."""
-        return self._dir_of[partition]
-
     def fail(self, log_dir: LogDir, reason: str) -> list[TopicPartition]:
         """Take a folder offline until the next start; its partitions, which no longer write."""
         log.error("log dir %s is offline: %s", log_dir.path, reason)
