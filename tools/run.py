@@ -25,7 +25,9 @@ def main() -> int:
         started = time.perf_counter()
         with Broker(data_dir=data, subprocess=True) as broker:
             took_ms = (time.perf_counter() - started) * 1000
-            print(f"broker    ready at {broker.bootstrap} after {took_ms:.0f} ms (pid {broker.pid})")
+            print(
+                f"broker    ready at {broker.bootstrap} after {took_ms:.0f} ms (pid {broker.pid})"
+            )
             broker.create_topic(TOPIC, PARTITIONS)
             print(f"topic     {TOPIC} with {PARTITIONS} partitions")
             sent = _produce(broker.bootstrap)
