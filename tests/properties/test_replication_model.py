@@ -2,7 +2,13 @@
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+)
 
 from headwater.replication.effects import AdvanceHW, ProposeIsr
 from headwater.replication.partition import Partition
@@ -18,13 +24,18 @@ class LeaderWithFollowers(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0
-        self.partition = Partition(1, LAG_MS, 2)
-        self.partition.led(0, 0, 0, REPLICAS, REPLICAS, 0)
+        self.partition = Partition(1, LAG_MS, 1)
+        self.partition.led(0, 0, 0, REPLICAS, (1,), 0)
         self.has = dict.fromkeys(REPLICAS[1:], 0)
         """What each follower really has: at least what it fetched last."""
         self.fetched: dict[int, int] = {}
         self.marks: list[int] = []
         self.proposals: list[ProposeIsr] = []
+
+    @initialize(others=st.sets(FOLLOWERS))
+    def begin(self, others) -> None:
+        """Some followers are in sync from the start, the others have to earn it."""
+        self.take(self.partition.led(0, 1, 1, REPLICAS, (1, *others), 0))
 
     def take(self, effects) -> None:
         for effect in effects:

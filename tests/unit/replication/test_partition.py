@@ -171,6 +171,14 @@ def test_a_follower_that_caught_up_is_proposed_to_join():
     assert fetched(partition, 3, 10) == [], "one proposal at a time"
 
 
+def test_a_follower_below_the_mark_cannot_join():
+    partition = leader(isr=(1, 2), log_end=0)
+    partition.appended(2 * LAG_MS, 10)
+    assert fetched(partition, 2, 10, now=2 * LAG_MS) == [AdvanceHW(10)]
+    assert fetched(partition, 3, 9, now=2 * LAG_MS) == [], "it lacks what is committed"
+    assert fetched(partition, 3, 10, now=2 * LAG_MS) == [ProposeIsr(frozenset({1, 2, 3}), 5, 0)]
+
+
 def test_a_replica_proposed_to_join_counts_for_the_mark_already():
     partition = leader(isr=(1, 2), log_end=10)
     fetched(partition, 2, 10)
