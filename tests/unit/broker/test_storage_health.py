@@ -1,0 +1,89 @@
+"""What a failing disk means for the partitions on it, and for those on others."""
+
+import errno
+
+import pytest
+
+from headwater.broker.storage_health import ROOM_TO_RETURN, StorageHealth
+from headwater.errors import E
+from tests.unit.broker.live import batch
+from tests.unit.replication.stage import NOW, Stage
+
+
+class Disk:
+    """Tells how much room there is."""
+
+    def __init__(self, total, usable):
+        self.total, self.usable = total, usable
+
+    def space(self, path):
+        return self.total, self.usable
+
+
+@pytest.fixture
+def here(tmp_path):
+    """A partition with a batch that waits for a follower."""
+    return Stage(tmp_path / "here", replicas=(1, 2))
+
+
+@pytest.fixture
+def elsewhere(tmp_path):
+    return Stage(tmp_path / "elsewhere")
+
+
+def waiting(stage):
+    pending = stage.append(batch(now=NOW))
+    stage.around.end_tick()
+    assert pending.ends == []
+    return pending
+
+
+def health(stage, total=1 << 30, usable=0) -> StorageHealth:
+    return StorageHealth(stage.dirs, Disk(total, usable))
+
+
+def test_a_broken_disk_answers_whoever_waits_on_it_and_nobody_else(here, elsewhere):
+    pending = waiting(here)
+    replicas = [here.replica, elsewhere.replica]
+    health(here).failed(replicas, here.replica, OSError(errno.EIO, "broken"), flushing=False)
+    assert pending.ends == [E.KAFKA_STORAGE_ERROR]
+    assert here.replica.offline is here.replica.refusal is not None
+    assert (elsewhere.replica.offline, elsewhere.replica.refusal) == (None, None)
+    assert here.dirs.dirs[0].offline
+
+
+def test_a_full_disk_refuses_writes_but_serves_and_lets_wait(here):
+    pending = waiting(here)
+    state = health(here)
+    state.failed([here.replica], here.replica, OSError(errno.ENOSPC, "full"), flushing=False)
+    assert here.replica.refusal is not None
+    assert here.replica.offline is None
+    assert pending.ends == [], "what is written already may still be committed"
+    assert state.any_full
+
+
+def test_a_full_disk_during_a_sync_is_a_broken_one(here):
+    health(here).failed([here.replica], here.replica, OSError(errno.ENOSPC, "full"), flushing=True)
+    assert here.replica.offline is not None
+
+
+@pytest.mark.parametrize(
+    ("total", "enough"), [(1 << 40, ROOM_TO_RETURN), (16 << 20, 2 << 20), (800, 100)]
+)
+def test_a_full_disk_returns_when_there_is_room_for_its_size(here, total, enough):
+    state = health(here, total, enough - 1)
+    state.failed([here.replica], here.replica, OSError(errno.EDQUOT, "quota"), flushing=False)
+    state.probe([here.replica])
+    assert here.replica.refusal is not None
+    state._files.usable = enough
+    state.probe([here.replica])
+    assert here.replica.refusal is None
+    assert not state.any_full
+
+
+def test_room_does_not_mend_a_disk_that_broke_meanwhile(here):
+    state = health(here, usable=1 << 29)
+    state.failed([here.replica], here.replica, OSError(errno.ENOSPC, "full"), flushing=False)
+    state.failed([here.replica], here.replica, OSError(errno.EIO, "broken"), flushing=False)
+    state.probe([here.replica])
+    assert here.replica.refusal is not None
