@@ -91,7 +91,8 @@ class Producer(Sending):
 
     def forked(self) -> None:
         """In a child process: fail with a word of what to do."""
-        self._lock = self._closing = threading.Lock()
+        self._closing = threading.Lock()
+        self._new_lock()
         self._retire(forked_error("Producer"))
 
     def __enter__(self) -> "Producer":

@@ -7,10 +7,11 @@ long ones (KIP-794).
 """
 
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from itertools import accumulate
 
 from headwater.client.errors import UnknownTopicOrPartitionError
-from headwater.records.codec import murmur2
+from headwater.records.codec import NAME, murmur2
 
 Partitioner = Callable[[str, bytes | None, bytes | None, int], int]
 """A partitioner of the caller's: topic, key, value, number of partitions; gives the partition."""
@@ -20,9 +21,13 @@ Below = Callable[[int], int]
 """Draws a number from 0 up to, and not including, its argument."""
 
 
+key_hash: Callable[[bytes], int] = murmur2 if NAME == "compiled" else lru_cache(16_384)(murmur2)
+"""Keys come again, and in plain Python to remember a hash is far cheaper than to work it out."""
+
+
 def partition_of_key(key: bytes, partitions: int) -> int:
     """Where Java's clients put `key`."""
-    return (murmur2(key) & 0x7FFFFFFF) % partitions
+    return (key_hash(key) & 0x7FFFFFFF) % partitions
 
 
 def pick_sticky(loads: Sequence[int], adaptive: bool, below: Below) -> int:
