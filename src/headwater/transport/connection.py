@@ -12,9 +12,10 @@ from typing import TypeVar, cast
 from headwater import __version__
 from headwater.errors import E, KafkaError, error_of
 from headwater.seams.network import Network
+from headwater.transport.replies import Frame, Replies
 from headwater.wire import codec
 from headwater.wire.apis import API
-from headwater.wire.framing import Frames, read_response_header
+from headwater.wire.framing import read_response_header
 from headwater.wire.framing import request as wire_request
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.schema import Struct
@@ -26,7 +27,7 @@ _API_VERSIONS = 18
 _LAST_CORRELATION_ID = 2**31 - 1
 
 
-class Connection(asyncio.Protocol):
+class Connection(asyncio.BufferedProtocol):
     """A stream to one broker. Made with `Connection.open`."""
 
     def __init__(self, address: str, client_id: str, timeout_s: float) -> None:
@@ -34,8 +35,8 @@ class Connection(asyncio.Protocol):
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._transport: asyncio.Transport | None = None
-        self._frames = Frames()
-        self._waiting: deque[tuple[int, asyncio.Future[bytes]]] = deque()
+        self._replies = Replies()
+        self._waiting: deque[tuple[int, asyncio.Future[Frame]]] = deque()
         self._sent = 0
         self._served: dict[int, Versions] = {}
 
@@ -83,13 +84,13 @@ class Connection(asyncio.Protocol):
         version = self.version_for(request, newest)
         return await self._exchange(request, answer, version, timeout_s)
 
-    def start(self, request: Struct, version: int) -> "asyncio.Future[bytes]":
+    def start(self, request: Struct, version: int) -> "asyncio.Future[Frame]":
         """Send `request` now; its answer comes as a frame, to be read with `decode`.
 
         For loops with many requests under way and deadlines of their own: no task, no timer.
         """
         correlation_id = self._write(request, version)
-        reply: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        reply: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
         self._waiting.append((correlation_id, reply))
         return reply
 
@@ -97,7 +98,7 @@ class Connection(asyncio.Protocol):
         """Send `request`, to which no answer comes (Produce with acks=0)."""
         self._write(request, version)
 
-    def decode(self, frame: bytes, answer: type[Answer], version: int) -> Answer:
+    def decode(self, frame: Frame, answer: type[Answer], version: int) -> Answer:
         """The answer in `frame`; one that cannot be read ends the connection."""
         key = _schema_key(answer)
         try:
@@ -169,7 +170,7 @@ class Connection(asyncio.Protocol):
             version = 0  # a broker that does not know the version says so in the oldest one
         return self.decode(frame, answer, version)
 
-    async def _answer_to(self, request: Struct, version: int, timeout_s: float) -> bytes:
+    async def _answer_to(self, request: Struct, version: int, timeout_s: float) -> Frame:
         reply = self.start(request, version)
         try:
             async with asyncio.timeout(timeout_s):
@@ -191,10 +192,14 @@ class Connection(asyncio.Protocol):
         """The stream is open."""
         self._transport = cast(asyncio.Transport, transport)
 
-    def data_received(self, data: bytes) -> None:
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Room for the next bytes."""
+        return self._replies.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
         """Bytes came: hand whole answers to those who wait."""
         try:
-            for frame in self._frames.feed(data):
+            for frame in self._replies.received(nbytes):
                 correlation_id, reply = self._waiting[0]
                 if int.from_bytes(frame[:4]) != correlation_id:
                     raise ValueError("an answer out of order")
