@@ -98,6 +98,7 @@ class ClientSettings(Settings):
     connections_max_idle_ms: int = key(
         "connections.max.idle.ms", LONG, default=540_000, at_least=-1,
         doc="A connection unused for this long is closed; -1 for never.",
+        idle="brokers close connections that nobody uses, and a closed one is opened when needed",
     )
     metadata_max_age_ms: int = key(
         "metadata.max.age.ms", LONG, default=300_000, at_least=0,
@@ -283,6 +284,7 @@ class ProducerSettings(ClientSettings):
     partitioner_availability_timeout_ms: int = key(
         "partitioner.availability.timeout.ms", LONG, default=0, at_least=0,
         doc="Pass over partitions whose broker has taken nothing for this long; 0 for never.",
+        idle="adaptive partitioning passes over long queues already",
     )
     partitioner_ignore_keys: bool = key(
         "partitioner.ignore.keys", BOOLEAN, default=False,
