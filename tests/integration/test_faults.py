@@ -289,3 +289,29 @@ def test_a_partition_that_found_no_room_is_opened_when_there_is_some(tmp_path):
         files.mend()
         until(lambda: client.produce("late", batch(b"kept")).error_code == 0)
         assert everything(client, "late") == {0: b"kept"}
+
+
+def test_a_dir_that_cannot_be_read_at_the_start_is_left_out(two):
+    with two.live() as live:
+        live.create("t", 2)
+        here, there = two.partitions(live, "t")
+        with live.client() as client:
+            for partition in (here, there):
+                client.produce("t", batch(b"kept"), partition=partition)
+    two.files.break_("open", two.dirs[1] / f"t-{there}", errno.EIO)
+    with two.live() as live, live.client() as client:
+        assert everything(client, "t", here) == {0: b"kept"}
+        assert client.fetch("t", partition=there).error_code == E.KAFKA_STORAGE_ERROR
+    two.files.mend()
+    with two.live() as live, live.client() as client:
+        assert everything(client, "t", there) == {0: b"kept"}
+
+
+def test_a_broker_whose_last_disk_failed_says_so(tmp_path):
+    files = FaultyFiles()
+    with Live(tmp_path, files=files) as live, live.client() as client:
+        live.create("t")
+        assert not live.on_loop(live.broker.ruined.is_set)
+        files.break_("pwritev", tmp_path / "t-0", errno.EIO)
+        assert client.produce("t", batch()).error_code == E.KAFKA_STORAGE_ERROR
+        assert live.on_loop(live.broker.ruined.is_set)

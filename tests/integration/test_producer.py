@@ -3,6 +3,7 @@
 import asyncio
 import multiprocessing
 import threading
+import time
 import uuid
 
 import pytest
@@ -306,3 +307,28 @@ def test_metrics_carry_kafkas_names(producer, topic) -> None:
     assert told["record-error-total"] == 0
     assert told["request-latency-avg"] >= 0
     assert told["buffer-available-bytes"] == told["buffer-total-bytes"] == 32 << 20
+
+
+def test_the_compiled_short_way_stands_in_for_send_where_the_codec_is_compiled(producer) -> None:
+    assert ("send" in vars(producer)) == (headwater.codec == "compiled")
+
+
+def test_a_subclass_may_have_a_send_of_its_own(broker, topic) -> None:
+    class Shouting(headwater.Producer):
+        def send(self, topic, value=None, **options):
+            return super().send(topic, value.upper(), **options)
+
+    with Shouting(bootstrap_servers=broker.bootstrap) as made:
+        for _ in range(3):
+            made.send(topic, b"v", partition=0).result(10)
+            made.send(topic, b"v")
+    values = [row[4] for rows in read_all(broker, topic).values() for row in rows]
+    assert values == [b"V"] * 6
+
+
+def test_the_time_of_a_record_is_the_time_of_its_send(producer, topic) -> None:
+    producer.send(topic, b"opens the batch")
+    before = time.time_ns() // 1_000_000
+    future = producer.send(topic, b"v")
+    after = time.time_ns() // 1_000_000
+    assert before <= future.result(10).timestamp <= after

@@ -5,7 +5,7 @@ import itertools
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -68,6 +68,53 @@ def test_a_restart_of_the_broker_is_not_noticed(kill) -> None:
             offsets = [future.result(60).offset for future in futures]
         assert offsets == list(range(3000))
         assert values(broker, "t") == [b"%d" % number for number in range(3000)]
+
+
+def test_kills_under_several_producers_lose_double_and_reorder_nothing() -> None:
+    stop = threading.Event()
+    acknowledged: dict[bytes, tuple[int, int]] = {}
+    failed: list[KafkaError] = []
+
+    def work(name: int) -> None:
+        def told(value: bytes) -> Callable[..., None]:
+            def call(metadata, error) -> None:
+                if error is None:
+                    acknowledged[value] = (metadata.partition, metadata.offset)
+                else:
+                    failed.append(error)
+
+            return call
+
+        with headwater.Producer(bootstrap_servers=broker.bootstrap, **QUICK) as producer:
+            for number in itertools.count():
+                value = b"%d-%d" % (name, number)
+                producer.send("t", value, on_delivery=told(value))
+                if number % 50 == 0 and stop.wait(0.005):
+                    return
+
+    with Broker(subprocess=True) as broker:
+        broker.create_topic("t", partitions=3)
+        threads = [threading.Thread(target=work, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for _ in range(3):
+            stop.wait(0.3)
+            broker.kill()
+            broker.start()
+        stop.set()
+        for thread in threads:
+            thread.join(60)
+        stored = {}
+        for partition, rows in read_all(broker, "t").items():
+            last: dict[bytes, int] = {}
+            for offset, _, _, _, value, _ in rows:
+                assert value not in stored
+                stored[value] = (partition, offset)
+                name, _, number = value.partition(b"-")
+                assert last.get(name, -1) < int(number)
+                last[name] = int(number)
+    assert failed == []
+    assert stored == acknowledged
 
 
 def test_lost_answers_lose_and_double_nothing() -> None:

@@ -112,3 +112,17 @@ def test_a_clean_stop_makes_the_next_start_read_nothing(tmp_path):
         broker.restart()
         told = (tmp_path / "broker.stderr").read_text()
     assert told.count("scanned 0 bytes") == 2
+
+
+def test_a_folder_in_use_is_refused_in_one_line(tmp_path):
+    with Broker(data_dir=tmp_path, subprocess=True):
+        second = subprocess.run(
+            [sys.executable, "-m", "headwater", "up", "--port", "0", "--data-dir", str(tmp_path)],
+            capture_output=True,
+            text=True,
+            timeout=30,
+            check=False,
+        )
+    assert second.returncode == 1
+    assert "in use by another broker" in second.stderr
+    assert "Traceback" not in second.stderr

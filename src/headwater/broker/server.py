@@ -105,6 +105,8 @@ class Broker:
         self._opened: list[Listening] = []
         self._store_lock: int | None = None
         self._log_dirs_open = False
+        self.ruined = asyncio.Event()
+        """Set when no log dir is left: nothing can be served any more."""
 
     # -- starting
 
@@ -124,14 +126,19 @@ class Broker:
     async def _open_store(self) -> str:
         """The embedded store; its folder is locked before anything in it is touched."""
         folder = f"{self.settings.log_dirs[0]}/{STORE_FOLDER}"
-        self.seams.files.mkdir(folder)
         try:
+            self.seams.files.mkdir(folder)
             self._store_lock = self.seams.files.lock(f"{folder}/.lock")
         except BlockingIOError:
             raise LogDirError(
                 f"{self.settings.log_dirs[0]} is in use by another broker: "
                 "stop it, or choose another log.dirs"
             ) from None
+        except OSError as failure:
+            raise LogDirError(
+                f"{self.settings.log_dirs[0]} cannot be used ({failure.strerror}), and the first "
+                "of log.dirs holds the metadata: mend it, or put it back in its place"
+            ) from failure
         loop = asyncio.get_running_loop()
         self.store = EmbeddedStore(
             self.seams.files, folder, loop.call_soon, on_file_thread(self.seams.tasks)
@@ -177,7 +184,7 @@ class Broker:
         self.log_dirs = LogDirs(
             seams.files, seams.randomness, settings.log_dirs, Identity(self.node_id, cluster_id)
         )
-        self.health = StorageHealth(self.log_dirs, seams.files)
+        self.health = StorageHealth(self.log_dirs, seams.files, self.ruined.set)
         replicas = self.context.replicas = Replicas(
             self.node_id,
             self.log_dirs,
@@ -437,10 +444,10 @@ def run(settings: BrokerSettings, on_ready: Callable[[str], None]) -> None:
 
 async def _serve(settings: BrokerSettings, on_ready: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
+    broker = Broker(settings, system_seams())
     stopped = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stopped.set)
-    broker = Broker(settings, system_seams())
     gc.disable()
     try:
         await broker.start()
@@ -453,5 +460,10 @@ async def _serve(settings: BrokerSettings, on_ready: Callable[[str], None]) -> N
     gc.enable()
     first = broker.listeners[0]
     on_ready(f"{first.host or '127.0.0.1'}:{first.port}")
-    await stopped.wait()
+    ends = [asyncio.ensure_future(event.wait()) for event in (stopped, broker.ruined)]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for end in ends:
+        end.cancel()
     await broker.stop()
+    if broker.ruined.is_set():
+        raise LogDirError("every log dir failed: mend the disks and start the broker again")

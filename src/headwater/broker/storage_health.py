@@ -7,7 +7,7 @@ starts again: after a failed flush the page cache no longer tells the truth.
 
 import errno
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from headwater.errors import E, KafkaError
 from headwater.log.log_dirs import LogDirs
@@ -25,8 +25,9 @@ _FULL = {errno.ENOSPC, errno.EDQUOT}
 class StorageHealth:
     """Knows which log dirs can be written to."""
 
-    def __init__(self, log_dirs: LogDirs, files: Files) -> None:
+    def __init__(self, log_dirs: LogDirs, files: Files, all_lost: Callable[[], None]) -> None:
         self._log_dirs = log_dirs
+        self._all_lost = all_lost
         self._files = files
         self._full: dict[str, None] = {}
 
@@ -63,6 +64,9 @@ class StorageHealth:
             replica.offline = KafkaError(E.KAFKA_STORAGE_ERROR, f"{directory} failed: {failure}")
             replica.refusal = replica.offline
             replica.abandon(replica.offline)
+        if all(log_dir.offline for log_dir in self._log_dirs.dirs):
+            log.critical("no log dir is left: the broker stops")
+            self._all_lost()
 
     def probe(self, replicas: Iterable[Replica]) -> None:
         """Let full dirs that have room again take writes."""

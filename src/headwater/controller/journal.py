@@ -17,6 +17,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 
 from headwater.controller.tree import ROOT, Edit, Made, Removed, Tree, TreeNode, Wrote, parent_of
+from headwater.errors import E, KafkaError
 from headwater.seams.files import Files, read_file, read_fully, replace_file, write_fully
 
 log = logging.getLogger(__name__)
@@ -35,8 +36,11 @@ _NODE = struct.Struct(">HIqqiiqi")
 _MADE, _WROTE, _REMOVED = 1, 2, 3
 
 
-class StoreDamaged(Exception):
+class StoreDamaged(KafkaError):
     """What was durable can no longer be read; the message says where."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(E.KAFKA_STORAGE_ERROR, message)
 
 
 def encode_transaction(zxid: int, edits: Sequence[Edit]) -> bytes:

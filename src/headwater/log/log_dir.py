@@ -7,6 +7,7 @@ the next start before any partition is loaded: a crash from then on must not loo
 import json
 from typing import TypeAlias
 
+from headwater.errors import E, KafkaError
 from headwater.model import uuid_text
 from headwater.seams.files import Files, read_file, replace_file
 from headwater.seams.randomness import Randomness
@@ -19,8 +20,11 @@ CleanEnds: TypeAlias = dict[str, tuple[int, int]]
 """By folder name: bytes of the active segment and end offset at a clean stop."""
 
 
-class LogDirError(Exception):
+class LogDirError(KafkaError):
     """The folder cannot be used; one line that says why and what to do."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(E.KAFKA_STORAGE_ERROR, message)
 
 
 class LogDir:

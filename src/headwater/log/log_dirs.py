@@ -67,15 +67,27 @@ class LogDirs:
                 log_dir.open(self.identity.node_id, self.identity.cluster_id, self._randomness)
             except OSError as error:
                 log_dir.fail(str(error))
-        if all(log_dir.offline for log_dir in self.dirs):
-            reasons = "; ".join(f"{log_dir.path}: {log_dir.offline}" for log_dir in self.dirs)
-            raise LogDirError(f"none of log.dirs can be used: {reasons}")
+        self._refuse_if_all_are_offline()
 
     def load(self, settings_of: SettingsOf, now_ms: int) -> None:
         """Load every partition of every folder, recovering what a crash left behind."""
         for log_dir in self.dirs:
             if not log_dir.offline:
-                self._load_dir(log_dir, settings_of, now_ms)
+                try:
+                    self._load_dir(log_dir, settings_of, now_ms)
+                except OSError as error:
+                    self._give_up(log_dir, error)
+        self._refuse_if_all_are_offline()
+
+    def _give_up(self, log_dir: LogDir, error: OSError) -> None:
+        """A folder that cannot be read goes offline as a whole; what was read of it is let go."""
+        for partition in self.fail(log_dir, str(error)):
+            del self.logs[partition], self._dir_of[partition]
+
+    def _refuse_if_all_are_offline(self) -> None:
+        if all(log_dir.offline for log_dir in self.dirs):
+            reasons = "; ".join(f"{log_dir.path}: {log_dir.offline}" for log_dir in self.dirs)
+            raise LogDirError(f"none of log.dirs can be used: {reasons}")
 
     def create(
         self, partition: TopicPartition, topic_id: Uuid, settings: LogSettings, now_ms: int

@@ -39,7 +39,7 @@ def waiting(stage):
 
 
 def health(stage, total=1 << 30, usable=0) -> StorageHealth:
-    return StorageHealth(stage.dirs, Disk(total, usable))
+    return StorageHealth(stage.dirs, Disk(total, usable), all_lost=lambda: None)
 
 
 def test_a_broken_disk_answers_whoever_waits_on_it_and_nobody_else(here, elsewhere):
