@@ -1,0 +1,61 @@
+"""The two brokers, each started once, and fresh names on them."""
+
+import pytest
+from tools.apache_kafka import ApacheKafka
+from tools.jars import JarsUnavailable
+
+from headwater.testing import Broker
+from tests.clients.stage import Stage
+
+SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "group.min.session.timeout.ms": "100",
+    "offsets.topic.num.partitions": "1",
+    "log.message.timestamp.after.max.ms": str(2**62),
+}
+
+
+@pytest.fixture(scope="session")
+def headwater_stage():
+    with Broker(SETTINGS, subprocess=True) as broker:
+        yield Stage(broker.bootstrap)
+
+
+@pytest.fixture(scope="session")
+def apache_stage():
+    kafka = ApacheKafka(SETTINGS)
+    try:
+        kafka.__enter__()
+    except JarsUnavailable as missing:
+        pytest.skip(f"Apache Kafka cannot be started: {missing}")
+    yield Stage(kafka.bootstrap)
+    kafka.__exit__(None, None, None)
+
+
+@pytest.fixture(scope="session", params=["headwater", "apache"])
+def stage(request):
+    """One of the two brokers; each test that asks for it runs on both."""
+    return request.getfixturevalue(f"{request.param}_stage")
+
+
+@pytest.fixture
+def bootstrap(stage):
+    return stage.bootstrap
+
+
+@pytest.fixture
+def topic(stage):
+    """A fresh topic of three partitions."""
+    return stage.topic(partitions=3)
+
+
+@pytest.fixture
+def lane(stage):
+    """A fresh topic of one partition, where order is total."""
+    return stage.topic(partitions=1)
+
+
+@pytest.fixture
+def group(stage):
+    return stage.name("group")
