@@ -48,6 +48,7 @@ class Fetched:
         "_epoch",
         "_head",
         "_next",
+        "_opened",
         "_pending",
         "_reshape",
         "_version",
@@ -74,6 +75,7 @@ class Fetched:
         self._head = (place.topic, place.partition)
         self._buf = buf
         self._at = 0
+        self._opened = 0
         self._next = 0
         self._batch_end = 0
         self._epoch = -1
@@ -111,6 +113,8 @@ class Fetched:
     def take_columns(self, reader: ColumnReader, limit: int) -> None:
         """Add whole batches to `reader` until it has `limit` records or nothing is left."""
         place = self.place
+        if self._pending:  # a batch that `take` has handed out in part
+            self._at, self._pending, self._next = self._opened, [], 0
         while reader.count < limit:
             header = self._next_shown(place)
             if header is None:
@@ -126,6 +130,7 @@ class Fetched:
     def _open_next(self, place: Place) -> bool:
         """Decode batches until one has records to hand out."""
         while (header := self._next_shown(place)) is not None:
+            self._opened = self._at
             try:
                 size, self._pending = decode_named(
                     self._buf,

@@ -72,6 +72,8 @@ class Commits:
         self._tasks = tasks
         self._metrics = metrics
         self._under_way: set[asyncio.Task[None]] = set()
+        self._in_turn = asyncio.Lock()
+        """Whoever looks for the coordinator first sends first, so that no commit overtakes another."""
         self._automatic = settings.enable_auto_commit
         self._next_auto_ms = clock.monotonic_ms() + settings.auto_commit_interval_ms
         self._last_auto: CommitMap = {}
@@ -140,8 +142,9 @@ class Commits:
             topics=_commit_topics(offsets),
         )
         try:
-            node = await self._cluster.coordinator(self._group)
-            connection = await self._cluster.connection(node)
+            async with self._in_turn:
+                node = await self._cluster.coordinator(self._group)
+                connection = await self._cluster.connection(node)
             answer = await connection.call(
                 request, OffsetCommitResponse, newest=_TOPICS_BY_NAME_UP_TO
             )
