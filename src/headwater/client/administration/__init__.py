@@ -1,0 +1,1 @@
+"""What an admin can do, one noun per file; `headwater.client.admin` puts them together."""

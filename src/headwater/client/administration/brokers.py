@@ -1,0 +1,80 @@
+"""The cluster itself: its brokers and what lies on their disks."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from headwater.client.administration.asking import Asking
+from headwater.client.cluster import Node
+from headwater.client.errors import failure
+from headwater.errors import E, error_of
+from headwater.model import TopicPartition
+from headwater.wire.messages.cluster import (
+    DescribeLogDirsRequest,
+    DescribeLogDirsResponse,
+)
+
+
+class ClusterDescription(NamedTuple):
+    """A cluster and its brokers."""
+
+    cluster_id: str | None
+    controller_id: int
+    brokers: tuple[Node, ...]
+
+
+class LogDir(NamedTuple):
+    """A folder of a broker and the bytes of each replica in it."""
+
+    broker_id: int
+    path: str
+    error: E
+    sizes: dict[TopicPartition, int]
+    total_bytes: int
+    usable_bytes: int
+
+
+class Brokers(Asking):
+    """What an admin does with brokers."""
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Id, controller and live brokers."""
+        await self._until_done("the description of the cluster", self._cluster.refresh)
+        cluster = self._cluster
+        brokers = tuple(sorted(cluster.nodes.values()))
+        return ClusterDescription(cluster.cluster_id, cluster.controller_id, brokers)
+
+    async def describe_log_dirs(self, broker_ids: Iterable[int] | None = None) -> list[LogDir]:
+        """The log folders of some brokers, or of all, with the size of every replica."""
+        chosen = None if broker_ids is None else list(broker_ids)
+
+        async def attempt() -> list[LogDir]:
+            await self._cluster.refresh()
+            found: list[LogDir] = []
+            for broker_id in sorted(self._cluster.nodes) if chosen is None else chosen:
+                found += await self._log_dirs_of(broker_id)
+            return found
+
+        return await self._until_done("the description of log folders", attempt)
+
+    async def _log_dirs_of(self, broker_id: int) -> list[LogDir]:
+        node = self._cluster.nodes.get(broker_id)
+        if node is None:
+            raise failure(E.BROKER_ID_NOT_REGISTERED, f"there is no broker {broker_id}")
+        request = DescribeLogDirsRequest(topics=None)
+        answer = await self._cluster.ask(node, request, DescribeLogDirsResponse)
+        await self._refuse([(f"broker {broker_id}", answer.error_code, None)])
+        return [
+            LogDir(
+                broker_id,
+                row.log_dir,
+                error_of(row.error_code),
+                {
+                    TopicPartition(topic.name, part.partition_index): part.partition_size
+                    for topic in row.topics
+                    for part in topic.partitions
+                },
+                row.total_bytes,
+                row.usable_bytes,
+            )
+            for row in answer.results
+        ]

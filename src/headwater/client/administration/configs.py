@@ -1,0 +1,207 @@
+"""Configs of topics, brokers and the cluster: describe and change."""
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from typing import NamedTuple
+
+from headwater.client.administration.asking import Asking
+from headwater.client.cluster import Node
+from headwater.wire.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+
+
+class ResourceType(IntEnum):
+    """What has configs."""
+
+    TOPIC = 2
+    BROKER = 4
+
+
+class Resource(NamedTuple):
+    """A topic or a broker; a broker without a name stands for all of them."""
+
+    type: ResourceType
+    name: str
+
+    @classmethod
+    def topic(cls, name: str) -> "Resource":
+        """A topic."""
+        return cls(ResourceType.TOPIC, name)
+
+    @classmethod
+    def broker(cls, node_id: int | None = None) -> "Resource":
+        """A broker, or what all brokers share."""
+        return cls(ResourceType.BROKER, "" if node_id is None else str(node_id))
+
+
+class Operation(IntEnum):
+    """How a config changes."""
+
+    SET = 0
+    DELETE = 1
+    APPEND = 2
+    SUBTRACT = 3
+
+
+class ConfigChange(NamedTuple):
+    """One change of one config."""
+
+    name: str
+    value: str | None = None
+    operation: Operation = Operation.SET
+
+
+class ConfigEntry(NamedTuple):
+    """A config as it is in force."""
+
+    name: str
+    value: str | None
+    source: int
+    """1 topic, 2 this broker, 3 all brokers, 4 the broker's file, 5 default."""
+    read_only: bool
+    sensitive: bool
+    documentation: str | None
+
+    @property
+    def is_default(self) -> bool:
+        """Nobody set it."""
+        return self.source == 5
+
+
+class Configs(Asking):
+    """What an admin does with configs."""
+
+    async def describe_configs(
+        self, resources: Iterable[Resource], *, documentation: bool = False
+    ) -> dict[Resource, dict[str, ConfigEntry]]:
+        """All configs of each resource, by name."""
+        wanted = list(resources)
+        found: dict[Resource, dict[str, ConfigEntry]] = {}
+
+        async def attempt() -> None:
+            for node, rows in (await self._by_node(wanted)).items():
+                request = DescribeConfigsRequest(
+                    resources=[
+                        DescribeConfigsRequest.DescribeConfigsResource(
+                            resource_type=row.type, resource_name=row.name, configuration_keys=None
+                        )
+                        for row in rows
+                    ],
+                    include_documentation=documentation,
+                )
+                answer = await self._cluster.ask(node, request, DescribeConfigsResponse)
+                await self._refuse(
+                    (told.resource_name, told.error_code, told.error_message)
+                    for told in answer.results
+                )
+                for told in answer.results:
+                    resource = Resource(ResourceType(told.resource_type), told.resource_name)
+                    found[resource] = {row.name: _entry(row) for row in told.configs}
+
+        await self._until_done("the description of configs", attempt)
+        return found
+
+    async def alter_configs(
+        self,
+        changes: Mapping[Resource, Iterable[ConfigChange] | Mapping[str, str | None]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Change configs, leaving all others as they are; a value of None returns to the default."""
+        wanted = {resource: _changes(rows) for resource, rows in changes.items()}
+
+        async def attempt() -> None:
+            for node, resources in (await self._by_node(wanted)).items():
+                request = IncrementalAlterConfigsRequest(
+                    resources=[_incremental(one, wanted[one]) for one in resources],
+                    validate_only=validate_only,
+                )
+                answer = await self._cluster.ask(node, request, IncrementalAlterConfigsResponse)
+                await self._refuse(
+                    (told.resource_name, told.error_code, told.error_message)
+                    for told in answer.responses
+                )
+
+        await self._until_done("the change of configs", attempt)
+
+    async def replace_configs(
+        self, configs: Mapping[Resource, Mapping[str, str]], *, validate_only: bool = False
+    ) -> None:
+        """Give each resource exactly these configs; all others return to their defaults."""
+
+        async def attempt() -> None:
+            for node, resources in (await self._by_node(configs)).items():
+                request = AlterConfigsRequest(
+                    resources=[
+                        AlterConfigsRequest.AlterConfigsResource(
+                            resource_type=one.type,
+                            resource_name=one.name,
+                            configs=[
+                                AlterConfigsRequest.AlterableConfig(name=name, value=value)
+                                for name, value in configs[one].items()
+                            ],
+                        )
+                        for one in resources
+                    ],
+                    validate_only=validate_only,
+                )
+                answer = await self._cluster.ask(node, request, AlterConfigsResponse)
+                await self._refuse(
+                    (told.resource_name, told.error_code, told.error_message)
+                    for told in answer.responses
+                )
+
+        await self._until_done("the change of configs", attempt)
+
+    async def _by_node(self, resources: Iterable[Resource]) -> dict[Node, list[Resource]]:
+        """Whom to ask: a broker about itself, any broker about the rest."""
+        anyone = await self._cluster.any_node()
+        grouped: dict[Node, list[Resource]] = {}
+        for one in resources:
+            own = one.type is ResourceType.BROKER and one.name
+            node = self._cluster.nodes.get(int(one.name), anyone) if own else anyone
+            grouped.setdefault(node, []).append(one)
+        return grouped
+
+
+def _entry(row: DescribeConfigsResponse.DescribeConfigsResourceResult) -> ConfigEntry:
+    return ConfigEntry(
+        row.name,
+        row.value,
+        row.config_source,
+        row.read_only,
+        row.is_sensitive,
+        row.documentation or None,
+    )
+
+
+def _changes(
+    rows: Iterable[ConfigChange] | Mapping[str, str | None],
+) -> list[ConfigChange]:
+    if isinstance(rows, Mapping):
+        return [
+            ConfigChange(name, value, Operation.DELETE if value is None else Operation.SET)
+            for name, value in rows.items()
+        ]
+    return list(rows)
+
+
+def _incremental(
+    resource: Resource, changes: Iterable[ConfigChange]
+) -> IncrementalAlterConfigsRequest.AlterConfigsResource:
+    return IncrementalAlterConfigsRequest.AlterConfigsResource(
+        resource_type=resource.type,
+        resource_name=resource.name,
+        configs=[
+            IncrementalAlterConfigsRequest.AlterableConfig(
+                name=change.name, config_operation=change.operation, value=change.value
+            )
+            for change in changes
+        ],
+    )

@@ -1,0 +1,321 @@
+"""Groups: list, describe, delete; their offsets: read, set, reset, delete."""
+
+import asyncio
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
+
+from headwater.client.administration.resets import OffsetChange, ResetTo
+from headwater.client.administration.topics import EARLIEST, LATEST, Topics
+from headwater.client.consumer.lookups import OffsetLookups
+from headwater.client.consumer.record import NO_OFFSET, OffsetAndMetadata
+from headwater.client.consumer.shares import by_topic, read_share
+from headwater.client.errors import ClientError, failure
+from headwater.errors import E, KafkaError
+from headwater.model import TopicPartition
+from headwater.wire.messages.groups import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
+)
+from headwater.wire.messages.offsets import (
+    OffsetCommitRequest,
+    OffsetCommitResponse,
+    OffsetDeleteRequest,
+    OffsetDeleteResponse,
+    OffsetFetchRequest,
+    OffsetFetchResponse,
+)
+
+_CONSUMER = "consumer"
+_DEAD, _EMPTY = "Dead", "Empty"
+_ONE_GROUP_UP_TO = 7
+_TOPICS_BY_NAME_UP_TO = 9
+
+
+class GroupListing(NamedTuple):
+    """A group in a list."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    type: str
+
+
+class MemberDescription(NamedTuple):
+    """A member of a group."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    host: str
+    assignment: tuple[TopicPartition, ...]
+
+
+class GroupDescription(NamedTuple):
+    """A group with its members."""
+
+    group_id: str
+    state: str
+    protocol_type: str
+    strategy: str
+    members: tuple[MemberDescription, ...]
+
+
+class GroupNotEmptyError(ClientError):
+    """The group has members, and offsets of a group at work cannot be changed from outside."""
+
+    CODE = E.NON_EMPTY_GROUP
+
+
+class Groups(Topics):
+    """What an admin does with groups."""
+
+    async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
+        """All groups, or those in some states, by name."""
+        wanted = {state.lower() for state in states}
+
+        async def attempt() -> list[GroupListing]:
+            await self._cluster.refresh()
+            asked = [self._groups_at(node_id) for node_id in list(self._cluster.nodes)]
+            return [row for rows in await asyncio.gather(*asked) for row in rows]
+
+        found = await self._until_done("the list of groups", attempt)
+        return sorted(row for row in found if not wanted or row.state.lower() in wanted)
+
+    async def _groups_at(self, node_id: int) -> list[GroupListing]:
+        node = self._cluster.nodes[node_id]
+        answer = await self._cluster.ask(node, ListGroupsRequest(), ListGroupsResponse)
+        await self._refuse([(f"broker {node_id}", answer.error_code, None)])
+        return [
+            GroupListing(row.group_id, row.group_state, row.protocol_type, row.group_type or "")
+            for row in answer.groups
+        ]
+
+    async def describe_group(self, group_id: str) -> GroupDescription:
+        """State, strategy and members of a group."""
+
+        async def attempt() -> GroupDescription:
+            request = DescribeGroupsRequest(groups=[group_id])
+            answer = await self._ask_coordinator(group_id, request, DescribeGroupsResponse)
+            row = answer.groups[0]
+            await self._refuse([(group_id, row.error_code, row.error_message)], group_id)
+            if row.group_state == _DEAD:
+                raise failure(E.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
+            return _description(row)
+
+        return await self._until_done(f"the description of group {group_id}", attempt)
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Delete groups without members, with their offsets."""
+        for group_id in group_ids:
+            deletion = partial(self._delete, group_id)
+            await self._until_done(f"the deletion of group {group_id}", deletion)
+
+    async def _delete(self, group_id: str) -> None:
+        request = DeleteGroupsRequest(groups_names=[group_id])
+        answer = await self._ask_coordinator(group_id, request, DeleteGroupsResponse)
+        await self._refuse(
+            ((row.group_id, row.error_code, row.error_message) for row in answer.results), group_id
+        )
+
+    # -- offsets
+
+    async def group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Everything that a group has committed."""
+
+        async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
+            request = OffsetFetchRequest(group_id=group_id, topics=None)
+            answer = await self._ask_coordinator(
+                group_id, request, OffsetFetchResponse, _ONE_GROUP_UP_TO
+            )
+            await self._refuse([(group_id, answer.error_code, None)], group_id)
+            return {
+                TopicPartition(topic.name, row.partition_index): OffsetAndMetadata(
+                    row.committed_offset, row.metadata or "", row.committed_leader_epoch
+                )
+                for topic in answer.topics
+                for row in topic.partitions
+                if row.committed_offset != NO_OFFSET
+            }
+
+        return await self._until_done(f"the offsets of group {group_id}", attempt)
+
+    async def set_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    ) -> None:
+        """Set offsets of a group that has no members."""
+        rows = {
+            TopicPartition(*name): row if isinstance(row, OffsetAndMetadata) else
+            OffsetAndMetadata(row)
+            for name, row in offsets.items()
+        }  # fmt: skip
+        request = OffsetCommitRequest(
+            group_id=group_id,
+            topics=[
+                OffsetCommitRequest.OffsetCommitRequestTopic(
+                    name=topic,
+                    partitions=[_committed(topic, number, rows) for number in numbers],
+                )
+                for topic, numbers in by_topic(rows).items()
+            ],
+        )
+
+        async def attempt() -> None:
+            answer = await self._ask_coordinator(
+                group_id, request, OffsetCommitResponse, _TOPICS_BY_NAME_UP_TO
+            )
+            refusals = [
+                (f"{topic.name}-{row.partition_index}", row.error_code, None)
+                for topic in answer.topics
+                for row in topic.partitions
+            ]
+            if any(code == E.UNKNOWN_MEMBER_ID for _, code, _ in refusals):
+                raise _not_empty(group_id)
+            await self._refuse(refusals, group_id)
+
+        if rows:
+            await self._until_done(f"the offsets of group {group_id}", attempt)
+
+    async def delete_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition | tuple[str, int]]
+    ) -> None:
+        """Forget what a group has committed for partitions that it does not read now."""
+        request = OffsetDeleteRequest(
+            group_id=group_id,
+            topics=[
+                OffsetDeleteRequest.OffsetDeleteRequestTopic(
+                    name=topic,
+                    partitions=[
+                        OffsetDeleteRequest.OffsetDeleteRequestPartition(partition_index=number)
+                        for number in numbers
+                    ],
+                )
+                for topic, numbers in by_topic(TopicPartition(*name) for name in partitions).items()
+            ],
+        )
+
+        async def attempt() -> None:
+            answer = await self._ask_coordinator(group_id, request, OffsetDeleteResponse)
+            await self._refuse([(group_id, answer.error_code, None)], group_id)
+            await self._refuse(
+                (f"{topic.name}-{row.partition_index}", row.error_code, None)
+                for topic in answer.topics
+                for row in topic.partitions
+            )
+
+        await self._until_done(f"the deletion of offsets of group {group_id}", attempt)
+
+    async def reset_group_offsets(
+        self,
+        group_id: str,
+        to: ResetTo,
+        topics: Iterable[str | tuple[str, int]] | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> list[OffsetChange]:
+        """Move a group that has no members to other offsets; says what it was and what it is.
+
+        Args:
+            group_id: The group; one that does not exist yet is made by this.
+            to: Where to: `ResetTo.earliest()`, `.offset(7)`, `.duration("PT1H")`, ...
+            topics: Topics, or single partitions as (topic, number); by default all that the group
+                has committed for.
+            dry_run: Only say what would change.
+        """
+        await self._check_empty(group_id)
+        committed = {name: row.offset for name, row in (await self.group_offsets(group_id)).items()}
+        names = await self._chosen(topics, committed)
+        lookups = OffsetLookups(self._cluster)
+        limit = self._timeout_ms
+        first = await lookups.ends(names, EARLIEST, limit)
+        end = await lookups.ends(names, LATEST, limit)
+        timestamp = to.timestamp(self._clock.wall_ms())
+        times = (
+            await lookups.find(dict.fromkeys(names, timestamp), limit)
+            if timestamp is not None
+            else {}
+        )
+        changes = []
+        for name in names:
+            found = times.get(name)
+            after = to.offset_in(
+                committed.get(name), first[name], end[name], found.offset if found else None
+            )
+            changes.append(OffsetChange(name, committed.get(name), after))
+        if not dry_run:
+            await self.set_group_offsets(
+                group_id, {row.partition: row.after for row in changes if row.after is not None}
+            )
+        return changes
+
+    async def _check_empty(self, group_id: str) -> None:
+        try:
+            state = (await self.describe_group(group_id)).state
+        except KafkaError as problem:
+            if problem.code is not E.GROUP_ID_NOT_FOUND:
+                raise
+            return
+        if state not in (_EMPTY, _DEAD):
+            raise _not_empty(group_id)
+
+    async def _chosen(
+        self,
+        topics: Iterable[str | tuple[str, int]] | None,
+        committed: Mapping[TopicPartition, int],
+    ) -> list[TopicPartition]:
+        if topics is None:
+            return sorted(committed)
+        wanted = list(topics)
+        views = await self.describe_topics(
+            {one if isinstance(one, str) else one[0] for one in wanted}
+        )
+        found: set[TopicPartition] = set()
+        for one in wanted:
+            if isinstance(one, str):
+                found |= {TopicPartition(one, row.partition) for row in views[one].partitions}
+            else:
+                found.add(TopicPartition(*one))
+        return sorted(found)
+
+
+def _not_empty(group_id: str) -> GroupNotEmptyError:
+    return GroupNotEmptyError(
+        f"group {group_id} has members at work, which would commit over it: stop them first"
+    )
+
+
+def _description(row: DescribeGroupsResponse.DescribedGroup) -> GroupDescription:
+    members = []
+    for member in row.members:
+        try:
+            share = read_share(member.member_assignment) if row.protocol_type == _CONSUMER else []
+        except KafkaError:
+            share = []  # written by something that is no consumer
+        members.append(
+            MemberDescription(
+                member.member_id,
+                member.group_instance_id,
+                member.client_id,
+                member.client_host,
+                tuple(share),
+            )
+        )
+    return GroupDescription(
+        row.group_id, row.group_state, row.protocol_type, row.protocol_data, tuple(members)
+    )
+
+
+def _committed(
+    topic: str, number: int, rows: Mapping[TopicPartition, OffsetAndMetadata]
+) -> OffsetCommitRequest.OffsetCommitRequestPartition:
+    row = rows[TopicPartition(topic, number)]
+    return OffsetCommitRequest.OffsetCommitRequestPartition(
+        partition_index=number,
+        committed_offset=row.offset,
+        committed_leader_epoch=row.leader_epoch,
+        committed_metadata=row.metadata,
+    )

@@ -1,0 +1,115 @@
+"""Where a group's offsets can be reset to. Pure."""
+
+import datetime as dt
+import re
+from enum import Enum
+from typing import NamedTuple
+
+from headwater.model import TopicPartition
+
+_DURATION = re.compile(
+    r"P(?:(?P<days>\d+)D)?"
+    r"(?:T(?=\d)(?:(?P<hours>\d+)H)?(?:(?P<minutes>\d+)M)?(?:(?P<seconds>\d+(?:\.\d+)?)S)?)?"
+)
+
+
+class Target(Enum):
+    """The strategies."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    CURRENT = "current"
+    OFFSET = "offset"
+    SHIFT_BY = "shift-by"
+    TIME = "datetime"
+    DURATION = "duration"
+
+
+class ResetTo(NamedTuple):
+    """A strategy with its number: an offset, a shift, or milliseconds."""
+
+    target: Target
+    number: int = 0
+
+    @classmethod
+    def earliest(cls) -> "ResetTo":
+        """The first record there is."""
+        return cls(Target.EARLIEST)
+
+    @classmethod
+    def latest(cls) -> "ResetTo":
+        """What comes from now on."""
+        return cls(Target.LATEST)
+
+    @classmethod
+    def current(cls) -> "ResetTo":
+        """Where the group is; the end where it has committed nothing."""
+        return cls(Target.CURRENT)
+
+    @classmethod
+    def offset(cls, offset: int) -> "ResetTo":
+        """An offset, or the nearest that exists."""
+        return cls(Target.OFFSET, offset)
+
+    @classmethod
+    def shift_by(cls, count: int) -> "ResetTo":
+        """So many records on, or back with a negative number."""
+        return cls(Target.SHIFT_BY, count)
+
+    @classmethod
+    def datetime(cls, when: dt.datetime | str | int) -> "ResetTo":
+        """The first record at or after a time: a datetime, ISO 8601, or milliseconds since 1970.
+
+        Without a time zone it is UTC, as in Kafka's own tool.
+        """
+        if isinstance(when, int):
+            return cls(Target.TIME, when)
+        moment = dt.datetime.fromisoformat(when) if isinstance(when, str) else when
+        if moment.tzinfo is None:
+            moment = moment.replace(tzinfo=dt.UTC)
+        return cls(Target.TIME, int(moment.timestamp() * 1000))
+
+    @classmethod
+    def duration(cls, ago: dt.timedelta | str) -> "ResetTo":
+        """The first record of the last while: a timedelta, or PnDTnHnMnS."""
+        span = parse_duration(ago) if isinstance(ago, str) else ago
+        return cls(Target.DURATION, int(span.total_seconds() * 1000))
+
+    def timestamp(self, now_ms: int) -> int | None:
+        """The time to look for, where there is one."""
+        if self.target is Target.TIME:
+            return self.number
+        return now_ms - self.number if self.target is Target.DURATION else None
+
+    def offset_in(
+        self, committed: int | None, first: int, end: int, at_time: int | None
+    ) -> int | None:
+        """The new offset of a partition, within its ends; None where it cannot be told."""
+        wanted = {
+            Target.EARLIEST: first,
+            Target.LATEST: end,
+            Target.CURRENT: end if committed is None else committed,
+            Target.OFFSET: self.number,
+            Target.SHIFT_BY: None if committed is None else committed + self.number,
+            Target.TIME: end if at_time is None else at_time,
+            Target.DURATION: end if at_time is None else at_time,
+        }[self.target]
+        return None if wanted is None else min(max(wanted, first), end)
+
+
+class OffsetChange(NamedTuple):
+    """What a reset does to one partition."""
+
+    partition: TopicPartition
+    before: int | None
+    after: int | None
+    """None: there is nothing to shift from."""
+
+
+def parse_duration(text: str) -> dt.timedelta:
+    """PnDTnHnMnS, such as P7D or PT1H30M; ValueError for anything else."""
+    match = _DURATION.fullmatch(text)
+    parts = {name: float(number) for name, number in match.groupdict("0").items()} if match else {}
+    if not match or text in {"P", "PT"} or not any(match.groupdict().values()):
+        raise ValueError(f"{text!r} is no duration: write PnDTnHnMnS, such as P7D or PT1H30M")
+    return dt.timedelta(**parts)

@@ -1,0 +1,205 @@
+"""Topics: create, list, describe, delete, grow; and deletion of their records."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from headwater.client.administration.asking import Asking
+from headwater.client.cluster import TopicView
+from headwater.client.consumer.lookups import OffsetLookups
+from headwater.client.consumer.record import OffsetAndTimestamp, topic_partitions
+from headwater.client.consumer.shares import by_topic
+from headwater.client.errors import UnknownTopicOrPartitionError
+from headwater.errors import E
+from headwater.model import TopicPartition
+from headwater.wire.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
+
+EARLIEST = -2
+LATEST = -1
+_BROKERS_CHOICE = -1
+_NAMES_UP_TO = 5
+
+
+class NewTopic(NamedTuple):
+    """A topic to be made; what is left out is the broker's choice."""
+
+    name: str
+    partitions: int | None = None
+    replication_factor: int | None = None
+    configs: Mapping[str, str] = {}
+    replicas: Mapping[int, Sequence[int]] | None = None
+    """For each partition the brokers that hold it, the preferred leader first."""
+
+
+class Topics(Asking):
+    """What an admin does with topics."""
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
+    ) -> None:
+        """Make topics; with `validate_only` only say whether that would work."""
+        wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]
+        request = CreateTopicsRequest(
+            topics=[_creatable(topic) for topic in wanted],
+            timeout_ms=self._timeout_ms,
+            validate_only=validate_only,
+        )
+
+        async def attempt() -> None:
+            answer = await self._ask_controller(request, CreateTopicsResponse)
+            await self._refuse(
+                (row.name, row.error_code, row.error_message) for row in answer.topics
+            )
+
+        await self._until_done("the creation of topics", attempt)
+
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
+        """The names of all topics, in order."""
+        views = await self._until_done("the list of topics", self._cluster.all_topics)
+        return sorted(name for name, view in views.items() if internal or not view.internal)
+
+    async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicView]:
+        """Partitions, leaders, replicas and in-sync replicas of topics."""
+        wanted = list(names)
+        await self._until_done("the description of topics", self._cluster.all_topics)
+        missing = [name for name in wanted if name not in self._cluster.topics]
+        if missing:
+            raise UnknownTopicOrPartitionError(f"there is no topic {', '.join(missing)}")
+        return {name: self._cluster.topics[name] for name in wanted}
+
+    async def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics with all their records."""
+        request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=self._timeout_ms)
+
+        async def attempt() -> None:
+            answer = await self._ask_controller(request, DeleteTopicsResponse, _NAMES_UP_TO)
+            await self._refuse(
+                (row.name or "", row.error_code, row.error_message) for row in answer.responses
+            )
+
+        await self._until_done("the deletion of topics", attempt)
+
+    async def create_partitions(
+        self, counts: Mapping[str, int], *, validate_only: bool = False
+    ) -> None:
+        """Grow topics to so many partitions; fewer is impossible."""
+        request = CreatePartitionsRequest(
+            topics=[
+                CreatePartitionsRequest.CreatePartitionsTopic(
+                    name=name, count=count, assignments=None
+                )
+                for name, count in counts.items()
+            ],
+            timeout_ms=self._timeout_ms,
+            validate_only=validate_only,
+        )
+
+        async def attempt() -> None:
+            answer = await self._ask_controller(request, CreatePartitionsResponse)
+            await self._refuse(
+                (row.name, row.error_code, row.error_message) for row in answer.results
+            )
+
+        await self._until_done("the new partitions", attempt)
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Delete what is below an offset in each partition (-1: all); returns the new starts."""
+        wanted = {TopicPartition(*name): offset for name, offset in before.items()}
+        low: dict[TopicPartition, int] = {}
+
+        async def attempt() -> None:
+            await self._cluster.metadata({name.topic for name in wanted}, fresh=True)
+            by_leader: dict[int, list[TopicPartition]] = {}
+            for name in wanted.keys() - low.keys():
+                leader = self._cluster.leader(name)
+                by_leader.setdefault(leader.id if leader else -1, []).append(name)
+            for leader_id, names in by_leader.items():
+                await self._delete_at(leader_id, {name: wanted[name] for name in names}, low)
+
+        await self._until_done("the deletion of records", attempt)
+        return low
+
+    async def _delete_at(
+        self, leader_id: int, wanted: dict[TopicPartition, int], low: dict[TopicPartition, int]
+    ) -> None:
+        node = self._cluster.nodes.get(leader_id)
+        if node is None:
+            await self._refuse((str(name), E.LEADER_NOT_AVAILABLE, None) for name in wanted)
+            return
+        request = DeleteRecordsRequest(
+            topics=[
+                DeleteRecordsRequest.DeleteRecordsTopic(
+                    name=topic,
+                    partitions=[
+                        DeleteRecordsRequest.DeleteRecordsPartition(
+                            partition_index=number, offset=wanted[TopicPartition(topic, number)]
+                        )
+                        for number in numbers
+                    ],
+                )
+                for topic, numbers in by_topic(wanted).items()
+            ],
+            timeout_ms=self.settings.request_timeout_ms,
+        )
+        answer = await self._cluster.ask(node, request, DeleteRecordsResponse)
+        refusals = []
+        for topic in answer.topics:
+            for row in topic.partitions:
+                name = TopicPartition(topic.name, row.partition_index)
+                if row.error_code:
+                    refusals.append((str(name), row.error_code, None))
+                else:
+                    low[name] = row.low_watermark
+        await self._refuse(refusals)
+
+    async def list_offsets(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """For each partition the first record at or after a time; -2 and -1 are its two ends."""
+        wanted = {TopicPartition(*name): time for name, time in times.items()}
+        return await OffsetLookups(self._cluster).find(wanted, self._timeout_ms)
+
+    async def beginning_offsets(
+        self, partitions: Iterable[TopicPartition | tuple[str, int]]
+    ) -> dict[TopicPartition, int]:
+        """The first offset of each partition."""
+        lookups = OffsetLookups(self._cluster)
+        return await lookups.ends(topic_partitions(partitions), EARLIEST, self._timeout_ms)
+
+    async def end_offsets(
+        self, partitions: Iterable[TopicPartition | tuple[str, int]]
+    ) -> dict[TopicPartition, int]:
+        """The offset that the next record of each partition will get."""
+        lookups = OffsetLookups(self._cluster)
+        return await lookups.ends(topic_partitions(partitions), LATEST, self._timeout_ms)
+
+
+def _creatable(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
+    chosen = topic.replicas is not None
+    return CreateTopicsRequest.CreatableTopic(
+        name=topic.name,
+        num_partitions=_BROKERS_CHOICE if chosen else topic.partitions or _BROKERS_CHOICE,
+        replication_factor=_BROKERS_CHOICE
+        if chosen
+        else topic.replication_factor or _BROKERS_CHOICE,
+        assignments=[
+            CreateTopicsRequest.CreatableReplicaAssignment(
+                partition_index=number, broker_ids=list(brokers)
+            )
+            for number, brokers in (topic.replicas or {}).items()
+        ],
+        configs=[
+            CreateTopicsRequest.CreatableTopicConfig(name=name, value=value)
+            for name, value in topic.configs.items()
+        ],
+    )
