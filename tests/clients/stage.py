@@ -3,7 +3,7 @@
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 import confluent_kafka
@@ -54,7 +54,8 @@ class Stage:
             try:
                 self.topic(name=name)
             except KafkaError as problem:
-                assert problem.code is E.TOPIC_ALREADY_EXISTS, problem
+                if problem.code is not E.TOPIC_ALREADY_EXISTS:
+                    raise
                 return False
             return True
 
@@ -171,18 +172,14 @@ def partitions_of(consumer: Any) -> set[int]:
     return {number for _, number in consumer.assignment()}
 
 
-def settle(shares: Callable[[], Sequence[set[int]]], partitions: int, *consumers: Any) -> None:
-    """Poll until the shares are disjoint and cover all partitions."""
+def settle(partitions: int, *consumers: Any) -> None:
+    """Poll until each has a share, and every partition one owner."""
 
     def settled() -> bool:
-        now = shares()
-        return (
-            all(now)
-            and sum(map(len, now)) == partitions
-            and set().union(*now) == set(range(partitions))
-        )
+        shares = [partitions_of(one) for one in consumers]
+        return all(shares) and sorted(itertools.chain(*shares)) == list(range(partitions))
 
-    until("every partition has one owner", settled, lambda: [one.poll(0.05) for one in consumers])
+    until("every partition has one owner", settled, lambda: [one.poll(0.02) for one in consumers])
 
 
 def in_thread(work: Callable[[], object]) -> threading.Thread:
@@ -190,11 +187,3 @@ def in_thread(work: Callable[[], object]) -> threading.Thread:
     thread = threading.Thread(target=work, daemon=True)
     thread.start()
     return thread
-
-
-def counts(rows: Iterable[Any]) -> Mapping[Any, int]:
-    """How often each came."""
-    found: dict[Any, int] = {}
-    for row in rows:
-        found[row] = found.get(row, 0) + 1
-    return found

@@ -1,6 +1,7 @@
 """What a consumer promises when it reads alone, on both brokers."""
 
 import asyncio
+import itertools
 import threading
 
 import confluent_kafka
@@ -100,7 +101,7 @@ def test_records_come_by_partition_in_their_order(stage, consumer, topic):
     consumer.seek_to_beginning()
     records = consumer.poll(10)
     by_partition = records.by_partition()
-    assert sorted(sum(by_partition.values(), [])) == sorted(records)
+    assert sorted(itertools.chain(*by_partition.values())) == sorted(records)
     assert set(by_partition) == records.partitions() <= consumer.assignment()
 
 
@@ -291,8 +292,8 @@ def test_wakeup_ends_a_poll_and_nothing_else(stage, consumer, lane):
         consumer.wakeup()
 
     in_thread(wake)
+    polling.set()
     with pytest.raises(WakeupError):
-        polling.set()
         consumer.poll(20)
     stage.fill(lane, [b"v"])
     assert values_of(poll_until(1, consumer)) == [b"v"]

@@ -1,5 +1,6 @@
 """The blocking face of the consumer."""
 
+import logging
 import re
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
@@ -22,6 +23,8 @@ from headwater.client.consumer.record import (
 from headwater.client.errors import ConcurrentUseError
 from headwater.config.client import ConsumerSettings
 from headwater.model import TopicPartition
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Partition = TopicPartition | tuple[str, int]
@@ -78,7 +81,8 @@ class Consumer:
         self._call(self._core.assign(partitions))
 
     def unsubscribe(self) -> None:
-        """Read nothing any more, and leave the group."""
+        """Read nothing any more, and leave the group; the listener hears of it first."""
+        self._farewell()
         self._call(self._core.unsubscribe())
 
     def subscription(self) -> tuple[str, ...]:
@@ -241,9 +245,21 @@ class Consumer:
         return self._core.metrics()
 
     def close(self, timeout: float | None = None) -> None:
-        """Commit if that is automatic, leave the group, and let go of everything."""
+        """Commit if that is automatic, leave the group, and let go of everything.
+
+        The listener hears first that the partitions go, and may still commit.
+        """
+        self._farewell()
         unregister(self)
         self._thread.call(self._core.close(timeout))
+
+    def _farewell(self) -> None:
+        notice = self._core.farewell()
+        if notice is not None and self._core.listener is not None:
+            try:
+                notice.tell(self._core.listener)
+            except Exception:
+                log.exception("the rebalance listener raised; the consumer leaves nevertheless")
 
     def forked(self) -> None:
         """In a child process: fail with a word of what to do."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import inspect
+import logging
 import re
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
@@ -22,6 +23,8 @@ from headwater.client.consumer.record import (
 from headwater.client.errors import ConcurrentUseError
 from headwater.config.client import ConsumerSettings
 from headwater.model import TopicPartition
+
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Partition = TopicPartition | tuple[str, int]
@@ -84,8 +87,9 @@ class Consumer:
         await self._core.assign(partitions)
 
     async def unsubscribe(self) -> None:
-        """Read nothing any more, and leave the group."""
+        """Read nothing any more, and leave the group; the listener hears of it first."""
         await self.start()
+        await self._farewell()
         await self._core.unsubscribe()
 
     def subscription(self) -> tuple[str, ...]:
@@ -271,9 +275,23 @@ class Consumer:
         return self._core.metrics()
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """Commit if that is automatic, leave the group, and let go of everything."""
+        """Commit if that is automatic, leave the group, and let go of everything.
+
+        The listener hears first that the partitions go, and may still commit.
+        """
         await self.start()
+        await self._farewell()
         await self._core.close(timeout_s)
+
+    async def _farewell(self) -> None:
+        notice = self._core.farewell()
+        if notice is not None and self._core.listener is not None:
+            try:
+                said = notice.tell(self._core.listener)
+                if inspect.isawaitable(said):
+                    await said
+            except Exception:
+                log.exception("the rebalance listener raised; the consumer leaves nevertheless")
 
     async def __aenter__(self) -> "Consumer":
         await self.start()

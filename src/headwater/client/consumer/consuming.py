@@ -388,7 +388,6 @@ class Consuming:
         for name in wanted:
             self._place_exists(name)
         self._metadata_came()
-        self._positions.kick()
         self._fetcher.changed(at_once=True)
 
     def _place_exists(self, name: TopicPartition) -> None:
@@ -401,6 +400,12 @@ class Consuming:
         if self._group is not None:
             await self._group.leave("the consumer unsubscribed")
         self.subscription.unsubscribe()
+
+    def farewell(self) -> Notice | None:
+        """What the listener must hear before this member leaves its group."""
+        if self._group is None or self._unusable is not None or self.listener is None:
+            return None
+        return self._group.farewell()
 
     def _grouped(self, what: str) -> Group:
         if self._group is None:

@@ -189,7 +189,16 @@ class Group:
         if self._subscription.way not in (Way.TOPICS, Way.PATTERN):
             return Identity()
         since = self._clock.monotonic_ms() - member.last_poll_ms
-        return Identity(member.generation, member.member_id, member.instance_id, since)
+        outside = member.generation == NO_GENERATION
+        return Identity(member.generation, member.member_id, member.instance_id, since, outside)
+
+    def farewell(self) -> Notice | None:
+        """The partitions that go when this member leaves; lost if the group gave them away."""
+        owned = list(self._subscription.places)
+        if not owned or self._subscription.way not in (Way.TOPICS, Way.PATTERN):
+            return None
+        member = self._membership.generation != NO_GENERATION
+        return Notice(Change.REVOKED if member else Change.LOST, owned)
 
     async def leave(self, reason: str) -> None:
         """Leave the group; a static member only goes quiet, so that it may come back."""

@@ -10,8 +10,9 @@ from headwater.model import TopicPartition
 class RebalanceListener:
     """Derive from this and override what is needed.
 
-    Called inside poll(), in the caller's thread, revoked before assigned. The methods may use the
-    consumer (commit, seek); with the asyncio face they may be coroutines.
+    Called inside poll(), close() and unsubscribe(), in the caller's thread, revoked before
+    assigned. The methods may use the consumer (commit, seek); with the asyncio face they may be
+    coroutines.
     """
 
     def on_assigned(self, partitions: list[TopicPartition]) -> Awaitable[None] | None:

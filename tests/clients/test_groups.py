@@ -1,0 +1,274 @@
+"""What members of a group promise each other, on both brokers."""
+
+import contextlib
+
+import confluent_kafka.admin
+import pytest
+
+import headwater
+from headwater.client.consumer.assignors import Assignor
+from headwater.client.consumer.listener import RebalanceListener
+from headwater.client.errors import CommitFailedError
+from headwater.errors import E, KafkaError
+from headwater.model import TopicPartition
+from tests.clients.stage import partitions_of, poll_until, settle, until, values_of
+
+STRATEGIES = ["range", "roundrobin", "sticky", "cooperative-sticky"]
+
+
+class Heard(RebalanceListener):
+    """Writes down what it hears."""
+
+    def __init__(self):
+        self.words = []
+
+    def on_assigned(self, partitions):
+        self.words.append(("assigned", sorted(number for _, number in partitions)))
+
+    def on_revoked(self, partitions):
+        self.words.append(("revoked", sorted(number for _, number in partitions)))
+
+    def on_lost(self, partitions):
+        self.words.append(("lost", sorted(number for _, number in partitions)))
+
+
+@pytest.fixture
+def join(bootstrap, group):
+    """Makes members that read from the start and commit by hand."""
+    with contextlib.ExitStack() as members:
+
+        def make(topic=None, listener=None, **options):
+            member = headwater.Consumer(
+                bootstrap_servers=bootstrap,
+                group_id=options.pop("group_id", group),
+                **{
+                    "auto_offset_reset": "earliest",
+                    "enable_auto_commit": False,
+                    "heartbeat_interval_ms": 50,
+                    "session_timeout_ms": 10_000,
+                    **options,
+                },
+            )
+            members.callback(member.close)
+            if topic is not None:
+                member.subscribe([topic], listener=listener)
+            return member
+
+        yield make
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_members_share_come_and_go_and_each_record_is_read_once(stage, join, strategy):
+    topic = stage.topic(partitions=6)
+    seen, members = [], []
+
+    def read(*numbers):
+        """Store more, and read until the group has it all; commit as we go."""
+        for number in numbers:
+            stage.fill(topic, [b"%d" % number] * 60, key=lambda n: b"%d" % n)
+        wanted = len(seen) + 60 * len(numbers)
+
+        def turn():
+            for member in members:
+                records = member.poll(0.02)
+                if records:
+                    seen.extend((r.partition, r.offset) for r in records)
+                    member.commit()
+
+        until("all is read", lambda: len(seen) >= wanted, turn)
+
+    for number in range(3):
+        members.append(join(topic, partition_assignment_strategy=strategy))
+        settle(6, *members)
+        read(number)
+    assert [len(partitions_of(one)) for one in members] == [2, 2, 2]
+    members.pop(0).close()
+    settle(6, *members)
+    read(3)
+    assert len(seen) == len(set(seen)) == 240
+
+
+def test_a_listener_hears_of_every_change_in_order_and_of_the_end(stage, join, topic):
+    heard, other = Heard(), Heard()
+    first = join(topic, heard, partition_assignment_strategy="range")
+    settle(3, first)
+    second = join(topic, other, partition_assignment_strategy="range")
+    settle(3, first, second)
+    kept = sorted(partitions_of(first))
+    assert heard.words == [("assigned", [0, 1, 2]), ("revoked", [0, 1, 2]), ("assigned", kept)]
+    assert other.words == [("assigned", sorted({0, 1, 2} - set(kept)))]
+    first.close()
+    assert heard.words[-1] == ("revoked", kept)
+
+
+def test_cooperative_members_keep_what_does_not_move(stage, join, topic):
+    heard = Heard()
+    first = join(topic, heard, partition_assignment_strategy="cooperative-sticky")
+    settle(3, first)
+    second = join(topic, partition_assignment_strategy="cooperative-sticky")
+    settle(3, first, second)
+    moved = sorted(partitions_of(second))
+    gone = [words for words in heard.words if words[0] == "revoked"]
+    assert gone == [("revoked", moved)]
+    assert not any(set(numbers) - {0, 1, 2} for _, numbers in heard.words)
+
+
+def test_commits_in_on_revoked_reach_the_next_owner(stage, join, topic):
+    class Commit(RebalanceListener):
+        def on_revoked(self, partitions):
+            first.commit()
+
+    for partition in range(3):
+        stage.fill(topic, [b"%d" % n for n in range(50)], partition=partition)
+    first = join(topic, Commit())
+    seen = poll_until(150, first)
+    second = join(topic)
+    settle(3, first, second)
+    assert second.poll(0.2) == first.poll(0.2) == []
+    assert len(seen) == 150
+
+
+def test_a_seek_in_on_assigned_decides_where_reading_begins(stage, join, lane):
+    class Seek(RebalanceListener):
+        def on_assigned(self, partitions):
+            for partition in partitions:
+                member.seek(partition, 7)
+
+    stage.fill(lane, [b"%d" % n for n in range(10)])
+    member = join(lane, Seek())
+    assert values_of(poll_until(3, member)) == [b"7", b"8", b"9"]
+
+
+def test_a_static_member_comes_back_without_a_rebalance(stage, join, topic):
+    heard = Heard()
+    one = join(topic, heard, group_instance_id="one")
+    two = join(topic, group_instance_id="two")
+    settle(3, one, two)
+    words, share = list(heard.words), partitions_of(two)
+    two.close()
+    again = join(topic, group_instance_id="two")
+    until(
+        "the same share", lambda: partitions_of(again) == share, lambda: (one.poll(0), again.poll(0.02))
+    )  # fmt: skip
+    assert heard.words == words
+
+
+def test_a_second_member_of_the_same_instance_fences_the_first(stage, join, topic):
+    first = join(topic, group_instance_id="twin")
+    settle(3, first)
+    second = join(topic, group_instance_id="twin")
+    with pytest.raises(KafkaError) as caught:
+        until("fenced", lambda: None, lambda: (second.poll(0.02), first.poll(0.02)))
+    assert caught.value.code is E.FENCED_INSTANCE_ID
+    settle(3, second)
+
+
+def test_a_member_that_does_not_poll_loses_its_share_and_hears_of_it(stage, join, topic):
+    stage.fill(topic, [b"v"] * 30, key=lambda n: b"%d" % n)
+    heard = Heard()
+    slow = join(topic, heard, max_poll_interval_ms=400, session_timeout_ms=6000)
+    poll_until(30, slow)
+    other = join(topic)
+    settle(3, other)
+    with pytest.raises(CommitFailedError, match=r"max\.poll\.interval\.ms"):
+        slow.commit()
+    settle(3, slow, other)
+    assert ("lost", [0, 1, 2]) in heard.words
+
+
+def test_a_pattern_finds_topics_as_they_come(stage, join, group):
+    prefix = stage.name("many")
+    first = stage.topic(name=f"{prefix}.a")
+    member = join(metadata_max_age_ms=100)
+    member.subscribe(pattern=rf"{prefix}\..*")
+    until("the first", lambda: member.assignment() == {(first, 0)}, lambda: member.poll(0.02))
+    second = stage.topic(name=f"{prefix}.b")
+    stage.topic(name=f"not.{prefix}.c")
+    until("the second", lambda: len(member.assignment()) == 2, lambda: member.poll(0.02))
+    assert member.assignment() == {(first, 0), (second, 0)}
+    assert member.subscription() == (first, second)
+
+
+def test_new_partitions_are_found(stage, join, topic):
+    member = join(topic, metadata_max_age_ms=100)
+    settle(3, member)
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": stage.bootstrap})
+    wish = confluent_kafka.admin.NewPartitions(topic, 5)
+    admin.create_partitions([wish])[topic].result(20)
+    settle(5, member)
+
+
+def test_a_changed_subscription_changes_the_share(stage, join):
+    one, two = stage.topic(), stage.topic()
+    member = join(one)
+    until("one", lambda: member.assignment() == {(one, 0)}, lambda: member.poll(0.02))
+    member.subscribe([two])
+    until("two", lambda: member.assignment() == {(two, 0)}, lambda: member.poll(0.02))
+    member.unsubscribe()
+    assert member.assignment() == set()
+
+
+def test_an_assignor_of_ones_own_shares_the_partitions(stage, join, topic):
+    class AllToTheLast(Assignor):
+        name = "all-to-the-last"
+
+        def assign(self, partitions, members):
+            chosen = max(member.member_id for member in members)
+            everything = [
+                TopicPartition(name, number)
+                for name, count in partitions.items()
+                for number in range(count)
+            ]
+            return {chosen: everything}
+
+    members = [join(topic, assignors=[AllToTheLast()]) for _ in range(2)]
+    until(
+        "one has all",
+        lambda: sorted(len(one.assignment()) for one in members) == [0, 3],
+        lambda: [one.poll(0.02) for one in members],
+    )
+
+
+def test_automatic_commits_lose_and_repeat_nothing_over_a_rebalance(stage, join, topic):
+    for partition in range(3):
+        stage.fill(topic, [b"%d" % n for n in range(200)], partition=partition)
+    options = {"enable_auto_commit": True, "max_poll_records": 20}
+    first = join(topic, **options)
+    seen = [(r.partition, r.offset) for r in poll_until(100, first)]
+    second = join(topic, **options)
+
+    def turn():
+        for member in (first, second):
+            seen.extend((r.partition, r.offset) for r in member.poll(0.02))
+
+    until("all is read", lambda: len(set(seen)) == 600, turn)
+    assert len(seen) == 600
+    first.close()
+    second.close()
+    last = join()
+    found = last.committed([(topic, number) for number in range(3)])
+    assert [row.offset for row in found.values()] == [200] * 3
+
+
+def test_members_that_speak_no_common_strategy_are_told(stage, join, topic):
+    first = join(topic, partition_assignment_strategy="range")
+    settle(3, first)
+    second = join(topic, partition_assignment_strategy="roundrobin")
+    with pytest.raises(KafkaError) as caught:
+        until("refused", lambda: None, lambda: (first.poll(0.02), second.poll(0.02)))
+    assert caught.value.code is E.INCONSISTENT_GROUP_PROTOCOL
+
+
+def test_a_group_moves_from_eager_to_cooperative_member_by_member(stage, join, topic):
+    """As Kafka's upgrade path says: both strategies first, then the new one alone."""
+    both = "cooperative-sticky,range"
+    members = [join(topic, partition_assignment_strategy="range") for _ in range(2)]
+    settle(3, *members)
+    for strategy in (both, "cooperative-sticky"):
+        for number in range(2):
+            members[number].close()
+            members[number] = join(topic, partition_assignment_strategy=strategy)
+            settle(3, *members)
+    stage.fill(topic, [b"%d" % n for n in range(90)], key=lambda n: b"%d" % n)
+    found = poll_until(90, *members)
+    assert len({(r.partition, r.offset) for r in found}) == len(found) == 90
