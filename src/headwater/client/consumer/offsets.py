@@ -47,6 +47,8 @@ class Identity(NamedTuple):
     instance_id: str | None = None
     since_poll_ms: int = 0
     """How long ago the application polled."""
+    outside: bool = False
+    """It should be a member, and is none at the moment."""
 
 
 class Commits:
@@ -134,6 +136,8 @@ class Commits:
     async def _attempt(self, offsets: CommitMap) -> None:
         begun = self._clock.monotonic_ms()
         who = self.member()
+        if who.outside:
+            raise self._commit_failed(E.UNKNOWN_MEMBER_ID, who)
         request = OffsetCommitRequest(
             group_id=self._group,
             generation_id_or_member_epoch=who.generation,
