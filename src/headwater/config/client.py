@@ -297,6 +297,16 @@ class ProducerSettings(ClientSettings):
     # fmt: on
 
     @property
+    def compression_level(self) -> int | None:
+        """The level of the codec in use; None leaves it to the codec."""
+        level = {
+            "gzip": self.compression_gzip_level,
+            "lz4": self.compression_lz4_level,
+            "zstd": self.compression_zstd_level,
+        }.get(self.compression_type)
+        return None if level == -1 and self.compression_type == "gzip" else level
+
+    @property
     def required_acks(self) -> int:
         """`acks` as the number on the wire."""
         return -1 if self.acks == "all" else int(self.acks)

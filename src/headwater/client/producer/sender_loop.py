@@ -26,6 +26,7 @@ from headwater.client.errors import (
 from headwater.client.metrics import ProducerMetrics
 from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue
 from headwater.client.producer.futures import NO_OFFSET, OnDelivery, RecordMetadata
+from headwater.client.producer.identity_loop import Identity
 from headwater.client.producer.sequences import LOST, Sequences
 from headwater.config.client import ProducerSettings
 from headwater.errors import E, KafkaError, error_of
@@ -35,7 +36,6 @@ from headwater.seams.randomness import Randomness
 from headwater.seams.tasks import LoopTasks
 from headwater.transport.connection import Connection
 from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
-from headwater.wire.messages.producers import InitProducerIdRequest, InitProducerIdResponse
 
 log = logging.getLogger(__name__)
 
@@ -99,10 +99,14 @@ class Sender:
         self._room_freed = room_freed
         self._sequences = Sequences() if settings.enable_idempotence else None
         self._codec = Codec[settings.compression_type.upper()]
-        self._level = _level(settings)
+        self._level = settings.compression_level
         self._acks = settings.required_acks
         self._peers: dict[int, Peer] = {}
-        self._identifying = False
+        self._identity: Identity | None = None
+        if self._sequences is not None:
+            self._identity = Identity(
+                settings, cluster, self._sequences, tasks, done=self.wake_here, hopeless=self.die
+            )
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
@@ -133,12 +137,16 @@ class Sender:
     def close(self) -> None:
         """Make no more turns."""
         self._closed = True
+        if self._identity is not None:
+            self._identity.close()
         if self._timer is not None:
             self._timer.cancel()
 
     def die(self, error: KafkaError) -> None:
         """Nothing can be sent any more: fail what waits, and every later send with it."""
         self.fatal = error
+        if self._identity is not None:
+            self._identity.close()
         with self._lock:
             gone = self._accumulator.clear()
         for batch in gone:
@@ -171,8 +179,8 @@ class Sender:
         if now >= self._next_check_ms:
             self._next_check_ms = now + CHECK_MS
             self._expire(now)
-        if self._sequences is not None and not self._sequences.ready:
-            self._identify()
+        if self._identity is not None and self._sequences is not None and not self._sequences.ready:
+            self._identity.ask()
             return self._check_ms()
         ready, next_ms = self._ready(now)
         for node, queues in ready.values():
@@ -466,57 +474,12 @@ class Sender:
         error.__cause__ = batch.problem
         return error
 
-    # -- the producer id
-
-    def _identify(self) -> None:
-        if not self._identifying:
-            self._identifying = True
-            self._tasks.spawn(self._ask_for_id(), "ask for a producer id")
-
-    async def _ask_for_id(self) -> None:
-        backoff = self._cluster.backoff()
-        try:
-            while not self._closed and self.fatal is None:
-                try:
-                    await self._ask_once()
-                except (KafkaError, OSError) as problem:
-                    if isinstance(problem, KafkaError) and not problem.code.retriable:
-                        self.die(_no_id(problem))
-                        return
-                    await asyncio.sleep(backoff.next_ms() / 1000)
-                else:
-                    return
-        finally:
-            self._identifying = False
-            self.wake_here()
-
-    async def _ask_once(self) -> None:
-        assert self._sequences is not None
-        node = await self._cluster.any_node()
-        request = InitProducerIdRequest(
-            transactional_id=None, transaction_timeout_ms=self._settings.request_timeout_ms
-        )
-        told = await self._cluster.ask(node, request, InitProducerIdResponse)
-        if told.error_code:
-            raise failure(told.error_code)
-        self._sequences.identified(told.producer_id, told.producer_epoch)
-        self._sequences.settle_all()
-
 
 def _tell(call: OnDelivery, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
     try:
         call(metadata, error)
     except Exception:
         log.exception("an on_delivery callback raised; the record's fate is not touched by it")
-
-
-def _level(settings: ProducerSettings) -> int | None:
-    level = {
-        "gzip": settings.compression_gzip_level,
-        "lz4": settings.compression_lz4_level,
-        "zstd": settings.compression_zstd_level,
-    }.get(settings.compression_type)
-    return None if level == -1 and settings.compression_type == "gzip" else level
 
 
 def _unanswered(batch: Batch) -> KafkaError:
@@ -530,10 +493,3 @@ def _explained(batch: Batch, row: ProduceResponse.PartitionProduceResponse, code
         for item in row.record_errors[:3]
     ]
     return failure(code, f"{batch.queue.key}: {said}" + "".join(f"; {text}" for text in wrong))
-
-
-def _no_id(problem: KafkaError) -> KafkaError:
-    return failure(
-        problem.code,
-        f"no producer id could be had: {problem}; set enable_idempotence=False to do without",
-    )

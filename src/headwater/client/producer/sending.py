@@ -20,7 +20,6 @@ from headwater.client.errors import (
     ClosedError,
     InvalidTopicError,
     RecordTooLargeError,
-    SerializationError,
 )
 from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue, record_bound
 from headwater.client.producer.bulk import Fill, Load, SentMany, Table, table_loads, value_load
@@ -29,10 +28,9 @@ from headwater.client.producer.intake import compiled_send
 from headwater.client.producer.interceptors import Interceptor, Interceptors, ProducerRecord
 from headwater.client.producer.partitioner import Partitioner, checked, key_hash, partition_of_key
 from headwater.client.producer.sender_loop import Sender
-from headwater.client.producer.serializers import BY_NAME, Serializer
+from headwater.client.producer.serializers import Serializer, named_serializer, serialized
 from headwater.client.producer.topic_queues import TopicQueues
 from headwater.config.client import ProducerSettings
-from headwater.config.keys import ConfigError, nearest
 from headwater.errors import KafkaError
 from headwater.model import topic_name_problem
 from headwater.records.codec import BatchWriter
@@ -68,8 +66,8 @@ class Sending(ABC):
         **settings: Any,
     ) -> None:
         self.settings = ProducerSettings.of(settings)
-        self._serialize_key = _serializer("key_serializer", key_serializer)
-        self._serialize_value = _serializer("value_serializer", value_serializer)
+        self._serialize_key = named_serializer("key_serializer", key_serializer)
+        self._serialize_value = named_serializer("value_serializer", value_serializer)
         self._partitioner = partitioner
         self._interceptors = Interceptors(interceptors) if interceptors else None
         self._clock = clock or SystemClock()
@@ -177,8 +175,8 @@ class Sending(ABC):
             on_delivery = chain.around(on_delivery)
         try:
             record = record._replace(
-                key=_serialized("key", self._serialize_key, record.key, record.topic),
-                value=_serialized("value", self._serialize_value, record.value, record.topic),
+                key=serialized("key", self._serialize_key, record.key, record.topic),
+                value=serialized("value", self._serialize_value, record.value, record.topic),
                 timestamp=self._wall_ms() if record.timestamp is None else record.timestamp,
             )
             self._check_size(record)
@@ -315,7 +313,7 @@ class Sending(ABC):
         serialize = self._serialize_value
         while chunk := list(islice(rest, _CHUNK)):
             if serialize is not None:
-                chunk = [_serialized("value", serialize, value, topic) for value in chunk]
+                chunk = [serialized("value", serialize, value, topic) for value in chunk]
             yield value_load(chunk, self._wall_ms())
 
     def _table_loads(
@@ -485,36 +483,6 @@ def _largest_batch(settings: ProducerSettings) -> int:
     if "batch.size" in settings.chosen:
         return 0
     return min(settings.max_request_size, _GROWN)
-
-
-def _serializer(name: str, given: Serializer | str | None) -> Serializer | None:
-    if given is None or callable(given):
-        return given
-    found = BY_NAME.get(given)
-    if found is None:
-        raise ConfigError(
-            f"{name} is a function or one of {', '.join(BY_NAME)}, not {given!r}"
-            f"{nearest(str(given), BY_NAME)}"
-        )
-    return found
-
-
-def _serialized(what: str, serialize: Serializer | None, value: Any, topic: str) -> bytes | None:
-    if value is None:
-        return None
-    if serialize is not None:
-        try:
-            value = serialize(value)
-        except Exception as fault:
-            raise SerializationError(
-                f"the {what} of a record for {topic} could not be serialized: {fault!r}"
-            ) from fault
-    if value is None or isinstance(value, bytes):
-        return value
-    raise SerializationError(
-        f"the {what} of a record for {topic} is {type(value).__name__}, not bytes: set "
-        f"{what}_serializer ('string', 'json', ... or a function)"
-    )
 
 
 def _too_large(size: int, name: str, limit: int) -> RecordTooLargeError:

@@ -9,6 +9,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from headwater.client.errors import SerializationError
+from headwater.config.keys import ConfigError, nearest
+
 Serializer = Callable[[Any], bytes | None]
 
 _INT = struct.Struct(">i")
@@ -61,3 +64,35 @@ BY_NAME: dict[str, Serializer] = {
     "json": as_json,
 }
 """The names under which `key_serializer` and `value_serializer` take them."""
+
+
+def named_serializer(name: str, given: Serializer | str | None) -> Serializer | None:
+    """The serializer that a setting means: a function, or the name of one of ours."""
+    if given is None or callable(given):
+        return given
+    found = BY_NAME.get(given)
+    if found is None:
+        raise ConfigError(
+            f"{name} is a function or one of {', '.join(BY_NAME)}, not {given!r}"
+            f"{nearest(str(given), BY_NAME)}"
+        )
+    return found
+
+
+def serialized(what: str, serialize: Serializer | None, value: Any, topic: str) -> bytes | None:
+    """The bytes of a key or value; SerializationError says which one of which topic failed."""
+    if value is None:
+        return None
+    if serialize is not None:
+        try:
+            value = serialize(value)
+        except Exception as fault:
+            raise SerializationError(
+                f"the {what} of a record for {topic} could not be serialized: {fault!r}"
+            ) from fault
+    if value is None or isinstance(value, bytes):
+        return value
+    raise SerializationError(
+        f"the {what} of a record for {topic} is {type(value).__name__}, not bytes: set "
+        f"{what}_serializer ('string', 'json', ... or a function)"
+    )

@@ -1,0 +1,83 @@
+"""How an idempotent producer gets its id: asked of any broker, until there is one or no hope."""
+
+import asyncio
+from collections.abc import Callable
+
+from headwater.client.cluster import Cluster
+from headwater.client.errors import failure
+from headwater.client.producer.sequences import Sequences
+from headwater.config.client import ProducerSettings
+from headwater.errors import KafkaError
+from headwater.seams.tasks import LoopTasks
+from headwater.wire.messages.producers import InitProducerIdRequest, InitProducerIdResponse
+
+
+class Identity:
+    """Asks for a producer id, one request at a time.
+
+    `done` is called when an id came or the asking ended; `hopeless` when none can be had.
+    """
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        cluster: Cluster,
+        sequences: Sequences,
+        tasks: LoopTasks,
+        *,
+        done: Callable[[], None],
+        hopeless: Callable[[KafkaError], None],
+    ) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._sequences = sequences
+        self._tasks = tasks
+        self._done = done
+        self._hopeless = hopeless
+        self._asking = False
+        self._closed = False
+
+    def ask(self) -> None:
+        """Begin to ask, unless that is under way."""
+        if not self._asking:
+            self._asking = True
+            self._tasks.spawn(self._ask(), "ask for a producer id")
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._closed = True
+
+    async def _ask(self) -> None:
+        backoff = self._cluster.backoff()
+        try:
+            while not self._closed:
+                try:
+                    await self._ask_once()
+                except (KafkaError, OSError) as problem:
+                    if isinstance(problem, KafkaError) and not problem.code.retriable:
+                        self._hopeless(_no_id(problem))
+                        return
+                    await asyncio.sleep(backoff.next_ms() / 1000)
+                else:
+                    return
+        finally:
+            self._asking = False
+            self._done()
+
+    async def _ask_once(self) -> None:
+        node = await self._cluster.any_node()
+        request = InitProducerIdRequest(
+            transactional_id=None, transaction_timeout_ms=self._settings.request_timeout_ms
+        )
+        told = await self._cluster.ask(node, request, InitProducerIdResponse)
+        if told.error_code:
+            raise failure(told.error_code)
+        self._sequences.identified(told.producer_id, told.producer_epoch)
+        self._sequences.settle_all()
+
+
+def _no_id(problem: KafkaError) -> KafkaError:
+    return failure(
+        problem.code,
+        f"no producer id could be had: {problem}; set enable_idempotence=False to do without",
+    )
