@@ -13,6 +13,7 @@ from headwater.client.consumer.consuming import Consuming, Offsets, Partitions
 from headwater.client.consumer.listener import Notice, RebalanceListener
 from headwater.client.consumer.offsets import OnCommit
 from headwater.client.consumer.places import EARLIEST, LATEST
+from headwater.client.consumer.process import Plan, Processing, Work
 from headwater.client.consumer.record import (
     ConsumerRecord,
     OffsetAndMetadata,
@@ -50,6 +51,7 @@ class Consumer:
         self._core = Consuming(**options)
         self._user = threading.Lock()
         self._user_thread: int | None = None
+        self._processing: Processing | None = None
         self._thread: LoopThread = register(self)
         self._thread.call(self._core.start())
 
@@ -233,6 +235,59 @@ class Consumer:
     def committed(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """What the group has committed; None where nothing is."""
         return self._call(self._core.committed(topic_partitions(partitions)))
+
+    # -- parallel work
+
+    def process(
+        self,
+        work: Work,
+        *,
+        workers: int = 8,
+        order: str = "key",
+        retries: int = 3,
+        retry_backoff_s: float = 0.1,
+        dead_letter_topic: str | None = None,
+        max_unfinished: int = 1000,
+        commit_interval_s: float = 1.0,
+    ) -> int:
+        """Work on records in parallel; returns when `stop_processing()` is called, or raises.
+
+        Records of one key (or of one partition) are worked on one after the other, in order;
+        others side by side. Only what is finished is committed, so that a crash repeats records
+        but loses none. Work that fails is repeated; after that the record goes to
+        `dead_letter_topic` with its error and origin in headers, or `process` raises
+        ProcessingError. In a rebalance the work on partitions that go is finished first.
+
+        Args:
+            work: Gets a record; runs in a worker thread.
+            workers: How many threads.
+            order: "key" or "partition".
+            retries: How often to repeat work that failed.
+            retry_backoff_s: The rest before the first repetition; it doubles.
+            dead_letter_topic: Where records go whose work failed for good.
+            max_unfinished: How many records may wait for workers.
+            commit_interval_s: How often to commit.
+
+        Returns:
+            How many records were done.
+        """
+        plan = Plan(
+            self._core,
+            workers=workers,
+            order=order,
+            retries=retries,
+            backoff_s=retry_backoff_s,
+            dead_letter_topic=dead_letter_topic,
+            max_unfinished=max_unfinished,
+            commit_interval_s=commit_interval_s,
+        )
+        self._processing = Processing(self, self._core, work, plan)
+        return self._processing.run()
+
+    def stop_processing(self) -> None:
+        """From any thread: let `process` finish what is at work, commit it, and return."""
+        if self._processing is not None:
+            self._processing.stop()
 
     # -- the end
 

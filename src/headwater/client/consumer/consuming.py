@@ -344,6 +344,17 @@ class Consuming:
         """On the loop: records were handed out."""
         self._fetcher.changed()
 
+    def shape_late(self) -> Reshape:
+        """From now on records come as bytes, and positions are committed by hand.
+
+        For those who hand records to workers: what cannot be deserialized is then one record's
+        trouble. Returns what makes a record out of the bytes.
+        """
+        self._grouped("process()")
+        self._commits.by_hand()
+        self._fetcher.leave_as_bytes()
+        return self._reshape or (lambda record: record)
+
     @property
     def started(self) -> bool:
         """Whether there is anything on the loop yet."""

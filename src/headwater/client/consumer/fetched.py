@@ -91,6 +91,10 @@ class Fetched:
         """The place has jumped, or was given up, since this was asked for."""
         return self._version != self.place.version or self.place.leaving
 
+    def leave_as_bytes(self) -> None:
+        """Deserialize nothing of what is left."""
+        self._reshape = None
+
     def take(self, limit: int) -> list[ConsumerRecord]:
         """Up to `limit` of the next records; none means that nothing is left. Moves the position."""
         place = self.place

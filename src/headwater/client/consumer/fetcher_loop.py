@@ -154,6 +154,12 @@ class Fetcher:
         self.failures.append(error)
         self.arrived.set()
 
+    def leave_as_bytes(self) -> None:
+        """Deserialize nothing from now on."""
+        self._reshape = None
+        for fetched in list(self.ready):
+            fetched.leave_as_bytes()
+
     # -- lanes
 
     def _homes(self) -> dict[TopicPartition, Node]:

@@ -191,6 +191,10 @@ class Commits:
 
     # -- automatic commits
 
+    def by_hand(self) -> None:
+        """Commit nothing automatically from now on."""
+        self._automatic = False
+
     def auto_commit_if_due(self) -> None:
         """Commit the positions if that is switched on and its time has come."""
         now = self._clock.monotonic_ms()

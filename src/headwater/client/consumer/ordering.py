@@ -1,0 +1,148 @@
+"""Order in parallel work: which record may be worked on next, and what may be committed. Pure.
+
+Records of one key (or of one partition) form a lane; at most one record of a lane is out at a time,
+and lanes take turns. Of each partition only the prefix that is wholly finished may be committed: a
+record still at work holds back all that came after it.
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Hashable, Iterable
+
+from headwater.client.consumer.record import ConsumerRecord
+from headwater.model import TopicPartition
+
+LaneOf = Callable[[ConsumerRecord], Hashable]
+Lane = tuple[TopicPartition, Hashable]
+
+
+def by_key(record: ConsumerRecord) -> Hashable:
+    """Records of one key in order; those without a key in the order of their partition."""
+    key: Hashable = record.key
+    return key
+
+
+def by_partition(record: ConsumerRecord) -> Hashable:
+    """All records of a partition in order."""
+    return None
+
+
+ORDERS: dict[str, LaneOf] = {"key": by_key, "partition": by_partition}
+
+
+class Prefix:
+    """The finished beginning of one partition's records."""
+
+    def __init__(self) -> None:
+        self._open: OrderedDict[int, None] = OrderedDict()
+        self._after_last = 0
+
+    def add(self, offset: int) -> None:
+        """A record came; offsets rise."""
+        self._open[offset] = None
+        self._after_last = offset + 1
+
+    def finish(self, offset: int) -> None:
+        """Its work is done."""
+        del self._open[offset]
+
+    @property
+    def committable(self) -> int:
+        """The first offset that is not finished, or the one after the last."""
+        return next(iter(self._open), self._after_last)
+
+    @property
+    def unfinished(self) -> int:
+        """How many records are waiting or at work."""
+        return len(self._open)
+
+
+class Lanes:
+    """Records that wait for workers."""
+
+    def __init__(self, lane_of: LaneOf) -> None:
+        self._lane_of = lane_of
+        self._waiting: dict[Lane, deque[ConsumerRecord]] = {}
+        self._out: dict[Lane, ConsumerRecord] = {}
+        self._free: deque[Lane] = deque()
+        self._prefixes: dict[TopicPartition, Prefix] = {}
+        self._told: dict[TopicPartition, int] = {}
+
+    @property
+    def unfinished(self) -> int:
+        """Records that wait or are at work."""
+        return sum(prefix.unfinished for prefix in self._prefixes.values())
+
+    def add(self, records: Iterable[ConsumerRecord]) -> None:
+        """Records came, in the order of their offsets."""
+        for record in records:
+            place = TopicPartition(record[0], record[1])
+            prefix = self._prefixes.get(place)
+            if prefix is None:
+                prefix = self._prefixes[place] = Prefix()
+                self._told[place] = record.offset
+            prefix.add(record.offset)
+            lane = (place, self._lane_of(record))
+            waiting = self._waiting.get(lane)
+            if waiting is None:
+                waiting = self._waiting[lane] = deque()
+                if lane not in self._out:
+                    self._free.append(lane)
+            waiting.append(record)
+
+    def next(self) -> ConsumerRecord | None:
+        """A record that may be worked on now; its lane is closed until `finish`."""
+        while self._free:
+            lane = self._free.popleft()
+            waiting = self._waiting.get(lane)
+            if not waiting or lane in self._out:
+                continue
+            record = self._out[lane] = waiting.popleft()
+            if not waiting:
+                del self._waiting[lane]
+            return record
+        return None
+
+    def finish(self, record: ConsumerRecord) -> None:
+        """The work on `record` is done: the next of its lane may go."""
+        place = TopicPartition(record[0], record[1])
+        lane = (place, self._lane_of(record))
+        if self._out.get(lane) is not record:
+            return  # its partition was given up meanwhile
+        del self._out[lane]
+        self._prefixes[place].finish(record.offset)
+        if lane in self._waiting:
+            self._free.append(lane)
+
+    def commits(self) -> dict[TopicPartition, int]:
+        """What may be committed and was not told before."""
+        news = {}
+        for place, prefix in self._prefixes.items():
+            offset = prefix.committable
+            if self._told[place] != offset:
+                self._told[place] = news[place] = offset
+        return news
+
+    def committable(self) -> dict[TopicPartition, int]:
+        """Where each partition's finished beginning ends."""
+        return {place: prefix.committable for place, prefix in self._prefixes.items()}
+
+    def at_work(self, partitions: Iterable[TopicPartition]) -> int:
+        """How many records of these partitions are out."""
+        wanted = set(partitions)
+        return sum(TopicPartition(*record[:2]) in wanted for record in self._out.values())
+
+    def hold_back(self, partitions: Iterable[TopicPartition]) -> None:
+        """Give out nothing more of these; what is out may finish."""
+        gone = set(partitions)
+        for lane in [lane for lane in self._waiting if lane[0] in gone]:
+            del self._waiting[lane]
+
+    def forget(self, partitions: Iterable[TopicPartition]) -> None:
+        """These partitions went to others: nothing of them counts any more."""
+        gone = set(partitions)
+        self.hold_back(gone)
+        for lane in [lane for lane in self._out if lane[0] in gone]:
+            del self._out[lane]
+        for place in gone:
+            self._prefixes.pop(place, None)
+            self._told.pop(place, None)

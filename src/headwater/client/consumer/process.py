@@ -1,0 +1,477 @@
+"""Parallel work on what one consumer reads, in order where order matters.
+
+Workers take records from lanes (`ordering.py`); the thread or task that called `process` polls,
+feeds the lanes, and commits the finished beginning of each partition. Work that fails is repeated,
+then put aside in a dead letter topic, or ends `process` with an error: nothing is skipped silently.
+"""
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from headwater.client.consumer.consuming import Consuming
+from headwater.client.consumer.listener import RebalanceListener
+from headwater.client.consumer.ordering import ORDERS, Lanes
+from headwater.client.consumer.record import ConsumerRecord, Records
+from headwater.client.errors import ClientError, CommitFailedError, SerializationError, WakeupError
+from headwater.errors import E, KafkaError
+from headwater.model import TopicPartition
+
+if TYPE_CHECKING:
+    from headwater.client.consumer.blocking import Consumer
+    from headwater.client.consumer.consumer import Consumer as AsyncConsumer
+
+Work = Callable[[Any], object]
+AsyncWork = Callable[[Any], Awaitable[object]]
+Headers = list[tuple[str, bytes | None]]
+
+_POLL_S = 0.1
+_LAST_BACKOFF_S = 10.0
+_HEADER = "dead-letter."
+_MESSAGE_LIMIT = 1000
+
+
+class ProcessingError(ClientError):
+    """The work on a record failed for good, and there is no dead letter topic; see its cause."""
+
+    CODE = E.INVALID_RECORD
+
+    def __init__(self, record: ConsumerRecord, attempts: int) -> None:
+        super().__init__(
+            f"{record.topic_partition} at offset {record.offset}: the work failed {attempts} "
+            "times. Nothing from there on is committed: mend it and start again, or give "
+            "dead_letter_topic to set such records aside"
+        )
+        self.record = record
+
+
+class Plan:
+    """What `process` was asked to do."""
+
+    def __init__(
+        self,
+        core: Consuming,
+        *,
+        workers: int,
+        order: str,
+        retries: int,
+        backoff_s: float,
+        dead_letter_topic: str | None,
+        max_unfinished: int,
+        commit_interval_s: float,
+    ) -> None:
+        if order not in ORDERS:
+            raise ValueError(f"order is 'key' or 'partition', not {order!r}")
+        if workers < 1 or retries < 0 or max_unfinished < 1:
+            raise ValueError("workers and max_unfinished are 1 or more, retries 0 or more")
+        self.workers = workers
+        self.retries = retries
+        self.backoff_s = backoff_s
+        self.dead_letter_topic = dead_letter_topic
+        self.max_unfinished = max_unfinished
+        self.commit_interval_s = commit_interval_s
+        self.lanes = Lanes(ORDERS[order])
+        self.shape = core.shape_late()
+
+    def rest_s(self, attempt: int) -> float:
+        """How long to rest before the next attempt."""
+        return float(min(self.backoff_s * 2**attempt, _LAST_BACKOFF_S))
+
+    def again(self, problem: Exception, attempt: int) -> bool:
+        """Whether another attempt may help."""
+        return attempt < self.retries and not isinstance(problem, SerializationError)
+
+
+def dead_letter_headers(record: ConsumerRecord, problem: BaseException, attempts: int) -> Headers:
+    """Where a record came from and why it was put aside, after its own headers."""
+    origin = {
+        "error-class": f"{type(problem).__module__}.{type(problem).__qualname__}",
+        "error-message": str(problem)[:_MESSAGE_LIMIT],
+        "attempts": str(attempts),
+        "topic": record.topic,
+        "partition": str(record.partition),
+        "offset": str(record.offset),
+        "timestamp": str(record.timestamp),
+    }
+    return [*record.headers, *((_HEADER + name, text.encode()) for name, text in origin.items())]
+
+
+class Processing:
+    """The blocking form: workers are threads."""
+
+    def __init__(self, consumer: "Consumer", core: Consuming, work: Work, plan: Plan) -> None:
+        self._consumer = consumer
+        self._core = core
+        self._work = work
+        self._plan = plan
+        self._changed = threading.Condition()
+        self._stopping = False
+        self._failed: BaseException | None = None
+        self._dead_letters = DeadLetters(consumer, plan.dead_letter_topic)
+        self.done = 0
+
+    def run(self) -> int:
+        """Work until `stop` (or wakeup) or a failure; how many records were done."""
+        threads = [
+            threading.Thread(target=self._worker, name=f"headwater-worker-{number}", daemon=True)
+            for number in range(self._plan.workers)
+        ]
+        with self._listening(), self._dead_letters:
+            for thread in threads:
+                thread.start()
+            try:
+                self._feed()
+            except WakeupError:
+                pass  # how another thread ends it
+            finally:
+                with self._changed:
+                    self._stopping = True
+                    self._changed.notify_all()
+                for thread in threads:
+                    thread.join()
+                self._finish()
+        if self._failed is not None:
+            raise self._failed
+        return self.done
+
+    def stop(self) -> None:
+        """From any thread: finish what is at work and return."""
+        self._stopping = True
+        self._consumer.wakeup()
+
+    def _feed(self) -> None:
+        deadline = self._core.deadline(self._plan.commit_interval_s)
+        while not self._stopping and self._failed is None:
+            records = self._poll()
+            with self._changed:
+                self._plan.lanes.add(records)
+                self._changed.notify_all()
+            if self._core.deadline(0) >= deadline:
+                self._commit()
+                deadline = self._core.deadline(self._plan.commit_interval_s)
+
+    def _poll(self) -> Records:
+        """Records, or only a sign of life while the workers have enough."""
+        with self._changed:
+            room = self._plan.max_unfinished - self._plan.lanes.unfinished
+        if room > 0:
+            return self._consumer.poll(_POLL_S, min(room, self._consumer.settings.max_poll_records))
+        resting = self._consumer.assignment() - self._consumer.paused()
+        self._consumer.pause(resting)
+        records = self._consumer.poll(0)
+        with self._changed:
+            self._changed.wait(_POLL_S)
+        self._consumer.resume(resting & self._consumer.assignment())
+        return records
+
+    def _worker(self) -> None:
+        lanes = self._plan.lanes
+        while True:
+            with self._changed:
+                while (record := lanes.next()) is None:
+                    if self._stopping:
+                        return
+                    self._changed.wait()
+                if self._stopping:
+                    return
+            try:
+                self._do(record)
+            except BaseException as problem:  # noqa: BLE001 - told by run()
+                with self._changed:
+                    self._failed = self._failed or problem
+                    self._stopping = True
+                    self._changed.notify_all()
+                return
+            with self._changed:
+                lanes.finish(record)
+                self.done += 1
+                self._changed.notify_all()
+
+    def _do(self, record: ConsumerRecord) -> None:
+        attempt = 0
+        while True:
+            try:
+                self._work(self._plan.shape(record))
+            except Exception as problem:
+                if self._plan.again(problem, attempt) and not self._stopping:
+                    with self._changed:
+                        self._changed.wait_for(lambda: self._stopping, self._plan.rest_s(attempt))
+                    attempt += 1
+                    continue
+                if not self._dead_letters.wanted:
+                    raise ProcessingError(record, attempt + 1) from problem
+                self._dead_letters.send(record, problem, attempt + 1)
+            return
+
+    def _commit(self) -> None:
+        with self._changed:
+            news = self._plan.lanes.commits()
+        if news:
+            self._consumer.commit_async(dict(news))
+
+    def _finish(self) -> None:
+        """Commit what is done and go back to what is not."""
+        with self._changed:
+            offsets = self._plan.lanes.committable()
+        offsets = {name: n for name, n in offsets.items() if name in self._consumer.assignment()}
+        try:
+            if offsets:
+                self._consumer.commit(dict(offsets))
+        except KafkaError as problem:
+            self._failed = self._failed or problem
+        for place, offset in offsets.items():
+            self._consumer.seek(place, offset)
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        inner, self._core.listener = self._core.listener, None
+        self._core.listener = _Draining(self, inner or RebalanceListener())
+        try:
+            yield
+        finally:
+            self._core.listener = inner
+
+    def drain(self, partitions: list[TopicPartition]) -> None:
+        """Before partitions go: let what is at work finish, and commit it."""
+        lanes = self._plan.lanes
+        limit = self._consumer.settings.max_poll_interval_ms / 2000
+        with self._changed:
+            lanes.hold_back(partitions)
+            self._changed.wait_for(
+                lambda: not lanes.at_work(partitions) or self._failed is not None, limit
+            )
+            offsets = {n: o for n, o in lanes.committable().items() if n in set(partitions)}
+        try:
+            if offsets:
+                self._consumer.commit(dict(offsets))
+        except CommitFailedError:
+            pass  # the records come again, at another member
+        self.forget(partitions)
+
+    def forget(self, partitions: list[TopicPartition]) -> None:
+        """Partitions are gone."""
+        with self._changed:
+            self._plan.lanes.forget(partitions)
+            self._changed.notify_all()
+
+
+class _Draining(RebalanceListener):
+    """Between a rebalance and the listener of the application."""
+
+    def __init__(self, processing: Processing, inner: RebalanceListener) -> None:
+        self._processing = processing
+        self._inner = inner
+
+    def on_assigned(self, partitions: list[TopicPartition]) -> Awaitable[None] | None:
+        return self._inner.on_assigned(partitions)
+
+    def on_revoked(self, partitions: list[TopicPartition]) -> Awaitable[None] | None:
+        self._processing.drain(partitions)
+        return self._inner.on_revoked(partitions)
+
+    def on_lost(self, partitions: list[TopicPartition]) -> Awaitable[None] | None:
+        self._processing.forget(partitions)
+        return self._inner.on_lost(partitions)
+
+
+class DeadLetters:
+    """Sets records aside, each acknowledged before the work counts as done."""
+
+    def __init__(self, consumer: "Consumer", topic: str | None) -> None:
+        self._bootstrap = consumer.settings.bootstrap_servers
+        self._topic = topic
+        self._producer: Any = None
+        self._lock = threading.Lock()
+
+    @property
+    def wanted(self) -> bool:
+        """Whether there is a topic for them."""
+        return self._topic is not None
+
+    def send(self, record: ConsumerRecord, problem: BaseException, attempts: int) -> None:
+        """Store the record as it was read, with error and origin in its headers."""
+        from headwater.client.producer.blocking import Producer
+
+        assert self._topic is not None
+        with self._lock:
+            if self._producer is None:
+                self._producer = Producer(bootstrap_servers=self._bootstrap)
+        headers = dead_letter_headers(record, problem, attempts)
+        self._producer.send(self._topic, record.value, key=record.key, headers=headers).result()
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *exc: object) -> None:
+        if self._producer is not None:
+            self._producer.close()
+
+
+class AsyncProcessing:
+    """The asyncio form: workers are tasks."""
+
+    def __init__(
+        self, consumer: "AsyncConsumer", core: Consuming, work: AsyncWork, plan: Plan
+    ) -> None:
+        self._consumer = consumer
+        self._core = core
+        self._work = work
+        self._plan = plan
+        self._changed = asyncio.Condition()
+        self._stopping = False
+        self._failed: BaseException | None = None
+        self._producer: Any = None
+        self.done = 0
+
+    async def run(self) -> int:
+        """Work until `stop` (or wakeup) or a failure; how many records were done."""
+        inner = self._core.listener
+        self._core.listener = _AsyncDraining(self, inner or RebalanceListener())
+        async with asyncio.TaskGroup() as group:
+            for _ in range(self._plan.workers):
+                group.create_task(self._worker())
+            try:
+                await self._feed()
+            except WakeupError:
+                pass  # how it is ended
+            finally:
+                await self._stop_workers()
+        self._core.listener = inner
+        await self._finish()
+        if self._producer is not None:
+            await self._producer.close()
+        if self._failed is not None:
+            raise self._failed
+        return self.done
+
+    async def _feed(self) -> None:
+        deadline = self._core.deadline(self._plan.commit_interval_s)
+        while not self._stopping and self._failed is None:
+            records = await self._poll()
+            async with self._changed:
+                self._plan.lanes.add(records)
+                self._changed.notify_all()
+            if self._core.deadline(0) >= deadline:
+                news = self._plan.lanes.commits()
+                if news:
+                    self._consumer.commit_async(dict(news))
+                deadline = self._core.deadline(self._plan.commit_interval_s)
+
+    async def _poll(self) -> Records:
+        room = self._plan.max_unfinished - self._plan.lanes.unfinished
+        if room > 0:
+            limit = min(room, self._consumer.settings.max_poll_records)
+            return await self._consumer.poll(_POLL_S, limit)
+        resting = self._consumer.assignment() - self._consumer.paused()
+        self._consumer.pause(resting)
+        records = await self._consumer.poll(0)
+        await asyncio.sleep(_POLL_S / 10)
+        self._consumer.resume(resting & self._consumer.assignment())
+        return records
+
+    async def _stop_workers(self) -> None:
+        async with self._changed:
+            self._stopping = True
+            self._changed.notify_all()
+
+    async def _worker(self) -> None:
+        lanes = self._plan.lanes
+        while True:
+            async with self._changed:
+                while not self._stopping and (record := lanes.next()) is None:
+                    await self._changed.wait()
+                if self._stopping:
+                    return
+            assert record is not None
+            try:
+                await self._do(record)
+            except Exception as problem:  # noqa: BLE001 - told by run()
+                self._failed = self._failed or problem
+                await self._stop_workers()
+                return
+            async with self._changed:
+                lanes.finish(record)
+                self.done += 1
+                self._changed.notify_all()
+
+    async def _do(self, record: ConsumerRecord) -> None:
+        attempt = 0
+        while True:
+            try:
+                await self._work(self._plan.shape(record))
+            except Exception as problem:
+                if self._plan.again(problem, attempt) and not self._stopping:
+                    await asyncio.sleep(self._plan.rest_s(attempt))
+                    attempt += 1
+                    continue
+                if self._plan.dead_letter_topic is None:
+                    raise ProcessingError(record, attempt + 1) from problem
+                await self._set_aside(record, problem, attempt + 1)
+            return
+
+    async def _set_aside(self, record: ConsumerRecord, problem: Exception, attempts: int) -> None:
+        from headwater.client.producer.producer import Producer
+
+        if self._producer is None:
+            self._producer = Producer(bootstrap_servers=self._consumer.settings.bootstrap_servers)
+        headers = dead_letter_headers(record, problem, attempts)
+        await self._producer.send_and_wait(
+            self._plan.dead_letter_topic, record.value, record.key, headers=headers
+        )
+
+    async def _finish(self) -> None:
+        mine = self._consumer.assignment()
+        offsets = {n: o for n, o in self._plan.lanes.committable().items() if n in mine}
+        try:
+            if offsets:
+                await self._consumer.commit(dict(offsets))
+        except KafkaError as problem:
+            self._failed = self._failed or problem
+        for place, offset in offsets.items():
+            self._consumer.seek(place, offset)
+
+    async def drain(self, partitions: list[TopicPartition]) -> None:
+        """Before partitions go: let what is at work finish, and commit it."""
+        lanes = self._plan.lanes
+        limit = self._consumer.settings.max_poll_interval_ms / 2000
+        try:
+            async with asyncio.timeout(limit), self._changed:
+                lanes.hold_back(partitions)
+                await self._changed.wait_for(lambda: not lanes.at_work(partitions))
+        except TimeoutError:
+            pass  # what is still at work comes again, at another member
+        offsets = {n: o for n, o in lanes.committable().items() if n in set(partitions)}
+        try:
+            if offsets:
+                await self._consumer.commit(dict(offsets))
+        except CommitFailedError:
+            pass  # the records come again, at another member
+        lanes.forget(partitions)
+
+    def forget(self, partitions: list[TopicPartition]) -> None:
+        """Partitions are gone."""
+        self._plan.lanes.forget(partitions)
+
+
+class _AsyncDraining(RebalanceListener):
+    def __init__(self, processing: AsyncProcessing, inner: RebalanceListener) -> None:
+        self._processing = processing
+        self._inner = inner
+
+    def on_assigned(self, partitions: list[TopicPartition]) -> Awaitable[None] | None:
+        return self._inner.on_assigned(partitions)
+
+    async def on_revoked(self, partitions: list[TopicPartition]) -> None:
+        await self._processing.drain(partitions)
+        await _awaited(self._inner.on_revoked(partitions))
+
+    async def on_lost(self, partitions: list[TopicPartition]) -> None:
+        self._processing.forget(partitions)
+        await _awaited(self._inner.on_lost(partitions))
+
+
+async def _awaited(said: Awaitable[None] | None) -> None:
+    if said is not None:
+        await said

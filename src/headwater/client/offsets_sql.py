@@ -1,0 +1,210 @@
+"""Offsets kept beside the results, in the user's own database and in one transaction with them.
+
+Whatever happens in between, results and offsets are both there or both not: each record counts
+exactly once. A consumer that was taken for dead and comes back cannot write over its successor: the
+offsets that it starts from must be those that the table has.
+"""
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+
+from headwater.client.consumer.listener import RebalanceListener
+from headwater.client.consumer.record import ConsumerRecord
+from headwater.client.errors import ClientError
+from headwater.errors import E
+from headwater.model import TopicPartition
+
+if TYPE_CHECKING:
+    from headwater.client.consumer.blocking import Consumer
+
+Cursor: TypeAlias = Any
+"""A DB-API cursor."""
+
+
+class Connection(Protocol):
+    """A DB-API connection, as sqlite3 and psycopg make them and SQLAlchemy's `raw_connection()`."""
+
+    def cursor(self) -> Cursor:
+        """A cursor; statements open a transaction by themselves."""
+
+    def commit(self) -> object:
+        """Make the transaction last."""
+
+    def rollback(self) -> object:
+        """Undo it."""
+
+
+class StaleOffsetsError(ClientError):
+    """Another consumer has gone further in the same partition; nothing was written."""
+
+    CODE = E.ILLEGAL_GENERATION
+
+
+_PLACEHOLDERS: dict[str, Callable[[int], str]] = {
+    "qmark": lambda number: "?",
+    "format": lambda number: "%s",
+    "pyformat": lambda number: "%s",
+    "numeric": lambda number: f":{number}",
+}
+
+
+class SqlOffsets:
+    """The offsets of one group in one table.
+
+    ```python
+    offsets = SqlOffsets(sqlite3.connect("results.db"), group="billing")
+    with Consumer(bootstrap_servers=..., group_id="billing", enable_auto_commit=False) as consumer:
+        consumer.subscribe(["orders"], listener=offsets.listener(consumer))
+        while True:
+            records = consumer.poll()
+            with offsets.transaction(records) as cursor:
+                for record in records:
+                    cursor.execute("INSERT INTO results VALUES (?, ?)", (record.key, record.value))
+    ```
+
+    Args:
+        connection: A DB-API connection that nobody else uses.
+        group: Whose offsets; usually the consumer's group_id.
+        table: Where they are; made on first use if it is not there.
+        paramstyle: The driver's, where it cannot be told from the connection.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        group: str,
+        *,
+        table: str = "headwater_offsets",
+        paramstyle: str | None = None,
+    ) -> None:
+        if not table.replace("_", "").replace(".", "").isalnum():
+            raise ValueError(f"{table!r} cannot be the name of a table")
+        self._connection = connection
+        self._group = group
+        self._table = table
+        style = paramstyle or _paramstyle(connection)
+        if style not in _PLACEHOLDERS:
+            raise ValueError(f"paramstyle is one of {', '.join(_PLACEHOLDERS)}, not {style!r}")
+        self._mark = _PLACEHOLDERS[style]
+        self._create()
+
+    def positions(
+        self, partitions: Iterable[TopicPartition | tuple[str, int]]
+    ) -> dict[TopicPartition, int]:
+        """The next offset of each partition that the table knows."""
+        sql = f"SELECT topic, partition_id, next_offset FROM {self._table} WHERE group_id = {{}}"
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute(self._filled(sql), (self._group,))
+            rows = {TopicPartition(row[0], int(row[1])): int(row[2]) for row in cursor.fetchall()}
+        finally:
+            cursor.close()
+            self._connection.rollback()  # a read must not hold a transaction open
+        return {TopicPartition(*name): rows[name] for name in partitions if name in rows}
+
+    def seek(self, consumer: "Consumer", partitions: Iterable[TopicPartition]) -> None:
+        """Let `consumer` go on where the table says; partitions it does not know stay as they are."""
+        for place, offset in self.positions(partitions).items():
+            consumer.seek(place, offset)
+
+    def listener(self, consumer: "Consumer") -> RebalanceListener:
+        """For `subscribe`: new partitions start where the table says."""
+        return _SeekToTable(self, consumer)
+
+    @contextmanager
+    def transaction(self, records: Iterable[ConsumerRecord]) -> Iterator[Cursor]:
+        """One database transaction: what is done with the cursor, and the offsets of `records`.
+
+        StaleOffsetsError if another consumer went further meanwhile; then nothing is written.
+        """
+        spans = _spans(records)
+        cursor = self._connection.cursor()
+        try:
+            for place, (first, after) in spans.items():
+                self._advance(cursor, place, first, after)
+            yield cursor
+            self._connection.commit()
+        except BaseException:
+            self._connection.rollback()
+            raise
+        finally:
+            cursor.close()
+
+    def _advance(self, cursor: Cursor, place: TopicPartition, first: int, after: int) -> None:
+        """Move one offset on, which also locks its row until the end of the transaction."""
+        moved = (
+            f"UPDATE {self._table} SET next_offset = {{}} WHERE group_id = {{}} AND topic = {{}} "
+            "AND partition_id = {} AND next_offset <= {}"
+        )
+        cursor.execute(
+            self._filled(moved), (after, self._group, place.topic, place.partition, first)
+        )
+        if cursor.rowcount == 1:
+            return
+        known = (
+            f"SELECT next_offset FROM {self._table} WHERE group_id = {{}} AND topic = {{}} "
+            "AND partition_id = {}"
+        )
+        cursor.execute(self._filled(known), (self._group, place.topic, place.partition))
+        row = cursor.fetchone()
+        if row is not None:
+            raise StaleOffsetsError(
+                f"{place}: the table is at offset {row[0]} already, and these records begin at "
+                f"{first}: another consumer has done them. Seek to {row[0]} and go on, or stop"
+            )
+        added = f"INSERT INTO {self._table} VALUES ({{}}, {{}}, {{}}, {{}})"
+        cursor.execute(self._filled(added), (self._group, place.topic, place.partition, after))
+
+    def _create(self) -> None:
+        cursor = self._connection.cursor()
+        try:
+            cursor.execute(
+                f"CREATE TABLE IF NOT EXISTS {self._table} (group_id VARCHAR(255) NOT NULL, "
+                "topic VARCHAR(255) NOT NULL, partition_id INTEGER NOT NULL, "
+                "next_offset BIGINT NOT NULL, PRIMARY KEY (group_id, topic, partition_id))"
+            )
+            self._connection.commit()
+        except BaseException:
+            self._connection.rollback()
+            raise
+        finally:
+            cursor.close()
+
+    def _filled(self, sql: str) -> str:
+        """The statement with the driver's marks for its parameters."""
+        marks = [self._mark(number) for number in range(1, sql.count("{}") + 1)]
+        return sql.format(*marks)
+
+
+class _SeekToTable(RebalanceListener):
+    def __init__(self, offsets: SqlOffsets, consumer: "Consumer") -> None:
+        self._offsets = offsets
+        self._consumer = consumer
+
+    def on_assigned(self, partitions: list[TopicPartition]) -> None:
+        self._offsets.seek(self._consumer, partitions)
+
+
+def _spans(records: Iterable[ConsumerRecord]) -> dict[TopicPartition, tuple[int, int]]:
+    """For each partition the first offset, and the one after the last; in a fixed order."""
+    spans: dict[TopicPartition, tuple[int, int]] = {}
+    for record in records:
+        place = record.topic_partition
+        first, after = spans.get(place, (record.offset, record.offset))
+        spans[place] = (min(first, record.offset), max(after, record.offset + 1))
+    return dict(sorted(spans.items()))  # two consumers lock rows in the same order: no deadlock
+
+
+def _paramstyle(connection: Connection) -> str:
+    """What the module of the connection says of its parameters."""
+    for kind in type(connection).__mro__:
+        module = sys.modules.get(kind.__module__.split(".")[0])
+        style = getattr(module, "paramstyle", None)
+        if isinstance(style, str):
+            return style
+    inner = getattr(connection, "dbapi_connection", None)
+    if inner is not None:
+        return _paramstyle(inner)
+    raise ValueError("say how the driver marks parameters: paramstyle='qmark', 'format', ...")
