@@ -5,11 +5,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headwater.client.admin import BlockingAdmin as Admin
+    from headwater.client.admin import NewTopic, ResetTo, Resource
     from headwater.client.consumer.blocking import Consumer
+    from headwater.client.consumer.listener import RebalanceListener
+    from headwater.client.consumer.record import OffsetAndMetadata
     from headwater.client.producer.blocking import Producer
+    from headwater.errors import KafkaError
+    from headwater.model import TopicPartition
 
 __version__ = "0.1.0"
-__all__ = ["Admin", "Consumer", "Producer", "__version__", "codec"]
+__all__ = [
+    "Admin",
+    "Consumer",
+    "KafkaError",
+    "NewTopic",
+    "OffsetAndMetadata",
+    "Producer",
+    "RebalanceListener",
+    "ResetTo",
+    "Resource",
+    "TopicPartition",
+    "__version__",
+    "codec",
+]
 
 codec: str
 """Which record codec the clients of this process use: "compiled" or "pure"."""
@@ -18,7 +36,14 @@ codec: str
 _HOMES = {
     "Admin": ("headwater.client.admin", "BlockingAdmin"),
     "Consumer": ("headwater.client.consumer.blocking", "Consumer"),
+    "KafkaError": ("headwater.errors", "KafkaError"),
+    "NewTopic": ("headwater.client.admin", "NewTopic"),
+    "OffsetAndMetadata": ("headwater.client.consumer.record", "OffsetAndMetadata"),
     "Producer": ("headwater.client.producer.blocking", "Producer"),
+    "RebalanceListener": ("headwater.client.consumer.listener", "RebalanceListener"),
+    "ResetTo": ("headwater.client.admin", "ResetTo"),
+    "Resource": ("headwater.client.admin", "Resource"),
+    "TopicPartition": ("headwater.model", "TopicPartition"),
     "codec": ("headwater.records.codec", "NAME"),
 }
 

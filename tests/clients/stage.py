@@ -106,7 +106,12 @@ class Stage:
         )
         try:
             known = consumer.list_topics(topic, PATIENCE_S).topics[topic].partitions
-            consumer.assign([confluent_kafka.TopicPartition(topic, n, 0) for n in known])
+            consumer.assign(
+                [
+                    confluent_kafka.TopicPartition(topic, n, confluent_kafka.OFFSET_BEGINNING)
+                    for n in known
+                ]
+            )
             return sorted(_until_the_ends(consumer, len(known)))
         finally:
             consumer.close()

@@ -1,0 +1,26 @@
+"""Kill and restart every second for fifteen seconds; `python -m tools.client_chaos` does it longer."""
+
+import pytest
+from tools import client_chaos
+
+SECONDS = 15
+
+
+def test_what_is_consumed_is_what_was_acknowledged_while_the_broker_is_killed_every_second():
+    report = client_chaos.run(SECONDS)
+    assert report.problems[:5] == []
+    assert report.kills >= 5
+    assert len(report.consumed) == len(report.acknowledged) > 1000 * report.kills
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "consumed", "complaint"),
+    [
+        ({b"a": (0, 0)}, {}, "was lost"),
+        ({}, {(0, 0): b"a"}, "never acknowledged"),
+        ({b"a": (0, 0)}, {(0, 0): b"a", (0, 1): b"a"}, "is at (0, 1)"),
+    ],
+)
+def test_the_comparison_sees_what_went_wrong(acknowledged, consumed, complaint):
+    (problem,) = client_chaos.compare(acknowledged, consumed)
+    assert complaint in problem
