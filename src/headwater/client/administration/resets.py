@@ -78,8 +78,8 @@ class ResetTo(NamedTuple):
     def timestamp(self, now_ms: int) -> int | None:
         """The time to look for, where there is one."""
         if self.target is Target.TIME:
-            return self.number
-        return now_ms - self.number if self.target is Target.DURATION else None
+            return max(self.number, 0)
+        return max(now_ms - self.number, 0) if self.target is Target.DURATION else None
 
     def offset_in(
         self, committed: int | None, first: int, end: int, at_time: int | None

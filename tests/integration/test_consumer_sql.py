@@ -1,0 +1,157 @@
+"""Exactly once into a database: offsets and results in one transaction, on two databases."""
+
+import sqlite3
+import uuid
+
+import pytest
+
+import headwater
+from headwater.client.offsets_sql import SqlOffsets, StaleOffsetsError
+from headwater.model import TopicPartition
+from headwater.testing import Broker
+from tests.integration import postgres
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with Broker() as running:
+        yield running
+
+
+@pytest.fixture
+def topic(broker):
+    name = f"t-{uuid.uuid4().hex[:8]}"
+    broker.create_topic(name, partitions=2)
+    with headwater.Producer(bootstrap_servers=broker.bootstrap) as producer:
+        for number in range(100):
+            producer.send(name, b"%d" % number, partition=number % 2)
+    return name
+
+
+@pytest.fixture(scope="module")
+def postgres_address():
+    if postgres.programs() is None:
+        pytest.skip("PostgreSQL is not installed")
+    pytest.importorskip("psycopg")
+    with postgres.running_postgres() as address:
+        yield address
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def connect(request, tmp_path):
+    """Makes connections to one empty database."""
+    if request.param == "sqlite":
+        made = [sqlite3.connect(tmp_path / "results.db", timeout=10, check_same_thread=False)]
+        yield lambda: sqlite3.connect(tmp_path / "results.db", timeout=10)
+    else:
+        import psycopg
+
+        address = request.getfixturevalue("postgres_address")
+        made = [psycopg.connect(address)]
+        yield lambda: psycopg.connect(address)
+        made[0].execute("DROP TABLE IF EXISTS results, headwater_offsets")
+        made[0].commit()
+    for one in made:
+        one.close()
+
+
+def table(connection):
+    cursor = connection.cursor()
+    cursor.execute("CREATE TABLE IF NOT EXISTS results (number INTEGER NOT NULL)")
+    connection.commit()
+    return connection
+
+
+def insert(cursor, records):
+    for record in records:
+        cursor.execute(f"INSERT INTO results VALUES ({int(record.value)})")
+
+
+def numbers(connection):
+    cursor = connection.cursor()
+    cursor.execute("SELECT number FROM results")
+    found = sorted(row[0] for row in cursor.fetchall())
+    connection.rollback()
+    return found
+
+
+def reader(broker, topic):
+    return headwater.Consumer(
+        bootstrap_servers=broker.bootstrap,
+        group_id=f"g-{topic}",
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+        max_poll_records=7,
+    )
+
+
+class Crash(Exception):
+    pass
+
+
+@pytest.mark.parametrize(
+    "crash_at", ["before the work", "amid the work", "after the work", "never"]
+)
+def test_a_crash_at_any_step_loses_and_repeats_nothing(broker, topic, connect, crash_at) -> None:
+    crashes = [crash_at] * 3 if crash_at != "never" else []
+    for _ in range(10):
+        connection = table(connect())
+        offsets = SqlOffsets(connection, f"g-{topic}")
+        with reader(broker, topic) as consumer:
+            consumer.subscribe([topic], listener=offsets.listener(consumer))
+            try:
+                while len(numbers(connection)) < 100:
+                    records = consumer.poll(1)
+                    with offsets.transaction(records) as cursor:
+                        crash(crashes, "before the work", records)
+                        insert(cursor, records[: len(records) // 2])
+                        crash(crashes, "amid the work", records)
+                        insert(cursor, records[len(records) // 2 :])
+                        crash(crashes, "after the work", records)
+            except Crash:
+                connection.close()
+                continue
+        break
+    assert numbers(connection) == list(range(100))
+    assert sum(offsets.positions([(topic, 0), (topic, 1)]).values()) == 100
+    connection.close()
+
+
+def crash(crashes, step, records):
+    if records and crashes and crashes[-1] == step:
+        crashes.pop()
+        raise Crash
+
+
+def test_a_consumer_taken_for_dead_cannot_write_over_its_successor(broker, topic, connect) -> None:
+    zombie_connection, successor_connection = table(connect()), connect()
+    zombie = SqlOffsets(zombie_connection, f"g-{topic}")
+    successor = SqlOffsets(successor_connection, f"g-{topic}")
+    with reader(broker, topic) as consumer:
+        consumer.assign([(topic, 0)])
+        records = consumer.poll(10)
+        with successor.transaction(records) as cursor:
+            insert(cursor, records)
+        with (
+            pytest.raises(StaleOffsetsError, match=f"at offset {len(records)} already"),
+            zombie.transaction(records) as cursor,
+        ):
+            insert(cursor, records)
+    assert len(numbers(successor_connection)) == len(records)
+    place = TopicPartition(topic, 0)
+    assert zombie.positions([place]) == {place: len(records)}
+    zombie_connection.close()
+    successor_connection.close()
+
+
+def test_what_cannot_be_told_from_a_connection_is_asked_for() -> None:
+    class Odd:
+        def cursor(self):
+            raise NotImplementedError
+
+        commit = rollback = cursor
+
+    with pytest.raises(ValueError, match="paramstyle="):
+        SqlOffsets(Odd(), "g")
+    with pytest.raises(ValueError, match="name of a table"):
+        SqlOffsets(sqlite3.connect(":memory:"), "g", table="x; drop")
