@@ -3,6 +3,10 @@
 import pytest
 from tools import client_chaos
 
+import headwater
+from headwater.testing import Broker
+from tests.clients.stage import settle
+
 SECONDS = 15
 
 
@@ -24,3 +28,22 @@ def test_what_is_consumed_is_what_was_acknowledged_while_the_broker_is_killed_ev
 def test_the_comparison_sees_what_went_wrong(acknowledged, consumed, complaint):
     (problem,) = client_chaos.compare(acknowledged, consumed)
     assert complaint in problem
+
+
+def test_a_member_that_closes_while_its_coordinator_comes_back_is_gone_from_the_group():
+    quick = client_chaos.QUICK
+    with Broker(subprocess=True) as broker:
+        broker.create_topic("t", 4)
+        members = [
+            headwater.Consumer(bootstrap_servers=broker.bootstrap, group_id="g", **quick)
+            for _ in range(2)
+        ]
+        for member in members:
+            member.subscribe(["t"])
+        settle(4, *members)
+        for member in members:
+            broker.kill()
+            broker.start()
+            member.close()
+        with headwater.Admin(bootstrap_servers=broker.bootstrap, **quick) as admin:
+            assert admin.describe_group("g").members == ()

@@ -45,6 +45,7 @@ Answer = TypeVar("Answer", bound=Struct)
 _CONSUMER = "consumer"
 _LEAVE_BY_LIST = 3
 _COORDINATOR_GONE = frozenset({E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE})
+_LEAVE_ATTEMPTS = 10
 _JOIN_GRACE_S = 5.0
 """How much longer than the rebalance timeout the answer to a join may take."""
 
@@ -213,13 +214,25 @@ class Group:
             await self._say_leave(member_id, reason)
 
     async def _say_leave(self, member_id: str, reason: str) -> None:
+        """Say goodbye until it is heard: a coordinator that loads would wait for this member."""
+        backoff = self._cluster.backoff()
+        for _ in range(_LEAVE_ATTEMPTS):
+            code = await self._leave_answer(member_id, reason)
+            if not code.retriable:
+                return
+            if code in _COORDINATOR_GONE:
+                self._cluster.forget_coordinator(self._name)
+            await asyncio.sleep(backoff.next_ms() / 1000)
+
+    async def _leave_answer(self, member_id: str, reason: str) -> E:
         request = LeaveGroupRequest(group_id=self._name)
         connection = await self._coordinator()
         if connection.version_for(request) >= _LEAVE_BY_LIST:
             request.members = [LeaveGroupRequest.MemberIdentity(member_id=member_id, reason=reason)]
         else:
             request.member_id = member_id
-        await connection.call(request, LeaveGroupResponse)
+        answer = await connection.call(request, LeaveGroupResponse)
+        return error_of(answer.error_code)
 
     # -- joining
 
