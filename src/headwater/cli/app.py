@@ -11,8 +11,11 @@ from headwater.errors import KafkaError
 NOUNS = {
     "up": "Start a broker.",
     "topics": "Create, list, describe, alter and delete topics.",
-    "groups": "List, describe and delete consumer groups.",
+    "produce": "Send records from lines, JSON or files.",
+    "consume": "Print records.",
+    "groups": "List, describe, delete and reset consumer groups.",
     "configs": "Describe, set and unset configs of topics, brokers and the cluster.",
+    "perf": "Measure what producers and consumers reach here.",
     "log": "Dump and verify the files of a log.",
 }
 

@@ -1,14 +1,16 @@
-"""`headwater groups`: list, describe with lag, delete."""
+"""`headwater groups`: list, describe with lag, delete, reset offsets."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import click
 
 from headwater.cli.cluster import Cluster, refuse
-from headwater.cli.options import on_cluster
+from headwater.cli.options import bootstrap_option, json_option, on_cluster
 from headwater.cli.output import show, show_json
+from headwater.client.admin import BlockingAdmin as Admin
+from headwater.client.admin import ResetTo
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 from headwater.wire import codec
@@ -64,7 +66,7 @@ class GroupView(NamedTuple):
 
 @click.group("groups")
 def command() -> None:
-    """List, describe and delete consumer groups."""
+    """List, describe, delete and reset consumer groups."""
 
 
 @command.command("list")
@@ -119,6 +121,84 @@ async def delete(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> Non
         return
     for name in names:
         click.echo(f"{name}: deleted")
+
+
+@command.command("reset-offsets")
+@click.argument("name")
+@click.option("--to-earliest", is_flag=True, help="To the first record there is.")
+@click.option("--to-latest", is_flag=True, help="To what comes from now on.")
+@click.option("--to-current", is_flag=True, help="To where the group is.")
+@click.option("--to-offset", type=click.IntRange(0), metavar="N", help="To an offset.")
+@click.option("--shift-by", type=int, metavar="N", help="So many records on, or back: -5.")
+@click.option("--to-datetime", metavar="TIME", help="To a time: 2026-01-31T12:00:00, UTC.")
+@click.option("--by-duration", metavar="PnDTnHnMnS", help="To so long ago: PT1H, P7D.")
+@click.option(
+    "--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Only this; may be repeated."
+)
+@click.option("--all-topics", is_flag=True, help="Everything that the group has committed.")
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@bootstrap_option
+@json_option
+def reset_offsets(
+    name: str,
+    topics: tuple[str, ...],
+    all_topics: bool,
+    dry_run: bool,
+    bootstrap: str,
+    as_json: bool,
+    **targets: object,
+) -> None:
+    """Move a group without members to other offsets; shows them before and after."""
+    if bool(topics) == all_topics:
+        raise click.UsageError("say what to reset: --topic or --all-topics")
+    to = _reset_to(targets)
+    places = [place for topic in topics for place in _places(topic)] if topics else None
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        changes = admin.reset_group_offsets(name, to, places, dry_run=dry_run)
+    rows = [
+        {
+            "topic": change.partition.topic,
+            "partition": change.partition.partition,
+            "before": change.before,
+            "after": change.after,
+        }
+        for change in changes
+    ]
+    title = f"{name}: this would change" if dry_run else f"{name}: reset"
+    show(rows, as_json=as_json, title=title, nothing=f"{name}: nothing is committed")
+
+
+def _reset_to(targets: dict[str, object]) -> ResetTo:
+    """The one strategy that was given."""
+    chosen = {name: value for name, value in targets.items() if value not in (None, False)}
+    if len(chosen) != 1:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in targets)
+        raise click.UsageError(f"give one of {names}")
+    ((name, value),) = chosen.items()
+    made: dict[str, Callable[[Any], ResetTo]] = {
+        "to_earliest": lambda _: ResetTo.earliest(),
+        "to_latest": lambda _: ResetTo.latest(),
+        "to_current": lambda _: ResetTo.current(),
+        "to_offset": ResetTo.offset,
+        "shift_by": ResetTo.shift_by,
+        "to_datetime": ResetTo.datetime,
+        "by_duration": ResetTo.duration,
+    }
+    try:
+        return made[name](value)
+    except ValueError as wrong:
+        raise click.UsageError(str(wrong)) from None
+
+
+def _places(text: str) -> list[str | tuple[str, int]]:
+    """`orders` is all of a topic, `orders:0,2` two partitions of it."""
+    topic, colon, numbers = text.partition(":")
+    if not colon:
+        return [topic]
+    try:
+        return [(topic, int(number)) for number in numbers.split(",")]
+    except ValueError:
+        raise click.UsageError(f"{text}: write TOPIC or TOPIC:0,1") from None
 
 
 async def _all_groups(cluster: Cluster) -> list[ListGroupsResponse.ListedGroup]:

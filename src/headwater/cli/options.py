@@ -12,6 +12,23 @@ from headwater.cli.cluster import Cluster
 P = ParamSpec("P")
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+bootstrap_option = click.option(
+    "--bootstrap-server",
+    "bootstrap",
+    metavar="HOST:PORT",
+    default="127.0.0.1:9092",
+    envvar="HEADWATER_BOOTSTRAP",
+    show_default=True,
+    show_envvar=True,
+    help="A broker to ask; several are separated by commas.",
+)
+setting_option = click.option(
+    "-o",
+    "settings",
+    multiple=True,
+    metavar="KEY=VALUE",
+    help="Set one config key of the client, in Kafka's words; may be repeated.",
+)
 
 
 def on_cluster(
@@ -19,16 +36,7 @@ def on_cluster(
 ) -> Callable[..., None]:
     """Give a command its options and an open cluster as the first argument."""
 
-    @click.option(
-        "--bootstrap-server",
-        "bootstrap",
-        metavar="HOST:PORT",
-        default="127.0.0.1:9092",
-        envvar="HEADWATER_BOOTSTRAP",
-        show_default=True,
-        show_envvar=True,
-        help="A broker to ask; several are separated by commas.",
-    )
+    @bootstrap_option
     @click.option(
         "--timeout",
         type=click.FloatRange(0, min_open=True),
@@ -63,3 +71,11 @@ def assignments(texts: tuple[str, ...]) -> dict[str, str]:
             raise click.UsageError(f"{text}: write KEY=VALUE")
         found[name.strip()] = value
     return found
+
+
+def client_settings(
+    bootstrap: str, texts: tuple[str, ...], **defaults: object
+) -> dict[str, object]:
+    """The keywords of a client: defaults of the command, then what -o says."""
+    chosen = {name.replace(".", "_"): value for name, value in assignments(texts).items()}
+    return {**defaults, **chosen, "bootstrap_servers": bootstrap}

@@ -1,0 +1,233 @@
+"""`headwater consume`: print records, from somewhere until somewhere."""
+
+import base64
+import datetime as dt
+import json
+import sys
+from collections.abc import Callable, Sequence
+
+import click
+
+from headwater.cli.options import bootstrap_option, client_settings, setting_option
+from headwater.client.administration.resets import ResetTo, Target
+from headwater.client.consumer.blocking import Consumer
+from headwater.client.consumer.record import ConsumerRecord, Records
+from headwater.model import TopicPartition
+
+_POLL_S = 0.5
+_ENDS = {"earliest": ResetTo.earliest(), "latest": ResetTo.latest()}
+
+
+@click.command("consume")
+@click.argument("topics", nargs=-1, required=True)
+@click.option(
+    "--from",
+    "start",
+    default="earliest",
+    show_default=True,
+    metavar="WHERE",
+    help="earliest, latest, an offset, -N (the last N), a time, or a duration (PT1H) ago.",
+)
+@click.option("--until", metavar="WHERE", help="Stop at an offset or a time; else at the end.")
+@click.option("-f", "--follow", is_flag=True, help="Go on with what comes later.")
+@click.option("-n", "--count", type=click.IntRange(1), help="Stop after so many records.")
+@click.option(
+    "-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only these."
+)
+@click.option("--group", help="Read as a member of this group, and commit; --from does not apply.")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["value", "key-value", "json", "full"]),
+    default="value",
+    show_default=True,
+    help="What to print of a record.",
+)
+@click.option("--separator", default="\t", help="Between key and value.")
+@bootstrap_option
+@setting_option
+def command(
+    topics: tuple[str, ...],
+    start: str,
+    until: str | None,
+    follow: bool,
+    count: int | None,
+    partitions: tuple[int, ...],
+    group: str | None,
+    form: str,
+    separator: str,
+    bootstrap: str,
+    settings: tuple[str, ...],
+) -> None:
+    """Print records of TOPICS: all that there are, or with --follow also what comes."""
+    if group is not None and (partitions or until):
+        raise click.UsageError(
+            "--group shares partitions by itself: leave out --partition, --until"
+        )
+    write = _writer(form, separator)
+    options = client_settings(bootstrap, settings, auto_offset_reset="earliest")
+    if group is not None:
+        options["group_id"] = group
+    with Consumer(**options) as consumer:
+        if group is not None:
+            consumer.subscribe(topics)
+            ends: dict[TopicPartition, int] | None = None
+        else:
+            places = _assign(consumer, topics, partitions)
+            _seek(consumer, places, _where(start, consumer))
+            ends = _stops(consumer, places, until, follow)
+        try:
+            _print(consumer, ends, follow, count, write)
+        except KeyboardInterrupt:
+            return
+
+
+def _assign(
+    consumer: Consumer, topics: Sequence[str], partitions: Sequence[int]
+) -> list[TopicPartition]:
+    places = [
+        TopicPartition(topic, number)
+        for topic in topics
+        for number in consumer.partitions_for(topic)
+        if not partitions or number in partitions
+    ]
+    if not places:
+        raise click.UsageError(f"{', '.join(topics)} has no such partition")
+    consumer.assign(places)
+    return places
+
+
+def _where(text: str, consumer: Consumer) -> ResetTo:
+    """A place in a log as people write it."""
+    if text in _ENDS:
+        return _ENDS[text]
+    try:
+        if text.lstrip("-").isdigit():
+            number = int(text)
+            return ResetTo.shift_by(number) if number < 0 else ResetTo.offset(number)
+        return ResetTo.duration(text) if text.startswith("P") else ResetTo.datetime(text)
+    except ValueError:
+        raise click.UsageError(
+            f"{text!r}: write earliest, latest, an offset, -N, a time such as 2026-01-31T12:00, or "
+            "a duration such as PT1H"
+        ) from None
+
+
+def _offsets(
+    consumer: Consumer, places: list[TopicPartition], where: ResetTo
+) -> dict[TopicPartition, int]:
+    first, end = consumer.beginning_offsets(places), consumer.end_offsets(places)
+    now_ms = int(dt.datetime.now(dt.UTC).timestamp() * 1000)  # noqa: TID251 - a person's clock
+    timestamp = where.timestamp(now_ms)
+    times = consumer.offsets_for_times(dict.fromkeys(places, timestamp)) if timestamp else {}
+    found: dict[TopicPartition, int] = {}
+    for place in places:
+        row = times.get(place)
+        offset = where.offset_in(end[place], first[place], end[place], row.offset if row else None)
+        found[place] = first[place] if offset is None else offset
+    return found
+
+
+def _seek(consumer: Consumer, places: list[TopicPartition], where: ResetTo) -> None:
+    for place, offset in _offsets(consumer, places, where).items():
+        consumer.seek(place, offset)
+
+
+def _stops(
+    consumer: Consumer, places: list[TopicPartition], until: str | None, follow: bool
+) -> dict[TopicPartition, int] | None:
+    """Where to stop in each partition; None for nowhere."""
+    if until is None:
+        return None if follow else consumer.end_offsets(places)
+    where = _where(until, consumer)
+    if where.target is Target.OFFSET and follow:
+        return dict.fromkeys(places, where.number)
+    return _offsets(consumer, places, where)
+
+
+def _print(
+    consumer: Consumer,
+    ends: dict[TopicPartition, int] | None,
+    follow: bool,
+    count: int | None,
+    write: Callable[[ConsumerRecord], bytes],
+) -> None:
+    out, left = sys.stdout.buffer, count
+    while not _finished(consumer, ends):
+        limit = None if left is None else min(left, consumer.settings.max_poll_records)
+        records = _until(consumer.poll(_POLL_S, limit), ends)
+        out.write(b"".join(map(write, records)))
+        out.flush()
+        if left is not None:
+            left -= len(records)
+            if left <= 0:
+                return
+        if not records and not follow and ends is None and _at_end(consumer):
+            return
+
+
+def _until(records: Records, ends: dict[TopicPartition, int] | None) -> list[ConsumerRecord]:
+    if ends is None:
+        return records
+    return [record for record in records if record.offset < ends[record.topic_partition]]
+
+
+def _finished(consumer: Consumer, ends: dict[TopicPartition, int] | None) -> bool:
+    return ends is not None and all(
+        consumer.position(place) >= offset for place, offset in ends.items()
+    )
+
+
+def _at_end(consumer: Consumer) -> bool:
+    """Whether a member of a group has read all of its partitions."""
+    mine = consumer.assignment()
+    return bool(mine) and all(consumer.lag(place) == 0 for place in mine)
+
+
+def _writer(form: str, separator: str) -> Callable[[ConsumerRecord], bytes]:
+    between = separator.encode()
+    if form == "value":
+        return lambda record: (record.value or b"") + b"\n"
+    if form == "key-value":
+        return lambda record: (record.key or b"") + between + (record.value or b"") + b"\n"
+    if form == "json":
+        return lambda record: json.dumps(_as_json(record), ensure_ascii=False).encode() + b"\n"
+    return _full
+
+
+def _full(record: ConsumerRecord) -> bytes:
+    told = f"{record.topic}-{record.partition} @{record.offset} {_time(record.timestamp)} "
+    return told.encode() + (record.key or b"-") + b" " + (record.value or b"-") + b"\n"
+
+
+def _time(timestamp: int) -> str:
+    try:
+        moment = dt.datetime.fromtimestamp(timestamp / 1000, dt.UTC)
+    except (ValueError, OverflowError, OSError):
+        return str(timestamp)
+    return moment.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _as_json(record: ConsumerRecord) -> dict[str, object]:
+    told: dict[str, object] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+    }
+    told |= _text("key", record.key) | _text("value", record.value)
+    if record.headers:
+        told["headers"] = [
+            {"name": name, **_text("value", value)} for name, value in record.headers
+        ]
+    return told
+
+
+def _text(name: str, data: bytes | None) -> dict[str, object]:
+    """Bytes as text, or in base64 where they are none."""
+    if data is None:
+        return {name: None}
+    try:
+        return {name: data.decode()}
+    except UnicodeDecodeError:
+        return {f"{name}_base64": base64.b64encode(data).decode()}

@@ -1,0 +1,231 @@
+"""`headwater perf`: what producers and consumers reach on this machine, with percentiles."""
+
+import asyncio
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+
+import click
+
+from headwater.cli.options import bootstrap_option, client_settings, json_option, setting_option
+from headwater.cli.output import show, show_json
+from headwater.client.consumer.blocking import Consumer
+from headwater.client.consumer.consumer import Consumer as AsyncConsumer
+from headwater.client.errors import TimedOutError
+from headwater.client.producer.blocking import Producer
+from headwater.client.producer.futures import OnDelivery, RecordMetadata
+from headwater.client.producer.producer import Producer as AsyncProducer
+from headwater.errors import KafkaError
+
+_SAMPLES = 10_000
+_PATIENCE_S = 30.0
+PERCENTILES = (50.0, 95.0, 99.0, 99.9)
+
+
+class Bar(Protocol):
+    """Something that shows how far it is."""
+
+    def __call__(self, done: int) -> None:
+        """So many are done."""
+
+
+@click.group("perf")
+def command() -> None:
+    """Measure what producers and consumers reach here."""
+
+
+@command.command("produce")
+@click.argument("topic")
+@click.option("-n", "--records", type=click.IntRange(1), default=1_000_000, show_default=True)
+@click.option("-s", "--size", type=click.IntRange(0), default=100, show_default=True, help="Bytes.")
+@click.option("--rate", type=click.IntRange(1), help="Records per second; else as many as go.")
+@bootstrap_option
+@setting_option
+@json_option
+def produce(
+    topic: str,
+    records: int,
+    size: int,
+    rate: int | None,
+    bootstrap: str,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Send records to TOPIC and time their acknowledgements."""
+    value, every = bytes(size), max(records // _SAMPLES, 1)
+    latencies: list[float] = []
+    failures: list[KafkaError] = []
+    with (
+        Producer(**client_settings(bootstrap, settings)) as producer,
+        _progress("produce", records) as bar,
+    ):
+        producer.partitions_for(topic)
+        begun = time.perf_counter()
+        for number in range(records):
+            if number % every:
+                producer.send(topic, value)
+            else:
+                producer.send(topic, value, on_delivery=_timed(latencies, failures))
+                bar(number)
+                _keep_pace(begun, number, rate)
+        producer.flush()
+        elapsed = time.perf_counter() - begun
+    if failures:
+        raise failures[0]
+    _report(records, size, elapsed, latencies, as_json)
+
+
+def _timed(latencies: list[float], failures: list[KafkaError]) -> OnDelivery:
+    sent = time.perf_counter()
+
+    def delivered(metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+        if error is not None:
+            failures.append(error)
+        latencies.append((time.perf_counter() - sent) * 1000)
+
+    return delivered
+
+
+def _keep_pace(begun: float, number: int, rate: int | None) -> None:
+    if rate is not None:
+        ahead = number / rate - (time.perf_counter() - begun)
+        if ahead > 0:
+            time.sleep(ahead)
+
+
+@command.command("consume")
+@click.argument("topic")
+@click.option("-n", "--records", type=click.IntRange(1), help="How many; else all there are.")
+@click.option("--arrow", is_flag=True, help="With poll_arrow() instead of poll().")
+@bootstrap_option
+@setting_option
+@json_option
+def consume(
+    topic: str,
+    records: int | None,
+    arrow: bool,
+    bootstrap: str,
+    settings: tuple[str, ...],
+    as_json: bool,
+) -> None:
+    """Read TOPIC from its beginning and time the polls."""
+    options = client_settings(bootstrap, settings, auto_offset_reset="earliest")
+    with Consumer(**options) as consumer:
+        places = [(topic, number) for number in consumer.partitions_for(topic)]
+        first, end = consumer.beginning_offsets(places), consumer.end_offsets(places)
+        there = sum(end.values()) - sum(first.values())
+        wanted = there if records is None else min(records, there)
+        consumer.assign(places)
+        seen, size, polls = 0, 0, []
+        with _progress("consume", wanted) as bar:
+            begun = time.perf_counter()
+            while seen < wanted:
+                asked = time.perf_counter()
+                count, taken = _one_poll(consumer, arrow)
+                polls.append((time.perf_counter() - asked) * 1000)
+                if not count:
+                    raise TimedOutError(f"no record came within {_PATIENCE_S:g} s")
+                seen, size = seen + count, size + taken
+                bar(seen)
+            elapsed = time.perf_counter() - begun
+    _report(seen, size // max(seen, 1), elapsed, polls, as_json)
+
+
+def _one_poll(consumer: Consumer, arrow: bool) -> tuple[int, int]:
+    """Records and bytes of their values."""
+    if arrow:
+        batch = consumer.poll_arrow(_PATIENCE_S)
+        return (0, 0) if batch is None else (batch.num_rows, batch.column("value").nbytes)
+    records = consumer.poll(_PATIENCE_S)
+    return len(records), sum(len(record.value or b"") for record in records)
+
+
+@command.command("e2e")
+@click.argument("topic")
+@click.option("-n", "--records", type=click.IntRange(1), default=5000, show_default=True)
+@click.option("-s", "--size", type=click.IntRange(8), default=100, show_default=True, help="Bytes.")
+@click.option("--rate", type=click.IntRange(1), default=1000, show_default=True, help="Per second.")
+@bootstrap_option
+@json_option
+def e2e(topic: str, records: int, size: int, rate: int, bootstrap: str, as_json: bool) -> None:
+    """Time records from send() to the poll() that returns them, at a steady rate."""
+    with _progress("e2e", records) as bar:
+        begun = time.perf_counter()
+        latencies = asyncio.run(_end_to_end(bootstrap, topic, records, size, rate, bar))
+        elapsed = time.perf_counter() - begun
+    _report(records, size, elapsed, latencies, as_json)
+
+
+async def _end_to_end(
+    bootstrap: str, topic: str, records: int, size: int, rate: int, bar: Bar
+) -> list[float]:
+    latencies: list[float] = []
+    async with (
+        AsyncProducer(bootstrap_servers=bootstrap, linger_ms=0) as producer,
+        AsyncConsumer(bootstrap_servers=bootstrap, auto_offset_reset="latest") as consumer,
+    ):
+        places = [(topic, number) for number in await consumer.partitions_for(topic)]
+        await consumer.assign(places)
+        for place in places:
+            await consumer.position(place)
+
+        async def read() -> None:
+            while len(latencies) < records:
+                found = await consumer.poll(_PATIENCE_S)
+                now = time.perf_counter_ns()
+                if not found:
+                    raise TimedOutError(f"no record came within {_PATIENCE_S:g} s")
+                latencies.extend((now - int.from_bytes(one.value[:8])) / 1e6 for one in found)
+                bar(len(latencies))
+
+        reading = asyncio.ensure_future(read())
+        begun = time.perf_counter()
+        for number in range(records):
+            await asyncio.sleep(max(begun + number / rate - time.perf_counter(), 0))
+            stamp = time.perf_counter_ns().to_bytes(8)
+            await producer.send(topic, stamp + bytes(size - 8))
+        await reading
+    return latencies
+
+
+def percentile(ordered: Sequence[float], percent: float) -> float:
+    """The smallest number that so many percent are not above."""
+    if not ordered:
+        return 0.0
+    return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
+
+
+def _report(records: int, size: int, elapsed: float, latencies: list[float], as_json: bool) -> None:
+    ordered = sorted(latencies)
+    row: dict[str, object] = {
+        "records": records,
+        "seconds": round(elapsed, 3),
+        "records/s": round(records / elapsed),
+        "MB/s": round(records * size / elapsed / 1e6, 2),
+    }
+    row |= {f"p{percent:g} ms": round(percentile(ordered, percent), 2) for percent in PERCENTILES}
+    row["max ms"] = round(ordered[-1], 2) if ordered else 0.0
+    if as_json:
+        show_json(row)
+    else:
+        show([row], as_json=False)
+
+
+@contextmanager
+def _progress(what: str, total: int) -> Iterator[Bar]:
+    """A bar on a terminal; nothing in a pipe."""
+    if not sys.stderr.isatty():
+        yield lambda done: None
+        return
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(console=Console(stderr=True), transient=True) as progress:
+        task = progress.add_task(what, total=total)
+
+        def bar(done: int) -> None:
+            progress.update(task, completed=done)
+
+        yield bar

@@ -1,0 +1,175 @@
+"""`headwater produce`: records from lines, JSON or whole files."""
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from typing import IO, Any, NamedTuple
+
+import click
+
+from headwater.cli.options import assignments, bootstrap_option, client_settings, setting_option
+from headwater.client.producer.blocking import Producer
+from headwater.client.producer.futures import RecordMetadata
+from headwater.errors import KafkaError
+
+_JSON_FIELDS = {"key", "value", "headers", "partition", "timestamp"}
+
+
+class Line(NamedTuple):
+    """A record as it was written down."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    partition: int | None = None
+    timestamp: int | None = None
+
+
+@click.command("produce")
+@click.argument("topic")
+@click.argument("files", nargs=-1, type=click.File("rb"))
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["lines", "json", "file"]),
+    default="lines",
+    show_default=True,
+    help="A record is a line, a JSON object on a line, or a whole file.",
+)
+@click.option("--key-separator", metavar="TEXT", help="A line is KEY, this, VALUE.")
+@click.option("--key", help="The key of every record that has none of its own.")
+@click.option(
+    "-H",
+    "--header",
+    "headers",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A header of every record.",
+)
+@click.option("--partition", type=click.IntRange(0), help="The partition of every record.")
+@click.option("--null", metavar="TEXT", help="A value or key that is this text is a null.")
+@bootstrap_option
+@setting_option
+def command(
+    topic: str,
+    files: tuple[IO[bytes], ...],
+    form: str,
+    key_separator: str | None,
+    key: str | None,
+    headers: tuple[str, ...],
+    partition: int | None,
+    null: str | None,
+    bootstrap: str,
+    settings: tuple[str, ...],
+) -> None:
+    r"""Send records to TOPIC, from FILES or from standard input.
+
+    With --format json a line is {"value": ..., "key": ..., "headers": {...}, "partition": 0,
+    "timestamp": 0}, of which only the value must be there; text is sent as it is, null as a null,
+    anything else as JSON.
+    """
+    sources = files or (sys.stdin.buffer,)
+    lines = _READERS[form](sources)
+    common = tuple((name, text.encode()) for name, text in assignments(headers).items())
+    failures: list[KafkaError] = []
+    count = 0
+
+    def told(_stored: RecordMetadata | None, error: KafkaError | None) -> None:
+        if error is not None:
+            failures.append(error)
+
+    with Producer(**client_settings(bootstrap, settings)) as producer:
+        for line in lines:
+            row = _null(_split(line, key_separator), null)
+            producer.send(
+                topic,
+                row.value,
+                key=row.key if row.key is not None or key is None else key.encode(),
+                partition=row.partition if row.partition is not None else partition,
+                headers=(*common, *row.headers),
+                timestamp=row.timestamp,
+                on_delivery=told,
+            )
+            count += 1
+            if failures:
+                break
+        producer.flush()
+    if failures:
+        raise failures[0]
+    click.echo(f"{topic}: sent {count} record{'' if count == 1 else 's'}", err=True)
+
+
+def _lines(sources: Iterable[IO[bytes]]) -> Iterator[Line]:
+    for source in sources:
+        for line in source:
+            yield Line(line.rstrip(b"\r\n"))
+
+
+def _whole_files(sources: Iterable[IO[bytes]]) -> Iterator[Line]:
+    for source in sources:
+        yield Line(source.read())
+
+
+def _json_lines(sources: Iterable[IO[bytes]]) -> Iterator[Line]:
+    for source in sources:
+        for number, line in enumerate(source, start=1):
+            if line.strip():
+                try:
+                    yield _json_record(json.loads(line))
+                except (ValueError, TypeError) as wrong:
+                    name = getattr(source, "name", "standard input")
+                    raise click.ClickException(f"{name}, line {number}: {wrong}") from None
+
+
+_READERS: dict[str, Callable[[Iterable[IO[bytes]]], Iterator[Line]]] = {
+    "lines": _lines,
+    "json": _json_lines,
+    "file": _whole_files,
+}
+
+
+def _json_record(told: Any) -> Line:
+    if not isinstance(told, dict) or "value" not in told:
+        raise ValueError('a record is {"value": ...}, with "key", "headers" and so on beside it')
+    unknown = told.keys() - _JSON_FIELDS
+    if unknown:
+        raise ValueError(f"a record has no {', '.join(sorted(unknown))}")
+    headers = told.get("headers") or {}
+    pairs = headers.items() if isinstance(headers, dict) else ((one[0], one[1]) for one in headers)
+    return Line(
+        _bytes(told["value"]),
+        _bytes(told.get("key")),
+        tuple((str(name), _bytes(value)) for name, value in pairs),
+        told.get("partition"),
+        told.get("timestamp"),
+    )
+
+
+def _bytes(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    if isinstance(value, str):
+        return value.encode()
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def _split(line: Line, separator: str | None) -> Line:
+    if separator is None or line.value is None or line.key is not None:
+        return line
+    key, found, value = line.value.partition(separator.encode())
+    if not found:
+        raise click.ClickException(
+            f"no {separator!r} in {line.value[:60].decode(errors='replace')!r}: "
+            "each line is KEY, separator, VALUE"
+        )
+    return line._replace(key=key, value=value)
+
+
+def _null(line: Line, null: str | None) -> Line:
+    if null is None:
+        return line
+    mark = null.encode()
+    return line._replace(
+        value=None if line.value == mark else line.value,
+        key=None if line.key == mark else line.key,
+    )
