@@ -32,18 +32,17 @@ def test_the_comparison_sees_what_went_wrong(acknowledged, consumed, complaint):
 
 def test_a_member_that_closes_while_its_coordinator_comes_back_is_gone_from_the_group():
     quick = client_chaos.QUICK
-    with Broker(subprocess=True) as broker:
-        broker.create_topic("t", 4)
-        members = [
-            headwater.Consumer(bootstrap_servers=broker.bootstrap, group_id="g", **quick)
-            for _ in range(2)
-        ]
-        for member in members:
-            member.subscribe(["t"])
-        settle(4, *members)
-        for member in members:
-            broker.kill()
-            broker.start()
-            member.close()
-        with headwater.Admin(bootstrap_servers=broker.bootstrap, **quick) as admin:
+    with (
+        Broker(subprocess=True) as broker,
+        headwater.Admin(bootstrap_servers=broker.bootstrap, **quick) as admin,
+    ):
+        broker.create_topic("t")
+        for _ in range(3):
+            with headwater.Consumer(
+                bootstrap_servers=broker.bootstrap, group_id="g", **quick
+            ) as member:
+                member.subscribe(["t"])
+                settle(1, member)
+                broker.kill()
+                broker.start()
             assert admin.describe_group("g").members == ()

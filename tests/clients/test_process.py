@@ -1,0 +1,177 @@
+"""Parallel work on what one consumer reads, on both brokers."""
+
+import asyncio
+import threading
+from collections import Counter, defaultdict
+
+import pytest
+
+import headwater
+from headwater import aio
+from headwater.client.consumer.process import ProcessingError
+from tests.clients.stage import in_thread, until
+
+RECORDS = 300
+
+
+@pytest.fixture
+def full(stage, topic):
+    """The topic with records of ten keys, numbered."""
+    stage.fill(topic, [b"%d" % n for n in range(RECORDS)], key=lambda n: b"k%d" % (n % 10))
+    return topic
+
+
+@pytest.fixture
+def options(bootstrap, group):
+    return {"bootstrap_servers": bootstrap, "group_id": group, "auto_offset_reset": "earliest"}
+
+
+def committed(options, topic):
+    with headwater.Consumer(**options) as consumer:
+        found = consumer.committed([(topic, number) for number in range(3)])
+    return sum(row.offset for row in found.values() if row is not None)
+
+
+def test_keys_keep_their_order_while_workers_share_the_work(options, full):
+    done = defaultdict(list)
+
+    def work(record):
+        done[record.key].append(int(record.value))
+        if sum(map(len, done.values())) >= RECORDS:
+            consumer.stop_processing()
+
+    with headwater.Consumer(**options) as consumer:
+        consumer.subscribe([full])
+        assert consumer.process(work, workers=6) == RECORDS
+    assert {key: sorted(numbers) for key, numbers in done.items()} == done
+    assert sum(map(len, done.values())) == RECORDS
+    assert committed(options, full) == RECORDS
+
+
+def test_records_of_different_keys_are_worked_on_side_by_side(options, full):
+    meeting = threading.Barrier(4, timeout=20)
+
+    def work(record):
+        if not meeting.broken:
+            meeting.wait()
+            meeting.abort()
+            consumer.stop_processing()
+
+    with headwater.Consumer(**options) as consumer:
+        consumer.subscribe([full])
+        with pytest.raises(ProcessingError) as caught:
+            consumer.process(work, workers=4, retries=0)
+    assert isinstance(caught.value.__cause__, threading.BrokenBarrierError)
+
+
+def test_what_fails_is_repeated_then_set_aside_with_its_origin_and_error(
+    stage, options, full, bootstrap
+):
+    letters = stage.topic()
+    attempts, done = Counter(), []
+
+    def work(record):
+        number = int(record.value)
+        attempts[number] += 1
+        if number == 17 or (number == 18 and attempts[18] < 3):
+            raise LookupError("no such customer")
+        done.append(number)
+
+    def stop_when_all_are_done():
+        until("all are done", lambda: len(done) == RECORDS - 1 and stage.rows(letters))
+        consumer.stop_processing()
+
+    with headwater.Consumer(**options) as consumer:
+        consumer.subscribe([full])
+        in_thread(stop_when_all_are_done)
+        assert consumer.process(
+            work, workers=4, retries=2, retry_backoff_s=0.01, dead_letter_topic=letters
+        ) == RECORDS  # fmt: skip
+    assert attempts[17] == attempts[18] == 3
+    assert sorted(done) == [number for number in range(RECORDS) if number != 17]
+    (letter,) = stage.rows(letters)
+    assert (letter.key, letter.value) == (b"k7", b"17")
+    told = {name.removeprefix("dead-letter."): text.decode() for name, text in letter.headers}
+    assert told["error-class"] == "builtins.LookupError"
+    assert told["error-message"] == "no such customer"
+    assert (told["topic"], told["attempts"]) == (full, "3")
+    assert committed(options, full) == RECORDS
+
+
+def test_without_a_dead_letter_topic_nothing_from_the_failure_on_is_committed(options, lane, stage):
+    stage.fill(lane, [b"%d" % n for n in range(50)])
+
+    def work(record):
+        if record.offset == 20:
+            raise LookupError
+
+    for order in ("key", "partition"):
+        with headwater.Consumer(**options) as consumer:
+            consumer.subscribe([lane])
+            with pytest.raises(ProcessingError, match="offset 20"):
+                consumer.process(work, workers=3, order=order, retries=1, retry_backoff_s=0.01)
+        assert committed(options, lane) <= 20
+    done = []
+
+    def mended(record):
+        done.append(record.offset)
+        if record.offset == 49:
+            consumer.stop_processing()
+
+    with headwater.Consumer(**options) as consumer:
+        consumer.subscribe([lane])
+        consumer.process(mended, order="partition")
+    assert set(done) >= set(range(20, 50))
+
+
+def test_automatic_commits_do_not_run_ahead_of_the_work(options, lane, stage):
+    stage.fill(lane, [b"%d" % n for n in range(50)])
+    stuck, go = threading.Event(), threading.Event()
+    seen = []
+
+    def work(record):
+        if record.offset == 10:
+            stuck.set()
+            go.wait(20)
+
+    def watch():
+        stuck.wait(20)
+        with headwater.Consumer(**options) as onlooker:
+            for _ in range(30):
+                row = onlooker.committed([(lane, 0)])[(lane, 0)]
+                seen.append(0 if row is None else row.offset)
+        go.set()
+        consumer.stop_processing()
+
+    with headwater.Consumer(**options, auto_commit_interval_ms=1) as consumer:
+        consumer.subscribe([lane])
+        watcher = in_thread(watch)
+        consumer.process(work, workers=2, order="partition", commit_interval_s=0.01)
+        watcher.join(20)
+    assert max(seen) <= 10
+
+
+def test_tasks_do_the_same(stage, options, full):
+    letters = stage.topic()
+
+    async def run():
+        done = defaultdict(list)
+        async with aio.Consumer(**options) as consumer:
+            await consumer.subscribe([full])
+
+            async def work(record):
+                await asyncio.sleep(0)
+                done[record.key].append(int(record.value))
+                if sum(map(len, done.values())) == RECORDS:
+                    consumer.wakeup()
+                if record.value == b"5":
+                    raise LookupError
+
+            count = await consumer.process(work, workers=5, retries=0, dead_letter_topic=letters)
+        return count, done
+
+    count, done = asyncio.run(run())
+    assert count == RECORDS
+    assert all(numbers == sorted(numbers) for numbers in done.values())
+    assert stage.values(letters) == [b"5"]
+    assert committed(options, full) == RECORDS
