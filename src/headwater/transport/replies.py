@@ -46,7 +46,9 @@ class Replies:
             return self._inbox_view[self._filled :]
         if self._large_filled == len(self._large):
             more = min(self._large_filled, self._large_size - self._large_filled)
-            self._large += bytes(more)
+            grown = bytearray(self._large_filled + more)  # the loop may hold a view of the old one
+            grown[: self._large_filled] = self._large
+            self._large = grown
         return memoryview(self._large)[self._large_filled : self._large_size]
 
     def received(self, count: int) -> list[Frame]:

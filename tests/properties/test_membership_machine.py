@@ -1,0 +1,140 @@
+"""A member of a group under any order of answers: it always finds its way, and tells it in order."""
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from headwater.client.consumer.listener import Change, Notice
+from headwater.client.consumer.membership import Due, Join, Membership, Phase
+from headwater.errors import E
+from headwater.model import TopicPartition
+
+PLACES = [TopicPartition("t", number) for number in range(4)]
+FAILURES = st.sampled_from(
+    [
+        E.REBALANCE_IN_PROGRESS,
+        E.ILLEGAL_GENERATION,
+        E.UNKNOWN_MEMBER_ID,
+        E.NOT_COORDINATOR,
+        E.COORDINATOR_LOAD_IN_PROGRESS,
+    ]
+)
+
+
+class Group(RuleBasedStateMachine):
+    """The application's view: what it was told it has."""
+
+    cooperative = False
+
+    def __init__(self):
+        super().__init__()
+        self.now = 0
+        self.generation = 0
+        self.member = Membership(
+            heartbeat_ms=10, poll_interval_ms=1000, cooperative=self.cooperative
+        )
+        self.member.wants("start")
+        self.told = set()
+
+    @rule()
+    def poll(self):
+        self.member.polled(self.now)
+        step = self.member.next(["t"])
+        if isinstance(step, Notice):
+            self.hear(step)
+            self.member.told()
+        elif step is Join.NOW:
+            assert self.member.phase is Phase.JOINING
+            if not self.cooperative:
+                assert not self.told
+
+    def hear(self, notice):
+        changed = set(notice.partitions)
+        if notice.change is Change.ASSIGNED:
+            assert not changed & self.told
+            self.told |= changed
+        else:
+            assert changed <= self.told
+            assert changed
+            self.told -= changed
+
+    @precondition(lambda self: self.member.phase is Phase.JOINING)
+    @rule(leads=st.booleans())
+    def join_answered(self, leads):
+        self.generation += 1
+        leader = "me" if leads else "other"
+        assert self.member.joined(E.NONE, self.generation, "me", leader) is None
+        assert self.member.leading == leads
+
+    @precondition(lambda self: self.member.phase is Phase.JOINING)
+    @rule(problem=FAILURES | st.just(E.MEMBER_ID_REQUIRED))
+    def join_refused(self, problem):
+        assert self.member.joined(problem, -1, "me", "") is None
+        assert self.member.busy
+
+    @precondition(lambda self: self.member.phase is Phase.SYNCING)
+    @rule(share=st.lists(st.sampled_from(PLACES), unique=True))
+    def sync_answered(self, share):
+        assert self.member.synced(E.NONE, share, self.now) is None
+
+    @precondition(lambda self: self.member.phase is Phase.SYNCING)
+    @rule(problem=FAILURES)
+    def sync_refused(self, problem):
+        assert self.member.synced(problem, [], self.now) is None
+        assert self.member.busy
+
+    @precondition(lambda self: self.member.phase in (Phase.JOINING, Phase.SYNCING))
+    @rule()
+    def connection_broke(self):
+        self.member.interrupted()
+
+    @rule(problem=FAILURES | st.just(E.NONE))
+    def heartbeat_answered(self, problem):
+        assert self.member.heard(problem) is None
+
+    @rule(ms=st.integers(1, 30))
+    def time_passes(self, ms):
+        self.now += ms
+        due = self.member.tick(self.now)
+        if due is Due.TOO_LATE:
+            self.member.left("too late")
+
+    @invariant()
+    def a_member_out_of_its_group_sends_no_heartbeats(self):
+        if self.member.phase is not Phase.MEMBER:
+            assert self.member.next_deadline() is None
+        else:
+            assert self.member.generation >= 0
+
+    @invariant()
+    def the_application_is_never_told_less_than_it_may_read(self):
+        waiting = {
+            name
+            for notice in self.member._notices
+            if notice.change is Change.ASSIGNED
+            for name in notice.partitions
+        }
+        assert set(self.member.owned) - waiting <= self.told
+
+    def teardown(self):
+        """Left alone by failures, it ends up a member with what it was given."""
+        for _ in range(50):
+            if self.member.phase is Phase.JOINING:
+                self.join_answered(False)
+            elif self.member.phase is Phase.SYNCING:
+                self.sync_answered(PLACES[:2])
+            elif self.member.busy:
+                self.poll()
+        assert self.member.phase is Phase.MEMBER
+        assert set(self.member.owned) == self.told
+
+
+class CooperativeGroup(Group):
+    cooperative = True
+
+
+Group.TestCase.settings = CooperativeGroup.TestCase.settings = settings(
+    max_examples=60, stateful_step_count=40, deadline=None
+)
+TestEagerMember = Group.TestCase
+TestCooperativeMember = CooperativeGroup.TestCase

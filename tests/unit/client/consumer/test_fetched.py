@@ -1,0 +1,162 @@
+"""What a broker sent, taken apart: in order, without what is not for users, and without trust."""
+
+import pytest
+
+from headwater.client.consumer.fetched import Aborted, Fetched
+from headwater.client.consumer.places import Place
+from headwater.client.errors import CorruptRecordError
+from headwater.model import TopicPartition
+from headwater.records.builder import build_batch
+from headwater.records.codec import ColumnReader
+from headwater.records.control import Marker, build_marker
+from headwater.records.record import Record
+
+HERE = TopicPartition("t", 3)
+
+
+def place_at(offset):
+    place = Place(HERE)
+    place.jump(offset)
+    return place
+
+
+def batch(first, *values, **options):
+    rows = [Record(offset=n, value=value) for n, value in enumerate(values, start=first)]
+    return bytes(build_batch(rows, base_offset=first, leader_epoch=7, now=0, **options))
+
+
+def marker(offset, producer_id, commit):
+    made = build_marker(Marker(producer_id, 0, commit, 0), now=0)
+    made[:8] = offset.to_bytes(8)
+    return bytes(made)
+
+
+def fetched(data, place, *, aborted=None, check_crcs=True):
+    return Fetched(place, memoryview(data), aborted=aborted, check_crcs=check_crcs)
+
+
+def all_of(source, limit=100):
+    found = []
+    while records := source.take(limit):
+        found += records
+    return found
+
+
+def test_records_carry_their_place_and_move_the_position() -> None:
+    place = place_at(0)
+    source = fetched(batch(0, b"a", b"b") + batch(2, b"c"), place)
+    assert (source.end_offset, source.end_epoch) == (3, 7)
+    first = source.take(1)
+    assert [(r.topic, r.partition, r.offset, r.value) for r in first] == [("t", 3, 0, b"a")]
+    assert place.position == 1
+    assert [r.value for r in source.take(100)] == [b"b"]
+    assert [r.value for r in source.take(100)] == [b"c"]
+    assert source.take(100) == []
+    assert (place.position, place.epoch) == (3, 7)
+
+
+def test_a_batch_that_began_earlier_is_cut_to_what_was_asked_for() -> None:
+    place = place_at(2)
+    assert [r.offset for r in all_of(fetched(batch(0, b"a", b"b", b"c", b"d"), place))] == [2, 3]
+
+
+def test_the_position_passes_offsets_that_compaction_removed() -> None:
+    data = bytearray(batch(0, b"a"))
+    data[23:27] = (9).to_bytes(4)  # the last offset delta; the records behind it are gone
+    place = place_at(0)
+    source = fetched(bytes(data), place, check_crcs=False)
+    assert len(all_of(source)) == 1
+    assert place.position == source.end_offset == 10
+
+
+def test_a_batch_that_was_cut_short_is_left_for_the_next_fetch() -> None:
+    place = place_at(0)
+    source = fetched(batch(0, b"a") + batch(1, b"b")[:-1], place)
+    assert source.end_offset == 1
+    assert [r.value for r in all_of(source)] == [b"a"]
+
+
+def test_control_batches_are_never_shown() -> None:
+    place = place_at(0)
+    data = batch(0, b"a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
+    source = fetched(data + marker(1, 1, commit=False) + batch(2, b"b"), place)
+    assert [r.offset for r in all_of(source)] == [0, 2]
+    assert place.position == 3
+
+
+def test_read_committed_drops_what_was_aborted_and_only_that() -> None:
+    def of(producer_id, first, value):
+        return batch(
+            first, value, producer_id=producer_id, producer_epoch=0, base_sequence=0,
+            transactional=True,
+        )  # fmt: skip
+
+    data = (
+        of(1, 0, b"aborted") + of(2, 1, b"kept") + marker(2, 1, commit=False)
+        + of(1, 3, b"a later one") + marker(4, 1, commit=True) + marker(5, 2, commit=True)
+    )  # fmt: skip
+    place = place_at(0)
+    source = fetched(data, place, aborted=[Aborted(1, 0)])
+    assert [r.value for r in all_of(source)] == [b"kept", b"a later one"]
+    assert place.position == 6
+    assert len(all_of(fetched(data, place_at(0)))) == 3
+
+
+def test_damage_is_told_with_its_place_and_the_position_stays() -> None:
+    data = bytearray(batch(0, b"a") + batch(1, b"b"))
+    data[-1] ^= 1
+    place = place_at(0)
+    source = fetched(bytes(data), place)
+    assert len(source.take(100)) == 1
+    with pytest.raises(CorruptRecordError, match=r"t-3: the batch at offset 1 .*checksum.*seek"):
+        source.take(100)
+    assert place.position == 1
+    reader = ColumnReader()
+    with pytest.raises(CorruptRecordError):
+        fetched(bytes(data), place_at(0)).take_columns(reader, 100)
+    assert reader.count == 1
+
+
+def test_checks_of_sums_can_be_left_out() -> None:
+    data = bytearray(batch(0, b"a"))
+    data[17] ^= 1
+    assert len(all_of(fetched(bytes(data), place_at(0), check_crcs=False))) == 1
+
+
+@pytest.mark.parametrize("length", [-1, -(2**31), 0, 5, 2**31 - 1])
+def test_impossible_lengths_end_in_an_error_or_in_nothing(length) -> None:
+    data = bytearray(batch(0, b"a"))
+    data[8:12] = length.to_bytes(4, signed=True)
+    source = fetched(bytes(data), place_at(0))
+    if length > 1000:
+        assert all_of(source) == []
+        assert source.end_offset == 0  # the fetcher sees that nothing came of it
+    else:
+        with pytest.raises(CorruptRecordError):
+            all_of(source)
+
+
+def test_offsets_at_the_end_of_64_bits_do_not_wrap() -> None:
+    data = bytearray(batch(0, b"a"))
+    data[:8] = (2**63 - 1).to_bytes(8)
+    assert fetched(bytes(data), place_at(0)).end_offset == 0
+
+
+def test_what_was_fetched_before_a_jump_is_stale() -> None:
+    place = place_at(0)
+    source = fetched(batch(0, b"a"), place)
+    assert not source.stale
+    place.jump(50)
+    assert source.stale
+    again = fetched(batch(50, b"a"), place)
+    place.leaving = True
+    assert again.stale
+
+
+def test_columns_are_whole_batches_up_to_a_limit() -> None:
+    place, reader = place_at(1), ColumnReader()
+    source = fetched(batch(0, b"a", b"b") + batch(2, b"c") + batch(3, b"d"), place)
+    source.take_columns(reader, 2)
+    assert (reader.count, place.position) == (2, 3)
+    columns = reader.finish()
+    assert bytes(columns.values.data) == b"bc"
