@@ -403,6 +403,30 @@ def test_automatic_commits_follow_the_position_and_close_makes_the_last(
         assert consumer.committed([place])[place].offset == 33
 
 
+def test_automatic_commits_come_also_while_records_are_always_at_hand(
+    stage, bootstrap, group, lane
+):
+    stage.fill(lane, [b"%d" % number for number in range(20_000)])
+    place = TopicPartition(lane, 0)
+    with (
+        headwater.Consumer(
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=20,
+        ) as consumer,
+        headwater.Consumer(bootstrap_servers=bootstrap, group_id=group) as onlooker,
+    ):
+        consumer.assign([place])
+        found = consumer.poll(10, 1)
+        until(
+            "a commit on the way",
+            lambda: onlooker.committed([place])[place],
+            lambda: found.extend(consumer.poll(0, 1)),
+        )
+        assert len(found) < 20_000
+
+
 # -- arrow
 
 

@@ -178,13 +178,13 @@ class Consuming:
     @property
     def quick(self) -> bool:
         """Whether `take` may be called without a look at anything else."""
+        if self._woken or self._fetcher.failures or self._unusable is not None:
+            return False
         group = self._group
-        return not (
-            self._woken
-            or self._fetcher.failures
-            or self._unusable is not None
-            or (group is not None and group.due(self._clock.monotonic_ms()))
-        )
+        if group is None:
+            return True
+        now = self._clock.monotonic_ms()
+        return not (group.due(now) or self._commits.auto_commit_due(now))
 
     def take(self, limit: int | None = None) -> Records:
         """Records that are here already; moves the positions."""

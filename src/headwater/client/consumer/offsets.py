@@ -195,10 +195,14 @@ class Commits:
         """Commit nothing automatically from now on."""
         self._automatic = False
 
+    def auto_commit_due(self, now: int) -> bool:
+        """Whether the time for an automatic commit has come."""
+        return self._automatic and now >= self._next_auto_ms and not self._under_way
+
     def auto_commit_if_due(self) -> None:
         """Commit the positions if that is switched on and its time has come."""
         now = self._clock.monotonic_ms()
-        if not self._automatic or now < self._next_auto_ms or self._under_way:
+        if not self.auto_commit_due(now):
             return
         self._next_auto_ms = now + self._settings.auto_commit_interval_ms
         offsets = self.consumed()
