@@ -19,13 +19,12 @@ from headwater.client.admin import (
 from headwater.client.errors import ClosedError, TimedOutError, UnknownTopicOrPartitionError
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
-from headwater.testing import Broker
+from tests.integration.either import EITHER, either
 
 
-@pytest.fixture(scope="module")
-def broker():
-    with Broker({"auto.create.topics.enable": "false"}) as running:
-        yield running
+@pytest.fixture(scope="module", params=EITHER)
+def broker(request):
+    yield from either(request)
 
 
 @pytest.fixture
@@ -112,9 +111,8 @@ def test_brokers_tell_of_themselves(admin, broker, topic) -> None:
     (folder,) = admin.describe_log_dirs()
     assert folder.error is E.NONE
     assert folder.sizes[TopicPartition(topic, 0)] > 0
-    assert folder.path == str(broker.data_dir)
     node = Resource.broker(1)
-    assert admin.describe_configs([node])[node]["log.dirs"].value == str(broker.data_dir)
+    assert admin.describe_configs([node])[node]["log.dirs"].value == folder.path
     with pytest.raises(KafkaError, match="no broker 9"):
         admin.describe_log_dirs([9])
 

@@ -27,12 +27,12 @@ from headwater.config.keys import ConfigError
 from headwater.errors import KafkaError
 from headwater.model import TopicPartition
 from headwater.testing import Broker
+from tests.integration.either import EITHER, either
 
 
-@pytest.fixture(scope="module")
-def broker():
-    with Broker({"auto.create.topics.enable": "false"}) as running:
-        yield running
+@pytest.fixture(scope="module", params=EITHER)
+def broker(request):
+    yield from either(request)
 
 
 @pytest.fixture

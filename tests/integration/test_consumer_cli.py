@@ -8,13 +8,12 @@ from click.testing import CliRunner
 
 import headwater
 from headwater.cli.app import command
-from headwater.testing import Broker
+from tests.integration.either import EITHER, either
 
 
-@pytest.fixture(scope="module")
-def broker():
-    with Broker({"auto.create.topics.enable": "false"}) as running:
-        yield running
+@pytest.fixture(scope="module", params=EITHER)
+def broker(request):
+    yield from either(request)
 
 
 @pytest.fixture

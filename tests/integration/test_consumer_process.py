@@ -11,13 +11,12 @@ import headwater
 from headwater import aio
 from headwater.client.consumer.process import ProcessingError
 from headwater.model import TopicPartition
-from headwater.testing import Broker
+from tests.integration.either import EITHER, either
 
 
-@pytest.fixture(scope="module")
-def broker():
-    with Broker() as running:
-        yield running
+@pytest.fixture(scope="module", params=EITHER)
+def broker(request):
+    yield from either(request)
 
 
 @pytest.fixture

@@ -16,18 +16,12 @@ from headwater.client.consumer.listener import RebalanceListener
 from headwater.client.errors import CommitFailedError
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
-from headwater.testing import Broker
-
-SETTINGS = {
-    "auto.create.topics.enable": "false",
-    "group.min.session.timeout.ms": "100",
-}
+from tests.integration.either import EITHER, either
 
 
-@pytest.fixture(scope="module")
-def broker():
-    with Broker(SETTINGS) as running:
-        yield running
+@pytest.fixture(scope="module", params=EITHER)
+def broker(request):
+    yield from either(request)
 
 
 @pytest.fixture
