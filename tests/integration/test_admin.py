@@ -2,6 +2,7 @@
 
 import asyncio
 import datetime as dt
+import time
 import uuid
 
 import pytest
@@ -22,6 +23,13 @@ from headwater.model import TopicPartition
 from tests.integration.either import EITHER, either
 
 
+def eventually(condition):
+    """Brokers hear of changes a moment after the controller has answered."""
+    limit = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < limit
+
+
 @pytest.fixture(scope="module", params=EITHER)
 def broker(request):
     yield from either(request)
@@ -37,6 +45,7 @@ def admin(broker):
 def topic(admin):
     name = f"t-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(name, partitions=2)])
+    eventually(lambda: name in admin.list_topics())
     return name
 
 
@@ -51,7 +60,7 @@ def test_topics_are_made_listed_described_grown_and_deleted(admin) -> None:
     admin.create_topics([NewTopic(name, 3, 1, {"retention.ms": "1000"})], validate_only=True)
     assert name not in admin.list_topics()
     admin.create_topics([NewTopic(name, 3, 1, {"retention.ms": "1000"})])
-    assert name in admin.list_topics()
+    eventually(lambda: name in admin.list_topics())
     view = admin.describe_topics([name])[name]
     assert [row.partition for row in view.partitions] == [0, 1, 2]
     assert all(row.leader == 1 and row.isr == (1,) for row in view.partitions)
@@ -59,12 +68,12 @@ def test_topics_are_made_listed_described_grown_and_deleted(admin) -> None:
         admin.create_topics([name])
     assert exists.value.code is E.TOPIC_ALREADY_EXISTS
     admin.create_partitions({name: 5})
-    assert len(admin.describe_topics([name])[name].partitions) == 5
+    eventually(lambda: len(admin.describe_topics([name])[name].partitions) == 5)
     with pytest.raises(KafkaError) as fewer:
         admin.create_partitions({name: 2})
     assert fewer.value.code is E.INVALID_PARTITIONS
     admin.delete_topics([name])
-    assert name not in admin.list_topics()
+    eventually(lambda: name not in admin.list_topics())
     with pytest.raises(UnknownTopicOrPartitionError):
         admin.describe_topics([name])
     with pytest.raises(UnknownTopicOrPartitionError):
@@ -74,6 +83,7 @@ def test_topics_are_made_listed_described_grown_and_deleted(admin) -> None:
 def test_replicas_can_be_chosen_and_bad_topics_are_named_together(admin) -> None:
     name = f"t-{uuid.uuid4().hex[:8]}"
     admin.create_topics([NewTopic(name, replicas={0: [1], 1: [1]})])
+    eventually(lambda: name in admin.list_topics())
     assert len(admin.describe_topics([name])[name].partitions) == 2
     with pytest.raises(KafkaError) as refused:
         admin.create_topics(["a b", NewTopic(f"{name}-x", configs={"nonsense": "1"})])
@@ -224,7 +234,9 @@ def test_the_asyncio_face_does_the_same(broker) -> None:
         async with aio.Admin(bootstrap_servers=broker.bootstrap) as admin:
             name = f"t-{uuid.uuid4().hex[:8]}"
             await admin.create_topics([name])
-            assert name in await admin.list_topics()
+            async with asyncio.timeout(10):
+                while name not in await admin.list_topics():
+                    await asyncio.sleep(0.01)
             await admin.delete_topics([name])
             return (await admin.describe_cluster()).controller_id
 
