@@ -2,7 +2,7 @@
 
 from job import batches, open_consumer, open_ledger, start
 
-from headwater.client.offsets_sql import SqlOffsets
+from headwater import SqlOffsets
 
 
 def run(bootstrap: str, path: str, group: str) -> None:

@@ -9,13 +9,16 @@ if TYPE_CHECKING:
     from headwater.client.consumer.blocking import Consumer
     from headwater.client.consumer.listener import RebalanceListener
     from headwater.client.consumer.record import OffsetAndMetadata
+    from headwater.client.offsets_sql import SqlOffsets
     from headwater.client.producer.blocking import Producer
+    from headwater.config.keys import ConfigError
     from headwater.errors import KafkaError
     from headwater.model import TopicPartition
 
 __version__ = "0.1.0"
 __all__ = [
     "Admin",
+    "ConfigError",
     "Consumer",
     "KafkaError",
     "NewTopic",
@@ -24,6 +27,7 @@ __all__ = [
     "RebalanceListener",
     "ResetTo",
     "Resource",
+    "SqlOffsets",
     "TopicPartition",
     "__version__",
     "codec",
@@ -35,6 +39,7 @@ codec: str
 
 _HOMES = {
     "Admin": ("headwater.client.admin", "BlockingAdmin"),
+    "ConfigError": ("headwater.config.keys", "ConfigError"),
     "Consumer": ("headwater.client.consumer.blocking", "Consumer"),
     "KafkaError": ("headwater.errors", "KafkaError"),
     "NewTopic": ("headwater.client.admin", "NewTopic"),
@@ -43,6 +48,7 @@ _HOMES = {
     "RebalanceListener": ("headwater.client.consumer.listener", "RebalanceListener"),
     "ResetTo": ("headwater.client.admin", "ResetTo"),
     "Resource": ("headwater.client.admin", "Resource"),
+    "SqlOffsets": ("headwater.client.offsets_sql", "SqlOffsets"),
     "TopicPartition": ("headwater.model", "TopicPartition"),
     "codec": ("headwater.records.codec", "NAME"),
 }

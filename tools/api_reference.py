@@ -1,0 +1,226 @@
+"""Writes docs/clients/reference.md and settings.md: what the clients say of themselves.
+
+    python -m tools.api_reference           writes the pages
+    python -m tools.api_reference --check   says which are out of date
+
+Derived from docstrings, signatures and the tables of settings, so that they cannot disagree.
+"""
+
+import inspect
+import re
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import headwater
+from headwater.client import errors
+from headwater.client.admin import ConfigChange, ConfigEntry, GroupDescription, OffsetChange
+from headwater.client.consumer.assignors import Assignor, GroupMember
+from headwater.client.consumer.interceptors import ConsumerInterceptor
+from headwater.client.consumer.process import ProcessingError
+from headwater.client.consumer.record import ConsumerRecord, OffsetAndTimestamp, Records
+from headwater.client.offsets_sql import StaleOffsetsError
+from headwater.client.producer.bulk import SentMany
+from headwater.client.producer.futures import RecordMetadata, SendFuture
+from headwater.client.producer.interceptors import Interceptor, ProducerRecord
+from headwater.config.client import (
+    AdminSettings,
+    ClientSettings,
+    ConsumerSettings,
+    ProducerSettings,
+)
+from headwater.config.keys import Key
+
+PAGES = Path(__file__).parent.parent / "docs" / "clients"
+_NOTE = "Derived from the code by `python -m tools.api_reference`; do not edit.\n"
+_FENCE = re.compile(r"\n*```.*?```\n*", re.DOTALL)
+_MODULES = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Z])")
+_QUOTED = re.compile(r"(: |-> )'([^']+)'")
+_SECTION = re.compile(r"^(Args|Returns|Raises):$")
+_ARGUMENT = re.compile(r"^    (\w+): ")
+
+CLASSES: Sequence[tuple[str, type]] = (
+    ("headwater.Producer", headwater.Producer),
+    ("headwater.Consumer", headwater.Consumer),
+    ("headwater.Admin", headwater.Admin),
+    ("headwater.SqlOffsets", headwater.SqlOffsets),
+    ("headwater.RebalanceListener", headwater.RebalanceListener),
+    ("headwater.NewTopic", headwater.NewTopic),
+    ("headwater.ResetTo", headwater.ResetTo),
+    ("headwater.Resource", headwater.Resource),
+    ("headwater.TopicPartition", headwater.TopicPartition),
+    ("headwater.OffsetAndMetadata", headwater.OffsetAndMetadata),
+    ("headwater.KafkaError", headwater.KafkaError),
+    ("headwater.ConfigError", headwater.ConfigError),
+)
+BESIDE: Sequence[type] = (
+    SendFuture,
+    SentMany,
+    RecordMetadata,
+    ProducerRecord,
+    Interceptor,
+    ConsumerRecord,
+    Records,
+    OffsetAndTimestamp,
+    ConsumerInterceptor,
+    Assignor,
+    GroupMember,
+    ConfigChange,
+    ConfigEntry,
+    GroupDescription,
+    OffsetChange,
+)
+
+
+def reference_page() -> str:
+    """Every public class with its methods, and every error."""
+    parts = [
+        "# Reference of the clients\n",
+        _NOTE,
+        "`headwater.aio` has `Producer`, `Consumer` and `Admin` with the same methods as "
+        "coroutines; a `timeout` in seconds is called `timeout_s` there, `Consumer` is an "
+        "asynchronous iterator, and `Producer.send_and_wait` sends and awaits in one.\n",
+    ]
+    for name, cls in CLASSES:
+        parts += _class(f"`{name}`", cls)
+    parts.append("# What they take and return\n")
+    for cls in BESIDE:
+        parts += _class(f"`{cls.__module__}.{cls.__name__}`", cls)
+    parts += ["# Errors\n", _errors()]
+    return "\n".join(parts)
+
+
+def settings_page() -> str:
+    """Every setting of every client."""
+    parts = [
+        "# Settings of the clients\n",
+        _NOTE,
+        "Keyword arguments of `Producer`, `Consumer` and `Admin`. Names, defaults and bounds are "
+        "Kafka's, with underscores for dots, unless a row says otherwise.\n",
+        "## Of every client\n",
+        _settings(ClientSettings.KEYS.values()),
+    ]
+    common = ClientSettings.KEYS.keys()
+    for title, table in (
+        ("Producer", ProducerSettings),
+        ("Consumer", ConsumerSettings),
+        ("Admin", AdminSettings),
+    ):
+        rows = [row for name, row in table.KEYS.items() if name not in common]
+        parts += [f"## {title}\n", _settings(rows)]
+    return "\n".join(parts)
+
+
+def _class(title: str, cls: type) -> Iterator[str]:
+    yield f"## {title}\n"
+    yield _prose(cls) + "\n"
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        yield "Fields: " + ", ".join(f"`{name}`" for name in cls._fields) + ".\n"
+    for name, member in _members(cls):
+        yield f"### {name}{_signature(member)}\n"
+        yield _prose(member) + "\n"
+
+
+def _members(cls: type) -> Iterator[tuple[str, Any]]:
+    """Public methods and properties with words, in the order of the code; the class's own first."""
+    seen: set[str] = set()
+    for base in cls.__mro__:
+        if not base.__module__.startswith("headwater"):
+            continue
+        for name, member in vars(base).items():
+            plain = member.__func__ if isinstance(member, classmethod) else member
+            if name.startswith("_") or name in seen or not (
+                inspect.isfunction(plain) or isinstance(plain, property)
+            ):  # fmt: skip
+                continue
+            seen.add(name)
+            if inspect.getdoc(plain) and name != "forked":
+                yield name, plain
+
+
+def _signature(member: Any) -> str:
+    if isinstance(member, property):
+        return ""
+    signature = inspect.signature(member)
+    parameters = [one for name, one in signature.parameters.items() if name not in ("self", "cls")]
+    text = _QUOTED.sub(r"\1\2", str(signature.replace(parameters=parameters)))
+    return _MODULES.sub("", text).replace("|", "\\|")
+
+
+def _prose(member: Any) -> str:
+    """The docstring without its code (the guides have that, and it is run), arguments as a list."""
+    lines = []
+    for line in _FENCE.sub("\n\n", inspect.getdoc(member) or "").splitlines():
+        if _SECTION.match(line):
+            lines.append("")
+        elif _ARGUMENT.match(line):
+            lines.append(_ARGUMENT.sub(r"- `\1`: ", line))
+        elif line.startswith("        "):
+            lines.append("  " + line.strip())
+        else:
+            lines.append(line.strip())
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).strip()
+
+
+def _errors() -> str:
+    found = [cls for cls in vars(errors).values() if isinstance(cls, type)]
+    raised = [cls for cls in found if issubclass(cls, errors.ClientError)]
+    rows = [
+        [f"`{cls.__name__}`", f"`{cls.__mro__[1].__name__}`", _prose(cls)]
+        for cls in (*raised, ProcessingError, StaleOffsetsError)
+    ]
+    return _table(("class", "is a", "when"), rows)
+
+
+def _settings(keys: Any) -> str:
+    return _table(
+        ("keyword", "type", "default", "allowed", "what it does"),
+        ([f"`{row.attribute}`", row.type.name.lower(), _default(row), row.bounds() or "", row.explanation] for row in keys),
+    )  # fmt: skip
+
+
+def _default(row: Key) -> str:
+    text = row.text(row.default)
+    return f"`{text}`" if text else ("none" if text is None else "empty")
+
+
+def _table(heads: Sequence[str], rows: Any) -> str:
+    lines = [f"| {' | '.join(heads)} |", f"|{'---|' * len(heads)}"]
+    lines += [
+        f"| {' | '.join(cell.replace('|', '&#124;').replace(chr(10), ' ') for cell in row)} |"
+        for row in rows
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def pages() -> dict[str, str]:
+    """File name to content."""
+    return {"reference.md": reference_page(), "settings.md": settings_page()}
+
+
+def outdated() -> list[str]:
+    """The pages whose files differ from what the code says."""
+    return [
+        name
+        for name, text in pages().items()
+        if not (PAGES / name).is_file() or (PAGES / name).read_text(encoding="utf-8") != text
+    ]
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Write the pages, or with --check only compare them."""
+    stale = outdated()
+    if "--check" in arguments:
+        for name in stale:
+            sys.stderr.write(
+                f"docs/clients/{name} is out of date: run python -m tools.api_reference\n"
+            )
+        return 1 if stale else 0
+    for name in stale:
+        (PAGES / name).write_text(pages()[name], encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
