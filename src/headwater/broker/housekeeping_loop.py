@@ -17,7 +17,8 @@ from headwater.seams.tasks import Tasks
 
 log = logging.getLogger("headwater.server")
 
-FLUSH_CHECK_S = 1.0
+FLUSH_CHECK_S = 0.5
+"""A flush slows the writes beside it, so that a flood is flushed twice a second, not every 64 MiB."""
 FLUSHED_CHECK_S = 0.25
 PROBE_S = 1.0
 SWEEP_S = 5.0
@@ -84,13 +85,8 @@ class Housekeeping:
             if replica.flushing or not replica.log.flush_due(now_ms):
                 self._context.tick.written[replica] = None
             else:
-                self.flush_soon(replica)
-
-    def flush_soon(self, replica: Replica) -> None:
-        """Have the disk take what was written, one flush of a partition at a time."""
-        if not replica.flushing:
-            replica.flushing = True
-            self._tasks.spawn(self._flush_one(replica), f"flush {replica.topic_partition}")
+                replica.flushing = True
+                self._tasks.spawn(self._flush_one(replica), f"flush {replica.topic_partition}")
 
     async def _flush_one(self, replica: Replica) -> None:
         work = None

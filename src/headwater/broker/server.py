@@ -405,10 +405,6 @@ class Surroundings:
         """A cluster of one has nobody to drop or to take in."""
         log.warning("%s: no controller takes %s yet", replica.topic_partition, proposal)
 
-    def flush_soon(self, replica: Replica) -> None:
-        """Much was written since the last flush."""
-        self._broker.housekeeping.flush_soon(replica)
-
     def storage_failed(self, replica: Replica, failure: OSError, *, flushing: bool) -> None:
         """The disk refused a write, or a flush of what was written."""
         replicas = self._broker.context.replicas

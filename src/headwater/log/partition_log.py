@@ -283,16 +283,11 @@ class PartitionLog(SegmentedLog):
         if self._dirty_since_ms < 0:
             return False
         return (
-            self.much_unflushed
+            self.size - self._unflushed_from >= FLUSH_BYTES
             or now_ms - self._dirty_since_ms >= min(FLUSH_MS, self.settings.flush_ms)
             or self.log_end_offset - self.recovery_point >= self.settings.flush_messages
             or bool(self._snapshots)
         )
-
-    @property
-    def much_unflushed(self) -> bool:
-        """Whether a crash now would leave more to be scanned than recovery should have to."""
-        return self.size - self._unflushed_from >= FLUSH_BYTES
 
     def unflushed(self) -> FlushWork | None:
         """What the disk lacks: run it on a file thread, then hand it to `mark_flushed`."""

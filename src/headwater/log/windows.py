@@ -9,7 +9,7 @@ from collections import OrderedDict
 from headwater.seams.files import Buffer, Files, Pages
 
 WINDOW_BYTES = 64 << 20
-WINDOWS = 8
+WINDOWS = 16
 
 
 class Windows:

@@ -71,9 +71,6 @@ class Surroundings(Protocol):
     ) -> None:
         """Run a slow call elsewhere; `done(result, failure)` comes back as a later event."""
 
-    def flush_soon(self, replica: "Replica") -> None:
-        """Much was written since the last flush: have the disk take it, off the loop."""
-
     def high_watermark_advanced(self, replica: "Replica") -> None:
         """More is committed: coordinators answer what waited for it."""
 
@@ -278,8 +275,6 @@ class Replica:
             return
         if self.treatment.sync_acks:
             self._sync()
-        elif self.log.much_unflushed:
-            self._surroundings.flush_soon(self)
         self.settle()
 
     def settle(self) -> None:
