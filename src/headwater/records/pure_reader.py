@@ -5,6 +5,7 @@ What comes out is what `record.decode_records` gives for the same batch. It is o
 calls, because a consumer passes here once for each record.
 """
 
+from functools import partial
 from typing import Any, TypeAlias, TypeVar
 
 from headwater.errors import E, KafkaError
@@ -22,6 +23,7 @@ from headwater.records.batch import (
 )
 from headwater.records.checksum import crc32c
 from headwater.records.compression import decompress
+from headwater.records.pure_alike import alike_rows, columns_alike
 from headwater.records.record import Header, read_bytes, read_headers, wrap
 from headwater.records.rules import INT64_MAX, INT64_MIN, MAX_UNCOMPRESSED_BYTES
 from headwater.records.varint import INT64_BYTES, read_varint
@@ -33,6 +35,7 @@ T = TypeVar("T", bound=tuple[Any, ...])
 
 _PLACES = 1 << 31
 """No record is further than this from the base offset."""
+_LAST_BASE = INT64_MAX - _PLACES
 _NOT_SHORT = 0x81
 """Bits of a length's first byte: it is negative, or goes on in the next byte."""
 
@@ -54,13 +57,7 @@ def decode_batch(
     header, size = check_header(buf, pos, check_crc)
     if header[5] & CONTROL and not control:
         return size, []
-    area = memoryview(buf)[pos + HEADER_SIZE : pos + size]
-    rows = _rows(decompress(header[5] & CODEC_MASK, area, limit, limit), header)
-    if not INT64_MIN + _PLACES <= header[0] <= INT64_MAX - _PLACES:
-        _check_offsets(rows)
-    if header[5] & LOG_APPEND_TIME:
-        rows = [(row[0], header[8], 1, *row[3:]) for row in rows]
-    return size, rows
+    return size, _all_rows(_area(buf, pos, size, header, limit), header)
 
 
 def decode_named(
@@ -77,11 +74,35 @@ def decode_named(
 
     Each is a `kind`, a class of tuples: the fields of `head`, then those that `decode_batch` gives.
     """
-    size, rows = decode_batch(buf, pos, check_crc, limit=limit)
+    header, size = check_header(buf, pos, check_crc)
+    if header[5] & CONTROL:
+        return size, []
+    area = _area(buf, pos, size, header, limit)
+    new = tuple.__new__
+    if not header[5] & LOG_APPEND_TIME and from_offset <= header[0] <= _LAST_BASE:
+        columns = columns_alike(area, header)
+        if columns is not None:
+            return size, list(map(partial(new, kind), alike_rows(header, columns, head)))
+    rows = _all_rows(area, header)
     if rows and rows[0][0] < from_offset:
         rows = [row for row in rows if row[0] >= from_offset]
-    new = tuple.__new__
     return size, [new(kind, head + row) for row in rows]
+
+
+def _all_rows(area: bytes, header: RawHeader) -> list[Row]:
+    columns = columns_alike(area, header)
+    rows = _rows(area, header) if columns is None else list(alike_rows(header, columns, ()))
+    if not INT64_MIN + _PLACES <= header[0] <= _LAST_BASE:
+        _check_offsets(rows)
+    if header[5] & LOG_APPEND_TIME:
+        rows = [(row[0], header[8], 1, *row[3:]) for row in rows]
+    return rows
+
+
+def _area(buf: Buffer, pos: int, size: int, header: RawHeader, limit: int) -> bytes:
+    """The records of a batch, uncompressed."""
+    packed = memoryview(buf)[pos + HEADER_SIZE : pos + size]
+    return decompress(header[5] & CODEC_MASK, packed, limit, limit)
 
 
 def check_header(buf: Buffer, pos: int, check_crc: bool) -> tuple[RawHeader, int]:
