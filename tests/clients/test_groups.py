@@ -1,6 +1,7 @@
 """What members of a group promise each other, on both brokers."""
 
 import contextlib
+import time
 
 import confluent_kafka.admin
 import pytest
@@ -248,6 +249,21 @@ def test_automatic_commits_lose_and_repeat_nothing_over_a_rebalance(stage, join,
     last = join()
     found = last.committed([(topic, number) for number in range(3)])
     assert [row.offset for row in found.values()] == [200] * 3
+
+
+def test_a_join_that_waits_for_others_holds_up_nothing_else(stage, join, topic):
+    settled = join(topic)
+    settle(3, settled)
+    waiting = join(topic, default_api_timeout_ms=5000)
+    waiting.poll(0.3)  # its join waits for the other member, which does not poll
+    assert waiting.assignment() == set()
+    places = [(topic, number) for number in range(3)]
+    assert set(waiting.end_offsets(places).values()) == {0}
+    assert waiting.committed(places) == dict.fromkeys(places)
+    begun = time.monotonic()
+    waiting.close()
+    assert time.monotonic() - begun < 5
+    settle(3, settled)
 
 
 def test_members_that_speak_no_common_strategy_are_told(stage, join, topic):

@@ -26,6 +26,8 @@ from headwater.wire.schema import Struct
 Answer = TypeVar("Answer", bound=Struct)
 
 _FINAL_TOPIC_ERRORS = frozenset({E.INVALID_TOPIC_EXCEPTION, E.TOPIC_AUTHORIZATION_FAILED})
+_WAITING = -1_000_000
+"""Below it are the ids of second connections."""
 
 
 class Node(NamedTuple):
@@ -309,6 +311,14 @@ class Cluster:
             self._opening[node.id] = opening
             opening.add_done_callback(lambda task: self._opened(node.id, task))
         return await asyncio.shield(opening)
+
+    async def waiting_connection(self, node: Node) -> Connection:
+        """A second connection to `node`, for requests that brokers hold for long.
+
+        Brokers answer a connection in order: a commit or a goodbye behind a join that waits for the
+        other members would wait as well.
+        """
+        return await self.connection(node._replace(id=_WAITING - node.id))
 
     def connected(self, node: Node) -> Connection | None:
         """The open connection to `node`, if there is one at this moment."""

@@ -296,7 +296,7 @@ class Group:
             protocols=protocols,
             reason=member.rejoin_because,
         )
-        connection = await self._coordinator()
+        connection = await self._coordinator(will_wait=True)
         limit = settings.max_poll_interval_ms / 1000 + _JOIN_GRACE_S
         return await connection.call(request, JoinGroupResponse, timeout_s=limit)
 
@@ -314,7 +314,7 @@ class Group:
             protocol_name=joined.protocol_name,
             assignments=shares,
         )
-        connection = await self._coordinator()
+        connection = await self._coordinator(will_wait=True)
         limit = self._settings.max_poll_interval_ms / 1000 + _JOIN_GRACE_S
         answer = await connection.call(request, SyncGroupResponse, timeout_s=limit)
         share = read_share(answer.assignment) if not answer.error_code else []
@@ -426,10 +426,12 @@ class Group:
             self._fatal = self._membership.heard(problem) or self._fatal
             self._fetcher.arrived.set()
 
-    async def _coordinator(self) -> Connection:
+    async def _coordinator(self, *, will_wait: bool = False) -> Connection:
         try:
             async with asyncio.timeout(self._settings.default_api_timeout_ms / 1000):
                 node = await self._cluster.coordinator(self._name)
+                if will_wait:
+                    return await self._cluster.waiting_connection(node)
                 return await self._cluster.connection(node)
         except TimeoutError:
             raise KafkaError(
