@@ -3,7 +3,7 @@
     python -m benchmarks.clients.consume [--rounds 3] [--case 100B] [--client NAME] [--json FILE]
 
 One broker in a process of its own holds a topic written beforehand; each client reads all of it in
-a process of its own, from the first record to the last. Clients take turns, so that a slow minute
+a process of its own, from being told what to read to the last record. Clients take turns, so that a slow minute
 of the machine hits all of them alike; medians are told, and their ratio to the better of
 confluent-kafka as it comes and confluent-kafka tuned (fetch.queue.backoff.ms, a big queue).
 """
@@ -25,23 +25,23 @@ CASES = {"100B": (100, 3_000_000), "1KB": (1024, 600_000)}
 
 
 class Stopwatch:
-    """From the first record to the last."""
+    """From the moment a client is told what to read to the last record: what it fetches ahead counts."""
 
     def __init__(self, count: int) -> None:
         self.left = count
         self._count = count
-        self._began: tuple[float, float] | None = None
+        self._began = (0.0, 0.0)
+
+    def start(self) -> None:
+        """The client is connected and is about to be told."""
+        self._began = (time.perf_counter(), _cpu())
 
     def saw(self, records: int) -> None:
-        """These came; the first ones start the clock and do not count."""
-        if self._began is None and records:
-            self._began = (time.perf_counter(), _cpu())
-            self._count -= records
+        """These came."""
         self.left -= records
 
     def tell(self) -> None:
         """Everything came."""
-        assert self._began is not None
         elapsed = time.perf_counter() - self._began[0]
         told = {
             "rate": self._count / elapsed,
@@ -62,10 +62,12 @@ def headwater_poll(bootstrap: str, watch: Stopwatch, how: str) -> None:
     with Consumer(
         bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=500
     ) as consumer:
-        consumer.assign([(TOPIC, number) for number in consumer.partitions_for(TOPIC)])
         if how == "arrow":
             import pyarrow  # noqa: F401 - imported before the clock starts
-
+        partitions = [(TOPIC, number) for number in consumer.partitions_for(TOPIC)]
+        watch.start()
+        consumer.assign(partitions)
+        if how == "arrow":
             while watch.left > 0:
                 batch = consumer.poll_arrow(5)
                 watch.saw(batch.num_rows if batch is not None else 0)
@@ -85,9 +87,9 @@ def headwater_aio(bootstrap: str, watch: Stopwatch, how: str) -> None:
         async with Consumer(
             bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=500
         ) as consumer:
-            await consumer.assign(
-                [(TOPIC, number) for number in await consumer.partitions_for(TOPIC)]
-            )
+            partitions = [(TOPIC, number) for number in await consumer.partitions_for(TOPIC)]
+            watch.start()
+            await consumer.assign(partitions)
             while watch.left > 0:
                 watch.saw(len(await consumer.poll(5)))
             watch.tell()
@@ -107,6 +109,7 @@ def confluent_consume(bootstrap: str, watch: Stopwatch, how: str) -> None:
         options |= {"queued.max.messages.kbytes": 1_048_576}
     consumer = Consumer(options)
     partitions = consumer.list_topics(TOPIC).topics[TOPIC].partitions
+    watch.start()
     consumer.assign([TopicPartition(TOPIC, number, 0) for number in partitions])
     while watch.left > 0:
         watch.saw(len(consumer.consume(500, 0.5)))
@@ -123,6 +126,7 @@ def aiokafka_getmany(bootstrap: str, watch: Stopwatch, how: str) -> None:
         consumer = AIOKafkaConsumer(
             TOPIC, bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=500
         )
+        watch.start()
         await consumer.start()
         while watch.left > 0:
             found = await consumer.getmany(timeout_ms=5000)
@@ -141,6 +145,7 @@ def kafka_python_poll(bootstrap: str, watch: Stopwatch, how: str) -> None:
     consumer = KafkaConsumer(
         TOPIC, bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=500
     )
+    watch.start()
     while watch.left > 0:
         found = consumer.poll(timeout_ms=5000)
         watch.saw(sum(map(len, found.values())))

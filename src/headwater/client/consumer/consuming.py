@@ -14,7 +14,7 @@ from headwater.client.cluster import Cluster
 from headwater.client.consumer.arrow import RecordBatch, Runs, record_batch
 from headwater.client.consumer.assignors import Assignor, assignors_named
 from headwater.client.consumer.deserializers import Deserializer, deserializer
-from headwater.client.consumer.fetched import Fetched, Reshape
+from headwater.client.consumer.fetched import ENOUGH_BYTES, Fetched, Reshape
 from headwater.client.consumer.fetcher_loop import Fetcher
 from headwater.client.consumer.group_loop import Group
 from headwater.client.consumer.interceptors import ConsumerInterceptor, ConsumerInterceptors
@@ -220,7 +220,10 @@ class Consuming:
                 runs.append((fetched.place.topic, fetched.place.partition, taken))
             return bool(taken)
 
-        self._each_ready(add, lambda: reader.count < limit, lambda: not reader.count)
+        def hungry() -> bool:
+            return reader.count < limit and reader.size < ENOUGH_BYTES
+
+        self._each_ready(add, hungry, lambda: not reader.count)
         if not reader.count:
             return None
         self._metrics.records.add(self._clock.monotonic_ms(), reader.count)

@@ -25,6 +25,8 @@ from headwater.records.codec import ColumnReader, decode_named
 from headwater.records.control import read_marker
 from headwater.records.rules import INT64_MAX
 
+ENOUGH_BYTES = 2 * 1024 * 1024
+"""Columns are handed over once they hold this much: they stay in the processor's caches."""
 Reshape = Callable[[ConsumerRecord], ConsumerRecord]
 
 
