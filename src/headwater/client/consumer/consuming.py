@@ -138,7 +138,6 @@ class Consuming:
                 self._assignors,
                 self._commits,
                 self._clock,
-                self._randomness,
                 tasks,
                 self._metrics,
             )

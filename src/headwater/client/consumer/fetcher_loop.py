@@ -65,7 +65,6 @@ class _Lane:
         self.session = FetchSession()
         self.connection: Connection | None = None
         self.changed = asyncio.Event()
-        self.waiting = False
         self.parked_since_ms = -1
         """Since when a request has been under way; -1 while none is."""
         self.asked: dict[TopicPartition, Wanted] = {}
@@ -214,7 +213,6 @@ class Fetcher:
             node = self._cluster.nodes.get(node_id)
             wanted, full = self._wanted(node_id) if node is not None else ([], False)
             if node is None or not wanted:
-                self.stalled = self.stalled or full
                 await self._rest(lane, full)
                 continue
             try:
@@ -223,8 +221,6 @@ class Fetcher:
             except (KafkaError, OSError) as problem:
                 log.debug("fetching from broker %s failed: %s", node_id, problem)
                 lane.drop()
-                if lane.parked_since_ms >= 0 or lane.changed.is_set():
-                    lane.parked_since_ms = -1
                 self._cluster.suspect()
                 await asyncio.sleep(lane.backoff.next_ms() / 1000)
             finally:

@@ -23,7 +23,6 @@ from headwater.config.client import ConsumerSettings
 from headwater.config.keys import ConfigError
 from headwater.errors import E, KafkaError, error_of
 from headwater.seams.clock import Clock
-from headwater.seams.randomness import Randomness
 from headwater.seams.tasks import LoopTasks
 from headwater.transport.connection import Connection
 from headwater.wire.messages.groups import (
@@ -62,7 +61,6 @@ class Group:
         assignors: Sequence[Assignor],
         commits: Commits,
         clock: Clock,
-        randomness: Randomness,
         tasks: LoopTasks,
         metrics: ConsumerMetrics,
     ) -> None:
@@ -87,7 +85,6 @@ class Group:
         )
         self._joining: asyncio.Task[None] | None = None
         self._beating: asyncio.Task[None] | None = None
-        self._beat_anew = asyncio.Event()
         self._counts: dict[str, int] = {}
         """Partitions of the topics that the last assignment was made for; the leader's to watch."""
         self._offered: Notice | None = None

@@ -16,7 +16,7 @@ from headwater.wire.messages.consumer_protocol import (
 
 _NEWEST = 3
 _VERSION_SIZE = 2
-_FIRST_WITH_OWNED = 1
+_SHARE_VERSION = 1
 
 
 def subscription_blob(
@@ -71,7 +71,7 @@ def write_share(partitions: Iterable[TopicPartition]) -> bytes:
             for topic, numbers in by_topic(partitions).items()
         ]
     )
-    return _FIRST_WITH_OWNED.to_bytes(_VERSION_SIZE) + codec.encode_bytes(told, _FIRST_WITH_OWNED)
+    return _SHARE_VERSION.to_bytes(_VERSION_SIZE) + codec.encode_bytes(told, _SHARE_VERSION)
 
 
 def read_share(blob: bytes) -> list[TopicPartition]:
