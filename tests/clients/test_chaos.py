@@ -1,5 +1,7 @@
 """Kill and restart every second for fifteen seconds; `python -m tools.client_chaos` does it longer."""
 
+import time
+
 import pytest
 from tools import client_chaos
 
@@ -46,3 +48,18 @@ def test_a_member_that_closes_while_its_coordinator_comes_back_is_gone_from_the_
                 broker.kill()
                 broker.start()
             assert admin.describe_group("g").members == ()
+
+
+@pytest.mark.parametrize("auto_commit", [True, False])
+def test_close_ends_in_its_time_when_the_broker_is_gone(auto_commit):
+    with Broker(subprocess=True) as broker:
+        broker.create_topic("t")
+        member = headwater.Consumer(
+            bootstrap_servers=broker.bootstrap, group_id="g", enable_auto_commit=auto_commit
+        )
+        member.subscribe(["t"])
+        settle(1, member)
+        broker.kill()
+        begun = time.monotonic()
+        member.close(timeout=0.5)
+        assert time.monotonic() - begun < 3

@@ -6,171 +6,43 @@ faces differ in.
 """
 
 import asyncio
+import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
-from headwater.client.cluster import Cluster
 from headwater.client.consumer.arrow import RecordBatch, Runs, record_batch
-from headwater.client.consumer.assignors import Assignor, assignors_named
-from headwater.client.consumer.deserializers import Deserializer, deserializer
+from headwater.client.consumer.assembly import Offsets, Partitions
 from headwater.client.consumer.fetched import ENOUGH_BYTES, Fetched, Reshape
-from headwater.client.consumer.fetcher_loop import Fetcher
 from headwater.client.consumer.group_loop import Group
-from headwater.client.consumer.interceptors import ConsumerInterceptor, ConsumerInterceptors
 from headwater.client.consumer.listener import Notice, RebalanceListener
-from headwater.client.consumer.lookups import OffsetLookups
-from headwater.client.consumer.metrics import ConsumerMetrics
-from headwater.client.consumer.offsets import Commits, OnCommit
-from headwater.client.consumer.places import EARLIEST, LATEST, Place
-from headwater.client.consumer.positions_loop import Positions
+from headwater.client.consumer.offsets import OnCommit, checked_offsets
 from headwater.client.consumer.record import (
-    ConsumerRecord,
     OffsetAndMetadata,
-    OffsetAndTimestamp,
     Records,
     topic_partitions,
 )
-from headwater.client.consumer.subscription import IllegalStateError, Subscription, Way
+from headwater.client.consumer.subscription import IllegalStateError, Way
+from headwater.client.consumer.whereabouts import Whereabouts
 from headwater.client.errors import (
     ClosedError,
     CorruptRecordError,
     SerializationError,
-    TimedOutError,
-    WakeupError,
 )
-from headwater.config.client import ConsumerSettings
 from headwater.errors import KafkaError
 from headwater.model import TopicPartition
 from headwater.records.codec import ColumnReader
-from headwater.seams.clock import Clock, SystemClock
-from headwater.seams.network import Network, TcpNetwork
-from headwater.seams.randomness import Randomness, SystemRandomness
-from headwater.seams.tasks import LoopTasks
 
-Partitions = Iterable[TopicPartition | tuple[str, int]]
-Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
+log = logging.getLogger(__name__)
+
 T = TypeVar("T")
 
 _ARROW_RECORDS = 65_536
 """How many records `poll_arrow` gathers at most, unless asked for another number."""
 
 
-class Consuming:
+class Consuming(Whereabouts):
     """One consumer."""
-
-    def __init__(
-        self,
-        *,
-        key_deserializer: Deserializer | str | None = None,
-        value_deserializer: Deserializer | str | None = None,
-        interceptors: Sequence[ConsumerInterceptor] = (),
-        assignors: Sequence[Assignor] = (),
-        clock: Clock | None = None,
-        network: Network | None = None,
-        randomness: Randomness | None = None,
-        **settings: Any,
-    ) -> None:
-        self.settings = ConsumerSettings.of(settings)
-        self.subscription = Subscription()
-        self.listener: RebalanceListener | None = None
-        self._assignors = list(assignors) or assignors_named(
-            self.settings.partition_assignment_strategy
-        )
-        self._reshape = _reshape(
-            deserializer("key_deserializer", key_deserializer),
-            deserializer("value_deserializer", value_deserializer),
-        )
-        self._interceptors = ConsumerInterceptors(interceptors) if interceptors else None
-        self._clock = clock or SystemClock()
-        self._network = network or TcpNetwork()
-        self._randomness = randomness or SystemRandomness()
-        self._metrics = ConsumerMetrics()
-        self._limit = self.settings.max_poll_records
-        self._woken = False
-        self._unusable: KafkaError | None = None
-        self._started = False
-        self._fetcher: Fetcher
-        self._cluster: Cluster
-        self._positions: Positions
-        self._lookups: OffsetLookups
-        self._commits: Commits
-        self._group: Group | None = None
-
-    async def start(self) -> None:
-        """Make what lives on the loop; no broker is asked yet."""
-        if self._started:
-            return
-        self._started = True
-        settings, tasks = self.settings, LoopTasks()
-        self._cluster = Cluster(
-            settings,
-            self._network,
-            self._clock,
-            self._randomness,
-            tasks,
-            auto_create=settings.allow_auto_create_topics,
-        )
-        self._fetcher = Fetcher(
-            settings,
-            self._cluster,
-            self.subscription,
-            self._network,
-            self._clock,
-            tasks,
-            self._reshape,
-            self._metrics,
-        )
-        self._lookups = OffsetLookups(
-            self._cluster, committed_only=settings.isolation_level == "read_committed"
-        )
-        self._commits = Commits(
-            settings, self._cluster, self.subscription, self._clock, tasks, self._metrics
-        )
-        if self._interceptors is not None:
-            self._commits.on_commit = self._interceptors.on_commit
-        if settings.group_id is not None:
-            self._group = Group(
-                settings,
-                self._cluster,
-                self.subscription,
-                self._fetcher,
-                self._assignors,
-                self._commits,
-                self._clock,
-                tasks,
-                self._metrics,
-            )
-            self._commits.member = self._group.identity
-        self._positions = Positions(
-            settings.auto_offset_reset,
-            self._cluster,
-            self.subscription,
-            self._fetcher,
-            self._lookups,
-            tasks,
-            self._commits.committed if self._group is not None else None,
-        )
-        self._fetcher.on_lost_position = self._positions.kick
-        self._cluster.listeners.append(self._metadata_came)
-        self._metrics.gauges = {
-            "records-lag-max": lambda: max(self._known(self._lag_of), default=0),
-            "records-lead-min": lambda: min(self._known(Place.lead), default=0),
-            "assigned-partitions": lambda: len(self.subscription.places),
-        }
-
-    def _metadata_came(self) -> None:
-        """Leaders may have moved, topics may have been made anew."""
-        for place in self.subscription.places.values():
-            view = self._cluster.topics.get(place.topic)
-            if view is None:
-                continue
-            if place.topic_id not in (None, view.topic_id) and place.position is not None:
-                self._fetcher.made_anew(place)
-            place.topic_id = view.topic_id
-        if self._group is not None:
-            self._group.metadata_came()
-        self._fetcher.changed()
 
     # -- polling
 
@@ -311,13 +183,6 @@ class Consuming:
     def _subscription_is_empty(self) -> bool:
         return self.subscription.way is Way.NONE
 
-    def _raise_pending(self) -> None:
-        if self._woken:
-            self._woken = False
-            raise WakeupError("wakeup() was called")
-        if self._fetcher.failures:
-            raise self._fetcher.failures.popleft()
-
     def polled(self) -> None:
         """The application is alive."""
         if self._group is not None:
@@ -437,93 +302,18 @@ class Consuming:
         self._fetcher.changed()
         self._fetcher.arrived.set()
 
-    # -- positions
-
-    def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
-        """Go on at `offset`."""
-        (name,) = topic_partitions([partition])
-        if offset < 0:
-            raise ValueError(f"an offset is 0 or more, not {offset!r}")
-        self.subscription.place(name).jump(offset)
-        self._fetcher.changed(at_once=True)
-
-    def seek_to_time(self, partitions: Partitions | None, timestamp: int) -> None:
-        """Go on where a time is, or one of the ends."""
-        names = self.subscription.places if partitions is None else topic_partitions(partitions)
-        for name in names:
-            self.subscription.place(TopicPartition(*name)).jump_to_time(timestamp)
-        self._positions.kick()
-
-    async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
-        """The offset of the next record to be handed out."""
-        (name,) = topic_partitions([partition])
-        place = self.subscription.place(name)
-        async with self._within_api_timeout(f"the position of {name}"):
-            backoff = self._cluster.backoff()
-            while place.position is None:
-                await self._positions.settle()
-                self._raise_pending()
-                if place.position is None:
-                    await asyncio.sleep(backoff.next_ms() / 1000)
-        return place.position
-
-    async def offsets_for_times(
-        self, times: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """The first record at or after each time."""
-        wanted = {TopicPartition(*name): time for name, time in times.items()}
-        if any(time < 0 for time in wanted.values()):
-            raise ValueError("a time is in milliseconds since 1970, 0 or more")
-        return await self._lookups.find(wanted, self.settings.default_api_timeout_ms)
-
-    async def ends(self, partitions: Partitions, timestamp: int) -> dict[TopicPartition, int]:
-        """The offsets at one end of each partition."""
-        limit = self.settings.default_api_timeout_ms
-        return await self._lookups.ends(topic_partitions(partitions), timestamp, limit)
-
-    async def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
-        """The first offset of each."""
-        return await self.ends(partitions, EARLIEST)
-
-    async def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
-        """The offset that the next record of each will get, as far as this consumer may see."""
-        return await self.ends(partitions, LATEST)
-
-    def _lag_of(self, place: Place) -> int | None:
-        return place.lag(self.settings.isolation_level == "read_committed")
-
-    def _known(self, read: Callable[[Place], int | None]) -> list[int]:
-        numbers = [read(place) for place in list(self.subscription.places.values())]
-        return [number for number in numbers if number is not None]
-
-    def lag(self, partition: TopicPartition | tuple[str, int]) -> int | None:
-        """Records between the position and the end."""
-        (name,) = topic_partitions([partition])
-        return self._lag_of(self.subscription.place(name))
-
-    def lead(self, partition: TopicPartition | tuple[str, int]) -> int | None:
-        """Records between the beginning and the position."""
-        (name,) = topic_partitions([partition])
-        return self.subscription.place(name).lead()
-
-    async def partitions_for(self, topic: str) -> list[int]:
-        """The partitions of a topic."""
-        limit = self.settings.default_api_timeout_ms
-        views = await self._cluster.metadata([topic], timeout_ms=limit)
-        return [row.partition for row in views[topic].partitions]
-
     # -- commits
 
     async def commit(self, offsets: Offsets | None) -> None:
         """Commit and wait for it."""
         self._grouped("commit()")
         async with self._within_api_timeout("the commit"):
-            await self._commits.commit(_offsets(offsets))
+            await self._commits.commit(checked_offsets(offsets))
 
     def commit_soon(self, offsets: Offsets | None, on_commit: OnCommit | None) -> None:
         """Commit without waiting; never repeated."""
         self._grouped("commit_async()")
-        self._commits.commit_soon(_offsets(offsets), on_commit)
+        self._commits.commit_soon(checked_offsets(offsets), on_commit)
 
     async def committed(
         self, partitions: Partitions
@@ -532,9 +322,6 @@ class Consuming:
         self._grouped("committed()")
         async with self._within_api_timeout("the committed offsets"):
             return await self._commits.committed(topic_partitions(partitions))
-
-    def _within_api_timeout(self, what: str) -> "_Limit":
-        return _Limit(self.settings.default_api_timeout_ms, what)
 
     # -- the end
 
@@ -559,17 +346,21 @@ class Consuming:
         except (KafkaError, OSError, TimeoutError):
             pass  # the session ends by itself
         finally:
+            if self._group is not None:
+                await self._group.go_quiet()
             await self._commits.close()
             await self._positions.close()
             await self._fetcher.close()
             await self._cluster.close()
 
     async def _say_goodbye(self) -> None:
+        """The group hears of the end even if it refused the last commit, unless time is over."""
         try:
             await self._commits.commit_last()
-        finally:
-            if self._group is not None:
-                await self._group.leave("the consumer was closed")
+        except (KafkaError, OSError) as problem:
+            log.warning("the last commit failed: %s", problem)
+        if self._group is not None:
+            await self._group.leave("the consumer was closed")
 
     def metrics(self) -> dict[str, float]:
         """What this consumer counted, under Kafka's names."""
@@ -578,55 +369,3 @@ class Consuming:
     def arrow_limit(self, max_records: int | None) -> int:
         """How many records `poll_arrow` may gather."""
         return _ARROW_RECORDS if max_records is None else max_records
-
-
-class _Limit:
-    """Within default.api.timeout.ms, with words."""
-
-    def __init__(self, limit_ms: int, what: str) -> None:
-        self._limit_ms = limit_ms
-        self._what = what
-        self._timeout = asyncio.timeout(limit_ms / 1000)
-
-    async def __aenter__(self) -> None:
-        await self._timeout.__aenter__()
-
-    async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
-        try:
-            await self._timeout.__aexit__(kind, error, traceback)
-        except TimeoutError:
-            raise TimedOutError(
-                f"{self._what} was not told within default_api_timeout_ms={self._limit_ms}"
-            ) from None
-
-
-def _offsets(given: Offsets | None) -> dict[TopicPartition, OffsetAndMetadata] | None:
-    if given is None:
-        return None
-    found = {}
-    for name, offset in given.items():
-        row = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        if row.offset < 0:
-            raise ValueError(f"{name}: an offset is 0 or more, not {row.offset}")
-        found[TopicPartition(*name)] = row
-    return found
-
-
-def _reshape(key: Deserializer | None, value: Deserializer | None) -> Reshape | None:
-    if key is None and value is None:
-        return None
-
-    def reshape(record: ConsumerRecord) -> ConsumerRecord:
-        what, raw = "key", record.key
-        try:
-            new_key = raw if key is None or raw is None else key(raw)
-            what, raw = "value", record.value
-            new_value = raw if value is None or raw is None else value(raw)
-        except Exception as problem:
-            raise SerializationError(
-                f"the {what} of {record.topic}-{record.partition} at offset {record.offset} cannot "
-                f"be deserialized ({type(problem).__name__}: {problem}); seek past it to go on"
-            ) from problem
-        return record._replace(key=new_key, value=new_value)
-
-    return reshape

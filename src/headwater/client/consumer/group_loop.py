@@ -201,14 +201,18 @@ class Group:
     async def leave(self, reason: str) -> None:
         """Leave the group; a static member only goes quiet, so that it may come back."""
         member_id = self._membership.member_id
+        await self.go_quiet()
+        if member_id and self._membership.instance_id is None:
+            await self._say_leave(member_id, reason)
+
+    async def go_quiet(self) -> None:
+        """Join and beat no more, without a word to anybody."""
         for task in (self._joining, self._beating):
             if task is not None:
                 task.cancel()
                 await asyncio.gather(task, return_exceptions=True)
         self._joining = self._beating = None
         self._membership.left()
-        if member_id and self._membership.instance_id is None:
-            await self._say_leave(member_id, reason)
 
     async def _say_leave(self, member_id: str, reason: str) -> None:
         """Say goodbye until it is heard: a coordinator that loads would wait for this member."""
