@@ -120,6 +120,7 @@ def clocks_in_seams(source: Source) -> Iterator[str]:
 
 
 CLOCK_USERS: dict[str, str] = {
+    "src/headwater/cli/perf.py": "a stopwatch; nothing is decided by it",
     "src/headwater/sim/randomness.py": "the seeded source behind the simulator's seam",
 }
 

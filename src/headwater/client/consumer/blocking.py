@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from headwater.client.blocking import LoopThread, forked_error, register, unregister
 from headwater.client.consumer.arrow import RecordBatch
-from headwater.client.consumer.consuming import Consuming, Offsets, Partitions
+from headwater.client.consumer.assembly import Offsets, Partitions
+from headwater.client.consumer.consuming import Consuming
 from headwater.client.consumer.listener import Notice, RebalanceListener
 from headwater.client.consumer.offsets import OnCommit
 from headwater.client.consumer.places import EARLIEST, LATEST

@@ -10,6 +10,9 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
+from headwater.client.consumer.fetched import Reshape
+from headwater.client.consumer.record import ConsumerRecord
+from headwater.client.errors import SerializationError
 from headwater.config.keys import ConfigError, nearest
 
 Deserializer = Callable[[bytes], Any]
@@ -73,3 +76,24 @@ def deserializer(option: str, given: Deserializer | str | None) -> Deserializer 
     if given not in BY_NAME:
         raise ConfigError(f"{option} knows no {given!r}{nearest(given, BY_NAME)}")
     return BY_NAME[given]
+
+
+def reshaping(key: Deserializer | None, value: Deserializer | None) -> Reshape | None:
+    """What turns a record of bytes into one of objects; None where nothing is to be done."""
+    if key is None and value is None:
+        return None
+
+    def reshape(record: ConsumerRecord) -> ConsumerRecord:
+        what, raw = "key", record.key
+        try:
+            new_key = raw if key is None or raw is None else key(raw)
+            what, raw = "value", record.value
+            new_value = raw if value is None or raw is None else value(raw)
+        except Exception as problem:
+            raise SerializationError(
+                f"the {what} of {record.topic}-{record.partition} at offset {record.offset} cannot "
+                f"be deserialized ({type(problem).__name__}: {problem}); seek past it to go on"
+            ) from problem
+        return record._replace(key=new_key, value=new_value)
+
+    return reshape

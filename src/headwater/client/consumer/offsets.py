@@ -304,3 +304,18 @@ def _commit_topics(offsets: CommitMap) -> list[OffsetCommitRequest.OffsetCommitR
             )
         )
     return list(topics.values())
+
+
+def checked_offsets(
+    given: Mapping[TopicPartition, int | OffsetAndMetadata] | None,
+) -> dict[TopicPartition, OffsetAndMetadata] | None:
+    """What an application wants committed, in one form."""
+    if given is None:
+        return None
+    found = {}
+    for name, offset in given.items():
+        row = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        if row.offset < 0:
+            raise ValueError(f"{name}: an offset is 0 or more, not {row.offset}")
+        found[TopicPartition(*name)] = row
+    return found
