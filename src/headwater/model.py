@@ -60,7 +60,9 @@ def topic_name_problem(name: str) -> str | None:
     if len(name) > MAX_TOPIC_NAME:
         return f"the topic name is {len(name)} characters long; {MAX_TOPIC_NAME} is the most"
     if not _TOPIC_NAME.match(name):
-        return f"the topic name {name!r} has characters other than letters, digits, '.', '_' and '-'"
+        return (
+            f"the topic name {name!r} has characters other than letters, digits, '.', '_' and '-'"
+        )
     return None
 
 
