@@ -34,9 +34,13 @@ TIMES = st.one_of(
     st.integers(INT64_MIN, INT64_MAX),
     st.sampled_from([INT64_MIN, INT64_MAX, 0]),
 ).filter(lambda time: time != -1)
-PLAIN = st.builds(Record, timestamp=st.integers(NOW, NOW + 1), value=st.binary(max_size=80))
+PLAIN = st.builds(
+    lambda timestamp, value: Record(timestamp=timestamp, value=value),
+    st.integers(NOW, NOW + 1),
+    st.binary(max_size=80),
+)
 RECORDS = st.lists(
-    st.one_of(PLAIN, st.builds(Record, timestamp=TIMES, key=DATA, value=DATA, headers=HEADERS)),
+    st.one_of(PLAIN, st.builds(Record, st.just(0), TIMES, DATA, DATA, HEADERS)),
     min_size=1,
     max_size=90,
 )

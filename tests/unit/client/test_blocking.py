@@ -65,6 +65,7 @@ def test_a_call_from_the_loop_itself_is_refused() -> None:
 
 INTERRUPTED = """
 import asyncio, os, signal, threading
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
 from headwater.client.blocking import loop_thread
 ended = threading.Event()
 async def work():
