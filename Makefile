@@ -24,6 +24,7 @@ sim: setup                ## many simulated crash schedules (SEEDS=2000)
 
 chaos: setup              ## kill -9 under load, 200 times (ROUNDS=200)
 	$(BIN)/python -m tools.chaos --rounds $(or $(ROUNDS),200)
+	$(BIN)/python -m tools.client_chaos --seconds $(or $(SECONDS),60)
 
 format: setup
 	$(BIN)/ruff format .
