@@ -68,14 +68,3 @@ def test_a_request_header_of_garbage_is_read_or_refused(garbage):
     except WireError:
         return
     assert header.body <= len(garbage)
-
-
-@given(st.lists(st.binary(max_size=20)), st.data())
-def test_frames_survive_any_chunking(bodies, data):
-    stream = b"".join(len(body).to_bytes(4, "big") + body for body in bodies)
-    cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=8)))
-    frames = framing.Frames()
-    found = []
-    for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
-        found += frames.feed(stream[start:stop])
-    assert found == bodies

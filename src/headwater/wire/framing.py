@@ -119,34 +119,6 @@ def read_response_header(buf: Buffer, api_key: int, version: int) -> tuple[int, 
     return correlation_id, pos
 
 
-class Frames:
-    """Cuts a stream into frames, each without its size."""
-
-    def __init__(self, limit: int = MAX_FRAME) -> None:
-        self._limit = limit
-        self._pending = bytearray()
-
-    def feed(self, data: Buffer) -> list[bytes]:
-        """Take what was received; return the frames that are now whole."""
-        pending = self._pending
-        pending += data
-        frames, pos = [], 0
-        while len(pending) - pos >= _INT32.size:
-            stop = pos + _INT32.size + self._size(pos)
-            if stop > len(pending):
-                break
-            frames.append(bytes(memoryview(pending)[pos + _INT32.size : stop]))
-            pos = stop
-        del pending[:pos]
-        return frames
-
-    def _size(self, pos: int) -> int:
-        size: int = _INT32.unpack_from(self._pending, pos)[0]
-        if not 0 <= size <= self._limit:
-            raise WireError(f"a frame of {size} bytes; {self._limit} is the most")
-        return size
-
-
 def _key(message: Struct) -> int:
     key = message.__schema__.api_key
     if key is None:

@@ -119,17 +119,3 @@ def test_a_message_of_another_api_is_refused():
         framing.request_frame(HEARTBEAT, 0, 1, None, ApiVersionsRequest())
     with pytest.raises(WireError, match="belongs to no API"):
         framing.response(1, 0, OffsetCommitKey())
-
-
-def test_frames_come_out_whole_however_they_arrive():
-    stream = b"".join(struct.pack(">i", len(body)) + body for body in (b"one", b"", b"three"))
-    for step in range(1, len(stream) + 1):
-        frames = framing.Frames()
-        chunks = [stream[at : at + step] for at in range(0, len(stream), step)]
-        assert [f for chunk in chunks for f in frames.feed(chunk)] == [b"one", b"", b"three"]
-
-
-@pytest.mark.parametrize("size", [-1, 11, 0x7FFFFFFF])
-def test_a_frame_of_an_impossible_size_is_refused(size):
-    with pytest.raises(WireError, match="10 is the most"):
-        framing.Frames(limit=10).feed(struct.pack(">i", size))
