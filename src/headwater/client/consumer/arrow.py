@@ -21,7 +21,7 @@ class ArrowMissingError(ClientError, ImportError):
 
 def _pyarrow() -> Any:
     try:
-        import pyarrow  # type: ignore[import-untyped]
+        import pyarrow
     except ImportError as missing:
         raise ArrowMissingError("poll_arrow() needs pyarrow: pip install pyarrow") from missing
     return pyarrow

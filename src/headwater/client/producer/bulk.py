@@ -104,7 +104,7 @@ def _rows(
 
 
 def _column(batch: RecordBatch, name: str) -> Column:
-    import pyarrow  # type: ignore[import-untyped]
+    import pyarrow
     from pyarrow import types
 
     if name not in batch.schema.names:

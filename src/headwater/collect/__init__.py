@@ -1,0 +1,1 @@
+"""Events from browsers and files into topics."""

@@ -1,0 +1,1 @@
+"""Data pipelines on Spark: from topics to tables and back, exactly once."""
