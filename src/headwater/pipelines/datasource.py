@@ -1,0 +1,53 @@
+"""`format("headwater")`: topics as Spark reads and writes them, without a single jar.
+
+Columns, option names and offsets are those of Spark's Kafka connector. This file only says who
+reads and who writes.
+"""
+
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import DataSource
+from pyspark.sql.types import StructType
+
+from headwater.pipelines.spark_source import BatchReader, StreamReader, spark_schema
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+
+
+class HeadwaterDataSource(DataSource):
+    """Topics of a Headwater or Kafka cluster."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(...)`."""
+        return "headwater"
+
+    def schema(self) -> str:
+        """The columns of Spark's Kafka source; headers only where they are asked for."""
+        return spark_schema(self.options)
+
+    def reader(self, schema: StructType) -> "DataSourceReader":
+        """For `spark.read`."""
+        return BatchReader(self.options)
+
+    def streamReader(self, schema: StructType) -> "DataSourceStreamReader":  # noqa: N802
+        """For `spark.readStream`."""
+        return StreamReader(self.options)
+
+    def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
+        """For `df.write`."""
+        from headwater.pipelines.topic_sink import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> "DataSourceStreamWriter":  # noqa: N802
+        """For `df.writeStream`."""
+        from headwater.pipelines.topic_sink import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)

@@ -1,0 +1,86 @@
+"""One Spark session and one broker for all tests of the pipelines, and fresh topics on it."""
+
+import itertools
+import os
+
+import pytest
+
+import headwater
+from headwater.testing import Broker
+
+SETTINGS = {
+    "auto.create.topics.enable": "false",
+    "group.initial.rebalance.delay.ms": "0",
+    "offsets.topic.num.partitions": "1",
+    "log.message.timestamp.after.max.ms": str(2**62),
+    "log.message.timestamp.before.max.ms": str(2**62),
+}
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory):
+    """ONE local[2] session: starting Spark costs seconds, so that nobody starts another."""
+    from headwater.pipelines.session import spark_session
+
+    place = tmp_path_factory.mktemp("spark")
+    session = spark_session(
+        "headwater-tests",
+        master="local[2]",
+        settings={
+            "spark.sql.shuffle.partitions": "2",
+            "spark.default.parallelism": "2",
+            "spark.driver.memory": "1g",
+            "spark.sql.warehouse.dir": str(place / "warehouse"),
+            "spark.local.dir": str(place / "local"),
+            "spark.sql.streaming.numRecentProgressUpdates": "1000",
+        },
+    )
+    yield session
+    session.stop()
+
+
+@pytest.fixture(scope="session")
+def broker():
+    """A broker in a process of its own, as every user has it."""
+    with Broker(SETTINGS, subprocess=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def bootstrap(broker):
+    return broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def producer(broker):
+    """Sends to the broker of the suite."""
+    with headwater.Producer(bootstrap_servers=broker.bootstrap) as sender:
+        yield sender
+
+
+_numbers = itertools.count()
+
+
+@pytest.fixture
+def topic(broker):
+    """Make a topic: `topic(partitions=3, configs={...})` gives the name of a fresh one."""
+
+    def make(name: str = "topic", partitions: int = 1, configs=None) -> str:
+        fresh = f"{name}-{os.getpid()}-{next(_numbers)}"
+        broker.create_topic(fresh, partitions=partitions, configs=configs)
+        return fresh
+
+    return make
+
+
+@pytest.fixture
+def produce(producer):
+    """Send values and wait: `produce(topic, [b"a", "b"], key=..., partition=0, headers=...)`."""
+
+    def send(topic, values, *, key=None, **where):
+        for value in values:
+            data = value.encode() if isinstance(value, str) else value
+            producer.send(topic, data, key=key, **where)
+        producer.flush()
+
+    return send
