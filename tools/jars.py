@@ -1,6 +1,7 @@
 """Fetches sets of Java artifacts through Maven into the project's own cache.
 
-A set is a folder `.cache/jars/<set>/` with the jars of a few named artifacts and of all they need.
+A set is a folder `.cache/jars/<set>/` with the jars of a few named artifacts and of all they need
+(or of the named ones alone, see `BARE`).
 It appears whole or not at all: Maven fills a folder beside it, renamed when complete, and a lock
 makes a second process wait for the first one's work instead of repeating it.
 
@@ -32,7 +33,16 @@ SETS: dict[str, tuple[str, ...]] = {
     "kafka-tools-3.9.2": ("org.apache.kafka:kafka-tools:3.9.2", _SILENT_LOGGER),
     "kafka-clients-4.3.1": ("org.apache.kafka:kafka-clients:4.3.1", _JSON, _SILENT_LOGGER),
     "kafka-clients-3.9.2": ("org.apache.kafka:kafka-clients:3.9.2", _JSON, _SILENT_LOGGER),
+    # Central has no 4.3.0 of these and no token provider beside 4.0.0; this mix runs on Spark 4.3.0.
+    "spark-kafka-4.2.0": (
+        "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
+        "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
+        "org.apache.kafka:kafka-clients:3.9.2",
+        "org.apache.commons:commons-pool2:2.13.1",
+    ),
 }
+BARE = {"spark-kafka-4.2.0"}
+"""Sets of exactly the named jars: what those need comes with PySpark, or cannot be resolved."""
 
 
 class JarsUnavailable(Exception):
@@ -48,7 +58,7 @@ def jars(name: str) -> Path:
         CACHE.mkdir(parents=True, exist_ok=True)
         with _only_one(CACHE / f"{name}.lock"):
             if not folder.is_dir():
-                _fetch(SETS[name], folder)
+                _fetch(SETS[name], folder, bare=name in BARE)
     return folder
 
 
@@ -57,7 +67,7 @@ def class_path(name: str, *before: Path) -> str:
     return os.pathsep.join([*map(str, before), f"{jars(name)}/*"])
 
 
-def _fetch(artifacts: tuple[str, ...], folder: Path) -> None:
+def _fetch(artifacts: tuple[str, ...], folder: Path, *, bare: bool) -> None:
     maven = shutil.which("mvn")
     if maven is None:
         raise JarsUnavailable(
@@ -65,7 +75,7 @@ def _fetch(artifacts: tuple[str, ...], folder: Path) -> None:
         )
     work = Path(tempfile.mkdtemp(prefix=f"{folder.name}.", dir=CACHE))
     try:
-        (work / "pom.xml").write_text(_pom(artifacts))
+        (work / "pom.xml").write_text(_pom(artifacts, bare=bare))
         command = [maven, "-B", "-q", "-f", str(work / "pom.xml"), "dependency:copy-dependencies"]
         command += [f"-DoutputDirectory={work / 'lib'}"]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -76,10 +86,14 @@ def _fetch(artifacts: tuple[str, ...], folder: Path) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _pom(artifacts: tuple[str, ...]) -> str:
+def _pom(artifacts: tuple[str, ...], *, bare: bool) -> str:
+    nothing_more = (
+        "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
+        "</exclusions>"
+    )
     rows = "".join(
         f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
-        f"<version>{version}</version></dependency>"
+        f"<version>{version}</version>{nothing_more if bare else ''}</dependency>"
         for group, artifact, version in (coordinates.split(":") for coordinates in artifacts)
     )
     return (

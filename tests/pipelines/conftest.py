@@ -7,6 +7,7 @@ import pytest
 
 import headwater
 from headwater.testing import Broker
+from tests.pipelines.connector_jars import official_connector_jars
 
 SETTINGS = {
     "auto.create.topics.enable": "false",
@@ -33,6 +34,7 @@ def spark(tmp_path_factory):
             "spark.sql.warehouse.dir": str(place / "warehouse"),
             "spark.local.dir": str(place / "local"),
             "spark.sql.streaming.numRecentProgressUpdates": "1000",
+            "spark.jars": ",".join(official_connector_jars()),
         },
     )
     yield session
