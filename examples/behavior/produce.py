@@ -1,0 +1,53 @@
+"""Events and profiles into their topics, with a bar that shows how far it is."""
+
+from collections.abc import Iterable, Sequence
+
+from examples.behavior.events import Arrival
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+
+from headwater import Admin, NewTopic, Producer
+
+EVENTS = "behavior"
+PROFILES = "user-profile"
+DEAD = "behavior.dead"
+PURCHASES = "behavior-purchases"
+
+_SHOWN_EVERY = 2_000
+
+
+def create_topics(bootstrap: str, partitions: int = 3) -> None:
+    """The topics of the pipeline; profiles are kept by key for ever."""
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics(
+            [
+                NewTopic(EVENTS, partitions),
+                NewTopic(PROFILES, 1, configs={"cleanup.policy": "compact"}),
+                NewTopic(DEAD, 1),
+                NewTopic(PURCHASES, partitions),
+            ]
+        )
+
+
+def produce(bootstrap: str, topic: str, arrivals: Sequence[Arrival], console: Console) -> None:
+    """Send all of them, keyed by user and stamped with the time they came; returns when acknowledged."""
+    with Producer(bootstrap_servers=bootstrap, profile="throughput") as producer:
+        for arrival in _shown(arrivals, topic, console):
+            producer.send(topic, arrival.value, key=arrival.key, timestamp=arrival.time_ms)
+        producer.flush()
+
+
+def _shown(arrivals: Sequence[Arrival], topic: str, console: Console) -> Iterable[Arrival]:
+    bar = Progress(
+        TextColumn("{task.description:<14}"),
+        BarColumn(40),
+        MofNCompleteColumn(),
+        console=console,
+        transient=True,
+    )
+    with bar:
+        task = bar.add_task(topic, total=len(arrivals))
+        for number, arrival in enumerate(arrivals):
+            if number % _SHOWN_EVERY == 0:
+                bar.update(task, completed=number)
+            yield arrival
