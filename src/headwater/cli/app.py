@@ -13,10 +13,12 @@ NOUNS = {
     "topics": "Create, list, describe, alter and delete topics.",
     "produce": "Send records from lines, JSON or files.",
     "consume": "Print records.",
+    "collect": "Write events from HTTP or from files to a topic.",
     "groups": "List, describe, delete and reset consumer groups.",
     "configs": "Describe, set and unset configs of topics, brokers and the cluster.",
     "perf": "Measure what producers and consumers reach here.",
     "log": "Dump and verify the files of a log.",
+    "archive": "Copy sealed segments to a folder; audit and replay them.",
 }
 
 

@@ -1,0 +1,210 @@
+"""`headwater archive`: sealed segments in a folder of their own, checked, audited and replayed."""
+
+import re
+from contextlib import nullcontext
+from datetime import UTC, datetime
+
+import click
+
+from headwater.cli.options import bootstrap_option, json_option
+from headwater.cli.output import show, show_json
+from headwater.errors import E, KafkaError
+
+_COPY = "copy"
+
+
+class Copying(click.Group):
+    """A group whose first command need not be named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take what is no command of ours for an argument of `copy`."""
+        if args and args[0] not in {*self.commands, *ctx.help_option_names}:
+            args = [_COPY, *args]
+        return super().parse_args(ctx, args)
+
+
+@click.group("archive", cls=Copying)
+def command() -> None:
+    """Copy sealed segments to a folder, and work on them without the broker.
+
+    `headwater archive DATA_DIR [TOPIC]... --to FOLDER` is short for `headwater archive copy ...`.
+    """
+
+
+@command.command(_COPY)
+@click.argument("places", nargs=-1, metavar="[DATA_DIR] [TOPIC]...")
+@click.option("--to", required=True, type=click.Path(file_okay=False), help="The archive.")
+@click.option(
+    "--bootstrap-server",
+    "bootstrap",
+    metavar="HOST:PORT",
+    help="Ask a broker on this machine for its folders, in place of DATA_DIR.",
+)
+@click.option("--include-active", is_flag=True, help="Take all there is; the broker is stopped.")
+@click.option("--link", is_flag=True, help="Hard links instead of copies, on one file system.")
+@json_option
+def copy(
+    places: tuple[str, ...],
+    to: str,
+    bootstrap: str | None,
+    include_active: bool,
+    link: bool,
+    as_json: bool,
+) -> None:
+    """Add to the archive what it does not have yet. Topics: those named, or all but internal ones."""
+    from headwater.pipelines.archive import archive
+    from headwater.pipelines.archive_sources import broker_stopped, sources_in, sources_of
+
+    if bootstrap is None and not places:
+        raise click.UsageError("name the broker's DATA_DIR, or a --bootstrap-server")
+    if bootstrap is not None and include_active:
+        raise click.UsageError("--include-active is for a stopped broker: name its DATA_DIR")
+    with broker_stopped(places[0]) if include_active else nullcontext():
+        if bootstrap is None:
+            sources = sources_in(places[0], places[1:], include_active=include_active)
+        else:
+            sources = sources_of(bootstrap, places)
+        outcome = archive(sources, to, include_active=include_active, link=link)
+    rows = [
+        {
+            "file": entry.file,
+            "records": entry.records,
+            "bytes": entry.size,
+            "offsets": f"{entry.base_offset}-{entry.next_offset - 1}",
+        }
+        for entry in outcome.added
+    ]
+    show(rows, as_json=as_json)
+    for text in outcome.notes:
+        click.echo(text, err=True)
+    click.echo(
+        f"{len(outcome.added)} segments added, {outcome.present} were there, {outcome.waiting} wait "
+        "for the high watermark",
+        err=True,
+    )
+    if outcome.problems:
+        raise KafkaError(E.CORRUPT_MESSAGE, "; ".join(outcome.problems))
+
+
+@command.command()
+@click.argument("folder", type=click.Path(exists=True, file_okay=False))
+@json_option
+def verify(folder: str, as_json: bool) -> None:
+    """Compare every file of an archive with its manifest."""
+    from headwater.pipelines import archive
+
+    problems = archive.verify(folder)
+    if as_json:
+        show_json({"problems": problems})
+    for problem in problems if not as_json else ():
+        click.echo(problem, err=True)
+    if problems:
+        raise KafkaError(E.CORRUPT_MESSAGE, f"{folder}: {len(problems)} files are not as archived")
+
+
+@command.command()
+@click.argument("folder", metavar="FOLDER")
+@click.option("--compacted", is_flag=True, help="Offsets may be missing, as after compaction.")
+@click.option("--topic", help="Only this topic.")
+@click.option("--master", default="local[*]", show_default=True, help="The Spark master.")
+@json_option
+def audit(folder: str, compacted: bool, topic: str | None, master: str, as_json: bool) -> None:
+    """Read every batch with Spark; exit with 1 if anything is wrong.
+
+    FOLDER is an archive, a copy of a data folder, a partition's folder, a file or a glob.
+    """
+    from headwater.pipelines.audit import audit as run
+    from headwater.pipelines.session import spark_session
+
+    spark = spark_session("headwater archive audit", master=master)
+    try:
+        report = run(spark, folder, compacted=compacted, **({"topic": topic} if topic else {}))
+    finally:
+        spark.stop()
+    if as_json:
+        found = [finding._asdict() for finding in report.findings]
+        parts = [_plain(totals._asdict()) for totals in report.partitions]
+        show_json({"partitions": parts, "counts": report.counts, "findings": found})
+    else:
+        show([_plain(totals._asdict()) for totals in report.partitions], as_json=False)
+        for finding in report.findings:
+            place = f"{finding.file}:{finding.position}"
+            click.echo(f"{finding.kind}  {place}  {finding.detail}", err=True)
+    if not report.ok:
+        said = (f"{count} x {kind}" for kind, count in report.counts.items() if count)
+        raise KafkaError(E.CORRUPT_MESSAGE, f"{folder}: {', '.join(said)}")
+
+
+@command.command()
+@click.argument("folder", metavar="FOLDER")
+@click.option("--from", "start", required=True, metavar="TIME", help="The first time to replay.")
+@click.option("--to", "end", required=True, metavar="TIME", help="The first time not to.")
+@click.option("--into", required=True, metavar="TOPIC", help="An existing topic.")
+@click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
+@click.option("--key", "keys", multiple=True, help="Only this key; may be repeated.")
+@click.option("--by-key", is_flag=True, help="Keys choose partitions, not the old numbers.")
+@click.option(
+    "--id", "name", default="", help="Names the replay; the same id writes nothing twice."
+)
+@click.option("--master", default="local[*]", show_default=True, help="The Spark master.")
+@bootstrap_option
+@json_option
+def replay(
+    folder: str,
+    start: str,
+    end: str,
+    into: str,
+    topics: tuple[str, ...],
+    keys: tuple[str, ...],
+    by_key: bool,
+    name: str,
+    master: str,
+    bootstrap: str,
+    as_json: bool,
+) -> None:
+    """Write the records of a time range into a topic, in the order of their partitions.
+
+    TIME is ISO 8601 (UTC unless it says otherwise) or milliseconds since 1970.
+    """
+    from headwater.pipelines.replay import Replay
+    from headwater.pipelines.replay import replay as run
+    from headwater.pipelines.session import spark_session
+
+    what = Replay(
+        path=folder,
+        into=into,
+        start_ms=milliseconds(start),
+        end_ms=milliseconds(end),
+        topics=topics,
+        keys=[key.encode() for key in keys],
+        by_key=by_key,
+        id=name,
+    )
+    spark = spark_session("headwater archive replay", master=master)
+    try:
+        counts = run(spark, what, bootstrap)
+    finally:
+        spark.stop()
+    rows = [{"topic": topic, "into": into, "records": count} for topic, count in counts.items()]
+    show(rows, as_json=as_json)
+    click.echo(f"replay id {what.identity}", err=True)
+
+
+def milliseconds(text: str) -> int:
+    """A time as people write it, as milliseconds since 1970."""
+    if re.fullmatch(r"\d+", text):
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise click.UsageError(
+            f"{text}: write a time as 2026-01-31T12:00 or in milliseconds"
+        ) from None
+    return round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def _plain(row: dict[str, object]) -> dict[str, object]:
+    return {
+        name: value.isoformat() if isinstance(value, datetime) else value
+        for name, value in row.items()
+    }

@@ -1,0 +1,147 @@
+"""A walk over the batches of a segment file that survives damage and says where it was.
+
+Every batch that is handed out has passed its checksum. What stands between two sound batches is
+handed out as one `Damage`, so that the sizes of all that is handed out add up to the file.
+Nothing is kept in memory but a window of the file.
+"""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple, TypeAlias
+
+from headwater.records.batch import (
+    CRC_START,
+    HEADER_SIZE,
+    MAGIC,
+    BatchHeader,
+    read_header,
+)
+from headwater.records.checksum import crc32c
+from headwater.seams.files import OsFiles, read_fully
+
+WINDOW: Final = 4 << 20
+"""Bytes read at once."""
+
+_MAGIC_AT: Final = 16
+_MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
+
+
+class Batch(NamedTuple):
+    """A sound batch."""
+
+    position: int
+    header: BatchHeader
+    data: memoryview
+
+    @property
+    def size(self) -> int:
+        """Bytes that it takes in the file."""
+        return len(self.data)
+
+
+class Damage(NamedTuple):
+    """Bytes that are no sound batch, up to the next one or to the end."""
+
+    position: int
+    size: int
+    reason: str
+    header: BatchHeader | None
+    """What the header says, where there is one to be read; none of it can be trusted."""
+
+
+Found: TypeAlias = Batch | Damage
+
+
+def walk(path: str, base_offset: int, start: int = 0, end: int | None = None) -> Iterator[Found]:
+    """What is in a file from position `start` to `end`, in order.
+
+    Args:
+        path: The file.
+        base_offset: The number in its name; after damage only batches near it are believed.
+        start: The position of a batch.
+        end: The position at which a batch ends; the file's end if not given.
+    """
+    files = OsFiles()
+    fd = files.open(path, write=False)
+    try:
+        size = files.size(fd)
+        yield from _Walk(fd, base_offset, size if end is None else min(end, size)).run(start)
+    finally:
+        files.close(fd)
+
+
+class _Walk:
+    def __init__(self, fd: int, base_offset: int, end: int) -> None:
+        self._fd = fd
+        self._base_offset = base_offset
+        self._end = end
+        self._window = memoryview(b"")
+        self._window_at = 0
+
+    def run(self, position: int) -> Iterator[Found]:
+        while position < self._end:
+            found = self._at(position)
+            if isinstance(found, Damage):
+                found = found._replace(size=self._next_sound(found) - position)
+            yield found
+            position += found.size
+
+    def _at(self, position: int) -> Found:
+        """The batch at a position; a damage that is found is not yet measured."""
+        head = self._read(position, HEADER_SIZE)
+        if len(head) < HEADER_SIZE:
+            return Damage(position, 0, f"{len(head)} bytes are no batch header", None)
+        header = read_header(head)
+        left = self._end - position
+        if header.magic != MAGIC:
+            return Damage(position, 0, "there is no record batch of format 2", None)
+        if not HEADER_SIZE <= header.size <= left:
+            return Damage(position, 0, f"a batch of {header.size} bytes, but {left} left", header)
+        data = self._read(position, header.size)
+        if len(data) < header.size:
+            return Damage(position, 0, "the file was cut while it was read", header)
+        if crc32c(data[CRC_START:]) != header.crc:
+            return Damage(position, 0, "the checksum is wrong", header)
+        if header.last_offset_delta < 0 or header.count < 0:
+            return Damage(position, 0, "it counts its records below zero", header)
+        return Batch(position, header, data)
+
+    def _next_sound(self, damage: Damage) -> int:
+        """Where the next sound batch begins: after the damaged one, if its length is right."""
+        header = damage.header
+        if header is not None and header.size >= HEADER_SIZE:
+            after = damage.position + header.size
+            if after == self._end or (after < self._end and self._is_sound(after)):
+                return after
+        return self._search(damage.position + 1)
+
+    def _search(self, position: int) -> int:
+        """The first place from `position` on where a sound batch begins, or the end."""
+        while position + HEADER_SIZE <= self._end:
+            window = bytes(self._read(position, min(WINDOW, self._end - position)))
+            if len(window) < HEADER_SIZE:
+                break
+            at = window.find(MAGIC, _MAGIC_AT)
+            while at >= 0:
+                candidate = position + at - _MAGIC_AT
+                if self._is_sound(candidate):
+                    return candidate
+                at = window.find(MAGIC, at + 1)
+            position += len(window) - _MAGIC_AT
+        return self._end
+
+    def _is_sound(self, position: int) -> bool:
+        """Whether a batch of this segment begins here: cheap signs first, the checksum last."""
+        head = self._read(position, HEADER_SIZE)
+        if len(head) < HEADER_SIZE or head[_MAGIC_AT] != MAGIC:
+            return False
+        relative = read_header(head).base_offset - self._base_offset
+        return 0 <= relative <= _MAX_RELATIVE_OFFSET and isinstance(self._at(position), Batch)
+
+    def _read(self, position: int, size: int) -> memoryview:
+        """Bytes of the file; fewer only at the end."""
+        at = position - self._window_at
+        if at < 0 or at + size > len(self._window):
+            wanted = min(max(size, WINDOW), self._end - position)
+            self._window = memoryview(read_fully(OsFiles(), self._fd, wanted, position))
+            self._window_at, at = position, 0
+        return self._window[at : at + size]
