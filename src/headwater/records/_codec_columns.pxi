@@ -1,5 +1,6 @@
 # Batches of a consumer as columns in Arrow's layout; no object is made per record.
 
+@cython.final
 cdef class Memory:
     """Bytes that grow at their end and are given away as a bytearray."""
 
@@ -21,17 +22,17 @@ cdef class Memory:
             self.at = <uint8_t*>PyByteArray_AS_STRING(self.memory)
         return 0
 
-    cdef inline void put(self, const uint8_t* data, Py_ssize_t size) noexcept:
+    cdef inline void put(self, const uint8_t* data, Py_ssize_t size) noexcept nogil:
         """Append into the room reserved."""
         if size:  # nothing may have been reserved for nothing
             memcpy(self.at + self.size, data, size)
             self.size += size
 
-    cdef inline void put_int(self, int32_t number) noexcept:
+    cdef inline void put_int(self, int32_t number) noexcept nogil:
         (<int32_t*>(self.at + self.size))[0] = number
         self.size += sizeof(int32_t)
 
-    cdef inline void put_long(self, int64_t number) noexcept:
+    cdef inline void put_long(self, int64_t number) noexcept nogil:
         (<int64_t*>(self.at + self.size))[0] = number
         self.size += sizeof(int64_t)
 
@@ -59,6 +60,7 @@ cdef struct Mark:
     FieldsMark header_values
 
 
+@cython.final
 cdef class Fields:
     """A column of bytes that is being filled."""
 
@@ -86,7 +88,7 @@ cdef class Fields:
         self.data.reserve(size)
         return 0
 
-    cdef inline void put(self, const uint8_t* at, Py_ssize_t size) noexcept:
+    cdef inline void put(self, const uint8_t* at, Py_ssize_t size) noexcept nogil:
         """Append a row into the room reserved."""
         cdef Py_ssize_t byte = self.count >> 3
         cdef uint8_t bit = <uint8_t>(1 << (self.count & 7))
@@ -96,7 +98,7 @@ cdef class Fields:
         if size == ABSENT:
             self.nulls += 1
         else:
-            self.validity.at[byte] |= bit
+            self.validity.at[byte] = self.validity.at[byte] | bit
             self.data.put(at, size)
         self.offsets.put_int(<int32_t>self.data.size)
         self.count += 1
@@ -156,6 +158,9 @@ cdef class ColumnReader:
     @property
     def size(self):
         """Bytes of keys, values and headers so far."""
+        return self.weight()
+
+    cdef Py_ssize_t weight(self) noexcept:
         return (
             self.keys.data.size
             + self.values.data.size
@@ -177,22 +182,51 @@ cdef class ColumnReader:
 
         Errors as `decode_batch` has them; the columns then are as they were.
         """
-        cdef Area area = Area()
-        cdef Mark mark
-        area.open(buf, pos, check_crc)
-        if area.batch.attributes & CONTROL and not control:
-            return area.batch.size
-        area.unpack(buf, pos, limit)
-        self.begin_use()
-        self.mark(&mark)
-        try:
-            self.read(area, from_offset)
-        except BaseException:
-            self.cut(&mark)
-            raise
-        finally:
-            self.busy = False
+        cdef Area area = Area(buf)
+        area.open(pos, check_crc)
+        if control or not area.batch.attributes & CONTROL:
+            area.unpack(pos, limit)
+            self.read(area, from_offset, INT64_MAX)
         return area.batch.size
+
+    def add_run(
+        self,
+        buf,
+        Py_ssize_t pos,
+        bint check_crc,
+        *,
+        int64_t from_offset=0,
+        int64_t last=INT64_MAX,
+        Py_ssize_t rows=1,
+        Py_ssize_t size=INT32_MAX,
+        limit=MAX_UNCOMPRESSED_BYTES,
+    ):
+        """Append the batch at `pos` and those behind it, up to `rows` or `size` in these columns.
+
+        Records below `from_offset` and above `last` are left out. The run ends as the one of
+        `decode_run` does, and returns the position, the offset and the epoch after it.
+        """
+        cdef Area area = Area(buf)
+        cdef Py_ssize_t start = pos
+        cdef int64_t next_offset = from_offset
+        while pos == start or (
+            self.count < rows
+            and self.weight() < size
+            and next_offset <= last
+            and area.follows(pos)
+        ):
+            try:
+                area.open(pos, check_crc)
+                if not area.batch.attributes & CONTROL:
+                    area.unpack(pos, limit)
+                    self.read(area, from_offset, last)
+            except KafkaError:
+                if pos == start:
+                    raise
+                break
+            pos += area.batch.size
+            next_offset = max(next_offset, area.batch.next_offset)
+        return pos, next_offset, area.batch.epoch
 
     cdef int begin_use(self) except -1:
         """Nobody else may touch the room that a running `add` has reserved."""
@@ -201,29 +235,79 @@ cdef class ColumnReader:
         self.busy = True
         return 0
 
-    cdef int read(self, Area area, int64_t from_offset) except -1:
-        cdef Record record
-        cdef int64_t index
-        cdef int8_t kind = 1 if area.batch.attributes & LOG_APPEND_TIME else 0
+    cdef int read(self, Area area, int64_t from_offset, int64_t last) except -1:
+        """Add what is in the area, or nothing."""
+        cdef Mark mark
         cdef Py_ssize_t room = area.cursor.end - area.cursor.at
-        cdef Py_ssize_t rows = min(area.batch.count, room // SMALLEST_RECORD)
-        if self.size + room > INT32_MAX:
+        if self.weight() + room > INT32_MAX:
             raise KafkaError(E.MESSAGE_TOO_LARGE, "columns cannot hold more than 2 GiB")
-        self.reserve(max(rows, 0), room)
-        for index in range(area.batch.count):
-            if not get_record(&area.cursor, &area.batch, &record):
-                raise malformed(index)
+        self.begin_use()
+        self.mark(&mark)
+        try:
+            self.reserve(max(min(area.batch.count, room // SMALLEST_RECORD), 0), room)
+            self.read_rows(area, from_offset, last)
+        except BaseException:
+            self.cut(&mark)
+            raise
+        finally:
+            self.busy = False
+        return 0
+
+    cdef int read_rows(self, Area area, int64_t from_offset, int64_t last) except -1:
+        cdef Record record
+        cdef int64_t index = 0
+        cdef bint kept
+        cdef int kind = 1 if area.batch.attributes & LOG_APPEND_TIME else 0
+        while True:
+            with nogil:  # other threads may run while bytes are copied
+                index = self.read_plain(
+                    &area.cursor, &area.batch, &record, index, kind, from_offset, last
+                )
+            if index < 0:
+                raise malformed(~index)
+            if index >= area.batch.count:
+                return check_end(&area.cursor)
+            kept = from_offset <= record.offset <= last
+            self.read_headers(&record, index, kept)
+            if kept:
+                self.put(&record, kind)
+            index += 1
+
+    cdef int64_t read_plain(
+        self,
+        Cursor* cursor,
+        Batch* batch,
+        Record* record,
+        int64_t index,
+        int kind,
+        int64_t from_offset,
+        int64_t last,
+    ) noexcept nogil:
+        """Add records from the `index`-th on up to one with headers, whose number it returns.
+
+        Not less than the number of records: there was none. Negative: the inverse of the number of
+        a record that is malformed.
+        """
+        while index < batch.count:
+            if not get_record(cursor, batch, record):
+                return ~index
             if record.header_count:
-                self.read_headers(&record, index, record.offset >= from_offset)
-            if record.offset >= from_offset:
-                self.offsets.put_long(record.offset)
-                self.timestamps.put_long(record.timestamp)
-                self.kinds.put(<const uint8_t*>&kind, 1)
-                self.keys.put(record.key, record.key_size)
-                self.values.put(record.value, record.value_size)
-                self.header_offsets.put_int(<int32_t>self.header_keys.count)
-                self.count += 1
-        return check_end(&area.cursor)
+                return index
+            if from_offset <= record.offset <= last:
+                self.put(record, kind)
+            index += 1
+        return index
+
+    cdef inline void put(self, Record* record, int kind) noexcept nogil:
+        """Append a record, whose headers are added already, into the room reserved."""
+        cdef uint8_t stamped_by = <uint8_t>kind
+        self.offsets.put_long(record.offset)
+        self.timestamps.put_long(record.timestamp)
+        self.kinds.put(&stamped_by, 1)
+        self.keys.put(record.key, record.key_size)
+        self.values.put(record.value, record.value_size)
+        self.header_offsets.put_int(<int32_t>self.header_keys.count)
+        self.count += 1
 
     cdef int reserve(self, Py_ssize_t rows, Py_ssize_t room) except -1:
         """Room for so many records that take no more than `room` bytes together."""

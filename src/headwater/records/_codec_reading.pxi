@@ -76,9 +76,11 @@ cdef struct Batch:
     int64_t base_offset
     int64_t first_timestamp
     int64_t max_timestamp
+    int64_t next_offset
     int64_t count
     int64_t size
     int attributes
+    int epoch
 
 
 cdef inline bint get_record(Cursor* cursor, Batch* batch, Record* record) noexcept nogil:
@@ -114,6 +116,7 @@ cdef inline bint get_header(Cursor* cursor, Header* header) noexcept nogil:
     return not cursor.broken and header.key_size != ABSENT
 
 
+@cython.final
 cdef class View:
     """A buffer held for as long as this object lives."""
 
@@ -133,21 +136,37 @@ cdef class View:
             PyBuffer_Release(&self.buffer)
 
 
+@cython.final
 cdef class Area:
-    """The records area of one batch, decompressed where need be, and where its reading stands."""
+    """The records area of one batch after the other, and where its reading stands."""
 
     cdef Batch batch
     cdef Cursor cursor
     cdef View whole
+    cdef object memory
     cdef bytes unpacked
 
-    cdef int open(self, object buf, Py_ssize_t pos, bint check_crc) except -1:
+    def __cinit__(self, buf):
+        self.whole = View(buf)
+        self.memory = memoryview(buf)
+
+    cdef bint follows(self, Py_ssize_t pos) noexcept:
+        """Whether a whole batch for everybody is at `pos`, of the same epoch as the one before."""
+        cdef Py_ssize_t left = self.whole.size - pos
+        cdef const uint8_t* at = self.whole.at + pos
+        return (
+            left >= HEADER_SIZE
+            and at[16] == MAGIC
+            and HEADER_SIZE <= get_big_endian(at + 8, 4) + OVERHEAD <= left
+            and not at[22] & (CONTROL | TRANSACTIONAL)
+            and <int>get_big_endian(at + 12, 4) == self.batch.epoch
+        )
+
+    cdef int open(self, Py_ssize_t pos, bint check_crc) except -1:
         """Check header and checksum of the batch at `pos`."""
         cdef const uint8_t* at
-        cdef Py_ssize_t left
+        cdef Py_ssize_t left = self.whole.size - pos
         cdef Batch* batch = &self.batch
-        self.whole = View(buf)
-        left = self.whole.size - pos
         if pos < 0 or left < HEADER_SIZE:
             raise corrupt(f"{left} bytes hold no record batch")
         at = self.whole.at + pos
@@ -157,29 +176,54 @@ cdef class Area:
         if batch.size < HEADER_SIZE or batch.size > left:
             raise corrupt(f"a batch of {batch.size} bytes does not fit into {left}")
         batch.base_offset = get_big_endian(at, 8)
+        batch.epoch = <int>get_big_endian(at + 12, 4)
         batch.attributes = <int>get_big_endian(at + 21, 2)
+        batch.next_offset = after_last(at)
         batch.first_timestamp = get_big_endian(at + 27, 8)
         batch.max_timestamp = get_big_endian(at + 35, 8)
         batch.count = get_big_endian(at + 57, 4)
-        if check_crc and crc32c(memoryview(buf)[pos + CRC_START : pos + batch.size]) != <uint32_t>(
+        if check_crc and crc32c(self.memory[pos + CRC_START : pos + batch.size]) != <uint32_t>(
             get_big_endian(at + 17, 4)
         ):
             raise corrupt(f"the batch at offset {batch.base_offset} does not match its checksum")
         return 0
 
-    cdef int unpack(self, object buf, Py_ssize_t pos, object limit) except -1:
+    cdef int unpack(self, Py_ssize_t pos, object limit) except -1:
         """Stand at the first record."""
         cdef int codec = self.batch.attributes & CODEC_MASK
         cdef Py_ssize_t size = self.batch.size - HEADER_SIZE
         self.cursor.at = self.whole.at + pos + HEADER_SIZE
         if codec or size > limit:
-            packed = memoryview(buf)[pos + HEADER_SIZE : pos + self.batch.size]
+            packed = self.memory[pos + HEADER_SIZE : pos + self.batch.size]
             self.unpacked = decompress(codec, packed, limit, limit)
             size = PyBytes_GET_SIZE(self.unpacked)
             self.cursor.at = <const uint8_t*>PyBytes_AS_STRING(self.unpacked)
         self.cursor.end = self.cursor.at + size
         self.cursor.broken = False
         return 0
+
+
+cdef inline int64_t after_last(const uint8_t* header) noexcept nogil:
+    """The offset after a batch; a senseless one stays within 64 bits."""
+    cdef int64_t base = get_big_endian(header, 8)
+    cdef int64_t delta = get_big_endian(header + 23, 4)
+    return INT64_MAX if base > INT64_MAX - 1 - max(delta, 0) else base + delta + 1
+
+
+def read_end(buf, int64_t offset, int epoch):
+    """Offset and epoch after the last whole batch in `buf`; as they were where there is none."""
+    cdef View view = View(buf)
+    cdef const uint8_t* at = view.at
+    cdef Py_ssize_t left = view.size
+    cdef int64_t size
+    while left >= HEADER_SIZE:
+        size = max(get_big_endian(at + 8, 4) + OVERHEAD, HEADER_SIZE)
+        if size > left or at[16] != MAGIC or after_last(at) == INT64_MAX:
+            break
+        offset, epoch = max(offset, after_last(at)), <int>get_big_endian(at + 12, 4)
+        at += size
+        left -= size
+    return offset, epoch
 
 
 def decode_batch(
@@ -191,16 +235,16 @@ def decode_batch(
     records may take uncompressed. CORRUPT_MESSAGE: no whole and undamaged batch is here.
     INVALID_RECORD: its records are malformed. MESSAGE_TOO_LARGE: they are more than `limit`.
     """
-    cdef Area area = Area()
+    cdef Area area = Area(buf)
     cdef list rows = []
-    area.open(buf, pos, check_crc)
+    area.open(pos, check_crc)
     if control or not area.batch.attributes & CONTROL:
-        area.unpack(buf, pos, limit)
+        area.unpack(pos, limit)
         decode_rows(area, rows, tuple, (), INT64_MIN)
     return area.batch.size, rows
 
 
-def decode_named(
+def decode_run(
     buf,
     Py_ssize_t pos,
     bint check_crc,
@@ -208,21 +252,38 @@ def decode_named(
     tuple head not None,
     *,
     int64_t from_offset=INT64_MIN,
+    Py_ssize_t wanted=1,
     limit=MAX_UNCOMPRESSED_BYTES,
 ):
-    """Size and records of the batch at `pos`, but those below `from_offset`.
+    """Records of the batch at `pos` and of those behind it, until there are `wanted` of them.
 
-    Each is a `kind`, a class of tuples: the fields of `head`, then those that `decode_batch` gives.
+    Each is a `kind`, a class of tuples: the fields of `head`, then those that `decode_batch` gives;
+    none is below `from_offset`. A run ends before a control or transactional batch, before another
+    leader epoch, and before a batch that cannot be read: the first one alone raises. Returns the
+    position, the offset and the epoch after the run, and the records.
     """
-    cdef Area area = Area()
+    cdef Area area = Area(buf)
     cdef list rows = []
+    cdef Py_ssize_t before
+    cdef Py_ssize_t start = pos
+    cdef int64_t next_offset = from_offset
     if not issubclass(kind, tuple):
         raise TypeError(f"{kind.__name__} is no class of tuples")
-    area.open(buf, pos, check_crc)
-    if not area.batch.attributes & CONTROL:
-        area.unpack(buf, pos, limit)
-        decode_rows(area, rows, kind, head, from_offset)
-    return area.batch.size, rows
+    while pos == start or (len(rows) < wanted and area.follows(pos)):
+        before = len(rows)
+        try:
+            area.open(pos, check_crc)
+            if not area.batch.attributes & CONTROL:
+                area.unpack(pos, limit)
+                decode_rows(area, rows, kind, head, from_offset)
+        except KafkaError:
+            if pos == start:
+                raise
+            del rows[before:]
+            break
+        pos += area.batch.size
+        next_offset = max(next_offset, area.batch.next_offset)
+    return pos, next_offset, area.batch.epoch, rows
 
 
 cdef int decode_rows(Area area, list rows, type kind, tuple head, int64_t from_offset) except -1:

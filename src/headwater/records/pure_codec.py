@@ -2,7 +2,8 @@
 
 from headwater.records.murmur import murmur2
 from headwater.records.pure_columns import ColumnReader, decode_columns, encode_columns, split_rows
-from headwater.records.pure_reader import decode_batch, decode_named
+from headwater.records.pure_reader import decode_batch
+from headwater.records.pure_runs import decode_run, read_end
 from headwater.records.pure_writer import BatchWriter
 
 __all__ = [
@@ -10,8 +11,9 @@ __all__ = [
     "ColumnReader",
     "decode_batch",
     "decode_columns",
-    "decode_named",
+    "decode_run",
     "encode_columns",
     "murmur2",
+    "read_end",
     "split_rows",
 ]

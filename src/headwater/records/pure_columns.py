@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 from itertools import accumulate
 
 from headwater.errors import E, KafkaError
-from headwater.records.batch import Buffer, batches
+from headwater.records.batch import HEADER, Buffer, RawHeader, batches
 from headwater.records.columns import MAX_COLUMN_BYTES, Column, Columns, Headers
 from headwater.records.murmur import murmur2
 from headwater.records.pure_reader import Row, decode_batch
+from headwater.records.pure_runs import after_last, follows
 from headwater.records.pure_writer import BatchWriter
 from headwater.records.record import Header
-from headwater.records.rules import MAX_UNCOMPRESSED_BYTES
+from headwater.records.rules import INT64_MAX, MAX_UNCOMPRESSED_BYTES
 
 
 class ColumnReader:
@@ -44,14 +45,52 @@ class ColumnReader:
         Errors as `decode_batch` has them; the columns then are as they were.
         """
         size, rows = decode_batch(buf, pos, check_crc, control=control, limit=limit)
-        kept = [row for row in rows if row[0] >= from_offset]
+        self._keep([row for row in rows if row[0] >= from_offset])
+        return size
+
+    def add_run(
+        self,
+        buf: Buffer,
+        pos: int,
+        check_crc: bool,
+        *,
+        from_offset: int = 0,
+        last: int = INT64_MAX,
+        rows: int = 1,
+        size: int = MAX_COLUMN_BYTES,
+        limit: int = MAX_UNCOMPRESSED_BYTES,
+    ) -> tuple[int, int, int]:
+        """Append the batch at `pos` and those behind it, up to `rows` or `size` in these columns.
+
+        Records below `from_offset` and above `last` are left out. The run ends as the one of
+        `decode_run` does, and returns the position, the offset and the epoch after it.
+        """
+        start, next_offset, epoch = pos, from_offset, -1
+        while pos == start or (
+            self.count < rows
+            and self.size < size
+            and next_offset <= last
+            and follows(buf, pos, epoch)
+        ):
+            try:
+                taken, found = decode_batch(buf, pos, check_crc, limit=limit)
+                self._keep([row for row in found if from_offset <= row[0] <= last])
+            except KafkaError:
+                if pos == start:
+                    raise
+                break
+            header: RawHeader = HEADER.unpack_from(buf, pos)
+            next_offset, epoch = max(next_offset, after_last(header)), header[2]
+            pos += taken
+        return pos, next_offset, epoch
+
+    def _keep(self, kept: list[Row]) -> None:
         grown = self.size + sum(_weight(row) for row in kept)
         if grown > MAX_COLUMN_BYTES:
             raise KafkaError(E.MESSAGE_TOO_LARGE, "columns cannot hold more than 2 GiB")
         self._rows += kept
         self.count += len(kept)
         self.size = grown
-        return size
 
     def finish(self) -> Columns:
         """Everything added since the last time."""

@@ -17,8 +17,10 @@ CONTRACT = [
     "ColumnReader",
     "decode_batch",
     "decode_columns",
+    "decode_run",
     "encode_columns",
     "murmur2",
+    "read_end",
     "split_rows",
 ]
 JAVA = {

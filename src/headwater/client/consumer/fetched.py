@@ -6,7 +6,7 @@ batches are passed over, and with read_committed the batches of aborted transact
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from headwater.client.consumer.places import Place
 from headwater.client.consumer.record import ConsumerRecord
@@ -21,9 +21,8 @@ from headwater.records.batch import (
     TRANSACTIONAL,
     RawHeader,
 )
-from headwater.records.codec import ColumnReader, decode_named
+from headwater.records.codec import ColumnReader, decode_run, read_end
 from headwater.records.control import read_marker
-from headwater.records.rules import INT64_MAX
 
 ENOUGH_BYTES = 2 * 1024 * 1024
 """Columns are handed over once they hold this much: they stay in the processor's caches."""
@@ -43,7 +42,6 @@ class Fetched:
     __slots__ = (
         "_aborted",
         "_at",
-        "_batch_end",
         "_buf",
         "_check_crcs",
         "_dropped",
@@ -53,6 +51,7 @@ class Fetched:
         "_opened",
         "_pending",
         "_reshape",
+        "_run_end",
         "_version",
         "end_epoch",
         "end_offset",
@@ -71,7 +70,7 @@ class Fetched:
     ) -> None:
         self.place = place
         self.size = len(buf)
-        self.end_offset, self.end_epoch = _end(buf, place.fetch_offset, place.fetch_epoch)
+        self.end_offset, self.end_epoch = read_end(buf, place.fetch_offset, place.fetch_epoch)
         """Where the next fetch goes on."""
         self._version = place.version
         self._head = (place.topic, place.partition)
@@ -79,7 +78,7 @@ class Fetched:
         self._at = 0
         self._opened = 0
         self._next = 0
-        self._batch_end = 0
+        self._run_end = 0
         self._epoch = -1
         self._pending: list[ConsumerRecord] = []
         self._check_crcs = check_crcs
@@ -100,7 +99,7 @@ class Fetched:
     def take(self, limit: int) -> list[ConsumerRecord]:
         """Up to `limit` of the next records; none means that nothing is left. Moves the position."""
         place = self.place
-        if not self._pending and not self._open_next(place):
+        if not self._pending and not self._open_next(place, limit):
             return []
         if not self._next and len(self._pending) <= limit:
             records, self._pending = self._pending, []
@@ -112,47 +111,50 @@ class Fetched:
         if self._reshape is not None:
             records = self._reshaped(records, self._reshape)
         after = records[-1][2] + 1
-        place.position = after if self._pending else max(after, self._batch_end)
+        place.position = after if self._pending else max(after, self._run_end)
         place.epoch = self._epoch
         return records
 
-    def take_columns(self, reader: ColumnReader, limit: int) -> None:
-        """Add whole batches to `reader` until it has `limit` records or nothing is left."""
+    def take_columns(self, reader: ColumnReader, limit: int, size: int = ENOUGH_BYTES) -> None:
+        """Add whole batches to `reader` until it has `limit` records, `size` bytes, or all."""
         place = self.place
         if self._pending:  # a batch that `take` has handed out in part
             self._at, self._pending, self._next = self._opened, [], 0
-        while reader.count < limit:
+        while reader.count < limit and reader.size < size:
             header = self._next_shown(place)
             if header is None:
                 return
-            start, position = self._at, place.position or 0
             try:
-                self._at += reader.add(self._buf, start, self._check_crcs, from_offset=position)
+                self._at, place.position, place.epoch = reader.add_run(
+                    self._buf,
+                    self._at,
+                    self._check_crcs,
+                    from_offset=place.position or 0,
+                    rows=limit,
+                    size=size,
+                )
             except KafkaError as damage:
                 raise self._corrupt(header[0], damage) from damage
-            place.position = max(position, header[0] + header[6] + 1)
-            place.epoch = header[2]
 
-    def _open_next(self, place: Place) -> bool:
-        """Decode batches until one has records to hand out."""
+    def _open_next(self, place: Place, wanted: int) -> bool:
+        """Decode batches until some records can be handed out."""
         while (header := self._next_shown(place)) is not None:
             self._opened = self._at
             try:
-                size, self._pending = decode_named(
+                self._at, self._run_end, self._epoch, self._pending = decode_run(
                     self._buf,
                     self._at,
                     self._check_crcs,
                     ConsumerRecord,
                     self._head,
                     from_offset=place.position or 0,
+                    wanted=wanted,
                 )
             except KafkaError as damage:
                 raise self._corrupt(header[0], damage) from damage
-            self._at += size
-            self._batch_end, self._epoch = header[0] + header[6] + 1, header[2]
             if self._pending:
                 return True
-            place.position = max(place.position or 0, self._batch_end)
+            place.position = self._run_end
         return False
 
     def _next_shown(self, place: Place) -> RawHeader | None:
@@ -214,17 +216,3 @@ class Fetched:
             f"again to fetch it anew, or seek past it to go on without it",
             damage.code,
         )
-
-
-def _end(buf: memoryview, offset: int, epoch: int) -> tuple[int, int]:
-    """The offset and epoch after the last whole batch."""
-    at, size = 0, len(buf)
-    unpack: Callable[..., Any] = HEADER.unpack_from
-    while at + HEADER_SIZE <= size:
-        header = unpack(buf, at)
-        at += max(header[1] + OVERHEAD, HEADER_SIZE)
-        after = header[0] + header[6] + 1
-        if at > size or header[3] != MAGIC or after > INT64_MAX:
-            break
-        offset, epoch = max(offset, after), header[2]
-    return offset, epoch

@@ -1,0 +1,89 @@
+"""Batches that stand one behind the other, read as one run, in plain Python.
+
+A run begins at a batch that the caller has looked at, and goes on over those that need no look:
+whole, in the format of today, neither control nor transactional, of the same leader epoch.
+"""
+
+from typing import Any
+
+from headwater.errors import KafkaError
+from headwater.records.batch import (
+    CONTROL,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    OVERHEAD,
+    TRANSACTIONAL,
+    Buffer,
+    RawHeader,
+)
+from headwater.records.pure_reader import T, decode_named
+from headwater.records.rules import INT64_MAX, INT64_MIN, MAX_UNCOMPRESSED_BYTES
+
+
+def read_end(buf: Buffer, offset: int, epoch: int) -> tuple[int, int]:
+    """Offset and epoch after the last whole batch in `buf`; as they were where there is none."""
+    pos, size = 0, len(buf)
+    while pos + HEADER_SIZE <= size:
+        header: RawHeader = HEADER.unpack_from(buf, pos)
+        pos += max(header[1] + OVERHEAD, HEADER_SIZE)
+        after = after_last(header)
+        if pos > size or header[3] != MAGIC or after == INT64_MAX:
+            break
+        offset, epoch = max(offset, after), header[2]
+    return offset, epoch
+
+
+def after_last(header: RawHeader) -> int:
+    """The offset after a batch; a senseless one stays within 64 bits."""
+    return min(header[0] + header[6] + 1, INT64_MAX)
+
+
+def follows(buf: Buffer, pos: int, epoch: int) -> bool:
+    """Whether a batch at `pos` goes on with a run of `epoch`."""
+    left = len(buf) - pos
+    if left < HEADER_SIZE:
+        return False
+    header: RawHeader = HEADER.unpack_from(buf, pos)
+    return (
+        header[3] == MAGIC
+        and HEADER_SIZE <= header[1] + OVERHEAD <= left
+        and not header[5] & (CONTROL | TRANSACTIONAL)
+        and header[2] == epoch
+    )
+
+
+def decode_run(
+    buf: Buffer,
+    pos: int,
+    check_crc: bool,
+    kind: type[T],
+    head: tuple[Any, ...],
+    *,
+    from_offset: int = INT64_MIN,
+    wanted: int = 1,
+    limit: int = MAX_UNCOMPRESSED_BYTES,
+) -> tuple[int, int, int, list[T]]:
+    """Records of the batch at `pos` and of those behind it, until there are `wanted` of them.
+
+    Each is a `kind`, a class of tuples: the fields of `head`, then those that `decode_batch` gives;
+    none is below `from_offset`. A run ends before a control or transactional batch, before another
+    leader epoch, and before a batch that cannot be read: the first one alone raises. Returns the
+    position, the offset and the epoch after the run, and the records.
+    """
+    rows: list[T] = []
+    start, next_offset, epoch = pos, from_offset, -1
+    while pos == start or (len(rows) < wanted and follows(buf, pos, epoch)):
+        try:
+            size, more = decode_named(
+                buf, pos, check_crc, kind, head, from_offset=from_offset, limit=limit
+            )
+        except KafkaError:
+            if pos == start:
+                raise
+            break
+        header: RawHeader = HEADER.unpack_from(buf, pos)
+        rows += more
+        next_offset, epoch = max(next_offset, after_last(header)), header[2]
+        pos += size
+    return pos, next_offset, epoch, rows

@@ -1,0 +1,125 @@
+"""Batches one behind the other, read as one run, by either codec."""
+
+import pytest
+
+from headwater.errors import E, KafkaError
+from headwater.records.builder import build_batch
+from headwater.records.control import Marker, build_marker
+from headwater.records.record import Record
+from tests.unit.records.codecs import codec
+
+__all__ = ["codec"]
+
+NOW = 1_700_000_000_000
+LARGEST = 2**63 - 1
+
+
+def batch(first, count, *, epoch=3, **options):
+    records = [
+        Record(offset, NOW, None, b"%d" % offset, (("h", b"1"),) if offset % 5 == 4 else ())
+        for offset in range(first, first + count)
+    ]
+    return build_batch(records, base_offset=first, leader_epoch=epoch, now=NOW, **options)
+
+
+def damaged(first, count):
+    data = batch(first, count)
+    data[-2] ^= 1
+    return data
+
+
+PAIR = bytes(batch(0, 3) + batch(3, 4))
+
+
+def run(codec, data, pos=0, **options):
+    """Where the run ends, and the offsets of its records; columns must say the same."""
+    end, after, epoch, rows = codec.decode_run(data, pos, True, tuple, ("t",), **options)
+    reader = codec.ColumnReader()
+    wanted = options.pop("wanted", 1)
+    assert reader.add_run(data, pos, True, rows=wanted, **options) == (end, after, epoch)
+    columns = reader.finish()
+    assert all(row[0] == "t" for row in rows)
+    assert list(memoryview(columns.offsets).cast("q")) == [row[1] for row in rows]
+    return end, after, epoch, [row[1] for row in rows]
+
+
+def test_a_run_goes_on_until_there_are_enough_records(codec):
+    data = PAIR + bytes(batch(7, 2))
+    assert run(codec, data, wanted=1) == (len(batch(0, 3)), 3, 3, [0, 1, 2])
+    assert run(codec, data, wanted=4) == (len(PAIR), 7, 3, list(range(7)))
+    assert run(codec, data, wanted=99) == (len(data), 9, 3, list(range(9)))
+    assert run(codec, data, pos=len(PAIR), wanted=99) == (len(data), 9, 3, [7, 8])
+
+
+def test_records_before_the_first_one_wanted_are_passed_over(codec):
+    assert run(codec, PAIR, from_offset=2, wanted=99) == (len(PAIR), 7, 3, [2, 3, 4, 5, 6])
+    assert run(codec, PAIR, from_offset=7, wanted=99) == (len(PAIR), 7, 3, [])
+    assert run(codec, PAIR, from_offset=9, wanted=99)[1] == 9
+
+
+@pytest.mark.parametrize(
+    "behind",
+    [
+        pytest.param(batch(7, 1, epoch=4), id="another epoch"),
+        pytest.param(
+            batch(7, 1, transactional=True, producer_id=5, producer_epoch=0, base_sequence=0),
+            id="transactional",
+        ),
+        pytest.param(
+            (7).to_bytes(8) + build_marker(Marker(5, 0, True, 0), now=NOW)[8:], id="control"
+        ),
+        pytest.param(batch(7, 9)[:-1], id="cut"),
+        pytest.param(batch(7, 9)[:60], id="cut in its header"),
+        pytest.param(damaged(7, 9), id="damaged"),
+        pytest.param(batch(7, 1)[:16] + b"\x01" + batch(7, 1)[17:], id="an old format"),
+    ],
+)
+def test_a_run_ends_before_what_needs_a_look(codec, behind):
+    data = PAIR + bytes(behind)
+    assert run(codec, data, wanted=99) == (len(PAIR), 7, 3, list(range(7)))
+
+
+def test_only_damage_in_the_first_batch_is_an_error(codec):
+    data = PAIR + bytes(damaged(7, 2))
+    with pytest.raises(KafkaError) as refused:
+        codec.decode_run(data, len(PAIR), True, tuple, ())
+    assert refused.value.code == E.CORRUPT_MESSAGE
+    reader = codec.ColumnReader()
+    with pytest.raises(KafkaError):
+        reader.add_run(data, len(PAIR), True)
+    assert reader.count == 0
+
+
+def test_columns_of_a_run_stop_at_the_last_offset_wanted(codec):
+    reader = codec.ColumnReader()
+    data = PAIR + bytes(batch(7, 2))
+    assert reader.add_run(data, 0, True, from_offset=1, last=4, rows=99) == (len(PAIR), 7, 3)
+    columns = reader.finish()
+    assert list(memoryview(columns.offsets).cast("q")) == [1, 2, 3, 4]
+    assert bytes(columns.values.data) == b"1234"
+    assert columns.headers.count == 1
+
+
+def test_columns_of_a_run_stop_at_their_size(codec):
+    reader = codec.ColumnReader()
+    assert reader.add_run(PAIR, 0, True, rows=99, size=3)[1] == 3
+    assert reader.count == 3
+
+
+def test_the_end_is_after_the_last_whole_batch(codec):
+    assert codec.read_end(PAIR, 0, -1) == (7, 3)
+    assert codec.read_end(PAIR[:-1], 0, -1) == (3, 3)
+    assert codec.read_end(PAIR, 9, -1) == (9, 3)
+    assert codec.read_end(b"", 4, 2) == (4, 2)
+    assert codec.read_end(bytes(60), 4, 2) == (4, 2)
+
+
+def test_an_end_out_of_64_bits_is_none(codec):
+    far = batch(0, 1)
+    far[:8] = LARGEST.to_bytes(8)
+    assert codec.read_end(PAIR + bytes(far), 0, -1) == (7, 3)
+
+
+def test_other_classes_than_tuples_are_refused(codec):
+    with pytest.raises(TypeError):
+        codec.decode_run(PAIR, 0, True, list, ())
