@@ -1,0 +1,163 @@
+"""One name through its rotations, as `tail -F` follows it, and without a gap.
+
+Renamed: the old file is read to its end, and a little longer, since its writer may not have
+noticed; then those that were rotated meanwhile, by age; then the new one. Cut after a copy was
+made (copytruncate): the rest is read from the copy, found by how it begins. The same search finds
+the right file after a restart. Time is an argument; nothing here waits.
+"""
+
+import logging
+import re
+
+from headwater.collect.log_files import LogFiles
+from headwater.collect.reading import ChangedUnderneath, Line, Place, Reading
+
+log = logging.getLogger(__name__)
+
+_ROTATED = re.compile(r"[.-][0-9][0-9T:._-]*")
+"""What rotation puts after a name: `.1`, `-20260131`, `.2026-01-31T12`; nothing compressed."""
+
+
+class Follower:
+    """Reads what is written under one name."""
+
+    def __init__(
+        self,
+        path: str,
+        files: LogFiles,
+        *,
+        max_line: int,
+        place: Place | None = None,
+        from_end: bool = False,
+        linger_ms: int = 5000,
+    ) -> None:
+        self.path = path
+        self.gaps = 0
+        """How often the rest of a rotated file was not found."""
+        self._files = files
+        self._max_line = max_line
+        self._linger_ms = linger_ms
+        self._reading: Reading | None = None
+        self._grew_ms = 0
+        if place is not None:
+            self._resume(place)
+        else:
+            self._reading = self._open(path)
+            if self._reading is not None and from_end:
+                self._reading.skip_to_end()
+
+    def poll(self, now_ms: int) -> list[Line]:
+        """The next lines, if any; call `place` when they are stored."""
+        reading = self._reading
+        if reading is None:
+            reading = self._reading = self._open(self.path)
+            if reading is None:
+                return []
+        at_end = reading.is_at_end
+        try:
+            lines = reading.lines()
+        except ChangedUnderneath:
+            self._changed(reading)
+            return []
+        if not at_end:
+            self._grew_ms = now_ms
+            return lines
+        if not self._is_left_behind(reading) or now_ms - self._grew_ms < self._linger_ms:
+            return []
+        return self._finish(reading)
+
+    @property
+    def is_at_end(self) -> bool:
+        """Whether there is nothing more to read, here or in a newer file."""
+        reading = self._reading
+        if reading is None:
+            return self._files.identity(self.path) is None
+        return reading.is_at_end and not self._is_left_behind(reading)
+
+    def last_line(self) -> list[Line]:
+        """The line without a newline at the end, for who will not come back."""
+        return self._reading.last_line() if self._reading else []
+
+    def place(self) -> Place | None:
+        """Where to go on after all lines given out so far; None if there is no file."""
+        return self._reading.place() if self._reading else None
+
+    def close(self) -> None:
+        """Let go of the file."""
+        if self._reading is not None:
+            self._reading.close()
+            self._reading = None
+
+    # -- from one file to the next
+
+    def _is_left_behind(self, reading: Reading) -> bool:
+        """The name belongs to another file now; while it belongs to none, the old one may grow."""
+        current = self._files.identity(self.path)
+        return current is not None and current != reading.identity
+
+    def _finish(self, reading: Reading) -> list[Line]:
+        lines = reading.last_line()
+        newer = self._rotated_after(reading)
+        reading.close()
+        self._reading = newer or self._open(self.path)
+        return lines
+
+    def _rotated_after(self, finished: Reading) -> Reading | None:
+        """The oldest rotated file that is younger than the one just read."""
+        current = self._files.identity(self.path)
+        oldest: Reading | None = None
+        for path in self._rotated_names():
+            found = self._open(path)
+            if found is None:
+                continue
+            if (
+                found.identity not in (current, finished.identity)
+                and found.modified_ns > finished.modified_ns
+                and (oldest is None or found.modified_ns < oldest.modified_ns)
+            ):
+                found, oldest = oldest, found
+            if found is not None:
+                found.close()
+        return oldest
+
+    def _changed(self, reading: Reading) -> None:
+        place = reading.place()
+        reading.close()
+        self._resume(place)
+
+    def _resume(self, place: Place) -> None:
+        """Find the file of `place` again: under its name, under another, or as a copy."""
+        paths = [self.path, *self._rotated_names()]
+        itself = [path for path in paths if self._files.identity(path) == place.identity]
+        copies = [path for path in paths if path not in itself] if place.head else []
+        for path in (*itself, *copies):
+            found = self._open(path, place.offset)
+            if found is not None and found.continues(place):
+                self._reading = found
+                return
+            if found is not None:
+                found.close()
+        if place.offset:
+            self.gaps += 1
+            log.warning(
+                "%s: the file that was read up to byte %d is gone; lines after that are lost",
+                self.path,
+                place.offset,
+            )
+        self._reading = self._open(self.path)
+
+    def _rotated_names(self) -> list[str]:
+        length = len(self.path)
+        return [
+            path
+            for path in self._files.siblings(self.path)
+            if path.startswith(self.path) and _ROTATED.fullmatch(path, length)
+        ]
+
+    def _open(self, path: str, offset: int = 0) -> Reading | None:
+        if self._files.identity(path) is None:
+            return None
+        try:
+            return Reading(self._files, path, offset, max_line=self._max_line)
+        except FileNotFoundError:
+            return None

@@ -1,0 +1,232 @@
+"""The HTTP endpoint: events in, an answer once the broker has them, and the browser script.
+
+A body is never held beyond its limit, and all bodies together never beyond theirs. What a client
+may learn from an answer: how many events were taken, and why which others were not.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib.resources import files
+from typing import NoReturn
+from urllib.parse import urlsplit
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from headwater.collect.events import EventReader, EventRules, Malformed, Reading, Refusal
+from headwater.collect.limits import Limits, Room, account_of, client_of
+from headwater.collect.storing_loop import BrokerAway, Storing
+from headwater.seams.clock import Clock
+
+SHOWN_REFUSALS = 100
+_BY_LINE = {"application/x-ndjson", "application/ndjson", "application/jsonl"}
+_SCRIPT_HEADERS = {
+    "cache-control": "public, max-age=3600",
+    "x-content-type-options": "nosniff",
+    # Pages that isolate themselves may still load it.
+    "cross-origin-resource-policy": "cross-origin",
+}
+
+
+@dataclass(frozen=True)
+class HttpOptions:
+    """What the endpoint takes and from whom."""
+
+    rules: EventRules = field(default_factory=EventRules)
+    max_body_bytes: int = 1_048_576
+    max_held_bytes: int = 67_108_864
+    rate: float | None = None
+    total_rate: float | None = None
+    origins: frozenset[str] = frozenset()
+    trust_proxy: bool = False
+    add_received: bool = False
+    add_client: bool = False
+    ack_timeout_s: float = 10.0
+
+
+class Endpoint:
+    """The application behind the server."""
+
+    def __init__(self, options: HttpOptions, storing: Storing, clock: Clock) -> None:
+        self._options = options
+        self._storing = storing
+        self._clock = clock
+        self._reader = EventReader(options.rules)
+        self._limits = Limits(options.rate, options.total_rate)
+        self._room = Room(options.max_held_bytes)
+        self._script = files("headwater.collect").joinpath("browser.js").read_bytes()
+
+    def app(self) -> Starlette:
+        """The routes; the producer lives as long as they do."""
+        return Starlette(
+            routes=[
+                Route("/events", self._events, methods=["POST", "OPTIONS"]),
+                Route("/headwater.js", self._browser_script),
+                Route("/health", self._health),
+            ],
+            exception_handlers={HTTPException: _said},
+            lifespan=self._life,
+        )
+
+    @asynccontextmanager
+    async def _life(self, _app: Starlette) -> AsyncIterator[None]:
+        yield
+        await self._storing.close(self._options.ack_timeout_s)
+
+    # -- routes
+
+    async def _health(self, _request: Request) -> Response:
+        away = self._storing.breaker.away
+        return JSONResponse(
+            {"status": "the broker is away" if away else "ok"}, status_code=503 if away else 200
+        )
+
+    async def _browser_script(self, _request: Request) -> Response:
+        return Response(self._script, media_type="text/javascript", headers=_SCRIPT_HEADERS)
+
+    async def _events(self, request: Request) -> Response:
+        origin = request.headers.get("origin")
+        if origin is not None and not self._welcome(origin, request):
+            raise HTTPException(403, f"pages of {origin[:200]} may not send events here")
+        if request.method == "OPTIONS":
+            response = Response(status_code=204, headers=_PREFLIGHT)
+        else:
+            try:
+                response = await self._collect(request)
+            except HTTPException as refused:
+                response = _said(request, refused)
+            except ClientDisconnect:
+                return Response(status_code=400)  # nobody is there to read it
+        if origin is not None:
+            response.headers.update(_allowed(origin))
+        return response
+
+    # -- collecting
+
+    async def _collect(self, request: Request) -> Response:
+        client = self._client(request)
+        self._check_turn(client)
+        if request.headers.get("content-encoding", "identity") != "identity":
+            raise HTTPException(415, "send the body uncompressed")
+        held = 0
+        parts: list[bytes] = []
+        try:
+            async for part in self._parts(request):
+                if not self._room.take(len(part)):
+                    _come_back(503, 1000, "too much is waiting to be stored")
+                held += len(part)
+                parts.append(part)
+            return await self._stored(request, client, b"".join(parts))
+        finally:
+            self._room.give(held)
+
+    def _check_turn(self, client: str) -> None:
+        """Send away, before a byte of the body is read, whoever has to wait anyway."""
+        now = self._clock.monotonic_ms()
+        wait = self._limits.wait_ms(account_of(client), now)
+        if wait:
+            _come_back(429, wait, "too many events")
+        wait = self._storing.breaker.wait_ms(now)
+        if wait:
+            _come_back(503, wait, "the broker is away")
+
+    async def _parts(self, request: Request) -> AsyncIterator[bytes]:
+        limit = self._options.max_body_bytes
+        declared = request.headers.get("content-length", "0")
+        size = int(declared) if declared.isdecimal() else 0
+        if size <= limit:
+            size = 0
+            async for part in request.stream():
+                size += len(part)
+                if size > limit:
+                    break
+                yield part
+        if size > limit:
+            raise HTTPException(413, f"a body has at most {limit} bytes", {"connection": "close"})
+
+    async def _stored(self, request: Request, client: str, body: bytes) -> Response:
+        reading = self._read(request, client, body)
+        try:
+            refused = await self._storing.store(reading.events, self._headers(client))
+        except BrokerAway:
+            _come_back(503, 1000, "the broker did not acknowledge the events in time")
+        refusals = sorted([*reading.refusals, *refused])
+        return _answer(len(reading.events) - len(refused), refusals)
+
+    def _read(self, request: Request, client: str, body: bytes) -> Reading:
+        kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+        cost, wrong = 1, None
+        reading = Reading([], [])
+        try:
+            reading = self._reader.body(body, by_line=kind in _BY_LINE)
+            cost = max(1, len(reading.events) + len(reading.refusals))
+        except Malformed as malformed:
+            wrong = malformed
+        wait = self._limits.take(account_of(client), cost, self._clock.monotonic_ms())
+        if wait:
+            _come_back(429, wait, "too many events")
+        if wrong is not None:
+            raise HTTPException(wrong.status, f"the body {wrong}")
+        return reading
+
+    def _headers(self, client: str) -> list[tuple[str, bytes | None]]:
+        found: list[tuple[str, bytes | None]] = []
+        if self._options.add_received:
+            found.append(("received-ms", str(self._clock.wall_ms()).encode()))
+        if self._options.add_client:
+            found.append(("client", client.encode()))
+        return found
+
+    # -- who
+
+    def _client(self, request: Request) -> str:
+        peer = request.client.host if request.client else ""
+        told = request.headers.getlist("x-forwarded-for") if self._options.trust_proxy else []
+        return client_of(peer, told[-1] if told else None)
+
+    def _welcome(self, origin: str, request: Request) -> bool:
+        allowed = self._options.origins
+        if "*" in allowed or origin in allowed:
+            return True
+        return origin != "null" and urlsplit(origin).netloc == request.headers.get("host")
+
+
+_PREFLIGHT = {
+    "access-control-allow-methods": "POST",
+    "access-control-allow-headers": "content-type",
+    "access-control-max-age": "86400",
+}
+
+
+def _allowed(origin: str) -> dict[str, str]:
+    return {
+        "access-control-allow-origin": origin,
+        "access-control-expose-headers": "retry-after",
+        "vary": "origin",
+    }
+
+
+def _answer(accepted: int, refusals: list[Refusal]) -> Response:
+    """200 if anything was taken or nothing was there; else why it was not."""
+    shown = [{"index": row.number, "reason": row.reason} for row in refusals[:SHOWN_REFUSALS]]
+    status = 200
+    if refusals and not accepted:
+        status = 413 if all(row.too_large for row in refusals) else 400
+    return JSONResponse(
+        {"accepted": accepted, "refused": len(refusals), "refusals": shown}, status_code=status
+    )
+
+
+def _come_back(status: int, wait_ms: int, why: str) -> NoReturn:
+    raise HTTPException(status, why, {"retry-after": str(-(-wait_ms // 1000))})
+
+
+def _said(_request: Request, refused: Exception) -> Response:
+    assert isinstance(refused, HTTPException)
+    return JSONResponse(
+        {"error": refused.detail}, status_code=refused.status_code, headers=refused.headers
+    )

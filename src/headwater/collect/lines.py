@@ -1,0 +1,61 @@
+"""From a line of a file to a record: its key and its value. Pure."""
+
+import re
+from typing import NamedTuple, Protocol
+
+from headwater.collect.events import EventReader, EventRules, EventTooLarge, RefusedEvent
+from headwater.collect.reading import Line
+
+
+class Record(NamedTuple):
+    """What goes into the topic."""
+
+    key: bytes | None
+    value: bytes
+
+
+class LineFormat(Protocol):
+    """What the lines of a file are."""
+
+    def record(self, line: Line) -> Record:
+        """The record of a line; RefusedEvent if it has none."""
+
+
+class JsonLines:
+    """An event on each line."""
+
+    def __init__(self, rules: EventRules) -> None:
+        self._reader = EventReader(rules)
+
+    def record(self, line: Line) -> Record:
+        """The event with its key, made compact."""
+        _refuse_cut(line)
+        try:
+            text = line.text.decode()
+        except UnicodeDecodeError as wrong:
+            raise RefusedEvent(f"is not UTF-8 at byte {wrong.start}") from None
+        return Record(*self._reader.event(text))
+
+
+class PlainLines:
+    """Any text, bytes as they are; a pattern finds the key."""
+
+    def __init__(self, key: str | None, *, key_required: bool) -> None:
+        self._key = None if key is None else re.compile(key.encode())
+        self._key_required = key_required
+
+    def record(self, line: Line) -> Record:
+        """The line as it is; its key is the pattern's first group, or all that it matches."""
+        _refuse_cut(line)
+        if self._key is None:
+            return Record(None, line.text)
+        match = self._key.search(line.text)
+        key = match[1 if self._key.groups else 0] if match else None
+        if key is None and self._key_required:
+            raise RefusedEvent("has no key")
+        return Record(key, line.text)
+
+
+def _refuse_cut(line: Line) -> None:
+    if line.is_cut:
+        raise EventTooLarge(f"is longer than {len(line.text)} bytes")

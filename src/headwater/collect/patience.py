@@ -1,0 +1,87 @@
+"""How long a client may take, and how many there may be: the door of the HTTP server.
+
+uvicorn waits for ever for the rest of a request. Here a request must be read within its time from
+its first byte on, however it is trickled, and connections past the limit are closed at once.
+"""
+
+import asyncio
+from typing import ClassVar
+
+import h11
+from uvicorn.config import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+
+class PatientProtocol(H11Protocol):
+    """A connection whose requests must come in time; uvicorn makes one for each client."""
+
+    READ_TIMEOUT_S: ClassVar[float] = 20.0
+    MAX_CONNECTIONS: ClassVar[int] = 1000
+    _deadline: asyncio.TimerHandle | None = None
+    _has_spoken = False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """A client is there; its first request is awaited from now on."""
+        super().connection_made(transport)
+        if len(self.connections) > self.MAX_CONNECTIONS:
+            transport.abort()
+        else:
+            self._watch()
+
+    def data_received(self, data: bytes) -> None:
+        """A part of a request."""
+        super().data_received(data)
+        self._watch()
+
+    def on_response_complete(self) -> None:
+        """The answer is out; the rest of a body that nobody wants may still be on its way."""
+        self._has_spoken = True
+        super().on_response_complete()
+        self._watch()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The client is gone."""
+        self._forget()
+        super().connection_lost(exc)
+
+    def _watch(self) -> None:
+        """The deadline runs while the client owes bytes; more of them do not put it off."""
+        if not self._owes():
+            self._forget()
+        elif self._deadline is None:
+            self._deadline = self.loop.call_later(self.READ_TIMEOUT_S, self._too_slow)
+
+    def _owes(self) -> bool:
+        if self.conn.their_state is h11.SEND_BODY:
+            return True
+        begun = not self._has_spoken or bool(self.conn.trailing_data[0])
+        return self.conn.their_state is h11.IDLE and begun
+
+    def _forget(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_slow(self) -> None:
+        self._deadline = None
+        self.transport.abort()
+
+
+def patient_config(
+    app: object, *, read_timeout_s: float, max_connections: int, stop_timeout_s: float
+) -> Config:
+    """A server with these limits, quiet, and trusting no header of a client."""
+    limits = {"READ_TIMEOUT_S": read_timeout_s, "MAX_CONNECTIONS": max_connections}
+    return Config(
+        app,  # type: ignore[arg-type]
+        http=type("LimitedProtocol", (PatientProtocol,), limits),
+        ws="none",
+        log_config=None,
+        log_level="error",
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_keep_alive=10,
+        timeout_graceful_shutdown=int(stop_timeout_s) + 1,
+        h11_max_incomplete_event_size=16_384,
+    )

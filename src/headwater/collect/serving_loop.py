@@ -1,0 +1,85 @@
+"""The server of `headwater collect http`, from its socket to its last answer."""
+
+import contextlib
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import uvicorn
+
+from headwater.collect.http_loop import Endpoint, HttpOptions
+from headwater.collect.patience import patient_config
+from headwater.collect.storing_loop import Storing, delivery_settings
+from headwater.seams.clock import SystemClock
+
+
+@dataclass(frozen=True)
+class Listening:
+    """Where the server listens and how patient it is."""
+
+    host: str = "127.0.0.1"
+    port: int = 8080
+    read_timeout_s: float = 20.0
+    max_connections: int = 1000
+
+
+class _Server(uvicorn.Server):
+    """uvicorn that ends a graceful stop with exit code 0."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """SIGTERM and Ctrl-C stop the server; a second Ctrl-C does not wait for clients."""
+        signals = (signal.SIGTERM, signal.SIGINT)
+        before = {number: signal.signal(number, self.handle_exit) for number in signals}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+
+async def serve(
+    topic: str,
+    options: HttpOptions,
+    listening: Listening,
+    settings: dict[str, Any],
+    ready: Callable[[str], None],
+) -> None:
+    """Serve until SIGTERM or Ctrl-C; then finish what was accepted."""
+    clock = SystemClock()
+    with _bound(listening) as server_socket:
+        storing = Storing(topic, clock, {**delivery_settings(options.ack_timeout_s), **settings})
+        try:
+            await storing.start()
+        except BaseException:
+            await storing.close(0)
+            raise
+        config = patient_config(
+            Endpoint(options, storing, clock).app(),
+            read_timeout_s=listening.read_timeout_s,
+            max_connections=listening.max_connections,
+            stop_timeout_s=options.ack_timeout_s,
+        )
+        server_socket.listen(2048)
+        ready(_url(server_socket))
+        await _Server(config).serve(sockets=[server_socket])
+
+
+def _bound(listening: Listening) -> socket.socket:
+    family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        bound.bind((listening.host, listening.port))
+    except OSError as problem:
+        bound.close()
+        place = f"{listening.host}:{listening.port}"
+        raise OSError(problem.errno, problem.strerror, place) from None
+    return bound
+
+
+def _url(bound: socket.socket) -> str:
+    host, port = bound.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
