@@ -1,142 +1,134 @@
-"""Topics as a source of Spark."""
+"""Topics as a source of Spark: batch and micro-batch.
+
+The driver decides which offsets a batch reads, executors read them. All state of a stream is in
+Spark's checkpoint; what a reader remembers beside it only makes it quicker or more watchful.
+Nothing hangs on `commit` and `stop`, because Spark calls them late or never.
+"""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxRows,
+    ReadMinRows,
     SupportsTriggerAvailableNow,
 )
 
-import headwater
-from headwater.model import TopicPartition
+from headwater.pipelines.brokers_loop import brokers
+from headwater.pipelines.offsets import OffsetJson, OffsetRange, from_json, split, to_json
+from headwater.pipelines.options import SourceOptions, parse, wants_headers
+from headwater.pipelines.pace import MOST_ROWS
+from headwater.pipelines.range_reader import RangeReader
+from headwater.pipelines.stream_plan import StreamPlan
+from headwater.pipelines.topics_view import TopicsView
 
-_COLUMNS = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
-    "timestampType int"
+COLUMNS: Final = (
+    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
+    "timestampType INT"
 )
+HEADERS: Final = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
 
 
 def spark_schema(options: Mapping[str, str]) -> str:
-    """The columns."""
-    ddl = _COLUMNS
-    if options.get("includeHeaders", "false").lower() == "true":
-        ddl += ", headers array<struct<key: string, value: binary>>"
-    return ddl
+    """The columns that these options give."""
+    return f"{COLUMNS}, {HEADERS}" if wants_headers(options) else COLUMNS
 
 
-@dataclass
-class Slice(InputPartition):
-    topic: str
-    partition: int
-    start: int
-    end: int
+class _Reading:
+    """What the batch and the stream reader have in common; goes to the executors by pickle."""
 
+    def __init__(self, options: SourceOptions) -> None:
+        self.options = options
 
-class Topics:
-    def __init__(self, options: Mapping[str, str]) -> None:
-        self.options = dict(options)
-        self.headers = self.options.get("includeheaders", "false").lower() == "true"
-        self.names = self.options["subscribe"].split(",")
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """On an executor: the records of one task."""
+        wanted = partition.value
+        if not isinstance(wanted, OffsetRange):  # Spark's stand-in for "no partitions at all"
+            return iter(())
+        options = self.options
+        reader = RangeReader(
+            brokers(options.client),
+            headers=options.include_headers,
+            fail_on_data_loss=options.fail_on_data_loss,
+            timeout_ms=options.poll_timeout_ms,
+        )
+        return reader.read(wanted)
 
-    def consumer(self) -> Any:
-        return headwater.Consumer(bootstrap_servers=self.options["kafka.bootstrap.servers"])
-
-    def ends(self) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-        with self.consumer() as consumer:
-            all_of = [
-                TopicPartition(name, number)
-                for name in self.names
-                for number in consumer.partitions_for(name)
-            ]
-            return consumer.beginning_offsets(all_of), consumer.end_offsets(all_of)
-
-    def read(self, part: Slice) -> Iterator[pa.RecordBatch]:
-        where = TopicPartition(part.topic, part.partition)
-        position = part.start
-        with self.consumer() as consumer:
-            consumer.assign([where])
-            consumer.seek(where, part.start)
-            while position < part.end:
-                batch = consumer.poll_arrow(5.0)
-                position = consumer.position(where)
-                if batch is not None:
-                    rows = batch.column("offset").to_numpy()
-                    batch = batch.slice(0, int((rows < part.end).sum()))
-                    if batch.num_rows:
-                        yield self.shaped(batch)
-
-    def shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = {
-            "key": batch.column("key"),
-            "value": batch.column("value"),
-            "topic": batch.column("topic").cast(pa.string()),
-            "partition": batch.column("partition"),
-            "offset": batch.column("offset"),
-            "timestamp": batch.column("timestamp").cast(pa.timestamp("us", tz="UTC")),
-            "timestampType": batch.column("timestamp_type").cast(pa.int32()),
-        }
-        if self.headers:
-            kind = pa.list_(
-                pa.field(
-                    "element",
-                    pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]),
-                )
-            )
-            columns["headers"] = batch.column("headers").cast(kind)
-        return pa.RecordBatch.from_pydict(columns)
+    def tasks(self, found: list[OffsetRange]) -> list[InputPartition]:
+        """Ranges as tasks, divided as the options say."""
+        options = self.options
+        pieces = split(found, options.min_partitions, options.max_rows_per_task)
+        return [InputPartition(piece) for piece in pieces]
 
 
 class BatchReader(DataSourceReader):
+    """A part of some topics, fixed when the query is planned."""
+
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.topics = Topics(options)
+        self._reading = _Reading(parse(options, streaming=False))
 
     def partitions(self) -> list[InputPartition]:
-        starts, ends = self.topics.ends()
-        return [Slice(w.topic, w.partition, starts[w], ends[w]) for w in starts]
+        """Look up both ends once."""
+        options = self._reading.options
+        view = TopicsView(options)
+        ends = view.ends(view.all_seen().partitions)
+        starts, stops = view.starts(options.starting, ends), view.stops(options.ending, ends)
+        return self._reading.tasks(view.between(starts, stops, ends))
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Slice)
-        return self.topics.read(partition)
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """On an executor."""
+        return self._reading.read(partition)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Some topics without end. Lives in one process as long as the query runs."""
+
     def __init__(self, options: Mapping[str, str]) -> None:
-        self.topics = Topics(options)
-        self.target: dict[str, Any] | None = None
+        self._reading = _Reading(parse(options, streaming=True))
+        self._driver: StreamPlan | None = None
 
-    def _now(self, which: int) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        for where, offset in self.topics.ends()[which].items():
-            found.setdefault(where.topic, {})[str(where.partition)] = offset
-        return found
-
-    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
-        return self._now(0 if self.topics.options.get("startingoffsets") == "earliest" else 1)
-
-    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        self.target = self._now(1)
+    def initialOffset(self) -> OffsetJson:  # noqa: N802
+        """Where a query without a checkpoint begins."""
+        return to_json(self._plan.initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        rows = self.topics.options.get("maxoffsetspertrigger")
-        return ReadAllAvailable() if rows is None else ReadMaxRows(int(rows))
+        """What the options allow a batch to take."""
+        options = self._reading.options
+        if options.max_rows is not None:
+            return ReadMaxRows(options.max_rows)
+        if options.target_ms is not None:
+            return ReadMaxRows(MOST_ROWS)
+        return ReadAllAvailable() if options.min_rows is None else ReadMinRows(options.min_rows)
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        return self.target or self._now(1)
+    def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
+        """Where the next batch ends; `start` where there is nothing to read."""
+        rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
+        least = None if isinstance(limit, ReadAllAvailable) else self._reading.options.min_rows
+        return to_json(self._plan.next_end(from_json(start), rows, least))
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        return [
-            Slice(topic, int(number), start.get(topic, {}).get(number, 0), offset)
-            for topic, numbers in end.items()
-            for number, offset in numbers.items()
-            if offset > start.get(topic, {}).get(number, 0)
-        ]
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """From now on the stream ends where it ends now."""
+        self._plan.stop_here()
 
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        assert isinstance(partition, Slice)
-        return self.topics.read(partition)
+    def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
+        """How far the topics reach, for Spark's progress."""
+        known = self._plan.known_latest
+        return None if known is None else to_json(known)
+
+    def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
+        """The tasks of a batch: the same ones whenever it is planned again."""
+        return self._reading.tasks(self._plan.ranges(from_json(start), from_json(end)))
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """On an executor."""
+        return self._reading.read(partition)
+
+    @property
+    def _plan(self) -> StreamPlan:
+        """Made on the driver when first needed; executors have none."""
+        if self._driver is None:
+            self._driver = StreamPlan(self._reading.options)
+        return self._driver
