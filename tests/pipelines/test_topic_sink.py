@@ -1,0 +1,167 @@
+"""Writing to topics from Spark: what is written, how often, and what is refused."""
+
+import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import functions as F  # noqa: N812 - its usual name
+
+from headwater import Admin, TopicPartition
+from headwater.pipelines.topic_sink import write_batch
+from tests.pipelines.read_back import records_of, values_of
+
+HEADERS = "headers array<struct<key:string,value:binary>>"
+
+
+@pytest.fixture
+def write(bootstrap):
+    """Write a DataFrame in one go."""
+
+    def run(frame, **options):
+        chosen = {"kafka.bootstrap.servers": bootstrap, **options}
+        frame.write.format("headwater").options(**chosen).mode("append").save()
+
+    return run
+
+
+@pytest.fixture
+def copy(spark, bootstrap, tmp_path):
+    """Copy a topic to another as a stream, all that there is; the query when it is through."""
+
+    def run(source, target, checkpoint="checkpoint", **options):
+        chosen = {"kafka.bootstrap.servers": bootstrap, "startingOffsets": "earliest", **options}
+        query = (
+            spark.readStream.format("headwater")
+            .options(**chosen)
+            .option("subscribe", source)
+            .load()
+            .select("key", "value")
+            .writeStream.format("headwater")
+            .option("kafka.bootstrap.servers", bootstrap)
+            .option("topic", target)
+            .option("checkpointLocation", str(tmp_path / checkpoint))
+            .trigger(availableNow=True)
+            .start()
+        )
+        assert query.awaitTermination(60)
+        return query
+
+    return run
+
+
+def marks(bootstrap, query):
+    """What the group of a query's sink says: (topic, partition) -> (offset, note)."""
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        rows = admin.group_offsets(f"headwater-sink.{query}")
+    return {place: (row.offset, row.metadata) for place, row in rows.items()}
+
+
+def test_a_batch_is_written_with_keys_headers_topics_and_partitions(spark, write, topic, bootstrap):
+    left, right = topic("left", partitions=2), topic("right")
+    rows = [
+        (left, 1, "k1", "v1", [("h", bytearray(b"x")), ("n", None)]),
+        (left, 0, "k2", None, None),
+        (right, None, None, "v3", None),
+    ]
+    write(
+        spark.createDataFrame(
+            rows, f"topic string, partition int, key string, value string, {HEADERS}"
+        )
+    )
+    second, first = records_of(bootstrap, left)
+    (third,) = records_of(bootstrap, right)
+    assert (first.key, first.value) == (b"k1", b"v1")
+    assert first.headers == (("h", b"x"), ("n", None))
+    assert (second.partition, second.key, second.value) == (0, b"k2", None)
+    assert (third.key, third.value, third.headers) == (None, b"v3", ())
+
+
+def test_the_option_topic_wins_over_the_column_and_other_columns_are_left_out(
+    spark, write, topic, bootstrap
+):
+    name = topic(partitions=3)
+    frame = spark.range(2000).select(
+        F.col("id"),
+        F.lit("elsewhere").alias("topic"),
+        F.col("id").cast("string").alias("key"),
+        F.col("id").cast("string").cast("binary").alias("value"),
+    )
+    write(frame, topic=name)
+    found = records_of(bootstrap, name)
+    assert sorted(int(record.value) for record in found) == list(range(2000))
+    assert {record.partition for record in found} == {0, 1, 2}
+    assert all(record.key == record.value for record in found)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "words"),
+    [
+        ("id string", {"topic": "t"}, "needs a column value"),
+        ("value string", {}, "which topic?"),
+        ("value double", {"topic": "t"}, "column value is double; it must be string or binary"),
+        ("value string, key int", {"topic": "t"}, "column key is int"),
+        ("value string, partition string", {"topic": "t"}, "it must be int"),
+        ("value string, headers string", {"topic": "t"}, "array<struct<key:string,value:binary>>"),
+        ("value string", {"topic": "no spaces"}, "option topic"),
+        ("value string", {"topic": "t", "topics": "t"}, "unknown option topics.*topic"),
+        ("value string", {"topic": "t", "kafka.acks": "1"}, "kafka.acks must stay all"),
+        ("value string", {"topic": "t", "kafka.linger": "1"}, "linger_ms"),
+        ("value string", {"topic": "t", "kafka.ssl.truststore.location": "x"}, "ssl"),
+        ("value string", {"topic": "t", "kafka.security.protocol": "SASL_SSL"}, "security"),
+        ("value string", {"topic": "t", "originQuery": "q"}, "give both"),
+    ],
+)
+def test_what_cannot_be_written_is_refused_before_anything_is(spark, write, shape, options, words):
+    with pytest.raises(PySparkException, match=f"(?s){words}"):
+        write(spark.createDataFrame([], shape), **options)
+
+
+def test_a_stream_leaves_one_origin_per_record_and_a_mark_per_batch(
+    copy, topic, produce, bootstrap
+):
+    source, target = topic("source", partitions=2), topic("target", partitions=3)
+    for number in range(2):
+        produce(source, [f"{number}-{index}" for index in range(30)], partition=number)
+    query = copy(source, target, maxOffsetsPerTrigger="40")
+    found = records_of(bootstrap, target)
+    assert len({record.value for record in found}) == len(found) == 60
+    origins = {dict(record.headers)["headwater.origin"] for record in found}
+    assert len(origins) == 60
+    assert {origin.split(b"/")[0] for origin in origins} == {query.id.encode()}
+    assert {int(origin.split(b"/")[1]) for origin in origins} == {0, 1}
+    held = marks(bootstrap, query.id)
+    assert {note for _, note in held.values()} == {"done 1"}
+    assert sum(offset for offset, _ in held.values()) == 60
+
+
+def test_a_batch_of_foreach_batch_is_written_once_however_often_it_comes(spark, topic, bootstrap):
+    name, other = topic("once", partitions=2), topic("other")
+    frame = spark.range(20).select(F.col("id").cast("string").alias("value"))
+
+    def run(batch_id, query="q", target=name):
+        write_batch(
+            frame,
+            bootstrap_servers=bootstrap,
+            topic=target,
+            query=f"{query}-{name}",
+            batch_id=batch_id,
+        )
+
+    for batch_id in (0, 0, 1, 1, 0):
+        run(batch_id)
+    run(0, query="another")
+    run(0, target=other)
+    assert len(values_of(bootstrap, name)) == 60
+    assert len(values_of(bootstrap, other)) == 20
+    held = marks(bootstrap, f"q-{name}")
+    assert {(place.topic, note) for place, (_, note) in held.items()} == {
+        (name, "done 1"),
+        (other, "done 0"),
+    }
+
+
+def test_rows_that_no_broker_takes_fail_the_write_with_the_reason(spark, write, topic, bootstrap):
+    name = topic(configs={"max.message.bytes": "1000"})
+    frame = spark.range(1).select(F.repeat(F.lit("x"), 5000).alias("value"))
+    with pytest.raises(PySparkException, match=r"TopicWriteError: .*max\.message\.bytes"):
+        write(frame, topic=name)
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        assert admin.end_offsets([TopicPartition(name, 0)]) == {TopicPartition(name, 0): 0}
