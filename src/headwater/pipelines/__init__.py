@@ -1,1 +1,74 @@
-"""Data pipelines on Spark: from topics to tables and back, exactly once."""
+"""Data pipelines on Spark: from topics to tables and back, exactly once.
+
+The names that users write; each is imported when it is first used, so that declaring a pipeline
+needs no Spark.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwater.pipelines.declare import Quarantine as Quarantine
+    from headwater.pipelines.declare import read as read
+    from headwater.pipelines.declare import read_stream as read_stream
+    from headwater.pipelines.declare import spark as spark
+    from headwater.pipelines.declare import topic as topic
+    from headwater.pipelines.declare import topic_snapshot as topic_snapshot
+    from headwater.pipelines.decorators import append_flow as append_flow
+    from headwater.pipelines.decorators import create_sink as create_sink
+    from headwater.pipelines.decorators import create_streaming_table as create_streaming_table
+    from headwater.pipelines.decorators import expect as expect
+    from headwater.pipelines.decorators import expect_all as expect_all
+    from headwater.pipelines.decorators import expect_all_or_drop as expect_all_or_drop
+    from headwater.pipelines.decorators import expect_all_or_fail as expect_all_or_fail
+    from headwater.pipelines.decorators import expect_or_drop as expect_or_drop
+    from headwater.pipelines.decorators import expect_or_fail as expect_or_fail
+    from headwater.pipelines.decorators import materialized_view as materialized_view
+    from headwater.pipelines.decorators import quarantine as quarantine
+    from headwater.pipelines.decorators import sink as sink
+    from headwater.pipelines.decorators import table as table
+    from headwater.pipelines.decorators import temporary_view as temporary_view
+    from headwater.pipelines.lag import track_lag as track_lag
+    from headwater.pipelines.project import load_project as load_project
+    from headwater.pipelines.runner import run as run
+    from headwater.pipelines.session import spark_session as spark_session
+    from headwater.pipelines.tables.reading import read_table as read_table
+    from headwater.pipelines.tables.writing import write_stream as write_stream
+
+_HOMES = {
+    "declare": ("Quarantine", "read", "read_stream", "spark", "topic", "topic_snapshot"),
+    "decorators": (
+        "append_flow",
+        "create_sink",
+        "create_streaming_table",
+        "expect",
+        "expect_all",
+        "expect_all_or_drop",
+        "expect_all_or_fail",
+        "expect_or_drop",
+        "expect_or_fail",
+        "materialized_view",
+        "quarantine",
+        "sink",
+        "table",
+        "temporary_view",
+    ),
+    "lag": ("track_lag",),
+    "project": ("load_project",),
+    "runner": ("run",),
+    "session": ("spark_session",),
+    "tables.reading": ("read_table",),
+    "tables.writing": ("write_stream",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    """What is only paid for once it is asked for."""
+    if name not in _HOME_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(_HOME_OF)

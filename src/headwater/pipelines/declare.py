@@ -58,6 +58,18 @@ class Topic:
     stream: bool
 
 
+class Place(NamedTuple):
+    """Where a SELECT reads something: `text[start:end]`.
+
+    `alias` is the name its columns may be qualified by there ("": the text gives an alias itself).
+    """
+
+    start: int
+    end: int
+    source: Read | Topic
+    alias: str
+
+
 @dataclass(frozen=True)
 class SqlQuery:
     """A SELECT whose reads are known by their place in the text."""
@@ -65,16 +77,21 @@ class SqlQuery:
     text: str
     reads: tuple[Read, ...]
     topics: tuple[Topic, ...]
-    places: tuple[tuple[int, int, Read | Topic], ...] = ()
-    """(start, end, what is read there), ascending."""
+    places: tuple[Place, ...] = ()
 
     def rendered(self, names: Mapping[Read | Topic, str]) -> str:
         """The text with each read replaced by the (view) name given for it."""
         parts, done = [], 0
-        for start, end, source in self.places:
-            parts += [self.text[done:start], names[source]]
+        for start, end, source, alias in self.places:
+            named = f"{names[source]} AS {quoted(alias)}" if alias else names[source]
+            parts += [self.text[done:start], named]
             done = end
         return "".join(parts) + self.text[done:]
+
+
+def quoted(name: str) -> str:
+    """`name` as SQL takes it for a name, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 Query: TypeAlias = "Callable[[], DataFrame] | SqlQuery"
@@ -117,6 +134,10 @@ class Dataset:
     options: Mapping[str, str]
     """Of TABLE_OPTIONS, by name."""
     origin: Origin
+    streams: bool = False
+    """The query (of a temporary view, say) reads something as a stream."""
+    session_reads: tuple[Read, ...] = ()
+    """As of Flow."""
 
 
 @dataclass(frozen=True)
