@@ -1,0 +1,69 @@
+"""The one line that matters out of Spark's long traces.
+
+A failed query tells its cause wrapped in Python, Py4J and Java traces of hundreds of lines. Here
+the innermost message is found by the shapes that Spark 4 writes; pure, and never raises: a text
+of no known shape gives its first line.
+"""
+
+import re
+from typing import Final
+
+_LONGEST: Final = 500
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_ERROR_LINE: Final = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*): ?(.*)$")
+_STREAM_FAILED: Final = re.compile(r"terminated with exception: ?")
+_TASK_FAILED: Final = re.compile(r"^Job aborted due to stage failure.*?\): ?", re.DOTALL)
+_JAVA_CLASS: Final = re.compile(r"^(?:[a-z]\w*\.)+[A-Z][\w$]*: ?")
+_CONDITION: Final = re.compile(r"^\[[A-Z][A-Z0-9_.]+\] ?")
+_STATE: Final = re.compile(r"\s*SQLSTATE: \w{5}\.?")
+_ENDS: Final = ("\n\tat ", "\n=== Streaming Query ===", "\nDriver stacktrace", "\nJVM stacktrace")
+
+
+def cause(text: str) -> str:
+    """The message at the bottom of a Spark error, as one line."""
+    return shortened(_from_python(text) or _from_java(text))
+
+
+def shortened(text: str, longest: int = _LONGEST) -> str:
+    """One line of bounded length."""
+    line = " ".join(text.split())
+    return line if len(line) <= longest else line[: longest - 1] + "…"
+
+
+def _from_python(text: str) -> str:
+    """The error below the last Python traceback; its own text may have several lines."""
+    _, found, trace = text.rpartition(_TRACEBACK)
+    if not found:
+        return ""
+    lines = trace.splitlines()
+    for number, line in enumerate(lines):
+        match = _ERROR_LINE.match(line)
+        if match:
+            name, message = match.groups()
+            return f"{_told(name)}{message} {_more(lines[number + 1 :])}".strip()
+    return ""
+
+
+def _told(name: str) -> str:
+    """Errors whose text is a whole sentence need no class name before it."""
+    return "" if name in {"KafkaError", "RuntimeError", "PySparkRuntimeError"} else f"{name}: "
+
+
+def _more(lines: list[str]) -> str:
+    """The rest of a message of several lines, up to where Java goes on."""
+    told = []
+    for line in lines:
+        if not line.strip() or line.startswith(("\tat ", "\t", "===")):
+            break
+        told.append(line)
+    return _STATE.sub("", " ".join(told))
+
+
+def _from_java(text: str) -> str:
+    text = _STREAM_FAILED.split(text)[-1]
+    for end in _ENDS:
+        text = text.split(end, 1)[0]
+    text = _TASK_FAILED.sub("", text.strip())
+    text = _JAVA_CLASS.sub("", text)
+    text = _CONDITION.sub("", text)
+    return _STATE.sub("", text).strip() or "Spark gave no reason"

@@ -1,0 +1,57 @@
+"""Where each flow remembers how far it is, and the facts that must outlive a run beside it.
+
+`<storage>/_checkpoints/<flow>` belongs to Spark alone; `<storage>/_checkpoints/<flow>.json` holds
+what Headwater notes about the flow (its fingerprint, a frozen schema). Removing both is a full
+refresh. A note is replaced as a whole: half of one is never seen.
+"""
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+FOLDER: Final = "_checkpoints"
+
+
+class Checkpoints:
+    """The checkpoints of one pipeline, by the names of its flows."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @classmethod
+    def of(cls, storage: Path) -> "Checkpoints":
+        """In their place below a pipeline's storage."""
+        return cls(storage / FOLDER)
+
+    def place(self, flow: str) -> Path:
+        """What Spark gets as checkpointLocation."""
+        return self.folder / flow
+
+    def started(self, flow: str) -> bool:
+        """Whether a query has run from here before."""
+        return (self.place(flow) / "metadata").exists()
+
+    def noted(self, flow: str) -> dict[str, Any] | None:
+        """What was noted last; None where nothing was."""
+        try:
+            found = json.loads(self._note(flow).read_text())
+        except FileNotFoundError:
+            return None
+        return found if isinstance(found, dict) else None
+
+    def note(self, flow: str, facts: Mapping[str, Any]) -> None:
+        """Remember facts about a flow, in place of those noted before."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        fresh = self._note(flow).with_suffix(".new")
+        fresh.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
+        fresh.replace(self._note(flow))
+
+    def forget(self, flow: str) -> None:
+        """Begin anew: the next run starts where its sources start."""
+        shutil.rmtree(self.place(flow), ignore_errors=True)
+        self._note(flow).unlink(missing_ok=True)
+
+    def _note(self, flow: str) -> Path:
+        return self.folder / f"{flow}.json"

@@ -1,0 +1,246 @@
+"""A topic as a table, in one line: typed columns from JSON values, exactly once.
+
+The schema is given as a file or inferred from the first records, and is frozen beside the
+checkpoint, so that a restart means the same columns whatever has come since. Records that do not
+fit go to a dead letter topic with a reason; nothing is lost and nothing is NULL in silence.
+"""
+
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from pyspark.sql.types import StructType
+
+from headwater.client.admin import BlockingAdmin, NewTopic
+from headwater.client.consumer.blocking import Consumer
+from headwater.pipelines import schema as schemas
+from headwater.pipelines.checkpoints import FOLDER, Checkpoints
+from headwater.pipelines.flows import make, send_aside
+from headwater.pipelines.json_rows import (
+    DATE,
+    ORIGIN,
+    REFUSED,
+    UNKNOWN,
+    JsonRows,
+    columns,
+    type_name,
+)
+from headwater.pipelines.progress import Progress
+from headwater.pipelines.quality import Gate
+from headwater.pipelines.tables.writing import TableSink
+from headwater.pipelines.targets import Target
+from headwater.pipelines.watching import FlowReport, Problems, Queries, session_for
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+_SAMPLE: Final = 1000
+_PATIENCE_S: Final = 10.0
+_TRIGGER: Final = "1 second"
+TARGET_BATCH_TIME: Final = "5s"
+
+Unknown = Literal["keep", "drop", "refuse"]
+
+
+class IngestError(Exception):
+    """An ingest that cannot be as it was asked for, and what to do."""
+
+
+@dataclass(frozen=True)
+class Ingest:
+    """What to ingest, where to, and how."""
+
+    topic: str
+    target: Target
+    bootstrap_servers: str
+    schema: StructType
+    partition_by: tuple[str, ...] = ()
+    dead_letter_topic: str = ""
+    """By default the topic's own name with `.dead` behind."""
+    start: str = "earliest"
+    unknown: Unknown = "keep"
+    checkpoints: Checkpoints | None = None
+    """By default `_checkpoints` beside the table."""
+    options: Mapping[str, str] | None = None
+    """More options of the source, such as maxOffsetsPerTrigger."""
+
+    @property
+    def name(self) -> str:
+        """The query's name, its consumer group's and its checkpoint's."""
+        return ingest_name(self.topic, self.target)
+
+    @property
+    def dead_letters(self) -> str:
+        """Where records go that do not fit."""
+        return self.dead_letter_topic or f"{self.topic}.dead"
+
+    @property
+    def places(self) -> Checkpoints:
+        """Where it remembers how far it is."""
+        return self.checkpoints or beside(self.target)
+
+
+def ingest_name(topic: str, target: Target) -> str:
+    """One ingest for each pair of a topic and a table."""
+    return f"ingest.{topic}.{Path(target.place).name}"
+
+
+def beside(target: Target) -> Checkpoints:
+    """The place for checkpoints beside a table."""
+    return Checkpoints(Path(target.place).absolute().parent / FOLDER)
+
+
+def run_ingest(
+    ingest: Ingest,
+    *,
+    once: bool,
+    master: str = "local[*]",
+    progress: Progress | None = None,
+    settings: Mapping[str, str] | None = None,
+    stop: threading.Event | None = None,
+    spark: "SparkSession | None" = None,
+) -> FlowReport:
+    """Bring what is in the topic into the table, or go on with it until `stop` is set."""
+    check_columns(ingest)
+    ensure_topic(ingest.bootstrap_servers, ingest.dead_letters)
+    model, problems, asked = progress or Progress(), Problems(), stop or threading.Event()
+    opened = session_for(
+        ingest.name,
+        bootstrap_servers=ingest.bootstrap_servers,
+        progress=model,
+        logs=ingest.places.folder.parent,
+        master=master,
+        settings=settings or {},
+        spark=spark,
+    )
+    with opened as session:
+        queries = Queries(model, problems)
+        model.announce(ingest.name, (REFUSED,))
+        try:
+            queries.add(ingest.name, start(ingest, session, once, problems))
+            queries.wait([ingest.name], asked)
+            queries.stop()
+            return queries.reports()[0]
+        finally:
+            queries.stop()
+
+
+def start(
+    ingest: Ingest, spark: "SparkSession", once: bool, problems: Problems
+) -> "StreamingQuery":
+    """Start the one query of an ingest."""
+    records = spark.readStream.format("headwater").options(**_options(ingest)).load()
+    rows = JsonRows(ingest.schema, unknown=ingest.unknown, dated=DATE in ingest.partition_by)
+    judged = rows.judged(records)
+    make(spark, rows.good(judged), ingest.target, ingest.partition_by)
+    aside = partial(send_aside, ingest.bootstrap_servers, ingest.dead_letters, ingest.name, None)
+    gate = Gate(rows, TableSink(ingest.target, partition_by=ingest.partition_by), [aside])
+    writer = judged.writeStream.foreachBatch(problems.watched(ingest.name, gate))
+    trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": _TRIGGER}
+    place = str(ingest.places.place(ingest.name))
+    named = writer.queryName(ingest.name).option("checkpointLocation", place)
+    return named.trigger(**trigger).start()
+
+
+def _options(ingest: Ingest) -> dict[str, str]:
+    options = {
+        "kafka.bootstrap.servers": ingest.bootstrap_servers,
+        "subscribe": ingest.topic,
+        "startingOffsets": ingest.start,
+        "includeHeaders": "true",
+        **(ingest.options or {}),
+    }
+    if ingest.start == "committed":
+        options.setdefault("group.id", ingest.name)
+    if "maxOffsetsPerTrigger" not in options:
+        options.setdefault("targetBatchTime", TARGET_BATCH_TIME)
+    return options
+
+
+def check_columns(ingest: Ingest) -> None:
+    """Refuse partition columns that are none, and fields that hide where a row came from."""
+    fields = set(ingest.schema.names)
+    taken = sorted(fields & {*ORIGIN, UNKNOWN, DATE})
+    if taken:
+        raise IngestError(f"the schema has the field {taken[0]}, which is a column of Headwater")
+    for column in ingest.partition_by:
+        if column not in fields | {*ORIGIN, DATE}:
+            known = ", ".join([*ingest.schema.names, *ORIGIN, DATE])
+            raise IngestError(f"--partition-by {column}: no such column; there are {known}")
+
+
+def ensure_topic(bootstrap_servers: str, name: str) -> None:
+    """Make a topic for dead letters where there is none."""
+    with BlockingAdmin(bootstrap_servers=bootstrap_servers) as admin:
+        if name not in admin.list_topics():
+            admin.create_topics([NewTopic(name)])
+
+
+# -- the schema
+
+
+def settle_schema(
+    wanted: str, topic: str, bootstrap_servers: str, places: Checkpoints, name: str
+) -> StructType:
+    """The schema to use: a file, or what was frozen, or what the first records look like.
+
+    Whatever it is, it is frozen beside the checkpoint before the first row is written.
+    """
+    frozen = (places.noted(name) or {}).get("schema")
+    if wanted == "infer":
+        ddl = frozen or inferred(topic, bootstrap_servers)
+    else:
+        ddl = from_file(Path(wanted))
+        if frozen:
+            check_change(columns(frozen), columns(ddl), wanted)
+    if ddl != frozen:
+        places.note(name, {"schema": ddl})
+    return columns(ddl)
+
+
+def from_file(path: Path) -> str:
+    """The columns that a JSON Schema or an Avro-style record describes."""
+    try:
+        return schemas.to_ddl(json.loads(path.read_text()))
+    except ValueError as problem:
+        raise IngestError(f"{path}: {problem}") from problem
+
+
+def inferred(topic: str, bootstrap_servers: str) -> str:
+    """The columns that the first records of a topic show."""
+    values = list(islice(_values(topic, bootstrap_servers), _SAMPLE))
+    if not values:
+        raise IngestError(f"{topic} has no records to infer a schema from: give --schema FILE")
+    return schemas.infer(values)
+
+
+def _values(topic: str, bootstrap_servers: str) -> Iterable[bytes]:
+    """Values from the beginning of each partition, up to where they end now."""
+    with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        places = [(topic, number) for number in consumer.partitions_for(topic)]
+        ends = consumer.end_offsets(places)
+        consumer.assign(places)
+        while any(consumer.position(place) < end for place, end in ends.items()):
+            records = consumer.poll(_PATIENCE_S)
+            if not records:
+                return
+            yield from (record.value for record in records if record.value is not None)
+
+
+def check_change(old: StructType, new: StructType, file: str) -> None:
+    """Fields may come, and fields may go (their column stays); none may change its type."""
+    before = {field.name: field for field in old.fields}
+    for field in new.fields:
+        known = before.get(field.name)
+        if known is not None and known.dataType != field.dataType:
+            raise IngestError(
+                f"{file}: field {field.name} is {type_name(field.dataType)} and was "
+                f"{type_name(known.dataType)}; a column "
+                "keeps its type: give the new one another name, or ingest into a new table"
+            )

@@ -1,0 +1,156 @@
+"""How far a pipeline is: rows per second, lag, batch times, quality counts, time to catch up.
+
+A pure model. It is fed what Spark tells of each micro-batch (`StreamingQueryProgress` as JSON) and
+reads no clock: all times come from there. Rates are differences of offsets over a window of recent
+batches, so an idle trigger or one slow batch does not make them jump.
+"""
+
+import json
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final, NamedTuple
+
+QUALITY: Final = "headwater_quality"
+"""The observation that carries counts: `rows`, and one count for each expectation by its number."""
+
+_WINDOW_S: Final = 60.0
+
+Offsets = dict[tuple[str, str], int]
+
+
+class Sample(NamedTuple):
+    """Where a query was at one moment."""
+
+    at_s: float
+    read: Offsets
+    written: Offsets
+    """`read`: up to where the query is; `written`: up to where producers are."""
+
+
+@dataclass
+class FlowProgress:
+    """One query, as far as it has told."""
+
+    name: str
+    expectations: tuple[str, ...] = ()
+    batches: int = 0
+    rows: int = 0
+    batch_ms: int = 0
+    """How long the last batch took that had rows."""
+    failed: dict[str, int] = field(default_factory=dict)
+    """Rows that did not meet an expectation, by its name."""
+    _last_batch: int = -1
+    _samples: deque[Sample] = field(default_factory=deque)
+
+    def observe(self, progress: Mapping[str, Any]) -> None:
+        """Take in one report of the query; a report that came before is no news."""
+        if int(progress["batchId"]) < self._last_batch:
+            return
+        if int(progress["batchId"]) > self._last_batch and "addBatch" in progress["durationMs"]:
+            self._count(progress)
+        self._sample(progress)
+
+    def _count(self, progress: Mapping[str, Any]) -> None:
+        self._last_batch = int(progress["batchId"])
+        rows = int(progress.get("numInputRows") or 0)
+        self.batches += 1
+        self.rows += rows
+        if rows:
+            self.batch_ms = int(progress["durationMs"].get("triggerExecution", 0))
+        counts = (progress.get("observedMetrics") or {}).get(QUALITY) or {}
+        for number, name in enumerate(self.expectations):
+            self.failed[name] = self.failed.get(name, 0) + int(counts.get(f"e{number}") or 0)
+
+    def _sample(self, progress: Mapping[str, Any]) -> None:
+        begun = datetime.fromisoformat(progress["timestamp"]).timestamp()
+        took_s = progress["durationMs"].get("triggerExecution", 0) / 1000
+        start, end, latest = (
+            topic_offsets(progress, name) for name in ("startOffset", "endOffset", "latestOffset")
+        )
+        if not end:
+            return
+        if not self._samples and start:
+            self._samples.append(Sample(begun, start, latest or end))
+        self._samples.append(Sample(begun + took_s, end, latest or end))
+        while len(self._samples) > 2 and self._samples[-1].at_s - self._samples[1].at_s > _WINDOW_S:
+            self._samples.popleft()
+
+    @property
+    def lag(self) -> int | None:
+        """Records that are written and not yet read; None before the first report."""
+        if not self._samples:
+            return None
+        now = self._samples[-1]
+        return sum(max(0, end - now.read.get(place, end)) for place, end in now.written.items())
+
+    @property
+    def rows_per_second(self) -> float:
+        """Records read per second, over the recent past."""
+        return self._rate([sample.read for sample in self._samples])
+
+    @property
+    def arriving_per_second(self) -> float:
+        """Records that producers write per second, over the recent past."""
+        return self._rate([sample.written for sample in self._samples])
+
+    @property
+    def eta_s(self) -> float | None:
+        """Seconds until nothing is left, if both rates stay; None when it does not catch up."""
+        if not self.lag:
+            return 0.0 if self.lag == 0 else None
+        drain = self.rows_per_second - self.arriving_per_second
+        return self.lag / drain if drain > 0 else None
+
+    def _rate(self, offsets: list[Offsets]) -> float:
+        if len(offsets) < 2:
+            return 0.0
+        seconds = self._samples[-1].at_s - self._samples[0].at_s
+        moved = sum(end - offsets[0].get(place, end) for place, end in offsets[-1].items())
+        return max(0, moved) / seconds if seconds > 0 else 0.0
+
+
+class Progress:
+    """All queries of a run, by name, in the order in which they were announced."""
+
+    def __init__(self) -> None:
+        self.flows: dict[str, FlowProgress] = {}
+        self.notes: deque[str] = deque(maxlen=5)
+        """What happened last beside the queries, for people."""
+
+    def announce(self, name: str, expectations: tuple[str, ...] = ()) -> FlowProgress:
+        """A query that will report."""
+        return self.flows.setdefault(name, FlowProgress(name, expectations))
+
+    def observe(self, progress: Mapping[str, Any]) -> None:
+        """Take in a report of any query; those that nobody announced are not ours."""
+        flow = self.flows.get(progress.get("name") or "")
+        if flow is not None:
+            flow.observe(progress)
+
+    def note(self, text: str) -> None:
+        """Something that people want to know while it runs."""
+        self.notes.append(text)
+
+
+def topic_offsets(progress: Mapping[str, Any], which: str) -> Offsets:
+    """The offsets of all topics that a query reads; sources of another kind have none."""
+    found: Offsets = {}
+    for source in progress.get("sources") or ():
+        offset = source.get(which)
+        if isinstance(offset, str):
+            offset = _parsed(offset)
+        if not isinstance(offset, Mapping):
+            continue
+        for topic, partitions in offset.items():
+            if isinstance(partitions, Mapping):
+                found.update({(topic, number): int(end) for number, end in partitions.items()})
+    return found
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
