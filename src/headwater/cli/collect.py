@@ -1,5 +1,9 @@
 """`headwater collect`: events from browsers, services and files into a topic."""
 
+import asyncio
+import os
+import re
+import signal
 from typing import Any
 
 import click
@@ -7,7 +11,14 @@ import uvloop
 
 from headwater.cli.options import bootstrap_option, client_settings, setting_option
 from headwater.collect.events import EventRules
+from headwater.collect.following import Follower
+from headwater.collect.lines import JsonLines, LineFormat, PlainLines
+from headwater.collect.log_files import OsLogFiles
+from headwater.collect.positions import Positions, PositionsError
+from headwater.collect.tail_loop import Tailing, TailOptions
 from headwater.observe import logs
+from headwater.seams.clock import SystemClock
+from headwater.seams.files import OsFiles
 
 _RATE = click.FloatRange(0, min_open=True)
 _SIZE = click.IntRange(1)
@@ -133,3 +144,135 @@ def http(topic: str, bootstrap: str, settings: tuple[str, ...], **chosen: Any) -
             lambda url: click.echo(f"headwater collects at {url}/events for {topic}"),
         )
     )
+
+
+@command.command("tail")
+@click.argument("files", nargs=-1, required=True, type=click.Path(dir_okay=False))
+@topic_option
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["json", "lines"]),
+    default="json",
+    show_default=True,
+    help="A line is a JSON object, or any text.",
+)
+@click.option(
+    "--key",
+    metavar="FIELD",
+    help="The field that is the record's key.  [default: user_id, with json]",
+)
+@click.option("--key-regex", metavar="PATTERN", help="The key is its first group, with lines.")
+@click.option(
+    "--missing-key",
+    type=click.Choice(["refuse", "null"]),
+    default="null",
+    show_default=True,
+    help="What becomes of a line without a key.",
+)
+@click.option(
+    "--from",
+    "start",
+    type=click.Choice(["start", "end"]),
+    default="start",
+    show_default=True,
+    help="Where to begin in a file seen for the first time.",
+)
+@click.option(
+    "--state",
+    type=click.Path(file_okay=False),
+    metavar="DIR",
+    help="Keep positions in this folder.  [default: headwater-tail/TOPIC]",
+)
+@click.option("--dead-letter", metavar="TOPIC", help="Send lines that are refused there.")
+@click.option(
+    "--max-event-bytes",
+    type=_SIZE,
+    default=1_000_000,
+    show_default=True,
+    help="The longest line; longer ones are refused.",
+)
+@click.option("--rate", type=_RATE, metavar="EVENTS/S", help="Send no more than that.")
+@click.option(
+    "--rotate-wait",
+    type=click.FloatRange(0),
+    default=5.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a renamed file must be quiet before the next one is read.",
+)
+@click.option("--once", is_flag=True, help="Stop at the end of the files.")
+@bootstrap_option
+@setting_option
+def tail(
+    files: tuple[str, ...],
+    topic: str,
+    bootstrap: str,
+    settings: tuple[str, ...],
+    **chosen: Any,
+) -> None:
+    """Follow FILES and send each line, through rotations and restarts, until SIGTERM or Ctrl-C.
+
+    At least once: positions are written down when the broker has the lines.
+    """
+    shape = _line_format(chosen)
+    options = TailOptions(topic, chosen["dead_letter"], chosen["rate"], once=chosen["once"])
+    paths = list(dict.fromkeys(map(os.path.abspath, files)))
+    folder = os.path.abspath(chosen["state"] or f"headwater-tail/{topic}")
+    try:
+        positions = Positions(OsFiles(), folder)
+    except PositionsError as problem:
+        raise click.ClickException(str(problem)) from None
+    try:
+        followers = [_follower(path, positions, chosen) for path in paths]
+        said = client_settings(bootstrap, settings)
+        uvloop.run(_tail(options, followers, positions, shape, said))
+    finally:
+        positions.close()
+
+
+def _follower(path: str, positions: Positions, chosen: dict[str, Any]) -> Follower:
+    return Follower(
+        path,
+        OsLogFiles(),
+        max_line=chosen["max_event_bytes"],
+        place=positions.of(path),
+        from_end=chosen["start"] == "end",
+        linger_ms=int(chosen["rotate_wait"] * 1000),
+    )
+
+
+async def _tail(
+    options: TailOptions,
+    followers: list[Follower],
+    positions: Positions,
+    shape: LineFormat,
+    settings: dict[str, object],
+) -> None:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    tailing = Tailing(options, followers, positions, shape, SystemClock(), settings)
+    names = ", ".join(one.path for one in followers)
+    click.echo(f"headwater follows {names} for {options.topic}")
+    try:
+        await tailing.run(stop)
+    finally:
+        counts = tailing.counts
+        click.echo(f"{options.topic}: sent {counts.sent}, refused {counts.refused}", err=True)
+
+
+def _line_format(chosen: dict[str, Any]) -> LineFormat:
+    """What the lines are; the options of the other kind are refused."""
+    required = chosen["missing_key"] == "refuse"
+    if chosen["form"] == "json":
+        if chosen["key_regex"] is not None:
+            raise click.UsageError("--key-regex goes with --format lines; JSON has --key")
+        key = chosen["key"] or "user_id"
+        return JsonLines(EventRules(key, required, chosen["max_event_bytes"]))
+    if chosen["key"] is not None:
+        raise click.UsageError("--key goes with --format json; lines have --key-regex")
+    try:
+        return PlainLines(chosen["key_regex"], key_required=required)
+    except re.error as wrong:
+        raise click.UsageError(f"--key-regex: {wrong}") from None

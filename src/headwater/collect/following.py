@@ -39,6 +39,7 @@ class Follower:
         self._linger_ms = linger_ms
         self._reading: Reading | None = None
         self._grew_ms = 0
+        self._forbidden: set[str] = set()
         if place is not None:
             self._resume(place)
         else:
@@ -46,8 +47,8 @@ class Follower:
             if self._reading is not None and from_end:
                 self._reading.skip_to_end()
 
-    def poll(self, now_ms: int) -> list[Line]:
-        """The next lines, if any; call `place` when they are stored."""
+    def poll(self, now_ms: int, most: int = 10_000) -> list[Line]:
+        """The next lines, if any, and not more than `most`; ask for the `place` once they are stored."""
         reading = self._reading
         if reading is None:
             reading = self._reading = self._open(self.path)
@@ -55,7 +56,7 @@ class Follower:
                 return []
         at_end = reading.is_at_end
         try:
-            lines = reading.lines()
+            lines = reading.lines(most)
         except ChangedUnderneath:
             self._changed(reading)
             return []
@@ -160,4 +161,9 @@ class Follower:
         try:
             return Reading(self._files, path, offset, max_line=self._max_line)
         except FileNotFoundError:
+            return None
+        except PermissionError:
+            if path not in self._forbidden:  # rotation may set the rights a moment later
+                log.warning("%s may not be read: waiting until it may", path)
+                self._forbidden.add(path)
             return None

@@ -62,17 +62,19 @@ class Reading:
         self._head, self._fingerprint = 0, _digest(b"")
         self._take_fingerprint()
 
-    def lines(self) -> list[Line]:
+    def lines(self, most: int) -> list[Line]:
         """The next lines, as far as one read goes; ChangedUnderneath instead of wrong ones."""
         data = self._files.read(self._fd, CHUNK, self.offset + self._seen)
         if not self._is_unchanged():  # asked after the read: what was read came from this file
             raise ChangedUnderneath
-        *ends, rest = data.split(b"\n")
+        *ends, rest = data.split(b"\n", most)
         found = []
         for part in ends:
             self._extend(part)
             found.append(self._finish_line(newline=1))
-        self._extend(rest)
+        if len(ends) < most:  # else the rest is whole lines for the next call
+            self._extend(rest)
+        self._take_fingerprint()
         return found
 
     @property
@@ -97,13 +99,12 @@ class Reading:
             newline = self._files.read(self._fd, size - start, start).rfind(b"\n")
             if newline >= 0:
                 self.offset = start + newline + 1
-                return
+                break
             size = start
+        self._take_fingerprint()
 
     def place(self) -> Place:
         """Where to go on after the lines that were given out."""
-        if self._head < min(HEAD, self.offset):
-            self._take_fingerprint()
         return Place(*self.identity, self.offset, self._head, self._fingerprint)
 
     def continues(self, place: Place) -> bool:
@@ -132,8 +133,10 @@ class Reading:
         return self._digest_of(self._head) == self._fingerprint
 
     def _take_fingerprint(self) -> None:
-        self._head = min(HEAD, self.offset)
-        self._fingerprint = self._digest_of(self._head)
+        """Of as much as was given out, up to the limit: a line not yet finished may change."""
+        length = min(HEAD, self.offset)
+        if length > self._head:
+            self._head, self._fingerprint = length, self._digest_of(length)
 
     def _digest_of(self, length: int) -> str:
         return _digest(self._files.read(self._fd, length, 0) if length else b"")
