@@ -86,7 +86,7 @@ class Cluster:
         self._randomness = randomness
         self._tasks = tasks
         self._auto_create = auto_create
-        self._bootstrap = tuple(_nodes(settings.bootstrap_servers))
+        self._bootstrap = tuple(bootstrap_nodes(settings.bootstrap_servers))
         self._wanted: set[str] = set()
         self._all_topics = False
         self._connections: dict[int, Connection] = {}
@@ -427,7 +427,8 @@ class Cluster:
         self._connections.clear()
 
 
-def _nodes(addresses: Iterable[str]) -> Iterable[Node]:
+def bootstrap_nodes(addresses: Iterable[str]) -> Iterable[Node]:
+    """Brokers of which no more than the address is known."""
     for number, address in enumerate(addresses, start=1):
         host, _, port = address.rpartition(":")
         yield Node(-number, host.strip("[]"), int(port))

@@ -6,6 +6,22 @@ gives the class that fits a code from the wire.
 
 from headwater.errors import E, KafkaError, error_of
 
+STALE_METADATA = frozenset(
+    {
+        E.NOT_LEADER_OR_FOLLOWER,
+        E.REPLICA_NOT_AVAILABLE,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.UNKNOWN_TOPIC_ID,
+        E.INCONSISTENT_TOPIC_ID,
+        E.LEADER_NOT_AVAILABLE,
+        E.FENCED_LEADER_EPOCH,
+        E.UNKNOWN_LEADER_EPOCH,
+        E.KAFKA_STORAGE_ERROR,
+        E.OFFSET_NOT_AVAILABLE,
+    }
+)
+"""Codes that mean: the leader is another one, or is not ready. Look again and repeat."""
+
 
 class ClientError(KafkaError):
     """The base of what clients raise themselves."""

@@ -23,6 +23,8 @@ from headwater.records.batch import (
 )
 from headwater.records.codec import ColumnReader, decode_run, read_end
 from headwater.records.control import read_marker
+from headwater.records.rules import INT64_MAX
+from headwater.wire.messages.fetch import FetchResponse
 
 ENOUGH_BYTES = 2 * 1024 * 1024
 """Columns are handed over once they hold this much: they stay in the processor's caches."""
@@ -34,6 +36,11 @@ class Aborted(NamedTuple):
 
     producer_id: int
     first_offset: int
+
+
+def aborted_in(row: FetchResponse.PartitionData) -> list[Aborted]:
+    """The aborted transactions that an answer tells of."""
+    return [Aborted(one.producer_id, one.first_offset) for one in row.aborted_transactions or ()]
 
 
 class Fetched:
@@ -115,12 +122,12 @@ class Fetched:
         place.epoch = self._epoch
         return records
 
-    def take_columns(self, reader: ColumnReader, limit: int, size: int = ENOUGH_BYTES) -> None:
-        """Add whole batches to `reader` until it has `limit` records, `size` bytes, or all."""
+    def take_columns(self, reader: ColumnReader, limit: int, last: int = INT64_MAX) -> None:
+        """Add batches to `reader` until it has `limit` records, enough bytes, or all up to `last`."""
         place = self.place
         if self._pending:  # a batch that `take` has handed out in part
             self._at, self._pending, self._next = self._opened, [], 0
-        while reader.count < limit and reader.size < size:
+        while reader.count < limit and reader.size < ENOUGH_BYTES:
             header = self._next_shown(place)
             if header is None:
                 return
@@ -131,7 +138,8 @@ class Fetched:
                     self._check_crcs,
                     from_offset=place.position or 0,
                     rows=limit,
-                    size=size,
+                    size=ENOUGH_BYTES,
+                    last=last,
                 )
             except KafkaError as damage:
                 raise self._corrupt(header[0], damage) from damage

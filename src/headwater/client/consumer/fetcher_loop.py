@@ -12,12 +12,13 @@ from collections.abc import Callable
 
 from headwater.client.backoff import Backoff
 from headwater.client.cluster import Cluster, Node, PartitionView
-from headwater.client.consumer.fetched import Aborted, Fetched, Reshape
+from headwater.client.consumer.fetched import Fetched, Reshape, aborted_in
 from headwater.client.consumer.metrics import ConsumerMetrics
 from headwater.client.consumer.places import EARLIEST, LATEST, Place
 from headwater.client.consumer.session import FetchSession, Wanted
 from headwater.client.consumer.subscription import Subscription
 from headwater.client.errors import (
+    STALE_METADATA,
     CorruptRecordError,
     LogTruncationError,
     OffsetOutOfRangeError,
@@ -41,20 +42,6 @@ _DEPTH = 3
 """A partition may have this many full answers waiting to be handed out."""
 _WAIT_BESIDE_FULL_MS = 25
 """How long a broker may wait for data while partitions that are full for now are left out."""
-_STALE_METADATA = frozenset(
-    {
-        E.NOT_LEADER_OR_FOLLOWER,
-        E.REPLICA_NOT_AVAILABLE,
-        E.UNKNOWN_TOPIC_OR_PARTITION,
-        E.UNKNOWN_TOPIC_ID,
-        E.INCONSISTENT_TOPIC_ID,
-        E.LEADER_NOT_AVAILABLE,
-        E.FENCED_LEADER_EPOCH,
-        E.UNKNOWN_LEADER_EPOCH,
-        E.KAFKA_STORAGE_ERROR,
-        E.OFFSET_NOT_AVAILABLE,
-    }
-)
 _PartitionData = FetchResponse.PartitionData
 
 
@@ -328,15 +315,10 @@ class Fetcher:
             return
         if not row.records:
             return
-        aborted = None
-        if self._committed_only:
-            aborted = [
-                Aborted(one.producer_id, one.first_offset) for one in row.aborted_transactions or ()
-            ]
         fetched = Fetched(
             place,
             memoryview(row.records),
-            aborted=aborted,
+            aborted=aborted_in(row) if self._committed_only else None,
             check_crcs=self._settings.check_crcs,
             reshape=self._reshape,
         )
@@ -350,7 +332,7 @@ class Fetcher:
 
     def _refused(self, place: Place, code: int) -> None:
         self._let_rest(place)
-        if code in _STALE_METADATA:
+        if code in STALE_METADATA:
             place.replica = None
             self._cluster.suspect()
         elif code == E.OFFSET_OUT_OF_RANGE:

@@ -1,0 +1,205 @@
+"""A stream to one broker without an event loop: the caller's own thread sends and receives.
+
+For readers that want one thing at a time and as few steps as possible between the socket and their
+data. An answer is received into memory that the next answer uses again, so what was read from it
+must be done with by then. Streams that are at rest are kept for the next reader of this process; a
+child process begins with none.
+"""
+
+import os
+import socket
+import threading
+from struct import Struct as Layout
+from typing import TypeVar
+
+from headwater import __version__
+from headwater.client.errors import NetworkError, TimedOutError, failure
+from headwater.errors import E
+from headwater.seams.clock import SystemClock
+from headwater.wire import codec
+from headwater.wire.apis import API
+from headwater.wire.framing import MAX_FRAME, read_response_header, request
+from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from headwater.wire.primitives import WireError
+from headwater.wire.schema import Struct
+from headwater.wire.versions import Versions
+
+Answer = TypeVar("Answer", bound=Struct)
+
+_clock = SystemClock()
+_FIRST_MEMORY = 64 * 1024
+_SIZE = Layout(">i")
+_LAST_ID = 2**31 - 1
+_API_VERSIONS = 18
+_NEWEST_API_VERSIONS = 3
+
+
+class Stream:
+    """One connection; for one thread at a time. OSError and NetworkError mean that it is gone."""
+
+    def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
+        self.address = (host, port, client_id)
+        self.waiting = 0
+        """Answers that have not been received yet."""
+        self._process = os.getpid()
+        self._name = f"{host}:{port}"
+        self._sent = 0
+        self._memory = bytearray(_FIRST_MEMORY)
+        self._served: dict[int, Versions] = {}
+        try:
+            self._socket = socket.create_connection((host, port), timeout_s)
+        except TimeoutError:
+            raise self._timed_out("connecting", timeout_s) from None
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        try:
+            self._learn_versions(timeout_s)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def inherited(self) -> bool:
+        """Whether a parent process made it, whose answers come here."""
+        return self._process != os.getpid()
+
+    def close(self) -> None:
+        """End the stream."""
+        self._socket.close()
+
+    def version_for(self, message: Struct, newest: int | None = None) -> int:
+        """The newest version of a request that both sides know."""
+        key = message.__schema__.api_key or 0
+        ours, theirs = message.__schema__.versions, self._served.get(key, Versions(1, 0))
+        version = min(theirs.highest, ours.highest if newest is None else newest)
+        if version < max(theirs.lowest, ours.lowest):
+            raise failure(
+                E.UNSUPPORTED_VERSION, f"the broker at {self._name} has no fitting {API[key].name}"
+            )
+        return version
+
+    def call(self, message: Struct, answer: type[Answer], timeout_s: float) -> Answer:
+        """Ask and wait for the answer."""
+        version = self.version_for(message)
+        self.send(message, version)
+        return self.receive(answer, version, timeout_s)
+
+    def send(self, message: Struct, version: int) -> None:
+        """Ask; the answer is to be received before the next but one is asked for."""
+        self._sent = (self._sent + 1) & _LAST_ID
+        self._socket.sendall(b"".join(request(version, self._sent, self.address[2], message)))
+        self.waiting += 1
+
+    def receive(self, answer: type[Answer], version: int, timeout_s: float) -> Answer:
+        """The answer to the one request under way; its records lie in memory used again."""
+        key = answer.__schema__.api_key or 0
+        frame = self._frame(API[key].name, timeout_s)
+        self.waiting -= 1
+        if key == _API_VERSIONS and frame[4:6] == E.UNSUPPORTED_VERSION.to_bytes(2):
+            version = 0  # a broker that does not know the version says so in the oldest one
+        try:
+            number, body = read_response_header(frame, key, version)
+            decoded, _ = codec.decode(answer, version, frame, body)
+        except WireError as malformed:
+            raise self._senseless(f"an answer that cannot be read ({malformed})") from malformed
+        if number != self._sent:
+            raise self._senseless("an answer to another request")
+        return decoded
+
+    def _frame(self, what: str, timeout_s: float) -> memoryview:
+        """The bytes of an answer, without their size."""
+        until_ms = _clock.monotonic_ms() + int(timeout_s * 1000)
+        view, filled, whole = memoryview(self._memory), 0, _SIZE.size
+        try:
+            while filled < whole or whole == _SIZE.size:
+                self._socket.settimeout(max(until_ms - _clock.monotonic_ms(), 1) / 1000)
+                # Nothing follows this answer: what comes is part of it.
+                count = self._socket.recv_into(view[filled:])
+                if not count:
+                    raise NetworkError(f"{self._name} closed the connection; see the broker's log")
+                filled += count
+                if whole == _SIZE.size and filled >= whole:
+                    whole += self._checked(_SIZE.unpack_from(view)[0])
+                    view = self._room(view, filled, whole)
+        except TimeoutError:
+            raise self._timed_out(what, timeout_s) from None
+        return view[_SIZE.size : whole]
+
+    def _checked(self, size: int) -> int:
+        if not _SIZE.size <= size <= MAX_FRAME:
+            raise self._senseless(f"a frame of {size} bytes")
+        return size
+
+    def _room(self, view: memoryview, filled: int, whole: int) -> memoryview:
+        """Memory for a whole answer: the system gives pages to what was announced as it comes."""
+        if filled > whole:
+            raise self._senseless("more than it was asked for")
+        if whole > len(view):
+            grown = bytearray(whole + whole // 8)
+            grown[:filled] = view[:filled]
+            self._memory = grown
+            return memoryview(grown)
+        return view
+
+    def _learn_versions(self, timeout_s: float) -> None:
+        message = ApiVersionsRequest(
+            client_software_name="headwater", client_software_version=__version__
+        )
+        self.send(message, _NEWEST_API_VERSIONS)
+        told = self.receive(ApiVersionsResponse, _NEWEST_API_VERSIONS, timeout_s)
+        if told.error_code == E.UNSUPPORTED_VERSION:
+            self.send(message, 0)
+            told = self.receive(ApiVersionsResponse, 0, timeout_s)
+        if told.error_code:
+            raise failure(told.error_code)
+        self._served = {
+            row.api_key: Versions(row.min_version, row.max_version) for row in told.api_keys
+        }
+
+    def _senseless(self, what: str) -> NetworkError:
+        return NetworkError(f"{self._name} sent {what}; is it a Kafka broker?")
+
+    def _timed_out(self, what: str, timeout_s: float) -> TimedOutError:
+        return TimedOutError(f"{self._name} did not answer within {timeout_s:g} s ({what})")
+
+
+_lock = threading.Lock()
+_resting: dict[tuple[str, int, str], list[Stream]] = {}
+
+
+def borrow(host: str, port: int, client_id: str, timeout_s: float) -> Stream:
+    """A stream that rests, or a new one."""
+    with _lock:
+        streams = _resting.get((host, port, client_id))
+        if streams:
+            return streams.pop()
+    return Stream(host, port, client_id, timeout_s)
+
+
+def give_back(stream: Stream) -> None:
+    """Let others have it; one that has something under way, or is a parent's, is closed."""
+    if stream.waiting or stream.inherited:
+        stream.close()
+        return
+    with _lock:
+        _resting.setdefault(stream.address, []).append(stream)
+
+
+def give_up(stream: Stream) -> None:
+    """It broke: close it, and those that rest at the same broker, which has probably gone."""
+    stream.close()
+    with _lock:
+        others = _resting.pop(stream.address, [])
+    for other in others:
+        other.close()
+
+
+def _after_fork() -> None:
+    """The streams are the parent's: two readers of one stream would each get parts of answers."""
+    global _lock, _resting
+    _lock, left, _resting = threading.Lock(), _resting, {}
+    for streams in left.values():
+        for stream in streams:
+            stream.close()  # closes the child's end alone
+
+
+os.register_at_fork(after_in_child=_after_fork)
