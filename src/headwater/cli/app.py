@@ -16,6 +16,7 @@ NOUNS = {
     "collect": "Write events from HTTP or from files to a topic.",
     "groups": "List, describe, delete and reset consumer groups.",
     "configs": "Describe, set and unset configs of topics, brokers and the cluster.",
+    "pipeline": "Run pipelines on Spark: topics to tables and back, exactly once.",
     "perf": "Measure what producers and consumers reach here.",
     "log": "Dump and verify the files of a log.",
     "archive": "Copy sealed segments to a folder; audit and replay them.",

@@ -7,17 +7,18 @@ fit go to a dead letter topic with a reason; nothing is lost and nothing is NULL
 
 import json
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import StructType
 
 from headwater.client.admin import BlockingAdmin, NewTopic
 from headwater.client.consumer.blocking import Consumer
+from headwater.config.keys import nearest
 from headwater.pipelines import schema as schemas
 from headwater.pipelines.checkpoints import FOLDER, Checkpoints
 from headwater.pipelines.flows import make, send_aside
@@ -33,7 +34,7 @@ from headwater.pipelines.json_rows import (
 from headwater.pipelines.progress import Progress
 from headwater.pipelines.quality import Gate
 from headwater.pipelines.tables.writing import TableSink
-from headwater.pipelines.targets import Target
+from headwater.pipelines.targets import Target, parse_target
 from headwater.pipelines.watching import FlowReport, Problems, Queries, session_for
 
 if TYPE_CHECKING:
@@ -44,8 +45,6 @@ _SAMPLE: Final = 1000
 _PATIENCE_S: Final = 10.0
 _TRIGGER: Final = "1 second"
 TARGET_BATCH_TIME: Final = "5s"
-
-Unknown = Literal["keep", "drop", "refuse"]
 
 
 class IngestError(Exception):
@@ -64,7 +63,8 @@ class Ingest:
     dead_letter_topic: str = ""
     """By default the topic's own name with `.dead` behind."""
     start: str = "earliest"
-    unknown: Unknown = "keep"
+    unknown: str = "keep"
+    """Fields that the schema does not know: keep, drop or refuse; see JsonRows."""
     checkpoints: Checkpoints | None = None
     """By default `_checkpoints` beside the table."""
     options: Mapping[str, str] | None = None
@@ -84,6 +84,48 @@ class Ingest:
     def places(self) -> Checkpoints:
         """Where it remembers how far it is."""
         return self.checkpoints or beside(self.target)
+
+
+def plan_ingest(
+    topic: str,
+    target: str,
+    *,
+    schema: str,
+    bootstrap_servers: str,
+    partition_by: Sequence[str] = (),
+    dead_letter_topic: str | None = None,
+    unknown: str = "keep",
+    start: str = "earliest",
+    checkpoint: str | None = None,
+) -> Ingest:
+    """What the words of a command mean; asks the broker and reads files, and starts no Spark."""
+    place = parse_target(target)
+    if not place.is_table:
+        raise IngestError(f"--to {target}: write delta:PATH, iceberg:PATH or parquet:PATH")
+    check_topic(bootstrap_servers, topic)
+    places = Checkpoints(Path(checkpoint)) if checkpoint else beside(place)
+    name = ingest_name(topic, place)
+    plan = Ingest(
+        topic,
+        place,
+        bootstrap_servers,
+        settle_schema(schema, topic, bootstrap_servers, places, name),
+        tuple(partition_by),
+        dead_letter_topic or "",
+        start,
+        unknown,
+        places,
+    )
+    check_columns(plan)
+    return plan
+
+
+def check_topic(bootstrap_servers: str, topic: str) -> None:
+    """Refuse a topic that is not there, with the nearest that is."""
+    with BlockingAdmin(bootstrap_servers=bootstrap_servers) as admin:
+        there = admin.list_topics()
+    if topic not in there:
+        raise IngestError(f"the topic {topic} does not exist{nearest(topic, dict.fromkeys(there))}")
 
 
 def ingest_name(topic: str, target: Target) -> str:
@@ -107,7 +149,6 @@ def run_ingest(
     spark: "SparkSession | None" = None,
 ) -> FlowReport:
     """Bring what is in the topic into the table, or go on with it until `stop` is set."""
-    check_columns(ingest)
     ensure_topic(ingest.bootstrap_servers, ingest.dead_letters)
     model, problems, asked = progress or Progress(), Problems(), stop or threading.Event()
     opened = session_for(

@@ -6,6 +6,7 @@ batches, so an idle trigger or one slow batch does not make them jump.
 """
 
 import json
+import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -69,7 +70,7 @@ class FlowProgress:
         start, end, latest = (
             topic_offsets(progress, name) for name in ("startOffset", "endOffset", "latestOffset")
         )
-        if not end:
+        if not end or (self._samples and begun + took_s <= self._samples[-1].at_s):
             return
         if not self._samples and start:
             self._samples.append(Sample(begun, start, latest or end))
@@ -115,6 +116,7 @@ class Progress:
     """All queries of a run, by name, in the order in which they were announced."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self.flows: dict[str, FlowProgress] = {}
         self.notes: deque[str] = deque(maxlen=5)
         """What happened last beside the queries, for people."""
@@ -127,7 +129,8 @@ class Progress:
         """Take in a report of any query; those that nobody announced are not ours."""
         flow = self.flows.get(progress.get("name") or "")
         if flow is not None:
-            flow.observe(progress)
+            with self._lock:  # told by Spark's listener and, in the end, by the runner
+                flow.observe(progress)
 
     def note(self, text: str) -> None:
         """Something that people want to know while it runs."""

@@ -7,7 +7,7 @@ and an end for both.
 import json
 import threading
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -21,6 +21,7 @@ from headwater.pipelines.lag import track_lag
 from headwater.pipelines.progress import Progress
 from headwater.pipelines.quality import ExpectationError
 from headwater.pipelines.session import spark_session
+from headwater.pipelines.signals import keeping_sigint
 from headwater.pipelines.spark_log import log_settings
 from headwater.pipelines.tables.table import TableError
 from headwater.seams.clock import SystemClock
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 
 LOOK_S: Final = 0.1
 _LET_FINISH_S: Final = 20.0
+_LET_HEAR_MS: Final = 10_000
 _PLAIN: Final = (KafkaError, ExpectationError, TableError)
 """Errors whose text is a whole sentence: their class name would only be noise."""
 
@@ -126,9 +128,9 @@ class Queries:
         return [self._report(name, query) for name, query in self._running.items()]
 
     def _report(self, flow: str, query: "StreamingQuery") -> FlowReport:
-        told = self._progress.announce(query.name or flow)
         for progress in query.recentProgress:
-            told.observe(json.loads(progress.json))
+            self._progress.observe(json.loads(progress.json))
+        told = self._progress.announce(query.name or flow)
         return FlowReport(flow, "stream", told.batches, told.rows, dict(told.failed), told.lag)
 
 
@@ -156,14 +158,26 @@ def session_for(
     spark: "SparkSession | None" = None,
 ) -> "Iterator[SparkSession]":
     """A session whose queries commit their lag; one that was not given is stopped in the end."""
-    running = spark or spark_session(
-        name, master=master, settings={**log_settings(logs), **settings}
+    with keeping_sigint():
+        running = spark or spark_session(
+            name, master=master, settings={**log_settings(logs), **settings}
+        )
+    listener = track_lag(
+        running, bootstrap_servers, on_progress=lambda told: progress.observe(json.loads(told.json))
     )
-    listener = track_lag(running, bootstrap_servers)
-    listener.on_progress(progress.observe)
     try:
         yield running
     finally:
-        listener.close()
+        _let_hear(running)
+        listener.stop()
         if spark is None:
             running.stop()
+
+
+def _let_hear(spark: "SparkSession") -> None:
+    """Listeners hear late, and a stopped session tells them nothing more: wait for the last word.
+
+    Spark has no public name for this; where it is gone, the lag may be shown a batch too high.
+    """
+    with suppress(Py4JError, AttributeError):
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_LET_HEAR_MS)

@@ -1,0 +1,347 @@
+"""`headwater pipeline`: check and run pipelines on Spark, ingest a topic into a table.
+
+Spark is imported when a command needs it, so that help and mistakes come at once.
+"""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NoReturn
+
+import click
+
+from headwater.cli.options import assignments, bootstrap_option, json_option
+from headwater.cli.output import show, show_json
+
+if TYPE_CHECKING:
+    from headwater.pipelines.declare import Project
+    from headwater.pipelines.progress import Progress
+    from headwater.pipelines.watching import FlowReport
+
+_INTERRUPTED = 130
+
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+@click.group("pipeline")
+def command() -> None:
+    """Run pipelines on Spark: topics to tables and back, exactly once."""
+    if find_spec("pyspark") is None:
+        raise click.ClickException("pipelines need Spark: pip install 'headwater[spark,lake]'")
+
+
+def _running(with_mode: Callable[..., None]) -> Callable[..., None]:
+    """The options of every command that runs queries."""
+    options: list[Decorator] = [
+        click.option(
+            "--once/--continuous",
+            default=True,
+            help="Read what is there and end (the default), or go on until it is stopped.",
+        ),
+        click.option(
+            "--master",
+            metavar="URL",
+            default="local[*]",
+            show_default=True,
+            help="A Spark master: local[2], spark://host:7077, yarn, ...",
+        ),
+        click.option(
+            "--progress/--no-progress", default=True, help="Show rows/s, lag and batch times."
+        ),
+        click.option(
+            "--spark",
+            "spark_settings",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Set one config key of Spark; may be repeated.",
+        ),
+        json_option,
+    ]
+    for option in reversed(options):
+        with_mode = option(with_mode)
+    return with_mode
+
+
+_path_argument = click.argument("path", default=".", type=click.Path())
+_project_bootstrap = click.option(
+    "--bootstrap-server",
+    "bootstrap",
+    metavar="HOST:PORT",
+    help="A broker to ask, instead of the one that the project names.",
+)
+
+
+@command.command()
+@_path_argument
+@_running
+@_project_bootstrap
+@click.option(
+    "--refresh",
+    "refreshed",
+    multiple=True,
+    metavar="FLOW",
+    help="Begin a flow anew: forget its checkpoint and empty its table; may be repeated.",
+)
+def run(
+    path: str,
+    once: bool,
+    master: str,
+    progress: bool,
+    spark_settings: tuple[str, ...],
+    as_json: bool,
+    bootstrap: str | None,
+    refreshed: tuple[str, ...],
+) -> None:
+    """Run the pipeline at PATH: a folder with pipeline.yml, or one .py or .sql file.
+
+    Each flow goes on where it was. The graph is checked before Spark starts; a mistake in it is
+    one line and exit code 2, a flow that fails one line and exit code 1.
+    """
+    project = _loaded(path, bootstrap)
+    _tell_problems(_problems(project))
+    _prepare(project, refreshed)
+    from headwater.pipelines.runner import run as run_project
+
+    with _shown(progress) as model, _stopping() as stop, _failures(project.storage):
+        report = run_project(
+            project,
+            once=once,
+            master=master,
+            progress=model,
+            settings=assignments(spark_settings),
+            stop=stop,
+        )
+    _report(report.flows, as_json)
+    _end(once, stop)
+
+
+@command.command()
+@_path_argument
+@_project_bootstrap
+@click.option("--offline", is_flag=True, help="Ask no broker: only what the files say.")
+@json_option
+def check(path: str, bootstrap: str | None, offline: bool, as_json: bool) -> None:
+    """Check the pipeline at PATH: unknown tables, circles, missing topics, types. No Spark runs."""
+    project = _loaded(path, bootstrap)
+    _tell_problems(_problems(project, live=not offline))
+    from headwater.pipelines.graph import order
+
+    rows = [
+        {
+            "flow": flow.name,
+            "into": flow.target,
+            "reads": [*(read.name for read in flow.reads), *flow.topics],
+            "declared": str(flow.origin),
+        }
+        for flow in order(project.declarations)
+    ]
+    show(rows, as_json=as_json, nothing="no flows")
+
+
+@command.command()
+@click.argument("name")
+@click.option("--sdp", is_flag=True, help="For Spark's own spark-pipelines instead.")
+def init(name: str, sdp: bool) -> None:
+    """Make a folder NAME with a pipeline to begin with."""
+    from headwater.pipelines.templates import write_template
+
+    for file in write_template(Path(name), sdp=sdp):
+        click.echo(file)
+
+
+@command.command()
+@click.argument("topic")
+@click.option(
+    "--to",
+    "target",
+    required=True,
+    metavar="TABLE",
+    help="delta:PATH, iceberg:PATH or parquet:PATH.",
+)
+@click.option(
+    "--schema",
+    required=True,
+    metavar="FILE|infer",
+    help="JSON Schema or Avro-style record; or what the first 1000 records look like.",
+)
+@click.option(
+    "--partition-by",
+    multiple=True,
+    metavar="COLUMN",
+    help="A column that names folders; _date is the day of the record. May be repeated.",
+)
+@click.option("--dead-letter", metavar="TOPIC", help="For records that do not fit: TOPIC.dead.")
+@click.option(
+    "--unknown-fields",
+    "unknown",
+    type=click.Choice(["keep", "drop", "refuse"]),
+    default="keep",
+    show_default=True,
+    help="Fields that the schema does not know: keep in _unknown, drop, or refuse the record.",
+)
+@click.option(
+    "--from",
+    "start",
+    type=click.Choice(["earliest", "latest", "committed"]),
+    default="earliest",
+    show_default=True,
+    help="Where the first run begins; later ones go on where it was.",
+)
+@click.option(
+    "--checkpoint", type=click.Path(file_okay=False), help="Instead of _checkpoints beside TABLE."
+)
+@_running
+@bootstrap_option
+def ingest(
+    topic: str,
+    target: str,
+    schema: str,
+    partition_by: tuple[str, ...],
+    dead_letter: str | None,
+    unknown: str,
+    start: str,
+    checkpoint: str | None,
+    once: bool,
+    master: str,
+    progress: bool,
+    spark_settings: tuple[str, ...],
+    as_json: bool,
+    bootstrap: str,
+) -> None:
+    """Bring TOPIC into a table: typed columns from JSON values, each record exactly once.
+
+    Records that are not JSON or do not fit their types go to the dead letter topic with a reason.
+    The schema is frozen beside the checkpoint; a file with more fields adds columns.
+    """
+    from headwater.pipelines.ingest import Ingest, IngestError, plan_ingest, run_ingest
+    from headwater.pipelines.targets import TargetError
+
+    try:
+        plan: Ingest = plan_ingest(
+            topic,
+            target,
+            schema=schema,
+            bootstrap_servers=bootstrap,
+            partition_by=partition_by,
+            dead_letter_topic=dead_letter,
+            unknown=unknown,
+            start=start,
+            checkpoint=checkpoint,
+        )
+    except (IngestError, TargetError) as problem:
+        raise click.UsageError(str(problem)) from None
+    with _shown(progress) as model, _stopping() as stop, _failures(plan.places.folder.parent):
+        report = run_ingest(
+            plan,
+            once=once,
+            master=master,
+            progress=model,
+            settings=assignments(spark_settings),
+            stop=stop,
+        )
+    _report([report], as_json)
+    _end(once, stop)
+
+
+def _loaded(path: str, bootstrap: str | None) -> "Project":
+    from headwater.pipelines.declare import DeclarationError
+    from headwater.pipelines.project import load_project
+
+    overrides = {"bootstrap_servers": bootstrap} if bootstrap else {}
+    try:
+        return load_project(path, overrides=overrides)
+    except DeclarationError as problem:
+        _tell_problems([problem])
+        raise
+
+
+def _problems(project: "Project", *, live: bool = True) -> Sequence[object]:
+    from headwater.pipelines.prepare import problems
+
+    return problems(project, live=live)
+
+
+def _tell_problems(found: Sequence[object]) -> None:
+    """One line each, and exit code 2."""
+    for problem in found:
+        click.echo(str(problem), err=True)
+    if found:
+        sys.exit(2)
+
+
+def _prepare(project: "Project", refreshed: Sequence[str]) -> None:
+    from headwater.pipelines.prepare import RefreshError, create_topics, refresh
+
+    try:
+        lines = refresh(project, refreshed)
+    except RefreshError as problem:
+        raise click.UsageError(str(problem)) from None
+    lines += [f"topic {name} was created" for name in create_topics(project)]
+    for line in lines:
+        click.echo(line, err=True)
+
+
+@contextmanager
+def _shown(wanted: bool) -> "Iterator[Progress]":
+    from headwater.pipelines.display import Display
+    from headwater.pipelines.progress import Progress
+
+    model = Progress()
+    with Display(model) if wanted else nullcontext():
+        yield model
+
+
+@contextmanager
+def _stopping() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set."""
+    from headwater.pipelines.signals import taking_signals
+
+    stop = threading.Event()
+    with taking_signals(stop, (signal.SIGINT, signal.SIGTERM)):
+        yield stop
+
+
+@contextmanager
+def _failures(storage: Path) -> Iterator[None]:
+    """A flow that failed, as one line and exit code 1."""
+    from headwater.pipelines.spark_log import log_file
+    from headwater.pipelines.watching import FlowError
+
+    try:
+        yield
+    except FlowError as failed:
+        _fail(f"{failed}  (more in {log_file(storage)})")
+
+
+def _fail(text: str) -> NoReturn:
+    raise click.ClickException(text) from None
+
+
+def _end(once: bool, stop: threading.Event) -> None:
+    """A run that was to read everything and was stopped has not done so."""
+    if once and stop.is_set():
+        sys.exit(_INTERRUPTED)
+
+
+def _report(flows: "Sequence[FlowReport]", as_json: bool) -> None:
+    if as_json:
+        show_json([asdict(flow) for flow in flows])
+        return
+    show([_row(flow) for flow in flows], as_json=False, nothing="nothing to run")
+
+
+def _row(flow: "FlowReport") -> dict[str, Any]:
+    failed = [f"{count} {name}" for name, count in flow.failed.items() if count]
+    return {
+        "flow": flow.flow,
+        "kind": flow.kind,
+        "batches": flow.batches,
+        "rows": flow.rows,
+        "failed": "; ".join(failed),
+        "lag": flow.lag,
+    }
