@@ -1,9 +1,8 @@
 """Replays a time range of archived segments into a topic.
 
-The records of each original partition are written by one task, in the order of their offsets, and
-numbered; the topic sink finds those of an earlier attempt by the replay's id and those numbers,
-and skips them. So a replay that was cut off is run again with the same id and completes. Segments
-that were archived in the meantime only add to the end of that order, and do no harm.
+The records of each original partition are written by one task, in the order of their offsets. The
+topic sink knows those of an earlier attempt by the replay's id and skips them: a replay that was cut
+off completes when it is run again, and one that was finished writes nothing a second time.
 """
 
 from collections.abc import Collection, Mapping
@@ -11,7 +10,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as f
 
 from headwater.client.admin import BlockingAdmin
@@ -70,18 +69,15 @@ def replay(spark: SparkSession, what: Replay, bootstrap_servers: str) -> dict[st
     _check_target(what, bootstrap_servers, max(sources.values()))
     counts = {}
     for topic, highest in sources.items():
-        rows = replayed(spark, what, topic, highest + 1).persist()
-        try:
-            counts[topic] = rows.count()
-            write_batch(
-                rows,
-                bootstrap_servers=bootstrap_servers,
-                topic=what.into,
-                query=f"replay-{what.identity}-{topic}",
-                batch_id=0,
-            )
-        finally:
-            rows.unpersist()
+        seen = Observation()
+        write_batch(
+            replayed(spark, what, topic, highest + 1).observe(seen, f.count("*").alias("rows")),
+            bootstrap_servers=bootstrap_servers,
+            topic=what.into,
+            query=f"replay-{what.identity}-{topic}",
+            batch_id=0,
+        )
+        counts[topic] = seen.get["rows"]
     return counts
 
 
@@ -105,7 +101,7 @@ def replayed(spark: SparkSession, what: Replay, topic: str, partitions: int) -> 
 
 
 def _with_origin() -> Column:
-    """The record's own headers, and where it was."""
+    """The record's own headers and where it was."""
     milliseconds = f.unix_millis("timestamp").cast("string")
     origin = {
         "topic": f.col("topic"),
@@ -117,7 +113,7 @@ def _with_origin() -> Column:
         f.struct(f.lit(HEADERS + name).alias("key"), text.cast("binary").alias("value"))
         for name, text in origin.items()
     ]
-    return f.concat(f.col("headers"), f.array(*added))
+    return f.concat("headers", f.array(*added))
 
 
 def _sources(what: Replay) -> dict[str, int]:
