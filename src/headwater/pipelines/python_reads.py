@@ -49,12 +49,30 @@ class Computed:
 def reads_of(function: Callable[..., Any], home: Path | None = None) -> Found:
     """What `function`, and the functions it uses whose files lie in `home`, read."""
     found = Found()
-    plain = inspect.unwrap(function)
-    if isinstance(plain, FunctionType):
-        _follow(plain, (home or _file(plain).parent).absolute(), found, set())
-    else:
-        found.computed.append(Computed(origin_of(function), "its source", False, False))
+    for used, node in followed(function, home):
+        if node is None:
+            found.computed.append(Computed(origin_of(used), "its source", False, False))
+        else:
+            _Walk(used, node, found).visit_body()
     return found
+
+
+def followed(
+    function: Callable[..., Any], home: Path | None = None
+) -> "list[tuple[FunctionType, ast.FunctionDef | None]]":
+    """`function` and those that it uses of the files in `home`, with their syntax if it is known."""
+    plain = inspect.unwrap(function)
+    if not isinstance(plain, FunctionType):
+        raise DeclarationError(origin_of(function), "a query is a plain function written with def")
+    home = (home or _file(plain).parent).absolute()
+    found: dict[FunctionType, ast.FunctionDef | None] = {}
+    waiting = [plain]
+    while waiting:
+        used = waiting.pop(0)
+        if used not in found and (used is plain or _file(used).is_relative_to(home)):
+            node = found[used] = _definition(used)
+            waiting += _mentioned(used, node) if node is not None else ()
+    return list(found.items())
 
 
 def origin_of(function: Callable[..., Any]) -> Origin:
@@ -63,18 +81,6 @@ def origin_of(function: Callable[..., Any]) -> Origin:
     if isinstance(plain, FunctionType):
         return Origin(plain.__code__.co_filename, plain.__code__.co_firstlineno)
     return Origin("<unknown>", 0)
-
-
-def _follow(function: FunctionType, home: Path, found: Found, seen: set[FunctionType]) -> None:
-    seen.add(function)
-    node = _definition(function)
-    if node is None:
-        found.computed.append(Computed(origin_of(function), "its source", False, False))
-        return
-    _Walk(function, node, found).visit_body()
-    for helper in _mentioned(function, node):
-        if helper not in seen and _file(helper).is_relative_to(home):
-            _follow(helper, home, found, seen)
 
 
 def _file(function: FunctionType) -> Path:
