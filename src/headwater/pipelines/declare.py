@@ -94,7 +94,7 @@ def quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
 
 
-Query: TypeAlias = "Callable[[], DataFrame] | SqlQuery"
+Query: TypeAlias = Callable[[], "DataFrame"] | SqlQuery
 
 
 @dataclass(frozen=True)
