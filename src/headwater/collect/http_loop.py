@@ -23,6 +23,7 @@ from headwater.collect.storing_loop import BrokerAway, Storing
 from headwater.seams.clock import Clock
 
 SHOWN_REFUSALS = 100
+MAX_HEADER_BYTES = 16_384
 _BY_LINE = {"application/x-ndjson", "application/ndjson", "application/jsonl"}
 _SCRIPT_HEADERS = {
     "cache-control": "public, max-age=3600",
@@ -89,6 +90,8 @@ class Endpoint:
         return Response(self._script, media_type="text/javascript", headers=_SCRIPT_HEADERS)
 
     async def _events(self, request: Request) -> Response:
+        if sum(len(name) + len(value) for name, value in request.headers.raw) > MAX_HEADER_BYTES:
+            raise HTTPException(431, "the headers are too large", {"connection": "close"})
         origin = request.headers.get("origin")
         if origin is not None and not self._welcome(origin, request):
             raise HTTPException(403, f"pages of {origin[:200]} may not send events here")
