@@ -123,6 +123,9 @@ class Table(Protocol):
     ) -> bool:
         """Like append, but all rows and columns of before are gone with the same commit."""
 
+    def drop_leftovers(self, app: str, batch: int) -> None:
+        """Removes what other attempts at a batch left, once the batch is in the table."""
+
     def compact(self, target_bytes: int) -> Compaction:
         """Merges small files towards `target_bytes`; readers see the same rows all the time."""
 

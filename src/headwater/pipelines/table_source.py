@@ -1,0 +1,216 @@
+"""`format("headwater-table")`: tables as a source of Spark, whole or as a stream of new rows.
+
+A stream's offset is a version of the table. It starts with the whole content of one version and
+goes on with what later ones appended. Compactions are no new rows; a replaced table is an error,
+since rows that were handed on cannot be called back. Executors read Parquet to Arrow.
+"""
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxFiles,
+    ReadMaxRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from headwater.pipelines.tables.reading import spark_schema
+from headwater.pipelines.tables.shaping import shaped
+from headwater.pipelines.tables.table import DataFile, Table, TableError, open_table
+
+_OPTIONS: Final = ("path", "maxFilesPerTrigger", "maxRowsPerTrigger")
+_ROWS_AT_ONCE: Final = 65_536
+
+Offset = dict[str, Any]
+
+
+class FilePart(InputPartition):
+    """One file for one task."""
+
+    def __init__(self, file: DataFile) -> None:
+        super().__init__(file)
+
+
+class TableDataSource(DataSource):
+    """Options: path (`delta:PATH`...), maxFilesPerTrigger, maxRowsPerTrigger."""
+
+    @classmethod
+    def name(cls) -> str:
+        """The name of the format."""
+        return "headwater-table"
+
+    def schema(self) -> StructType:
+        """The table's columns as they are now; a stream keeps them until it is started anew."""
+        return spark_schema(_existing(self.options).schema())
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        """Reads the newest version."""
+        return TableReader(self.options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        """Reads appended rows."""
+        return TableStreamReader(self.options, schema)
+
+
+class TableReader(DataSourceReader):
+    """The newest version, once."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._table = _Source(options)
+        self._schema = schema
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One for each file."""
+        return [FilePart(file) for file in self._table.open().files()]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs on an executor."""
+        return read_file(partition.value, self._schema)
+
+
+class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """New rows, version by version."""
+
+    def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
+        self._table = _Source(options)
+        self._schema = schema
+        self._last: int | None = None
+
+    def initialOffset(self) -> Offset:  # noqa: N802
+        """Before the version whose whole content comes first."""
+        return {"version": self._table.open().first_version() - 1, "whole": True}
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """As the options say."""
+        return self._table.limit
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
+        """As many versions as the limit admits, and at least one."""
+        newest = self._table.open().version() if self._last is None else self._last
+        if newest <= start["version"]:
+            return start
+        return {"version": _admitted(self._steps(start, newest), limit)}
+
+    def reportLatestOffset(self) -> Offset:  # noqa: N802
+        """The newest version, for Spark's progress."""
+        return {"version": self._table.open().version()}
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """What comes after this moment is for the next run."""
+        self._last = self._table.open().version()
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """One for each file with new rows."""
+        steps = self._steps(start, end["version"])
+        return [FilePart(file) for _, files in steps for file in files]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """Runs on an executor."""
+        return read_file(partition.value, self._schema)
+
+    def _steps(self, start: Offset, upto: int) -> list[tuple[int, list[DataFile]]]:
+        after, table = start["version"], self._table.open()
+        if upto <= after:
+            return []
+        if not start.get("whole"):
+            return table.added(after, upto)
+        first = after + 1
+        return [(first, table.files(first)), *table.added(first, upto)]
+
+
+class _Source:
+    """A table by its options. It is opened where it is used, since tables do not travel."""
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._options = _checked(options)
+        self.limit = _limit(self._options)
+        self._opened: Table | None = None
+
+    def open(self) -> Table:
+        """The table; its log is read from where it was left."""
+        if self._opened is None:
+            self._opened = _existing(self._options)
+        return self._opened
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": None}
+
+
+class _Steps(NamedTuple):
+    files: int
+    rows: int
+
+
+def _admitted(steps: Sequence[tuple[int, Sequence[DataFile]]], limit: ReadLimit) -> int:
+    """The last version within the limit; the first one always is."""
+    most = _Steps(
+        limit.max_files if isinstance(limit, ReadMaxFiles) else 1 << 62,
+        limit.max_rows if isinstance(limit, ReadMaxRows) else 1 << 62,
+    )
+    seen = _Steps(0, 0)
+    chosen = steps[0][0]
+    for version, files in steps:
+        seen = _Steps(seen.files + len(files), seen.rows + sum(file.rows for file in files))
+        if version != steps[0][0] and (seen.files > most.files or seen.rows > most.rows):
+            break
+        chosen = version
+    return chosen
+
+
+def read_file(file: DataFile, schema: StructType) -> Iterator[pa.RecordBatch]:
+    """The rows of a file in the columns of a schema, partition values and NULLs filled in."""
+    wanted = to_arrow_schema(schema, timezone="UTC")
+    with pq.ParquetFile(file.path, partitioning=None) as source:
+        held = [name for name in wanted.names if name in source.schema_arrow.names]
+        for batch in source.iter_batches(_ROWS_AT_ONCE, columns=held):
+            yield shaped(batch, wanted, dict(file.partition))
+
+
+def _existing(options: Mapping[str, str]) -> Table:
+    if not (path := options.get("path")):
+        raise TableError("say which table with option path, such as delta:/lake/events")
+    table = open_table(path)
+    if not table.exists():
+        raise TableError(f"there is no table at {table.target}")
+    return table
+
+
+def _checked(options: Mapping[str, str]) -> dict[str, str]:
+    """The options by their names here; what is unknown is refused with the nearest name."""
+    known = {name.lower(): name for name in _OPTIONS}
+    for name in options:
+        if name.lower() not in known:
+            near = difflib.get_close_matches(name.lower(), known, n=1)
+            hint = f" (did you mean {known[near[0]]}?)" if near else f": {', '.join(_OPTIONS)}"
+            raise TableError(f"headwater-table has no option {name!r}{hint}")
+    return {known[name.lower()]: value for name, value in options.items()}
+
+
+def _limit(options: Mapping[str, str]) -> ReadLimit:
+    files, rows = options.get("maxFilesPerTrigger"), options.get("maxRowsPerTrigger")
+    if files is not None and rows is not None:
+        raise TableError("give maxFilesPerTrigger or maxRowsPerTrigger, not both")
+    if files is not None:
+        return ReadMaxFiles(_positive("maxFilesPerTrigger", files))
+    if rows is not None:
+        return ReadMaxRows(_positive("maxRowsPerTrigger", rows))
+    return ReadAllAvailable()
+
+
+def _positive(name: str, text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise TableError(f"{name} is a number of at least 1, not {text!r}")
+    return int(text)

@@ -1,0 +1,347 @@
+"""Delta tables: the log is `_delta_log`, the batch of an application is Delta's own `txn` action.
+
+Commits go through deltalake with no retry of its own: after every conflict the log is read again
+and asked whether the batch is there by now. So a driver that was thought dead cannot add it twice.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from datetime import date
+from typing import Any, Final
+from urllib.parse import unquote
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.transaction import AddAction, create_table_with_add_actions
+
+from headwater.pipelines.tables.schemas import (
+    check_partitions,
+    new_columns,
+    nullable,
+    plain_schema,
+    same_partitions,
+)
+from headwater.pipelines.tables.staging import drop_losers, folder_of
+from headwater.pipelines.tables.statistics import delta_statistics
+from headwater.pipelines.tables.table import (
+    BEFORE_ALL,
+    Compaction,
+    DataFile,
+    StagedFile,
+    TableConflict,
+    TableError,
+    TableReplaced,
+)
+from headwater.pipelines.targets import Target
+
+_ATTEMPTS: Final = 100
+"""Each lost one means that another committer won, so this many are lost only to a crowd."""
+_UNREADABLE: Final = frozenset({"deletionVectors", "columnMapping"})
+_NOT_IN_NAMES: Final = " ,;{}()\n\t="
+
+Action = dict[str, Any]
+
+
+class DeltaKind:
+    """A table in Delta's format. It reads and writes what any Delta reader does."""
+
+    keeps_partition_columns = False
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._folder = os.path.abspath(target.place)
+        self._opened: DeltaTable | None = None
+
+    def exists(self) -> bool:
+        """Whether there is a log."""
+        return self._newest() is not None
+
+    def version(self) -> int:
+        """The newest version, looked up now."""
+        table = self._newest()
+        return BEFORE_ALL if table is None else int(table.version())
+
+    def schema(self) -> pa.Schema:
+        """All columns in their order."""
+        return _arrow_schema(self._present())
+
+    def partition_by(self) -> tuple[str, ...]:
+        """The columns that name folders."""
+        return tuple(self._present().metadata().partition_columns)
+
+    def files(self, version: int | None = None) -> list[DataFile]:
+        """The files of the newest version, or of an older one that is still kept."""
+        table = self._present() if version is None else DeltaTable(self._folder, version=version)
+        self._check_readable(table)
+        columns = table.metadata().partition_columns
+        actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
+        return [self._data_file(action, columns) for action in actions]
+
+    def _data_file(self, action: Action, columns: Sequence[str]) -> DataFile:
+        path = os.path.join(self._folder, unquote(action["path"]))
+        rows = action.get("num_records")
+        partition = tuple((name, _as_text(action[f"partition.{name}"])) for name in columns)
+        return DataFile(
+            path, _rows(path) if rows is None else rows, action["size_bytes"], partition
+        )
+
+    def _check_readable(self, table: DeltaTable) -> None:
+        features = set(table.protocol().reader_features or ())
+        if unknown := features & _UNREADABLE:
+            raise TableError(
+                f"{self.target} uses {', '.join(unknown)}: read it with Delta's reader"
+            )
+
+    def added(self, after: int, upto: int) -> list[tuple[int, list[DataFile]]]:
+        """Files with new rows, by version."""
+        columns = self.partition_by()
+        return [(v, self._added_by(v, columns)) for v in range(after + 1, upto + 1)]
+
+    def _added_by(self, version: int, columns: Sequence[str]) -> list[DataFile]:
+        try:
+            actions = list(self._actions(version))
+        except FileNotFoundError as gone:
+            raise TableError(
+                f"version {version} of {self.target} is no longer in its log: "
+                "start the stream anew with a new checkpoint"
+            ) from gone
+        if _replaces(actions):
+            raise TableReplaced(
+                f"version {version} of {self.target} replaced or deleted rows: a stream can only "
+                "follow appends; start it anew with a new checkpoint"
+            )
+        adds = (action["add"] for action in actions if "add" in action)
+        return [self._logged_file(add, columns) for add in adds if add["dataChange"]]
+
+    def _logged_file(self, add: Action, columns: Sequence[str]) -> DataFile:
+        path = os.path.join(self._folder, unquote(add["path"]))
+        rows = json.loads(add.get("stats") or "{}").get("numRecords")
+        partition = tuple((name, add["partitionValues"].get(name) or None) for name in columns)
+        return DataFile(path, _rows(path) if rows is None else rows, add["size"], partition)
+
+    def first_version(self) -> int:
+        """The newest version that replaced rows, else the oldest that is in the log."""
+        version = int(self._present().version())
+        while version > 0 and os.path.exists(self._log_file(version - 1)):
+            if _replaces(self._actions(version)):
+                return version
+            version -= 1
+        return version
+
+    def _actions(self, version: int) -> Iterator[Action]:
+        with open(self._log_file(version), encoding="utf-8") as lines:
+            yield from map(json.loads, lines)
+
+    def _log_file(self, version: int) -> str:
+        return os.path.join(self._folder, "_delta_log", f"{version:020}.json")
+
+    def last_batch(self, app: str) -> int:
+        """The highest batch of the application that is in the table."""
+        table = self._newest()
+        done = None if table is None else table.transaction_version(app)
+        return BEFORE_ALL if done is None else done
+
+    def stored(self, schema: pa.Schema) -> pa.Schema:
+        """The schema with every column optional; names as Delta's readers can bear them."""
+        for name in schema.names:
+            if any(letter in _NOT_IN_NAMES for letter in name):
+                raise TableError(
+                    f"Delta has no column names with {_NOT_IN_NAMES!r} in them: {name!r}"
+                )
+        return nullable(plain_schema(schema))
+
+    def staging(self, app: str, batch: int) -> str:
+        """Files stay where they were written: the log names them there."""
+        return os.path.join(self._folder, "rows", folder_of(app), str(batch))
+
+    def append(
+        self,
+        files: Sequence[StagedFile],
+        schema: pa.Schema,
+        app: str,
+        batch: int,
+        partition_by: Sequence[str] = (),
+    ) -> bool:
+        """One commit with the files and the batch; new columns come in a commit before it."""
+        for _ in range(_ATTEMPTS):
+            table = self._newest()
+            if table is None:
+                if self._create(files, schema, app, batch, partition_by):
+                    return True
+                continue
+            if self._is_done(table, app, batch):
+                return False
+            existing = same_partitions(self.partition_by(), partition_by, str(self.target))
+            if self._evolve(table, schema) and self._commit(
+                table,
+                "append",
+                self._adds(files, schema),
+                _arrow_schema(table),
+                existing,
+                app,
+                batch,
+            ):
+                return True
+        raise TableConflict(f"{self.target}: other committers were faster {_ATTEMPTS} times")
+
+    def replace(
+        self,
+        files: Sequence[StagedFile],
+        schema: pa.Schema,
+        app: str,
+        batch: int,
+        partition_by: Sequence[str] = (),
+    ) -> bool:
+        """One commit that removes all files, adds the new ones and sets the schema."""
+        for _ in range(_ATTEMPTS):
+            table = self._newest()
+            if table is None:
+                if self._create(files, schema, app, batch, partition_by):
+                    return True
+                continue
+            if self._is_done(table, app, batch):
+                return False
+            existing = same_partitions(self.partition_by(), partition_by, str(self.target))
+            adds = self._adds(files, schema)
+            if self._commit(table, "overwrite", adds, schema, existing, app, batch):
+                return True
+        raise TableConflict(f"{self.target}: other committers were faster {_ATTEMPTS} times")
+
+    def _create(
+        self,
+        files: Sequence[StagedFile],
+        schema: pa.Schema,
+        app: str,
+        batch: int,
+        partition_by: Sequence[str],
+    ) -> bool:
+        """The first version; False where another committer made it in the same moment."""
+        check_partitions(schema, partition_by)
+        os.makedirs(self._folder, exist_ok=True)
+        try:
+            create_table_with_add_actions(
+                self._folder,
+                Schema.from_arrow(schema),
+                self._adds(files, schema),
+                mode="error",
+                partition_by=list(partition_by),
+                commit_properties=_properties(app, batch),
+            )
+        except DeltaError:
+            if self._newest() is None:
+                raise
+            return False
+        return True
+
+    def _evolve(self, table: DeltaTable, schema: pa.Schema) -> bool:
+        """Adds the columns that are new; False where another committer came between."""
+        fresh = new_columns(_arrow_schema(table), schema, str(self.target))
+        if not fresh:
+            return True
+        try:
+            table.alter.add_columns([Field.from_arrow(field) for field in fresh])
+        except CommitFailedError:
+            return False
+        return self._newest() is not None
+
+    def _commit(
+        self,
+        table: DeltaTable,
+        mode: str,
+        adds: list[Any],
+        schema: pa.Schema,
+        partition_by: Sequence[str],
+        app: str,
+        batch: int,
+    ) -> bool:
+        """False where another committer came between, or the outcome is not known: look again."""
+        try:
+            table.create_write_transaction(
+                adds,
+                mode,
+                Schema.from_arrow(schema),
+                partition_by=list(partition_by),
+                commit_properties=_properties(app, batch),
+            )
+        except CommitFailedError:
+            return False
+        return True
+
+    def _adds(self, files: Sequence[StagedFile], schema: pa.Schema) -> list[Any]:
+        return [
+            AddAction(
+                path=os.path.relpath(file.path, self._folder),
+                size=file.size,
+                partition_values=dict(file.partition),
+                modification_time=os.stat(file.path).st_mtime_ns // 1_000_000,
+                data_change=True,
+                stats=delta_statistics(file.footer, schema),
+            )
+            for file in files
+        ]
+
+    def drop_leftovers(self, app: str, batch: int) -> None:
+        """Removes attempts at the batch that the log did not take."""
+        drop_losers(self.staging(app, batch), self.files)
+
+    def compact(self, target_bytes: int) -> Compaction:
+        """Delta's own optimize: the new files carry no change of data."""
+        try:
+            metrics = self._present().optimize.compact(target_size=target_bytes)
+        except CommitFailedError as lost:
+            raise TableConflict(f"{self.target}: {lost}") from lost
+        return Compaction(metrics["numFilesRemoved"], metrics["numFilesAdded"])
+
+    def _is_done(self, table: DeltaTable, app: str, batch: int) -> bool:
+        done = table.transaction_version(app)
+        return done is not None and done >= batch
+
+    def _newest(self) -> DeltaTable | None:
+        """The table at its newest version; the log is read from where it was left."""
+        if self._opened is not None:
+            self._opened.update_incremental()
+            return self._opened
+        if os.path.isdir(os.path.join(self._folder, "_delta_log")):
+            try:
+                self._opened = DeltaTable(self._folder)
+            except TableNotFoundError:
+                return None
+        return self._opened
+
+    def _present(self) -> DeltaTable:
+        table = self._newest()
+        if table is None:
+            raise TableError(f"there is no table at {self.target}")
+        return table
+
+
+def _properties(app: str, batch: int) -> CommitProperties:
+    return CommitProperties(max_commit_retries=0, app_transactions=[Transaction(app, batch)])
+
+
+def _arrow_schema(table: DeltaTable) -> pa.Schema:
+    return plain_schema(pa.schema(table.schema().to_arrow()))
+
+
+def _replaces(actions: Iterator[Action] | list[Action]) -> bool:
+    return any(action["remove"]["dataChange"] for action in actions if "remove" in action)
+
+
+def _rows(path: str) -> int:
+    return int(pq.read_metadata(path).num_rows)
+
+
+def _as_text(value: object) -> str | None:
+    """A partition value as the log writes it."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return str(value).lower()
+        case date():
+            return value.isoformat()
+        case _:
+            return str(value)

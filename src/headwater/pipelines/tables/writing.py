@@ -1,0 +1,257 @@
+"""Batches of Spark into tables, exactly once.
+
+The JVM writes the files where no reader looks; one commit into the table's log then names them
+together with the batch. A batch that the log has is not written again. Besides the write itself
+no Spark job runs here, and the log is opened once for the life of a sink.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sf
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.streaming.query import StreamingQuery
+
+from headwater.pipelines.tables.schemas import (
+    check_partitions,
+    new_columns,
+    plain_type,
+    same_partitions,
+)
+from headwater.pipelines.tables.sizing import FileSizing
+from headwater.pipelines.tables.staging import drop_attempt, new_attempt, staged_files
+from headwater.pipelines.tables.table import (
+    StagedFile,
+    Table,
+    TableConflict,
+    TableError,
+    open_table,
+)
+from headwater.pipelines.targets import Target
+
+log = logging.getLogger(__name__)
+
+TARGET_FILE_BYTES: Final = 128 << 20
+COMPACT_AFTER_FILES: Final = 64
+_REPLACER: Final = "headwater-overwrite"
+
+_WRITER_OPTIONS: Final = {
+    "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
+    "mapreduce.fileoutputcommitter.algorithm.version": "1",
+}
+"""No marker files; and a task's files come together in one move, so a failed task leaves none."""
+_FILE_FORMAT: Final = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+    "spark.sql.parquet.writeLegacyFormat": "false",
+}
+
+
+class TableSink:
+    """For `foreachBatch`: appends each batch to a table, exactly once by (application, batch).
+
+    Args:
+        target: The table, as `delta:PATH`, `iceberg:PATH` or `parquet:PATH`.
+        app: Who the batches are of; the streaming query's id where it is not said. Two sinks
+            with one application and one table would take each other's batches for their own.
+        partition_by: Columns that name folders, when the sink makes the table.
+        target_file_bytes: How large a file should become.
+        compact_after_files: More small files than that are merged after a batch; 0: never.
+    """
+
+    def __init__(
+        self,
+        target: Target | str,
+        *,
+        app: str | None = None,
+        partition_by: Sequence[str] = (),
+        target_file_bytes: int = TARGET_FILE_BYTES,
+        compact_after_files: int = COMPACT_AFTER_FILES,
+    ) -> None:
+        self._table = open_table(target)
+        self._app = app
+        self._partition_by = tuple(partition_by)
+        self._target_file_bytes = target_file_bytes
+        self._compact_after = compact_after_files
+        self._sizing = FileSizing(target_file_bytes)
+        self._small_files: int | None = None
+
+    def __call__(self, batch: DataFrame, batch_id: int) -> None:
+        """Writes the batch, unless the table has it."""
+        app = self._app or query_id(batch.sparkSession)
+        if self._table.last_batch(app) >= batch_id:
+            self._table.drop_leftovers(app, batch_id)
+            _settle_state(batch)
+            return
+        plan = _Plan(self._table, batch, self._partition_by)
+        files = self._append(plan, app, batch_id)
+        self._sizing.learn(files)
+        self._keep_files_few(files)
+
+    def _append(self, plan: "_Plan", app: str, batch_id: int) -> list[StagedFile]:
+        attempt = new_attempt(self._table, app, batch_id)
+        files = plan.write(attempt, self._sizing)
+        if files or not plan.table_exists:
+            self._table.append(files, plan.schema, app, batch_id, plan.partition_by)
+            self._table.drop_leftovers(app, batch_id)
+        if not files:
+            drop_attempt(attempt)
+        return files
+
+    def _keep_files_few(self, written: Sequence[StagedFile]) -> None:
+        if not self._compact_after or not written:
+            return
+        if self._small_files is None:
+            self._small_files = self._count_small()
+        else:
+            self._small_files += sum(file.size < self._sizing.small for file in written)
+        if self._small_files > self._compact_after:
+            self._compact()
+
+    def _compact(self) -> None:
+        try:
+            done = self._table.compact(self._target_file_bytes)
+            log.info("%s: %d files became %d", self._table.target, done.merged, done.written)
+        except TableConflict as lost:
+            log.info("%s: left to a later compaction: %s", self._table.target, lost)
+        self._small_files = self._count_small()
+
+    def _count_small(self) -> int:
+        return sum(file.size < self._sizing.small for file in self._table.files())
+
+
+class _Plan:
+    """What a batch is to be written as; refusals come from here, before anything is written."""
+
+    def __init__(
+        self, table: Table, batch: DataFrame, partition_by: Sequence[str], *, replaces: bool = False
+    ) -> None:
+        self._table = table
+        self._batch = batch
+        self.schema = table.stored(to_arrow_schema(batch.schema, timezone="UTC"))
+        self.table_exists = table.exists()
+        self.partition_by = tuple(partition_by)
+        if self.table_exists:
+            place = str(table.target)
+            self.partition_by = same_partitions(table.partition_by(), partition_by, place)
+            if not replaces:
+                new_columns(table.schema(), self.schema, place)
+        check_partitions(self.schema, self.partition_by)
+
+    def write(self, attempt: str, sizing: FileSizing) -> list[StagedFile]:
+        """Lets the JVM write the files into the attempt's folder."""
+        rows, folders = self._shaped(), list(self.partition_by)
+        if self._table.keeps_partition_columns:
+            folders = [f"{name}__folder" for name in self.partition_by]
+            copies = zip(folders, self.partition_by, strict=True)
+            rows = rows.withColumns({folder: sf.col(_quoted(name)) for folder, name in copies})
+        tasks = sizing.tasks()
+        if tasks is not None and not _keeps_state(rows):
+            rows = rows.coalesce(tasks)
+        with _file_format(rows.sparkSession):
+            writer = rows.write.options(**_WRITER_OPTIONS, maxRecordsPerFile=sizing.rows_per_file())
+            writer.partitionBy(*folders).parquet(attempt)
+        return staged_files(attempt, self.partition_by)
+
+    def _shaped(self) -> DataFrame:
+        """The batch with columns cast where this kind of table keeps another type."""
+        asked = to_arrow_schema(self._batch.schema, timezone="UTC")
+        casts = {
+            field.name: sf.col(_quoted(field.name)).cast(from_arrow_type(field.type))
+            for field, given in zip(self.schema, asked, strict=True)
+            if field.type != plain_type(given.type, given.name)
+        }
+        return self._batch.withColumns(casts) if casts else self._batch
+
+
+def write_stream(
+    df: DataFrame,
+    target: Target | str,
+    *,
+    checkpoint: str,
+    name: str | None = None,
+    trigger: Mapping[str, Any] | None = None,
+    app: str | None = None,
+    partition_by: Sequence[str] = (),
+    target_file_bytes: int = TARGET_FILE_BYTES,
+    compact_after_files: int = COMPACT_AFTER_FILES,
+) -> StreamingQuery:
+    """Starts a query that appends the rows of a stream to a table, exactly once.
+
+    Args:
+        df: A streaming DataFrame.
+        target: The table, as `delta:PATH`, `iceberg:PATH` or `parquet:PATH`.
+        checkpoint: Spark's folder for the query's progress; keep it as long as the table.
+        name: What Spark calls the query.
+        trigger: As for Spark's `trigger`, such as `{"processingTime": "5 seconds"}` or
+            `{"availableNow": True}`.
+        app: See TableSink.
+        partition_by: See TableSink.
+        target_file_bytes: See TableSink.
+        compact_after_files: See TableSink.
+    """
+    sink = TableSink(
+        target,
+        app=app,
+        partition_by=partition_by,
+        target_file_bytes=target_file_bytes,
+        compact_after_files=compact_after_files,
+    )
+    writer = df.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
+    if name is not None:
+        writer = writer.queryName(name)
+    if trigger is not None:
+        writer = writer.trigger(**trigger)
+    return writer.start()
+
+
+def overwrite(df: DataFrame, target: Target | str, *, partition_by: Sequence[str] = ()) -> None:
+    """Replaces all rows and columns of a table at once; readers see the old or the new ones."""
+    table = open_table(target)
+    plan = _Plan(table, df, partition_by, replaces=True)
+    batch = table.last_batch(_REPLACER) + 1
+    files = plan.write(new_attempt(table, _REPLACER, batch), FileSizing(TARGET_FILE_BYTES))
+    while not table.replace(files, plan.schema, _REPLACER, batch, plan.partition_by):
+        batch = table.last_batch(_REPLACER) + 1
+    table.drop_leftovers(_REPLACER, batch)
+
+
+def query_id(spark: SparkSession) -> str:
+    """The id of the streaming query whose batch is being written; it lives in its checkpoint."""
+    found = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
+    if not found:
+        raise TableError("this is no batch of a streaming query: say whose it is with app=...")
+    return str(found)
+
+
+@contextmanager
+def _file_format(spark: SparkSession) -> Iterator[None]:
+    """Files that every reader understands, whatever the session says; its own words come back."""
+    before = {key: spark.conf.get(key) for key in _FILE_FORMAT}
+    try:
+        for key, value in _FILE_FORMAT.items():
+            spark.conf.set(key, value)
+        yield
+    finally:
+        for key, old in before.items():
+            if old is not None:
+                spark.conf.set(key, old)
+
+
+def _settle_state(batch: DataFrame) -> None:
+    """Runs a batch that needs no writing, for its state: Spark fails a query that skips that."""
+    if _keeps_state(batch):
+        batch.write.format("noop").mode("overwrite").save()
+
+
+def _keeps_state(rows: DataFrame) -> bool:
+    """Whether tasks of the batch hold state: those are tied to their number and stay apart."""
+    lineage = rows._jdf.queryExecution().toRdd().toDebugString()
+    return "StateStore" in lineage
+
+
+def _quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
