@@ -15,13 +15,9 @@ from pyspark.sql.window import WindowSpec
 
 from headwater.records.batch import SEQUENCES
 
-DAMAGE: Final = "damage"
-GAP: Final = "gap"
-OVERLAP: Final = "overlap"
-DUPLICATE: Final = "duplicate"
-EPOCH: Final = "epoch"
+KINDS: Final = ("damage", "gap", "overlap", "duplicate", "epoch")
+"""What an audit finds."""
 
-_KINDS: Final = (DAMAGE, GAP, OVERLAP, DUPLICATE, EPOCH)
 _SHOWN: Final = 1000
 
 
@@ -38,7 +34,7 @@ class Finding(NamedTuple):
 
 
 class PartitionTotals(NamedTuple):
-    """What a partition has in the files that were read."""
+    """What a partition has in the files that were read, and how many findings of each kind."""
 
     topic: str
     partition: int
@@ -50,8 +46,13 @@ class PartitionTotals(NamedTuple):
     last_offset: int | None
     first_time: datetime | None
     last_time: datetime | None
-    out_of_order: int
+    late: int
     """Batches that are older than one before them: producers may do that, so it is no finding."""
+    damage: int
+    gap: int
+    overlap: int
+    duplicate: int
+    epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,13 @@ class AuditReport:
     """The result of an audit."""
 
     partitions: list[PartitionTotals]
-    counts: dict[str, int]
-    """Findings by kind."""
     findings: list[Finding]
     """The first of them, by place."""
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Findings by kind."""
+        return {kind: sum(getattr(part, kind) for part in self.partitions) for kind in KINDS}
 
     @property
     def ok(self) -> bool:
@@ -75,6 +79,8 @@ def audit(
 ) -> AuditReport:
     """Read every batch that `path` means and say what is wrong.
 
+    The files are read once, and a second time only to tell of what was found.
+
     Args:
         spark: The session.
         path: What `format("headwater-segments")` takes.
@@ -82,67 +88,68 @@ def audit(
         options: Further options of the format, such as `topic`.
     """
     read = spark.read.format("headwater-segments").options(**options, level="batches")
-    batches = read.load(path).persist()
-    try:
-        found = findings(batches, compacted=compacted)
-        counts = {row["kind"]: row["count"] for row in found.groupBy("kind").count().collect()}
-        first = found.orderBy("topic", "partition", "file", "position", "kind").limit(_SHOWN)
-        return AuditReport(
-            [PartitionTotals(*row) for row in totals(batches).collect()],
-            {kind: counts.get(kind, 0) for kind in _KINDS},
-            [Finding(*row) for row in first.collect()] if counts else [],
-        )
-    finally:
-        batches.unpersist()
+    batches = checked(read.load(path), compacted=compacted)
+    report = AuditReport(sorted(PartitionTotals(*row) for row in totals(batches).collect()), [])
+    if report.ok:
+        return report
+    first = findings(batches).orderBy("topic", "partition", "file", "position").limit(_SHOWN)
+    return AuditReport(report.partitions, [Finding(*row) for row in first.collect()])
 
 
-def findings(batches: DataFrame, *, compacted: bool = False) -> DataFrame:
-    """One row for each thing that is wrong: kind, topic, partition, offset, file, position, detail."""
-    placed = batches.where("crc_ok").withColumn("before", _before("last_offset"))
-    placed = placed.withColumn("epoch_before", _before("leader_epoch"))
-    kinds = [
-        _findings(batches.where("not crc_ok"), DAMAGE, f.col("problem")),
-        _findings(
-            placed.where("base_offset <= before"),
-            OVERLAP,
-            f.format_string("offset %d was there already, up to %d", "base_offset", "before"),
+def checked(batches: DataFrame, *, compacted: bool = False) -> DataFrame:
+    """Batches (`level=batches`) with two more columns: what is `wrong` with each, and if it is `late`."""
+    sound = f.col("crc_ok")
+    offset, sequence = f.col("base_offset"), f.col("base_sequence")
+    before = f.max(f.when(sound, f.col("last_offset"))).over(_preceding())
+    epoch = f.max(f.when(sound, f.col("leader_epoch"))).over(_preceding())
+    newest = f.max(f.when(sound, f.col("max_timestamp"))).over(_preceding())
+    gap = f.lit(False) if compacted else offset > before + 1
+    wrong = [
+        _wrong("damage", ~sound, f.col("problem")),
+        _wrong("gap", sound & gap, f.format_string("offset %d follows on %d", offset, before)),
+        _wrong(
+            "overlap",
+            sound & (offset <= before),
+            f.format_string("offset %d, but %d was there already", offset, before),
         ),
-        _findings(
-            placed.where("leader_epoch < epoch_before"),
-            EPOCH,
-            f.format_string("leader epoch %d after %d", "leader_epoch", "epoch_before"),
+        _wrong(
+            "duplicate",
+            sound & (f.coalesce(before, f.lit(-1)) < offset) & _is_repeated(),
+            f.format_string("producer %d, sequence %d again", "producer_id", sequence),
         ),
-        _duplicates(placed.where("before is null or base_offset > before")),
+        _wrong(
+            "epoch",
+            sound & (f.col("leader_epoch") < epoch),
+            f.format_string("leader epoch %d after %d", "leader_epoch", epoch),
+        ),
     ]
-    if not compacted:
-        detail = f.format_string("offset %d follows on %d", "base_offset", "before")
-        kinds.append(_findings(placed.where("base_offset > before + 1"), GAP, detail))
-    every = kinds[0]
-    for more in kinds[1:]:
-        every = every.unionByName(more)
-    return every
+    late = sound & (f.col("max_timestamp") < newest)
+    return batches.withColumns({"wrong": f.array_compact(f.array(*wrong)), "late": late})
+
+
+def findings(batches: DataFrame) -> DataFrame:
+    """One row for each thing that is wrong with `checked` batches."""
+    return batches.select("*", f.inline("wrong")).select(
+        "kind", "topic", "partition", f.col("base_offset").alias("offset"), "file", "position",
+        "detail",
+    )  # fmt: skip
 
 
 def totals(batches: DataFrame) -> DataFrame:
-    """Files, batches, records, bytes, offsets and times of each partition."""
-    newest = f.max("max_timestamp").over(_by_offset().rowsBetween(Window.unboundedPreceding, -1))
+    """For each partition of `checked` batches a row of `PartitionTotals`."""
     sound = f.col("crc_ok")
-    timed = sound & ~f.col("control")
-    return (
-        batches.withColumn("late", sound & (f.col("max_timestamp") < newest))
-        .groupBy("topic", "partition")
-        .agg(
-            f.count_distinct("file").alias("files"),
-            f.count_if(sound).alias("batches"),
-            f.coalesce(f.sum(f.when(timed, f.col("count"))), f.lit(0)).alias("records"),
-            f.sum("size").alias("bytes"),
-            f.min(f.when(sound, f.col("base_offset"))).alias("first_offset"),
-            f.max(f.when(sound, f.col("last_offset"))).alias("last_offset"),
-            f.min(f.when(timed, f.col("base_timestamp"))).alias("first_time"),
-            f.max(f.when(timed, f.col("max_timestamp"))).alias("last_time"),
-            f.count_if("late").alias("out_of_order"),
-        )
-        .orderBy("topic", "partition")
+    of_users = sound & ~f.col("control")
+    return batches.groupBy("topic", "partition").agg(
+        f.count_distinct("file").alias("files"),
+        f.count_if(sound).alias("batches"),
+        f.coalesce(f.sum(f.when(of_users, f.col("count"))), f.lit(0)).alias("records"),
+        f.sum("size").alias("bytes"),
+        f.min(f.when(sound, f.col("base_offset"))).alias("first_offset"),
+        f.max(f.when(sound, f.col("last_offset"))).alias("last_offset"),
+        f.min(f.when(of_users, f.col("base_timestamp"))).alias("first_time"),
+        f.max(f.when(of_users, f.col("max_timestamp"))).alias("last_time"),
+        f.count_if("late").alias("late"),
+        *(f.count_if(f.array_contains("wrong.kind", kind)).alias(kind) for kind in KINDS),
     )
 
 
@@ -178,45 +185,28 @@ def latest_per_key(records: DataFrame, *, tombstones: bool = True) -> DataFrame:
     return last if tombstones else last.where("value is not null")
 
 
-def _by_offset() -> WindowSpec:
-    return Window.partitionBy("topic", "partition").orderBy("base_offset", "file", "position")
+def _preceding() -> WindowSpec:
+    """The batches of the same partition before this one."""
+    order = Window.partitionBy("topic", "partition").orderBy("base_offset", "file", "position")
+    return order.rowsBetween(Window.unboundedPreceding, -1)
 
 
-def _before(column: str) -> Column:
-    """The greatest value of a column in the batches before, by offset."""
-    rows = _by_offset().rowsBetween(Window.unboundedPreceding, -1)
-    return f.max(column).over(rows)
+def _wrong(kind: str, condition: Column, detail: Column) -> Column:
+    return f.when(condition, f.struct(f.lit(kind).alias("kind"), detail.alias("detail")))
 
 
-def _findings(rows: DataFrame, kind: str, detail: Column) -> DataFrame:
-    return rows.select(
-        f.lit(kind).alias("kind"),
-        "topic",
-        "partition",
-        f.col("base_offset").alias("offset"),
-        "file",
-        "position",
-        detail.alias("detail"),
-    )
+def _is_repeated() -> Column:
+    """Whether an idempotent producer's batch does not go on behind its last, or was there before.
 
-
-def _duplicates(batches: DataFrame) -> DataFrame:
-    """Batches of an idempotent producer that do not go on behind its last one.
-
-    Sequences count modulo 2**31, so a number far below the last one is a new round.
+    Sequences count modulo 2**31: one that comes again after as many offsets is a new round.
     """
-    producer = ["topic", "partition", "producer_id", "producer_epoch"]
-    last = f.lag("last_sequence").over(Window.partitionBy(*producer).orderBy("base_offset"))
-    behind = f.col("last_before") - f.col("base_sequence")
-    sequenced = batches.where("producer_id >= 0 and base_sequence >= 0 and not control")
-    again = sequenced.withColumn("last_before", last).where(
-        (behind >= 0) & (behind < SEQUENCES // 2)
+    producer = Window.partitionBy("topic", "partition", "producer_id", "producer_epoch", "crc_ok")
+    same = Window.partitionBy(
+        "topic", "partition", "producer_id", "producer_epoch", "crc_ok", "base_sequence"
     )
-    detail = f.format_string(
-        "producer %d epoch %d: sequence %d after %d",
-        "producer_id",
-        "producer_epoch",
-        "base_sequence",
-        "last_before",
-    )
-    return _findings(again, DUPLICATE, detail)
+    last = f.lag("last_sequence").over(producer.orderBy("base_offset", "file"))
+    behind = last - f.col("base_sequence")
+    since = f.col("base_offset") - f.lag("base_offset").over(same.orderBy("base_offset", "file"))
+    numbered = (f.col("producer_id") >= 0) & (f.col("base_sequence") >= 0) & ~f.col("control")
+    again = ((behind >= 0) & (behind < SEQUENCES // 2)) | (since < SEQUENCES)
+    return numbered & f.coalesce(again, f.lit(False))
