@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from headwater.pipelines.declare import quoted
 from headwater.pipelines.sql_tokens import SqlError, Token, tokens
 
+_BRACKETS = "()"
+_DDL_BRACKETS = "(<)>"
 _PLAIN = re.compile(r"[A-Za-z_]\w*", re.ASCII)
 _TYPES = {
     "LONG": "BIGINT", "INTEGER": "INT", "SHORT": "SMALLINT", "BYTE": "TINYINT", "REAL": "FLOAT",
@@ -53,7 +55,7 @@ def ddl_columns(ddl: str) -> dict[str, str]:
     Names are in lower case, as Spark compares them; types are the outermost word, in one spelling.
     """
     found: dict[str, str] = {}
-    for column in _split(tokens(ddl)):
+    for column in _split(tokens(ddl), _DDL_BRACKETS):
         rest = column[2:] if len(column) > 1 and column[1].is_symbol(":") else column[1:]
         if not column or not column[0].is_name or not rest or rest[0].kind != "word":
             raise SqlError(1, f"a schema is DDL such as 'a BIGINT, b STRING', not {ddl!r}")
@@ -107,13 +109,13 @@ def output_columns(query: str) -> tuple[str, ...] | None:
 
 def _select_list(found: Sequence[Token]) -> list[list[Token]] | None:
     """The items between the outermost SELECT and its FROM."""
-    outer = [token for token, depth in _depths(found) if depth == 0]
+    outer = [token for token, depth in _depths(found, _BRACKETS) if depth == 0]
     start = next((place for place, token in enumerate(outer) if token.is_word("SELECT")), None)
     if start is None or any(token.is_symbol("|>") for token in outer):
         return None
     first = found.index(outer[start]) + 1
     last = next((t for t in outer[start:] if t.is_word("FROM")), None)
-    return list(_split(found[first : len(found) if last is None else found.index(last)]))
+    return list(_split(found[first : len(found) if last is None else found.index(last)], _BRACKETS))
 
 
 def _output_name(item: Sequence[Token]) -> str | None:
@@ -124,21 +126,20 @@ def _output_name(item: Sequence[Token]) -> str | None:
     return item[-1].text.lower() if item[-2].is_word("AS") else None
 
 
-def _depths(found: Sequence[Token]) -> Iterator[tuple[Token, int]]:
+def _depths(found: Sequence[Token], brackets: str) -> Iterator[tuple[Token, int]]:
     """Each token with the number of brackets around it; brackets count as inside."""
-    depth = 0
+    depth, half = 0, len(brackets) // 2
     for token in found:
-        opens = token.is_symbol("(") or token.is_symbol("<")
-        closes = token.is_symbol(")") or token.is_symbol(">")
-        depth += opens
+        symbol = token.kind == "symbol"
+        depth += symbol and token.text in brackets[:half]
         yield token, depth
-        depth -= closes
+        depth -= symbol and token.text in brackets[half:]
 
 
-def _split(found: Sequence[Token]) -> Iterator[list[Token]]:
+def _split(found: Sequence[Token], brackets: str) -> Iterator[list[Token]]:
     """Parts between commas that no bracket encloses."""
     part: list[Token] = []
-    for token, depth in _depths(found):
+    for token, depth in _depths(found, brackets):
         if depth == 0 and token.is_symbol(","):
             yield part
             part = []

@@ -243,7 +243,7 @@ def _wrong_way(reader: str, read: Read, dataset: Dataset) -> str | None:
 def _wrong_kind(flow: Flow, target: Dataset | None) -> str | None:
     """Whether a flow streams must fit what it fills."""
     if target is not None and target.kind == "materialized_view":
-        if flow.streams:
+        if flow.streams and flow.name == target.name:  # of others the target is the problem
             return (
                 f"{flow.name} is computed whole each time and cannot read a stream."
                 " Use hw.read and hw.topic_snapshot, or make it a table"
