@@ -29,6 +29,9 @@ from headwater.model import TopicPartition
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+_SOON_MS = 20
+"""How long a poll waits for the next answer before it looks after everything else."""
 Partition = TopicPartition | tuple[str, int]
 
 
@@ -53,6 +56,8 @@ class Consumer:
         self._user = threading.Lock()
         self._user_thread: int | None = None
         self._processing: Processing | None = None
+        self._flowing = False
+        """Whether the last poll found records."""
         self._thread: LoopThread = register(self)
         self._thread.call(self._core.start())
 
@@ -123,26 +128,51 @@ class Consumer:
     def _wait(self, take: Callable[[], T], timeout: float | None) -> T | None:
         self._enter()
         try:
-            if self._core.quick and (found := take()):
-                if self._core.stalled:
-                    self._thread.post(self._core.room_made)
+            if found := self._here(take):
+                return found
+            deadline = self._core.deadline(timeout)
+            if self._flowing and (found := self._about_to_come(take, deadline)):
                 return found
             self._core.check_usable()
-            return self._step(take, timeout)
+            return self._step(take, deadline)
         finally:
             self._leave()
 
-    def _step(self, take: Callable[[], T], timeout: float | None) -> T | None:
-        deadline = self._core.deadline(timeout)
+    def _here(self, take: Callable[[], T]) -> T | None:
+        """What needs no word with the loop."""
+        if not self._core.quick or not (found := take()):
+            return None
+        if self._core.stalled:
+            self._thread.post(self._core.room_made)
+        self._flowing = True
+        return found
+
+    def _about_to_come(self, take: Callable[[], T], deadline_ms: int) -> T | None:
+        """The last poll found records: the next ones are probably on their way."""
+        arrived = self._core.arrived
+        arrived.hush()
+        soon_ms = min(_SOON_MS, self._core.left_ms(deadline_ms))
+        return self._here(take) or (self._here(take) if arrived.listen(soon_ms / 1000) else None)
+
+    def _step(self, take: Callable[[], T], deadline_ms: int) -> T | None:
+        arrived = self._core.arrived
+        self._flowing = False
         while True:
-            got = self._thread.call(self._core.step(deadline, take))
-            if not isinstance(got, Notice):
+            arrived.hush()
+            got, limit_ms = self._thread.call(self._core.look(deadline_ms, take))
+            if isinstance(got, Notice):
+                self._tell(got)
+            elif got or not limit_ms:
                 return got
-            try:
-                if self._core.listener is not None:
-                    got.tell(self._core.listener)
-            finally:
-                self._on_loop(lambda notice=got: self._core.told(notice))  # type: ignore[misc]
+            elif arrived.listen(limit_ms / 1000) and (found := self._here(take)):
+                return found
+
+    def _tell(self, notice: Notice) -> None:
+        try:
+            if self._core.listener is not None:
+                notice.tell(self._core.listener)
+        finally:
+            self._on_loop(lambda: self._core.told(notice))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records one by one, without end; the position moves with each one."""

@@ -6,11 +6,13 @@ faces differ in.
 """
 
 import asyncio
+import contextlib
 import logging
 import re
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from headwater.client.consumer.arrival import Arrival
 from headwater.client.consumer.arrow import RecordBatch, Runs, record_batch
 from headwater.client.consumer.assembly import Offsets, Partitions
 from headwater.client.consumer.fetched import ENOUGH_BYTES, Fetched, Reshape
@@ -37,6 +39,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+_LONGEST_WAIT_MS = 60_000
 _ARROW_RECORDS = 65_536
 """How many records `poll_arrow` gathers at most, unless asked for another number."""
 
@@ -140,23 +143,39 @@ class Consuming(Whereabouts):
     async def step(self, deadline_ms: int, take: Callable[[], T]) -> "T | Notice | None":
         """Wait until `take` gives something, a listener must be called, or the time is over."""
         while True:
-            self.check_usable()
-            if self._group is not None:
-                notice = await self._group.step(deadline_ms)
-                if notice is not None:
-                    return notice
-            self._raise_pending()
-            self._positions.kick()
-            self._commits.auto_commit_if_due()
-            found = take()
-            if self._fetcher.stalled:
-                self._fetcher.changed()
-            if found:
+            self.arrived.clear()
+            found, limit_ms = await self.look(deadline_ms, take)
+            if found or not limit_ms:
                 return found
-            if not await self._something_came(deadline_ms):
-                return None
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(limit_ms / 1000):
+                    await self.arrived.wait()
 
-    async def _something_came(self, deadline_ms: int) -> bool:
+    async def look(
+        self, deadline_ms: int, take: Callable[[], T]
+    ) -> "tuple[T | Notice | None, int]":
+        """What there is without waiting for records, or how long to wait: 0 when time is over.
+
+        Whoever waits has cleared `arrived` before, and looks again when it is set or when the wait
+        has ended.
+        """
+        self.check_usable()
+        if self._group is not None:
+            notice = await self._group.step(deadline_ms)
+            if notice is not None:
+                return notice, 0
+        self._raise_pending()
+        self._positions.kick()
+        self._commits.auto_commit_if_due()
+        found = take()
+        if self._fetcher.stalled:
+            self._fetcher.changed()
+        if found:
+            return found, 0
+        return None, self._patience_ms(deadline_ms)
+
+    def _patience_ms(self, deadline_ms: int) -> int:
+        """How long a poll that found nothing may wait before it looks after everything again."""
         now = self._clock.monotonic_ms()
         if self._subscription_is_empty():
             raise IllegalStateError(
@@ -164,21 +183,17 @@ class Consuming(Whereabouts):
             )
         limit = deadline_ms - now
         if limit <= 0:
-            return False
+            return 0
         if self._group is not None:
             limit = min(limit, self._group.next_look_ms(now))
         if self._positions.unsettled():
             limit = min(limit, self.settings.retry_backoff_ms)
-        limit = min(limit, self._commits.next_auto_commit_ms(now))
-        self._fetcher.arrived.clear()
-        if self._woken or self._fetcher.failures:
-            return True
-        try:
-            async with asyncio.timeout(max(limit, 1) / 1000):
-                await self._fetcher.arrived.wait()
-        except TimeoutError:
-            return self._clock.monotonic_ms() < deadline_ms
-        return True
+        return max(min(limit, self._commits.next_auto_commit_ms(now), _LONGEST_WAIT_MS), 1)
+
+    @property
+    def arrived(self) -> Arrival:
+        """Set when poll should look again."""
+        return self._fetcher.arrived
 
     def _subscription_is_empty(self) -> bool:
         return self.subscription.way is Way.NONE
@@ -193,6 +208,10 @@ class Consuming(Whereabouts):
         if timeout_s is None:
             return 2**62
         return self._clock.monotonic_ms() + int(timeout_s * 1000)
+
+    def left_ms(self, deadline_ms: int) -> int:
+        """How long it is until then."""
+        return max(deadline_ms - self._clock.monotonic_ms(), 0)
 
     def woken(self) -> None:
         """From any thread: let a poll that waits, or the next one, raise WakeupError."""

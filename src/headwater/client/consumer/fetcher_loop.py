@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from headwater.client.backoff import Backoff
 from headwater.client.cluster import Cluster, Node, PartitionView
+from headwater.client.consumer.arrival import Arrival
 from headwater.client.consumer.fetched import Fetched, Reshape, aborted_in
 from headwater.client.consumer.metrics import ConsumerMetrics
 from headwater.client.consumer.places import EARLIEST, LATEST, Place
@@ -86,8 +87,7 @@ class Fetcher:
     ) -> None:
         self.ready: deque[Fetched] = deque()
         self.failures: deque[KafkaError] = deque()
-        self.arrived = asyncio.Event()
-        """Set whenever poll() should look again."""
+        self.arrived = Arrival()
         self.stalled = False
         """Some lane waits for room: whoever drains the buffer must call `changed`."""
         self.on_lost_position: Callable[[], None] = lambda: None
