@@ -27,6 +27,8 @@ log = logging.getLogger(__name__)
 
 ROWS: Final = 65_536
 """The most rows of one Arrow batch, give or take a batch of the log."""
+ENOUGH_BYTES: Final = 2 * 1024 * 1024
+"""An Arrow batch is handed over once it holds this much: large ones cost the JVM more per row."""
 MAX_FETCH_BYTES: Final = 4 * 1024 * 1024
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _HEADERS: Final = pa.list_(
@@ -105,9 +107,12 @@ class RangeReader:
         return fetched
 
     def _batches(self, fetched: Fetched, end: int, fixed: "_Fixed") -> Iterator[Any]:
+        """Batches of the log are gathered until they fill one of Arrow."""
         while True:
-            reader = ColumnReader()
-            fetched.take_columns(reader, ROWS)
+            reader, before = ColumnReader(), -1
+            while before < reader.count < ROWS and reader.size < ENOUGH_BYTES:
+                before = reader.count
+                fetched.take_columns(reader, before + 1)
             if not reader.count:
                 return
             batch = self._shaped(reader.finish(), end, fixed)
