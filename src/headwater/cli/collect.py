@@ -115,8 +115,9 @@ def http(topic: str, bootstrap: str, settings: tuple[str, ...], **chosen: Any) -
         from headwater.collect.http_loop import HttpOptions
         from headwater.collect.serving_loop import Listening, serve
     except ModuleNotFoundError as missing:
+        package = (missing.name or "").partition(".")[0]
         raise click.ClickException(
-            f"{missing.name} is not installed: pip install 'headwater[collect]'"
+            f"{package} is not installed: pip install 'headwater[collect]'"
         ) from None
     options = HttpOptions(
         rules=EventRules(

@@ -1,0 +1,51 @@
+"""What `headwater collect` says before it needs a broker."""
+
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from headwater.cli.app import command
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("http",), "Missing option '--topic'"),
+        (("http", "--topic", "t", "--rate", "0"), "0.0 is not in the range"),
+        (("tail", "--topic", "t"), "Missing argument 'FILES...'"),
+        (("tail", "f", "--topic", "t", "--key-regex", "x"), "--key-regex goes with --format lines"),
+        (("tail", "f", "--topic", "t", "--format", "lines", "--key", "x"), "--key goes with"),
+        (
+            ("tail", "f", "--topic", "t", "--format", "lines", "--key-regex", "("),
+            "--key-regex: missing )",
+        ),
+    ],
+)
+def test_words_that_do_not_fit_are_a_usage_error(words: tuple[str, ...], said: str) -> None:
+    result = CliRunner().invoke(command, ("collect", *words))
+    assert result.exit_code == 2
+    assert said in result.output
+
+
+def test_acknowledgements_cannot_be_switched_off() -> None:
+    words = ("collect", "http", "--topic", "t", "--port", "0", "-o", "acks=0")
+    result = CliRunner().invoke(command, words)
+    assert result.exit_code == 1
+    assert "acks=0 gives no acknowledgement" in result.output
+
+
+@pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
+def test_a_missing_extra_is_one_clear_line(missing: str) -> None:
+    script = (
+        f"import sys; sys.modules[{missing!r}] = None\n"
+        "from headwater.cli import main\n"
+        "sys.argv = ['headwater', 'collect', 'http', '--topic', 't']\n"
+        "main()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert done.stderr == f"Error: {missing} is not installed: pip install 'headwater[collect]'\n"
