@@ -1,5 +1,9 @@
 """Writing to topics from Spark: what is written, how often, and what is refused."""
 
+import signal
+import subprocess
+import sys
+
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
@@ -165,3 +169,35 @@ def test_rows_that_no_broker_takes_fail_the_write_with_the_reason(spark, write, 
         write(frame, topic=name)
     with Admin(bootstrap_servers=bootstrap) as admin:
         assert admin.end_offsets([TopicPartition(name, 0)]) == {TopicPartition(name, 0): 0}
+
+
+@pytest.mark.timeout(240)
+def test_a_driver_killed_in_a_write_and_before_its_commit_writes_every_row_once(
+    copy, topic, produce, bootstrap, tmp_path
+):
+    source, target = topic("source", partitions=2), topic("target", partitions=2)
+    for number in range(2):
+        produce(source, [f"{number}-{index}" for index in range(150)], partition=number)
+    checkpoint = tmp_path / "checkpoint"
+
+    def crash(where):
+        place = [bootstrap, source, target, str(checkpoint)]
+        command = [sys.executable, "-m", "tests.pipelines.crashing_sink", where, *place]
+        with (tmp_path / "driver.log").open("w+") as words:
+            done = subprocess.run(
+                command, start_new_session=True, stderr=words, check=False, timeout=110
+            )
+            words.seek(0)
+            assert done.returncode == -signal.SIGKILL, words.read()[-3000:]
+        return values_of(bootstrap, target)
+
+    half = crash("write")
+    assert 0 < len(half) < 200
+    assert len(set(half)) == len(half)
+    assert not list(checkpoint.glob("commits/[0-9]*"))
+    first_batch = crash("commit")
+    assert len(set(first_batch)) == len(first_batch) == 200
+    assert not list(checkpoint.glob("commits/[0-9]*"))
+    copy(source, target, maxOffsetsPerTrigger="200")
+    found = values_of(bootstrap, target)
+    assert len(set(found)) == len(found) == 300

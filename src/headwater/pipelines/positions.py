@@ -1,0 +1,32 @@
+"""From what Spark reports of a query's sources to offsets of topics. Pure."""
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from headwater.model import TopicPartition
+
+
+def end_positions(sources: Iterable[tuple[str, str | None]]) -> dict[TopicPartition, int]:
+    """How far the topics of a query are read, from (description, end offset) of each source.
+
+    Our own source and Spark's Kafka connector report `{"topic": {"0": 12}}`. Other sources are
+    passed over; where two read one partition the one behind counts, so that lag is never hidden.
+    """
+    found: dict[TopicPartition, int] = {}
+    for _, text in sources:
+        for place, offset in _topic_offsets(text).items():
+            found[place] = min(offset, found.get(place, offset))
+    return found
+
+
+def _topic_offsets(text: str | None) -> dict[TopicPartition, int]:
+    try:
+        topics: Any = json.loads(text or "null")
+        return {
+            TopicPartition(topic, int(number)): int(offset)
+            for topic, partitions in topics.items()
+            for number, offset in partitions.items()
+        }
+    except (ValueError, TypeError, AttributeError):
+        return {}
