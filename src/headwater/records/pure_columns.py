@@ -13,7 +13,7 @@ from headwater.records.batch import HEADER, Buffer, RawHeader, batches
 from headwater.records.columns import MAX_COLUMN_BYTES, Column, Columns, Headers
 from headwater.records.murmur import murmur2
 from headwater.records.pure_reader import Row, decode_batch
-from headwater.records.pure_runs import after_last, follows
+from headwater.records.pure_runs import after_last, following
 from headwater.records.pure_writer import BatchWriter
 from headwater.records.record import Header
 from headwater.records.rules import INT64_MAX, MAX_UNCOMPRESSED_BYTES
@@ -70,7 +70,7 @@ class ColumnReader:
             self.count < rows
             and self.size < size
             and next_offset <= last
-            and follows(buf, pos, epoch)
+            and following(buf, pos, epoch)
         ):
             try:
                 taken, found = decode_batch(buf, pos, check_crc, limit=limit)

@@ -5,7 +5,8 @@ What comes out is what `record.decode_records` gives for the same batch. It is o
 calls, because a consumer passes here once for each record.
 """
 
-from functools import partial
+from collections.abc import Iterable
+from itertools import repeat
 from typing import Any, TypeAlias, TypeVar
 
 from headwater.errors import E, KafkaError
@@ -60,33 +61,31 @@ def decode_batch(
     return size, _all_rows(_area(buf, pos, size, header, limit), header)
 
 
-def decode_named(
+def named_rows(
     buf: Buffer,
     pos: int,
-    check_crc: bool,
+    header: RawHeader,
     kind: type[T],
     head: tuple[Any, ...],
-    *,
-    from_offset: int = INT64_MIN,
-    limit: int = MAX_UNCOMPRESSED_BYTES,
-) -> tuple[int, list[T]]:
-    """Size and records of the batch at `pos`, but those below `from_offset`.
+    from_offset: int,
+    limit: int,
+) -> Iterable[T]:
+    """Records of the batch at `pos`, whose header was checked, but those below `from_offset`.
 
     Each is a `kind`, a class of tuples: the fields of `head`, then those that `decode_batch` gives.
     """
-    header, size = check_header(buf, pos, check_crc)
     if header[5] & CONTROL:
-        return size, []
-    area = _area(buf, pos, size, header, limit)
+        return ()
+    area = _area(buf, pos, header[1] + OVERHEAD, header, limit)
     new = tuple.__new__
     if not header[5] & LOG_APPEND_TIME and from_offset <= header[0] <= _LAST_BASE:
         columns = columns_alike(area, header)
         if columns is not None:
-            return size, list(map(partial(new, kind), alike_rows(header, columns, head)))
+            return map(new, repeat(kind), alike_rows(header, columns, head))
     rows = _all_rows(area, header)
     if rows and rows[0][0] < from_offset:
         rows = [row for row in rows if row[0] >= from_offset]
-    return size, [new(kind, head + row) for row in rows]
+    return [new(kind, head + row) for row in rows]
 
 
 def _all_rows(area: bytes, header: RawHeader) -> list[Row]:
@@ -102,6 +101,8 @@ def _all_rows(area: bytes, header: RawHeader) -> list[Row]:
 def _area(buf: Buffer, pos: int, size: int, header: RawHeader, limit: int) -> bytes:
     """The records of a batch, uncompressed."""
     packed = memoryview(buf)[pos + HEADER_SIZE : pos + size]
+    if not header[5] & CODEC_MASK and len(packed) <= limit:
+        return bytes(packed)
     return decompress(header[5] & CODEC_MASK, packed, limit, limit)
 
 
@@ -116,9 +117,14 @@ def check_header(buf: Buffer, pos: int, check_crc: bool) -> tuple[RawHeader, int
         raise unreadable_format(header[3])
     if not HEADER_SIZE <= size <= left:
         raise _corrupt(f"a batch of {size} bytes does not fit into {left}")
-    if check_crc and crc32c(memoryview(buf)[pos + CRC_START : pos + size]) != header[4]:
+    if check_crc and not undamaged(buf, pos, header):
         raise _corrupt(f"the batch at offset {header[0]} does not match its checksum")
     return header, size
+
+
+def undamaged(buf: Buffer, pos: int, header: RawHeader) -> bool:
+    """Whether the batch at `pos` matches its checksum."""
+    return crc32c(memoryview(buf)[pos + CRC_START : pos + header[1] + OVERHEAD]) == header[4]
 
 
 def _rows(area: bytes, header: RawHeader) -> list[Row]:  # noqa: C901, PLR0915

@@ -17,7 +17,7 @@ from headwater.records.batch import (
     Buffer,
     RawHeader,
 )
-from headwater.records.pure_reader import T, decode_named
+from headwater.records.pure_reader import T, check_header, named_rows, undamaged
 from headwater.records.rules import INT64_MAX, INT64_MIN, MAX_UNCOMPRESSED_BYTES
 
 
@@ -39,18 +39,20 @@ def after_last(header: RawHeader) -> int:
     return min(header[0] + header[6] + 1, INT64_MAX)
 
 
-def follows(buf: Buffer, pos: int, epoch: int) -> bool:
-    """Whether a batch at `pos` goes on with a run of `epoch`."""
+def following(buf: Buffer, pos: int, epoch: int) -> RawHeader | None:
+    """The header of a batch at `pos` that goes on with a run of `epoch`; None where there is none."""
     left = len(buf) - pos
     if left < HEADER_SIZE:
-        return False
+        return None
     header: RawHeader = HEADER.unpack_from(buf, pos)
-    return (
+    if (
         header[3] == MAGIC
         and HEADER_SIZE <= header[1] + OVERHEAD <= left
         and not header[5] & (CONTROL | TRANSACTIONAL)
         and header[2] == epoch
-    )
+    ):
+        return header
+    return None
 
 
 def decode_run(
@@ -71,19 +73,18 @@ def decode_run(
     leader epoch, and before a batch that cannot be read: the first one alone raises. Returns the
     position, the offset and the epoch after the run, and the records.
     """
-    rows: list[T] = []
-    start, next_offset, epoch = pos, from_offset, -1
-    while pos == start or (len(rows) < wanted and follows(buf, pos, epoch)):
-        try:
-            size, more = decode_named(
-                buf, pos, check_crc, kind, head, from_offset=from_offset, limit=limit
-            )
-        except KafkaError:
-            if pos == start:
-                raise
+    header, size = check_header(buf, pos, check_crc)
+    rows = list(named_rows(buf, pos, header, kind, head, from_offset, limit))
+    next_offset, epoch = max(from_offset, after_last(header)), header[2]
+    pos += size
+    while len(rows) < wanted:
+        follower = following(buf, pos, epoch)
+        if follower is None or (check_crc and not undamaged(buf, pos, follower)):
             break
-        header: RawHeader = HEADER.unpack_from(buf, pos)
-        rows += more
-        next_offset, epoch = max(next_offset, after_last(header)), header[2]
-        pos += size
+        try:
+            rows.extend(named_rows(buf, pos, follower, kind, head, from_offset, limit))
+        except KafkaError:
+            break
+        next_offset = max(next_offset, after_last(follower))
+        pos += follower[1] + OVERHEAD
     return pos, next_offset, epoch, rows
