@@ -22,6 +22,8 @@ from rich.table import Table
 
 from headwater import Admin
 from headwater.pipelines import load_project, run
+from headwater.pipelines.display import Display
+from headwater.pipelines.progress import Progress
 from headwater.testing import Broker
 
 HERE = Path(__file__).parent
@@ -78,7 +80,8 @@ def _run_pipeline(bootstrap: str, out: Path, master: str, console: Console) -> N
         HERE, overrides={"bootstrap_servers": bootstrap, "storage": str(out / "tables")}
     )
     started = time.perf_counter()
-    run(project, once=True, master=master, progress=True)
+    with Display(progress := Progress(), sys.stdout):
+        run(project, once=True, master=master, progress=progress)
     console.print(f"[bold]pipeline[/]   done in {time.perf_counter() - started:.1f} s")
 
 
@@ -114,10 +117,8 @@ def _rows(table: Path) -> int:
 
 def _records(bootstrap: str, topic: str) -> int:
     with Admin(bootstrap_servers=bootstrap) as admin:
-        partitions = [
-            (topic, number) for number in admin.describe_topics([topic])[topic].partitions
-        ]
-        return sum(admin.end_offsets(partitions).values())
+        count = len(admin.describe_topics([topic])[topic].partitions)
+        return sum(admin.end_offsets([(topic, number) for number in range(count)]).values())
 
 
 def _lag(bootstrap: str) -> int:
