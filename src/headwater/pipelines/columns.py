@@ -45,8 +45,8 @@ _TOO_DEEP = {
 
 
 def column_name(name: str) -> str:
-    """A column's name for DDL: backquoted where it must be."""
-    return name if _PLAIN.fullmatch(name) and name.upper() not in _WORDS else quoted(name)
+    """A column's name for DDL (where keywords are names like others), backquoted if it is odd."""
+    return name if _PLAIN.fullmatch(name) else quoted(name)
 
 
 def ddl_columns(ddl: str) -> dict[str, str]:

@@ -137,7 +137,7 @@ class Dataset:
     streams: bool = False
     """The query (of a temporary view, say) reads something as a stream."""
     session_reads: tuple[Read, ...] = ()
-    """As of Flow."""
+    """As of Flow, of this query alone."""
 
 
 @dataclass(frozen=True)
@@ -156,7 +156,8 @@ class Flow:
     """Something is read as a stream: a dataset or a topic."""
     session_reads: tuple[Read, ...] = ()
     """The reads that a Python query makes by name through the session (`spark.table("x")`,
-    `spark.sql(...)`): the runner puts temporary views of these names there before it calls it."""
+    `spark.sql(...)`), temporary views that are part of it included: the runner puts temporary
+    views of these names there before it calls it."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,7 @@ from headwater.pipelines.declare import (
 )
 from headwater.pipelines.python_reads import origin_of
 from headwater.pipelines.registry import Draft, Mark, active
+from headwater.pipelines.targets import TargetError, parse_target
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -311,17 +312,16 @@ def _ddl(origin: Origin, schema: Any) -> str | None:
 
 def _sink_target(origin: Origin, text: str, options: dict[str, str]) -> tuple[str, dict[str, str]]:
     """The target and the remaining options of a sink, from our way or Spark's to write it."""
-    kind, colon, place = text.partition(":")
-    if not colon:
-        key = "topic" if kind in ("headwater", "kafka") else "path"
-        kind = "topic" if key == "topic" else kind
+    if text in ("headwater", "kafka", *FORMATS):
+        key = "path" if text in FORMATS else "topic"
         place = options.pop(key, "")
         if not place:
             raise DeclarationError(origin, f"a sink of format {text} needs the option {key}")
-    if kind not in ("topic", *FORMATS):
-        hint = nearest(kind, dict.fromkeys(("topic", *FORMATS)))
-        raise DeclarationError(origin, f"a sink is topic:NAME or delta:PATH, not {text!r}{hint}")
-    return f"{kind}:{place}", options
+        text = f"{'topic' if key == 'topic' else text}:{place}"
+    try:
+        return str(parse_target(text)), options
+    except TargetError as problem:
+        raise DeclarationError(origin, f"the sink's {problem}") from None
 
 
 def _expectation(origin: Origin, name: Any, condition: Any, action: Action) -> Expectation:

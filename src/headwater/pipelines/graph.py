@@ -61,6 +61,7 @@ def check(
         *_wrong_ways_to_read(graph),
         *_idle(graph),
         *_one_checkpoint_each(graph),
+        *_expectations(graph),
         *_quarantines(graph),
         *_schemas(graph),
     ]
@@ -282,6 +283,15 @@ def _one_checkpoint_each(graph: Declarations) -> Iterator[Problem]:
             yield Problem(origin, f"{text}. Rename one")
 
 
+def _expectations(graph: Declarations) -> Iterator[Problem]:
+    """Rows are counted by the name of what they fail."""
+    for dataset in graph.datasets.values():
+        names = [expectation.name for expectation in dataset.expectations]
+        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+            text = f"{dataset.name} has two expectations called {name!r}. Rename one"
+            yield Problem(dataset.origin, text)
+
+
 def _quarantines(graph: Declarations) -> Iterator[Problem]:
     for dataset in graph.datasets.values():
         if dataset.quarantine is None:
@@ -347,9 +357,13 @@ def _certain(ask: Callable[[str], tuple[str, ...] | None], text: str) -> tuple[s
 
 
 def _missing_topics(graph: Declarations, topics: Collection[str]) -> Iterator[Problem]:
+    written = {sink.target.removeprefix("topic:") for sink in graph.sinks.values()}
+    written |= {
+        found.quarantine.topic or "" for found in graph.datasets.values() if found.quarantine
+    }
     for node in _nodes(graph):
         for topic in node.topics:
-            if topic not in topics:
+            if topic not in topics and topic not in written:
                 text = f"{node.name} reads the topic {topic}, which does not exist"
                 advice = f"Create it: headwater topics create {topic}"
                 yield Problem(node.origin, text + _hint(topic, dict.fromkeys(topics), advice))

@@ -200,6 +200,8 @@ class _Page:
 def _definitions(page: _Page, root: Path, patterns: Sequence[str]) -> tuple[Path, ...]:
     files: dict[Path, None] = {}
     for pattern in patterns:
+        if Path(pattern).is_absolute():
+            page.fail("definitions", f"{pattern} should be relative to this folder")
         found = [path for path in sorted(root.glob(pattern)) if path.suffix in (".py", ".sql")]
         if not found and "definitions" in page.values:
             page.fail("definitions", f"no .py or .sql file matches {pattern}")

@@ -42,6 +42,7 @@ class Computed:
 
     origin: Origin
     call: str
+    """As it is written; "": the source itself was not found."""
     topic: bool
     stream: bool
 
@@ -51,7 +52,7 @@ def reads_of(function: Callable[..., Any], home: Path | None = None) -> Found:
     found = Found()
     for used, node in followed(function, home):
         if node is None:
-            found.computed.append(Computed(origin_of(used), "its source", False, False))
+            found.computed.append(Computed(origin_of(used), "", False, False))
         else:
             _Walk(used, node, found).visit_body()
     return found

@@ -106,9 +106,8 @@ class Registry:
             if draft.query is not None and draft.kind != "temporary_view":
                 flows.append(_flow(draft, draft.query, found))
         self._refuse_lost_marks()
-        return Declarations(
-            MappingProxyType(datasets), tuple(flows), MappingProxyType(dict(self._sinks))
-        )
+        whole = tuple(_with_reads_of_views(flow, datasets) for flow in flows)
+        return Declarations(MappingProxyType(datasets), whole, MappingProxyType(dict(self._sinks)))
 
     def _claim(self, name: str, origin: Origin) -> None:
         taken = self._places.get(name)
@@ -178,10 +177,9 @@ def _sources(draft: Draft, home: Path | None) -> Found:
     found = reads_of(draft.query, home)
     named = [_named_read(text, found.computed) for text in draft.reads]
     found.reads = list(dict.fromkeys(found.reads + named))
-    by_topic = {topic.name for topic in found.topics}
-    found.topics += [Topic(name, True) for name in draft.topics if name not in by_topic]
-    found.session_reads = list(dict.fromkeys(found.session_reads))
+    found.topics += [_named_topic(name, found.computed) for name in draft.topics]
     found.streams |= any(read.stream for read in named)
+    found.streams |= any(topic.stream for topic in found.topics)
     for computed in found.computed:
         _refuse_unnamed(computed, draft)
     return found
@@ -196,7 +194,20 @@ def _named_read(text: str, computed: Collection[Computed]) -> Read:
     return Read(text, bool(calls) and all(calls))
 
 
+def _named_topic(name: str, computed: Collection[Computed]) -> Topic:
+    """An entry of topics=[...]: a stream, unless only snapshots have computed names."""
+    return Topic(name, all(call.stream for call in computed if call.topic))
+
+
 def _refuse_unnamed(computed: Computed, draft: Draft) -> None:
+    if not computed.call:
+        if not (draft.reads or draft.topics):
+            raise DeclarationError(
+                computed.origin,
+                f"what {draft.name} reads is not known, for its source cannot be found."
+                ' Write it with def, or list it: reads=["..."] or topics=["..."] on the decorator',
+            )
+        return
     wanted = "topics" if computed.topic else "reads"
     if not (draft.topics if computed.topic else draft.reads):
         raise DeclarationError(
@@ -222,7 +233,7 @@ def _dataset(draft: Draft, kind: Kind, found: Found, settings: Settings) -> Data
         options=MappingProxyType(dict(draft.options)),
         origin=draft.origin,
         streams=found.streams,
-        session_reads=tuple(found.session_reads),
+        session_reads=tuple(dict.fromkeys(found.session_reads)),
     )
 
 
@@ -271,5 +282,19 @@ def _flow(draft: Draft, query: Query, found: Found) -> Flow:
         once=draft.once,
         origin=draft.origin,
         streams=found.streams,
-        session_reads=tuple(found.session_reads),
+        session_reads=tuple(dict.fromkeys(found.session_reads)),
     )
+
+
+def _with_reads_of_views(flow: Flow, datasets: Mapping[str, Dataset]) -> Flow:
+    """`flow` with the session reads of the temporary views that are composed into its query."""
+    names = [read.name for read in flow.reads]
+    for name in names:  # grows while it is walked
+        names += [each.name for each in _view_reads(datasets.get(name)) if each.name not in names]
+    views = [dataset for dataset in map(datasets.get, names) if dataset and _view_reads(dataset)]
+    session_reads = [read for view in views for read in view.session_reads]
+    return replace(flow, session_reads=tuple(dict.fromkeys([*flow.session_reads, *session_reads])))
+
+
+def _view_reads(dataset: Dataset | None) -> tuple[Read, ...]:
+    return dataset.reads if dataset is not None and dataset.kind == "temporary_view" else ()

@@ -224,6 +224,37 @@ def test_names_on_the_decorator_stand_for_computed_ones():
     assert found[1].reads == (Read("x", False), Read("y", True))
 
 
+def test_a_query_without_source_needs_its_names_listed():
+    def unlisted():
+        exec("hw.table(name='t')(lambda: hw.topic('events'))", {"hw": hw})
+
+    def listed():
+        exec("hw.table(name='t', topics=['events'])(lambda: hw.topic('events'))", {"hw": hw})
+
+    with pytest.raises(DeclarationError, match="what t reads is not known"):
+        declared(unlisted)
+    [flow] = declared(listed).flows
+    assert (flow.topics, flow.streams) == (("events",), True)
+
+
+def test_session_reads_of_a_view_are_those_of_the_flows_that_it_is_composed_into():
+    def file():
+        @hw.temporary_view
+        def inner():
+            return spark.readStream.table("a")
+
+        @hw.temporary_view
+        def outer():
+            return hw.read_stream("inner")
+
+        @hw.table
+        def t():
+            return hw.read_stream("outer").join(spark.table("b"), "id")
+
+    [flow] = declared(file).flows
+    assert flow.session_reads == (Read("b", False), Read("a", True))
+
+
 def test_a_reader_that_is_handed_on_is_a_computed_name():
     def file():
         @hw.table
@@ -279,7 +310,7 @@ def condition_that_is_none():
     [
         (wrong_name, "'my-table' cannot be a name"),
         (wrong_format, "not 'detla'; did you mean delta?"),
-        (wrong_sink, "not 'topics:x'; did you mean topic?"),
+        (wrong_sink, "'topics:x' is no target"),
         (sink_without_place, "needs the option topic"),
         (conf_per_table, "spark_conf has no effect here: .* pipeline.yml"),
         (clustered, "cluster_by has no effect here: .* use partition_by"),

@@ -141,6 +141,11 @@ CREATE STREAMING TABLE d AS SELECT * FROM STREAM d;
             "Bronze and bronze (p.sql:2) would share one checkpoint",
         ),
         (
+            "CREATE STREAMING TABLE x (CONSTRAINT c EXPECT (y), CONSTRAINT c EXPECT (z))"
+            " AS SELECT * FROM STREAM bronze",
+            "x has two expectations called 'c'. Rename one",
+        ),
+        (
             "CREATE STREAMING TABLE x TBLPROPERTIES ('quarantine.table' = 'bad')"
             " AS SELECT * FROM STREAM bronze",
             "x has a quarantine but refuses no row. Add @expect_or_drop",
@@ -171,6 +176,10 @@ def test_a_missing_topic_is_told_when_the_topics_are_known():
     assert said(GOOD, topics=["evnts"]) == [
         "p.sql:2: bronze reads the topic events, which does not exist; did you mean evnts?"
     ]
+    dead = " TBLPROPERTIES ('quarantine.topic' = 'events') "
+    refusing = " (CONSTRAINT c EXPECT (y) ON VIOLATION DROP ROW)" + dead
+    text = f"CREATE STREAMING TABLE z {refusing} AS SELECT * FROM STREAM silver"
+    assert said(GOOD + text, topics=[]) == []
     assert said(GOOD, topics=[])[0].endswith("Create it: headwater topics create events")
     assert said(GOOD) == []
 

@@ -1,6 +1,7 @@
 """Projects on disk: pipeline.yml, Python and SQL files, and what goes wrong in them."""
 
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -112,6 +113,7 @@ def test_the_environment_fills_values_but_never_the_structure(tmp_path, monkeypa
         ("tables:\n  bronce:\n    format: delta\n", "2: no file declares a table bronce; did you"),
         ("tables:\n  bronze:\n    fromat: delta\n", "3: unknown key fromat; did you mean format?"),
         ("definitions: nothing/*.py\n", "1: no .py or .sql file matches nothing"),
+        ("definitions: /etc/*.py\n", "1: /etc/\\*.py should be relative to this folder"),
         ("name: !!python/object/apply:os.getcwd []\n", "1: this is no YAML"),
     ],
 )
@@ -195,6 +197,26 @@ def test_helpers_in_other_files_are_followed(tmp_path):
     assert callable(query)
     with bind(Rows()):  # type: ignore[arg-type]
         assert query() == ["events"]
+
+
+def test_functions_for_workers_are_pickled_by_value(tmp_path):
+    """Workers cannot import a project's files: they have only what is sent to them."""
+    from pyspark import cloudpickle
+
+    write(
+        tmp_path,
+        pipeline__yml="name: x\ndefinitions: main.py\n",
+        shared__py="def double(x): return 2 * x\n",
+        main__py="from headwater import pipelines as hw\nfrom shared import double\nSTEP = 1\n"
+        "def udf(x): return double(x) + STEP\n"
+        "@hw.table\ndef t(): return hw.topic('e').transform(lambda rows: udf)\n",
+    )
+    query = load_project(tmp_path).declarations.flows[0].query
+    assert callable(query)
+    sent = cloudpickle.dumps(query.__globals__["udf"])  # type: ignore[attr-defined]
+    code = "import pickle, sys; print(pickle.load(sys.stdin.buffer)(20))"
+    done = subprocess.run([sys.executable, "-c", code], input=sent, capture_output=True, check=True)
+    assert done.stdout == b"41\n"
 
 
 def test_places_are_as_the_path_was_given(tmp_path, monkeypatch):

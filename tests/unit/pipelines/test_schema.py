@@ -47,10 +47,10 @@ def test_a_json_schema_becomes_typed_columns():
         "small INT",
         "raw BINARY",
         "kind STRING",
-        "`any` STRING",
+        "any STRING",
         "number DOUBLE",
         "either STRUCT<x: DOUBLE NOT NULL",
-        "`and`: STRING>",
+        "and: STRING>",
         "tags ARRAY<STRING>",
         "counts MAP<STRING",
         "BIGINT>",
@@ -134,7 +134,7 @@ def test_an_avro_record_becomes_typed_columns():
         " local TIMESTAMP_NTZ NOT NULL, day DATE NOT NULL, price DECIMAL(9, 2) NOT NULL,"
         " kind STRING NOT NULL, again STRING, hash BINARY NOT NULL, tags ARRAY<STRING> NOT NULL,"
         " counts MAP<STRING, INT> NOT NULL, place STRUCT<x: FLOAT NOT NULL> NOT NULL,"
-        " `from` STRUCT<x: FLOAT NOT NULL> NOT NULL, wide DOUBLE NOT NULL, odd STRING NOT NULL"
+        " from STRUCT<x: FLOAT NOT NULL> NOT NULL, wide DOUBLE NOT NULL, odd STRING NOT NULL"
     )
 
 
