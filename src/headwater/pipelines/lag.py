@@ -90,7 +90,7 @@ class LagListener(StreamingQueryListener):
         query_id = str(progress.id)
         self.progress[query_id] = progress
         try:
-            offsets = end_positions((row.description, row.endOffset) for row in progress.sources)
+            offsets = end_positions(row.endOffset for row in progress.sources)
             if offsets:
                 self._commits.put(self._group(progress.name, query_id), offsets)
             if self._on_progress is not None:

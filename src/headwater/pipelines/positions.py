@@ -7,14 +7,14 @@ from typing import Any
 from headwater.model import TopicPartition
 
 
-def end_positions(sources: Iterable[tuple[str, str | None]]) -> dict[TopicPartition, int]:
-    """How far the topics of a query are read, from (description, end offset) of each source.
+def end_positions(sources: Iterable[str | None]) -> dict[TopicPartition, int]:
+    """How far the topics of a query are read, from the end offset that each source reports.
 
     Our own source and Spark's Kafka connector report `{"topic": {"0": 12}}`. Other sources are
     passed over; where two read one partition the one behind counts, so that lag is never hidden.
     """
     found: dict[TopicPartition, int] = {}
-    for _, text in sources:
+    for text in sources:
         for place, offset in _topic_offsets(text).items():
             found[place] = min(offset, found.get(place, offset))
     return found
