@@ -1,13 +1,16 @@
 """Segment files of a real broker, archived and read by Spark."""
 
+import json
 import shutil
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from pyspark.errors import PySparkException
 
 import headwater
+from headwater.cli.app import command
 from headwater.pipelines.archive import archive
 from headwater.pipelines.archive_sources import sources_in
 from headwater.pipelines.audit import audit, key_statistics, latest_per_key
@@ -72,7 +75,7 @@ def load(spark, path, **options):
 def test_records_are_those_that_were_sent(spark, folder, sent):
     rows = load(spark, folder, includeHeaders="true").orderBy("partition", "offset").collect()
     expected = [
-        (key, value, "orders", part, time, [(name, content) for name, content in headers])
+        (key, value, "orders", part, time, [*headers] or None)
         for part, key, value, headers, time in sorted(sent, key=lambda row: row[0])
     ]
     assert [
@@ -82,7 +85,7 @@ def test_records_are_those_that_were_sent(spark, folder, sent):
             row.topic,
             row.partition,
             round(row.timestamp.replace(tzinfo=UTC).timestamp() * 1000),
-            [(h.key, None if h.value is None else bytes(h.value)) for h in row.headers],
+            row.headers and [(h.key, h.value and bytes(h.value)) for h in row.headers],
         )
         for row in rows
     ] == expected
@@ -220,3 +223,25 @@ def test_a_replay_into_a_narrow_topic_is_refused_before_it_writes(spark, folder,
         replay(spark, what, bootstrap)
     keyed = Replay(str(folder), into, START, START + 10_000, keys=[b"key-3"], by_key=True)
     assert replay(spark, keyed, bootstrap) == {"orders": 1}
+
+
+def test_the_audit_command_prints_a_table_and_fails_where_something_is_wrong(
+    spark, folder, damaged
+):
+    sound = CliRunner().invoke(command, ["archive", "audit", str(folder), "--json"])
+    assert sound.exit_code == 0, sound.output
+    assert [part["records"] for part in json.loads(sound.stdout)["partitions"]] == [200, 200]
+    wrong = CliRunner().invoke(command, ["archive", "audit", str(damaged)])
+    assert wrong.exit_code == 1
+    assert wrong.stdout.split()[:3] == ["TOPIC", "PARTITION", "FILES"]
+    assert "1 x damage, 1 x gap" in wrong.stderr
+
+
+def test_the_replay_command_says_how_to_repeat_it(spark, folder, topic, bootstrap):
+    into = topic("by-command", partitions=2)
+    asked = ["archive", "replay", str(folder), "--from", "2023-11-14T22:13:20Z"]
+    asked += ["--to", str(START + 5000), "--into", into, "--bootstrap-server", bootstrap]
+    said = CliRunner().invoke(command, asked)
+    assert said.exit_code == 0, said.output
+    assert said.stdout.split() == ["TOPIC", "INTO", "RECORDS", "orders", into, "5"]
+    assert "replay id " in said.stderr

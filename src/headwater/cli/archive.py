@@ -117,10 +117,7 @@ def audit(folder: str, compacted: bool, topic: str | None, master: str, as_json:
     from headwater.pipelines.session import spark_session
 
     spark = spark_session("headwater archive audit", master=master)
-    try:
-        report = run(spark, folder, compacted=compacted, **({"topic": topic} if topic else {}))
-    finally:
-        spark.stop()
+    report = run(spark, folder, compacted=compacted, **({"topic": topic} if topic else {}))
     if as_json:
         found = [finding._asdict() for finding in report.findings]
         parts = [_plain(totals._asdict()) for totals in report.partitions]
@@ -180,11 +177,7 @@ def replay(
         by_key=by_key,
         id=name,
     )
-    spark = spark_session("headwater archive replay", master=master)
-    try:
-        counts = run(spark, what, bootstrap)
-    finally:
-        spark.stop()
+    counts = run(spark_session("headwater archive replay", master=master), what, bootstrap)
     rows = [{"topic": topic, "into": into, "records": count} for topic, count in counts.items()]
     show(rows, as_json=as_json)
     click.echo(f"replay id {what.identity}", err=True)

@@ -113,7 +113,8 @@ def _with_origin() -> Column:
         f.struct(f.lit(HEADERS + name).alias("key"), text.cast("binary").alias("value"))
         for name, text in origin.items()
     ]
-    return f.concat("headers", f.array(*added))
+    own = f.coalesce("headers", f.array().cast("array<struct<key: string, value: binary>>"))
+    return f.concat(own, f.array(*added))
 
 
 def _sources(what: Replay) -> dict[str, int]:

@@ -4,7 +4,7 @@ Records get the columns of `format("headwater")`; the codec writes them straight
 buffers. Which rows are wanted is a `Wanted`; damage either ends the reading or is passed over.
 """
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,8 +22,8 @@ from headwater.records.compression import Codec
 
 ROWS: Final = 65_536
 """Records that are gathered at most, give or take a batch."""
-BYTES: Final = 16 << 20
-"""Bytes of records that are gathered at most, give or take a batch."""
+BYTES: Final = 2 << 20
+"""Bytes of records that are gathered at most: larger pieces cost the JVM more for each row."""
 
 RECORD_COLUMNS: Final = (
     "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
@@ -139,10 +139,32 @@ def _gathered(reader: ColumnReader, piece: Piece, wanted: Wanted, schema: Any) -
 
 
 def spark_rows(rows: Any, schema: Any) -> Any:
-    """What a consumer's `poll_arrow` gives, in the types that Spark asks for."""
+    """What a consumer's `poll_arrow` gives, with the types and nulls that Spark's users know."""
     names = {"timestampType": "timestamp_type"}
-    columns = [rows.column(names.get(kind.name, kind.name)).cast(kind.type) for kind in schema]
+    shapes = {"timestamp": _times, "headers": _headers}
+    columns = []
+    for wanted in schema:
+        column = rows.column(names.get(wanted.name, wanted.name))
+        shape = shapes.get(wanted.name)
+        columns.append(shape(column, wanted.type) if shape else column.cast(wanted.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _times(times: Any, kind: Any) -> Any:
+    """Milliseconds as Spark's microseconds; null for a time that they cannot hold."""
+    try:
+        return times.cast(kind)
+    except pa.ArrowInvalid:
+        numbers, limit = times.cast(pa.int64()), MAX_OFFSET // 1000
+        fits = pc.and_(pc.less_equal(numbers, limit), pc.greater_equal(numbers, -limit))
+        return pc.if_else(fits, times, pa.scalar(None, times.type)).cast(kind)
+
+
+def _headers(headers: Any, kind: Any) -> Any:
+    """Null where a record has none, as Spark's Kafka source has it."""
+    none = pc.equal(pc.list_value_length(headers), 0)
+    pairs = headers.values.cast(kind.value_type)
+    return pa.ListArray.from_arrays(headers.offsets, pairs, type=kind, mask=none)
 
 
 def _in_range(header: BatchHeader | None, wanted: Wanted) -> bool:
@@ -191,14 +213,13 @@ def codec_name(number: int) -> str:
     return Codec(number).name.lower() if number in list(Codec) else f"unknown-{number}"
 
 
-def _table(rows: Iterable[dict[str, Any]], schema: Any) -> Any:
-    rows = list(rows)
+def _table(rows: list[dict[str, Any]], schema: Any) -> Any:
     columns = []
     for kind in schema:
         values = [row.get(kind.name) for row in rows]
         if pa.types.is_timestamp(kind.type):
             times = pa.array(values, pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
-            columns.append(times.cast(kind.type, safe=False))
+            columns.append(_times(times, kind.type))
         else:
             columns.append(pa.array(values, kind.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)

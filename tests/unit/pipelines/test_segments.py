@@ -1,15 +1,23 @@
 import os
 import shutil
 
+import pyarrow as pa
 import pytest
 
+from headwater.config.keys import ConfigError
 from headwater.errors import KafkaError
+from headwater.log.aborted_index import AbortedTransaction
 from headwater.log.offset_index import OffsetIndex
 from headwater.model import TopicPartition
 from headwater.pipelines import segment_walk
+from headwater.pipelines.segment_options import parse_options
+from headwater.pipelines.segment_rows import Wanted, records
 from headwater.pipelines.segment_walk import Batch, Damage, walk
 from headwater.pipelines.segments import MAX_OFFSET, find_segments, split
-from tests.unit.pipelines.segment_files import batch, flip, segment
+from headwater.records.batch import HEADER_SIZE, assign
+from headwater.records.checksum import crc32c
+from headwater.records.control import Marker, build_marker
+from tests.unit.pipelines.segment_files import NOW, batch, flip, segment
 
 SIZE = len(batch(0))
 
@@ -191,3 +199,94 @@ def test_an_index_that_leads_to_no_batch_is_not_believed(path):
 def test_a_split_ends_before_damage(path):
     flip(path, 2 * SIZE + 16)
     assert positions(path, 1) == [0, SIZE]
+
+
+def test_options_are_taken_in_any_case_and_have_defaults():
+    options = parse_options(
+        {"path": "/x", "startingoffsets": "7", "kafka.isolation.level": "read_committed"}
+    )
+    assert (options.starts, options.ends, options.committed) == (7, MAX_OFFSET, True)
+    assert (options.level, options.failfast, options.headers) == ("records", True, False)
+    assert not parse_options({"path": "/x", "level": "batches"}).failfast
+    assert parse_options({"path": "/x", "level": "batches", "mode": "failfast"}).failfast
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({}, "name a folder"),
+        ({"path": "/x", "startingOffset": "1"}, "did you mean startingOffsets"),
+        ({"path": "/x", "mode": "lenient"}, "failfast or permissive, not 'lenient'"),
+        ({"path": "/x", "partition": "-1"}, "partition takes a whole number"),
+        ({"path": "/x", "endingOffsets": "soon"}, "endingOffsets takes JSON"),
+    ],
+)
+def test_options_that_make_no_sense_are_refused_with_a_remedy(given, said):
+    with pytest.raises(ConfigError, match=said):
+        parse_options(given)
+
+
+def test_files_that_cannot_hold_what_is_wanted_are_left_out(data):
+    first, last = find_segments(str(data / "orders-0"))
+    late = last._replace(last_timestamp=1000)
+
+    def wanted(segment, **options):
+        return parse_options({"path": "/x", **options}).may_want(segment)
+
+    assert wanted(first)
+    assert not wanted(first, startingOffsets='{"orders": {"0": 3}}')
+    assert wanted(first, startingOffsets='{"orders": {"1": 3}}')
+    assert not wanted(last, endingOffsets="3")
+    assert not wanted(last, topic="other")
+    assert not wanted(last, partition="1")
+    assert wanted(late, startingTimestamp="1000")
+    assert not wanted(late, startingTimestamp="1001")
+    assert wanted(last, startingTimestamp="1001")
+
+
+def rows_of(path, **wanted):
+    (only,) = find_segments(str(path))
+    kinds = pa.schema([("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC"))])
+    found = records(split(only, 1 << 30)[0], Wanted(**wanted), kinds)
+    return [row for batch in found for row in batch.to_pylist()]
+
+
+def test_records_are_cut_at_offsets_and_times_inside_batches(path):
+    assert [row["offset"] for row in rows_of(path)] == [*range(12)]
+    assert [row["offset"] for row in rows_of(path, start_offset=4, end_offset=8)] == [4, 5, 6, 7]
+    inside = rows_of(path, start_ms=NOW + 1, end_ms=NOW + 2)
+    assert [row["offset"] for row in inside] == [1, 4, 7, 10]
+
+
+def test_records_of_aborted_transactions_and_markers_are_not_shown(tmp_path):
+    kinds = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
+    marker = build_marker(Marker(5, 0, commit=False, coordinator_epoch=0), NOW)
+    assign(marker, 6, 0)
+    path = segment(
+        tmp_path / "orders-0",
+        0,
+        [
+            batch(0, base_sequence=0, **kinds),
+            batch(3),
+            bytes(marker),
+            batch(7, base_sequence=3, **kinds),
+        ],
+    )
+    aborted = AbortedTransaction(5, first_offset=0, last_offset=6, last_stable_offset=7)
+    assert [row["offset"] for row in rows_of(path)] == [0, 1, 2, 3, 4, 5, 7, 8, 9]
+    assert [row["offset"] for row in rows_of(path, aborted=[aborted])] == [3, 4, 5, 7, 8, 9]
+
+
+def test_a_time_that_microseconds_cannot_hold_is_null(tmp_path):
+    path = segment(tmp_path / "orders-0", 0, [batch(0, count=1), batch(1, count=1, now=1 << 62)])
+    assert [row["timestamp"] is None for row in rows_of(path)] == [False, True]
+
+
+def test_records_that_do_not_decode_are_damage_though_the_checksum_is_right(tmp_path):
+    broken = bytearray(batch(3))
+    broken[HEADER_SIZE] ^= 4  # the length of the first record
+    broken[17:21] = crc32c(broken[21:]).to_bytes(4)
+    path = segment(tmp_path / "orders-0", 0, [batch(0), bytes(broken), batch(6)])
+    with pytest.raises(KafkaError, match=f"damaged at position {SIZE}"):
+        rows_of(path)
+    assert [row["offset"] for row in rows_of(path, failfast=False)] == [0, 1, 2, 6, 7, 8]
