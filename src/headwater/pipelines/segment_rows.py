@@ -4,8 +4,10 @@ Records get the columns of `format("headwater")`; the codec writes them straight
 buffers. Which rows are wanted is a `Wanted`; damage either ends the reading or is passed over.
 """
 
-from collections.abc import Collection, Iterator
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any, Final
 
 import pyarrow as pa
@@ -48,7 +50,8 @@ class Wanted:
     start_offset: int = 0
     end_offset: int = MAX_OFFSET
     failfast: bool = True
-    aborted: Collection[AbortedTransaction] = field(default=())
+    aborted: Mapping[int, Sequence[AbortedTransaction]] = field(default_factory=dict)
+    """Transactions not to be shown, by producer id; those of a producer in the order of their ends."""
 
     def may_hold(self, header: BatchHeader) -> bool:
         """Whether a batch can have records that are wanted."""
@@ -61,11 +64,10 @@ class Wanted:
         )
 
     def _dropped(self, header: BatchHeader) -> bool:
-        return any(
-            aborted.producer_id == header.producer_id
-            and aborted.first_offset <= header.base_offset <= aborted.last_offset
-            for aborted in self.aborted
-        )
+        """Whether the first transaction of the producer that ends behind the batch has it."""
+        ended = self.aborted.get(header.producer_id, ())
+        rank = bisect_left(ended, header.base_offset, key=attrgetter("last_offset"))
+        return rank < len(ended) and ended[rank].first_offset <= header.base_offset
 
     def cut(self, rows: Any) -> Any:
         """The rows of a record batch that are wanted."""

@@ -85,15 +85,19 @@ def bases(folder: str) -> list[int]:
     return sorted(base for name in os.listdir(folder) if (base := _base_of(name)) is not None)
 
 
-def aborted_in(folders: Iterable[str]) -> list[AbortedTransaction]:
-    """The aborted transactions that the `.txnindex` files of partition folders tell of."""
-    return [
+def aborted_in(folders: Iterable[str]) -> dict[int, list[AbortedTransaction]]:
+    """What the `.txnindex` files of a partition's folders tell of: by producer, in order of ends."""
+    found = {
         aborted
         for folder in folders
-        for name in sorted(os.listdir(folder))
+        for name in os.listdir(folder)
         if name.endswith(ABORTED_INDEX)
         for aborted in AbortedIndex(OsFiles(), os.path.join(folder, name))
-    ]
+    }
+    by_producer: dict[int, list[AbortedTransaction]] = {}
+    for aborted in sorted(found, key=lambda row: row.last_offset):
+        by_producer.setdefault(aborted.producer_id, []).append(aborted)
+    return by_producer
 
 
 def split(segment: SegmentFile, limit: int) -> list[Piece]:

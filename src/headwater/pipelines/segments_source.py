@@ -13,6 +13,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headwater.log.aborted_index import AbortedTransaction
+from headwater.model import TopicPartition
 from headwater.pipelines.segment_options import Options, parse_options
 from headwater.pipelines.segment_rows import (
     BATCH_COLUMNS,
@@ -24,8 +25,8 @@ from headwater.pipelines.segment_rows import (
 )
 from headwater.pipelines.segments import Piece, SegmentFile, aborted_in, find_segments, split
 
-Aborted: TypeAlias = dict[tuple[str, int], list[AbortedTransaction]]
-"""By topic and partition."""
+Aborted: TypeAlias = dict[int, list[AbortedTransaction]]
+"""By producer."""
 
 
 class SegmentsDataSource(DataSource):
@@ -70,7 +71,7 @@ class SegmentsReader(DataSourceReader):
         chosen = [segment for segment in found if options.may_want(segment)]
         aborted = _aborted(chosen) if options.committed else {}
         return [
-            Share(piece, self._wanted(segment, aborted))
+            Share(piece, self._wanted(segment, aborted.get(_place(segment), {})))
             for segment in chosen
             for piece in split(segment, options.split_bytes)
         ]
@@ -90,16 +91,19 @@ class SegmentsReader(DataSourceReader):
             start_offset=options.start_of(segment),
             end_offset=options.end_of(segment),
             failfast=options.failfast,
-            aborted=tuple(
-                row
-                for row in aborted.get((segment.topic, segment.partition), ())
-                if row.last_offset >= segment.base_offset and row.first_offset < segment.next_offset
-            ),
+            aborted={
+                producer: [row for row in rows if row.last_offset >= segment.base_offset]
+                for producer, rows in aborted.items()
+            },
         )
 
 
-def _aborted(segments: list[SegmentFile]) -> Aborted:
-    folders: dict[tuple[str, int], set[str]] = {}
+def _place(segment: SegmentFile) -> TopicPartition:
+    return TopicPartition(segment.topic, segment.partition)
+
+
+def _aborted(segments: list[SegmentFile]) -> dict[TopicPartition, Aborted]:
+    folders: dict[TopicPartition, set[str]] = {}
     for segment in segments:
-        folders.setdefault((segment.topic, segment.partition), set()).add(segment.folder)
-    return {where: aborted_in(sorted(below)) for where, below in folders.items()}
+        folders.setdefault(_place(segment), set()).add(segment.folder)
+    return {where: aborted_in(below) for where, below in folders.items()}

@@ -6,17 +6,18 @@ import pytest
 
 from headwater.config.keys import ConfigError
 from headwater.errors import KafkaError
-from headwater.log.aborted_index import AbortedTransaction
+from headwater.log.aborted_index import AbortedIndex, AbortedTransaction
 from headwater.log.offset_index import OffsetIndex
 from headwater.model import TopicPartition
 from headwater.pipelines import segment_walk
 from headwater.pipelines.segment_options import parse_options
 from headwater.pipelines.segment_rows import Wanted, records
 from headwater.pipelines.segment_walk import Batch, Damage, walk
-from headwater.pipelines.segments import MAX_OFFSET, find_segments, split
+from headwater.pipelines.segments import MAX_OFFSET, aborted_in, find_segments, split
 from headwater.records.batch import HEADER_SIZE, assign
 from headwater.records.checksum import crc32c
 from headwater.records.control import Marker, build_marker
+from headwater.seams.files import OsFiles
 from tests.unit.pipelines.segment_files import NOW, batch, flip, segment
 
 SIZE = len(batch(0))
@@ -272,9 +273,12 @@ def test_records_of_aborted_transactions_and_markers_are_not_shown(tmp_path):
             batch(7, base_sequence=3, **kinds),
         ],
     )
-    aborted = AbortedTransaction(5, first_offset=0, last_offset=6, last_stable_offset=7)
+    index = AbortedIndex(OsFiles(), str(path.with_suffix(".txnindex")), fresh=True)
+    index.append(AbortedTransaction(5, first_offset=0, last_offset=6, last_stable_offset=7))
+    index.save()
+    aborted = aborted_in([str(path.parent)])
     assert [row["offset"] for row in rows_of(path)] == [0, 1, 2, 3, 4, 5, 7, 8, 9]
-    assert [row["offset"] for row in rows_of(path, aborted=[aborted])] == [3, 4, 5, 7, 8, 9]
+    assert [row["offset"] for row in rows_of(path, aborted=aborted)] == [3, 4, 5, 7, 8, 9]
 
 
 def test_a_time_that_microseconds_cannot_hold_is_null(tmp_path):
