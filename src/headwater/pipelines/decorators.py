@@ -4,15 +4,21 @@ Each word checks what it is given, notes it with its place, and hands the functi
 decorators go in any order. An argument that would have no effect is refused, never ignored.
 """
 
-import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NoReturn, TypedDict, TypeVar, Unpack, overload
+from typing import Any, TypedDict, TypeVar, Unpack, overload
 
-from headwater.config.keys import nearest
+from headwater.pipelines.arguments import (
+    checked_name,
+    name_list,
+    refuse_unknown,
+    schema_ddl,
+    sink_target,
+    table_format,
+    table_options,
+)
 from headwater.pipelines.declare import (
-    TABLE_OPTIONS,
     Action,
     DeclarationError,
     Expectation,
@@ -24,17 +30,8 @@ from headwater.pipelines.declare import (
 )
 from headwater.pipelines.python_reads import origin_of
 from headwater.pipelines.registry import Draft, Mark, active
-from headwater.pipelines.targets import TargetError, parse_target
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-FORMATS: tuple[Format, ...] = ("delta", "iceberg", "parquet")
-_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
-_REFUSED = {
-    "spark_conf": "settings are for the whole pipeline: put them under spark: in pipeline.yml",
-    "cluster_by": "clustering is not supported: use partition_by",
-    "path": "tables live in the pipeline's storage: set storage in pipeline.yml",
-}
 
 
 class TableArguments(TypedDict, total=False):
@@ -114,7 +111,7 @@ def append_flow(
         **unknown: refused.
     """
     place = _caller()
-    _refuse_unknown(place, unknown, ("target", "name", "once", "reads", "topics"))
+    refuse_unknown(place, unknown, ("target", "name", "once", "reads", "topics"))
 
     def declare(function: F) -> F:
         registry = active()
@@ -128,8 +125,8 @@ def append_flow(
                     query=function,
                     target=target,
                     once=once,
-                    reads=_names(origin, "reads", reads),
-                    topics=_names(origin, "topics", topics),
+                    reads=name_list(origin, "reads", reads),
+                    topics=name_list(origin, "topics", topics),
                 )
             )
         return function
@@ -181,7 +178,7 @@ def create_sink(name: str, format: str, options: Mapping[str, str] | None = None
         options: of the producer or the table, by name.
     """
     registry, origin = active(), _caller()
-    target, rest = _sink_target(origin, format, dict(options or {}))
+    target, rest = sink_target(origin, format, dict(options or {}))
     if registry is not None:
         registry.add_sink(Sink(checked_name(origin, name), target, rest, origin))
 
@@ -236,7 +233,7 @@ _VIEW_KEYS = tuple(ViewArguments.__annotations__)
 def _decorator(kind: Kind, query: Any, arguments: Mapping[str, Any]) -> Any:
     known = _VIEW_KEYS if kind == "temporary_view" else _TABLE_KEYS
     place = _caller(depth=3)
-    _refuse_unknown(place, arguments, known)
+    refuse_unknown(place, arguments, known)
 
     def declare(function: F) -> F:
         if not callable(function):
@@ -256,7 +253,7 @@ def _stored(
     arguments: Mapping[str, Any],
     known: Sequence[str],
 ) -> Draft:
-    _refuse_unknown(origin, arguments, known)
+    refuse_unknown(origin, arguments, known)
     given = arguments.get
     name = checked_name(origin, given("name") or getattr(function, "__name__", ""))
     if given("partition_by") and given("partition_cols"):
@@ -269,59 +266,13 @@ def _stored(
         query=function,
         target=name,
         format=table_format(origin, given("format")),
-        partition_by=_names(origin, "partition_by", partition_by),
-        schema=_ddl(origin, given("schema")),
+        partition_by=name_list(origin, "partition_by", partition_by),
+        schema=schema_ddl(origin, given("schema")),
         comment=given("comment"),
         options=table_options(origin, given("table_properties") or {}),
-        reads=_names(origin, "reads", given("reads") or ()),
-        topics=_names(origin, "topics", given("topics") or ()),
+        reads=name_list(origin, "reads", given("reads") or ()),
+        topics=name_list(origin, "topics", given("topics") or ()),
     )
-
-
-def table_format(origin: Origin, given: Any) -> Format | None:
-    """A format by its name; None where none was given."""
-    for known in FORMATS:
-        if given == known:
-            return known
-    if given is None:
-        return None
-    hint = nearest(str(given), dict.fromkeys(FORMATS))
-    raise DeclarationError(origin, f"format is one of {', '.join(FORMATS)}, not {given!r}{hint}")
-
-
-def table_options(origin: Origin, given: Mapping[str, Any]) -> dict[str, str]:
-    """Options of a table as text; DeclarationError for one that nothing would heed."""
-    for key in given:
-        if key not in TABLE_OPTIONS:
-            hint = nearest(str(key), dict.fromkeys(TABLE_OPTIONS))
-            raise DeclarationError(origin, f"a table has no option {key}{hint}")
-    return {key: str(value) for key, value in given.items()}
-
-
-def _ddl(origin: Origin, schema: Any) -> str | None:
-    """A schema as DDL; a StructType is taken apart without asking Spark."""
-    if schema is None or isinstance(schema, str):
-        return schema
-    if not hasattr(schema, "fields"):
-        raise DeclarationError(origin, "schema is DDL such as 'a BIGINT, b STRING' or a StructType")
-    return ", ".join(
-        f"`{field.name}` {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
-        for field in schema.fields
-    )
-
-
-def _sink_target(origin: Origin, text: str, options: dict[str, str]) -> tuple[str, dict[str, str]]:
-    """The target and the remaining options of a sink, from our way or Spark's to write it."""
-    if text in ("headwater", "kafka", *FORMATS):
-        key = "path" if text in FORMATS else "topic"
-        place = options.pop(key, "")
-        if not place:
-            raise DeclarationError(origin, f"a sink of format {text} needs the option {key}")
-        text = f"{'topic' if key == 'topic' else text}:{place}"
-    try:
-        return str(parse_target(text)), options
-    except TargetError as problem:
-        raise DeclarationError(origin, f"the sink's {problem}") from None
 
 
 def _expectation(origin: Origin, name: Any, condition: Any, action: Action) -> Expectation:
@@ -349,36 +300,6 @@ def _mark_all(origin: Origin, expectations: Mapping[str, str], action: Action) -
         return function
 
     return declare
-
-
-def _names(origin: Origin, what: str, given: Any) -> tuple[str, ...]:
-    if isinstance(given, str) or not all(isinstance(name, str) for name in given):
-        raise DeclarationError(origin, f'{what} is a list of names, like {what}=["a"]')
-    return tuple(given)
-
-
-def checked_name(origin: Origin, name: Any) -> str:
-    """A name that a table, a folder and a view can have; else DeclarationError."""
-    if not isinstance(name, str) or not _NAME.fullmatch(name):
-        raise DeclarationError(
-            origin,
-            f"{name!r} cannot be a name: it becomes a table, a folder and a view, so only"
-            " letters, digits and _ are allowed. Give name=",
-        )
-    return name
-
-
-def _refuse_unknown(origin: Origin, given: Mapping[str, Any], known: Sequence[str]) -> None:
-    for key in given:
-        if key not in known:
-            _refuse(origin, key, known)
-
-
-def _refuse(origin: Origin, key: str, known: Sequence[str]) -> NoReturn:
-    why = _REFUSED.get(key)
-    if why:
-        raise DeclarationError(origin, f"{key} has no effect here: {why}")
-    raise DeclarationError(origin, f"unknown argument {key}{nearest(key, dict.fromkeys(known))}")
 
 
 def _caller(depth: int = 2) -> Origin:

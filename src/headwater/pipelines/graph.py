@@ -4,17 +4,10 @@ Pure: a project in, problems out, each one line with its place and what to do. O
 certain is a problem.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headwater.config.keys import nearest
-from headwater.pipelines.columns import (
-    arrow_type,
-    condition_columns,
-    ddl_columns,
-    output_columns,
-)
 from headwater.pipelines.declare import (
     Dataset,
     Declarations,
@@ -22,23 +15,14 @@ from headwater.pipelines.declare import (
     Origin,
     Project,
     Read,
-    SqlQuery,
 )
-from headwater.pipelines.sql_tokens import SqlError
+from headwater.pipelines.graph_schemas import changed_types, schema_problems
+from headwater.pipelines.problems import Problem, hint
 
 if TYPE_CHECKING:
     import pyarrow
 
-
-@dataclass(frozen=True)
-class Problem:
-    """One line that a person can act on."""
-
-    origin: Origin
-    text: str
-
-    def __str__(self) -> str:
-        return f"{self.origin}: {self.text}"
+__all__ = ["Problem", "check", "order"]
 
 
 def check(
@@ -63,12 +47,12 @@ def check(
         *_one_checkpoint_each(graph),
         *_expectations(graph),
         *_quarantines(graph),
-        *_schemas(graph),
+        *schema_problems(graph),
     ]
     if topics is not None:
         found += _missing_topics(graph, topics)
     if schemas is not None:
-        found += _changed_types(graph, schemas)
+        found += changed_types(graph, schemas)
     return sorted(dict.fromkeys(found), key=lambda p: (p.origin.file, p.origin.line))
 
 
@@ -151,7 +135,7 @@ def _unknown_names(graph: Declarations) -> Iterator[Problem]:
                 yield Problem(node.origin, text)
             elif name not in tables:
                 text = f"{node.name} reads {name}, which nothing declares"
-                yield Problem(node.origin, text + _hint(name, tables, "Declare it"))
+                yield Problem(node.origin, text + hint(name, tables, "Declare it"))
     for flow in graph.flows:
         targets = {**_tables(graph), **graph.sinks}
         if flow.target in targets or flow.target == flow.name:
@@ -163,11 +147,7 @@ def _unknown_names(graph: Declarations) -> Iterator[Problem]:
         else:
             text = f"{flow.name} appends to {flow.target}, which nothing declares"
             advice = f'Add create_streaming_table("{flow.target}")'
-            yield Problem(flow.origin, text + _hint(flow.target, targets, advice))
-
-
-def _hint(name: str, names: Mapping[str, object], otherwise: str) -> str:
-    return nearest(name, names) or f". {otherwise}"
+            yield Problem(flow.origin, text + hint(flow.target, targets, advice))
 
 
 def _tables(graph: Declarations) -> dict[str, Dataset]:
@@ -305,57 +285,6 @@ def _quarantines(graph: Declarations) -> Iterator[Problem]:
             yield Problem(dataset.origin, f"{text}. Give it a table of its own")
 
 
-def _schemas(graph: Declarations) -> Iterator[Problem]:
-    """What a declared schema says against the rest of the declaration."""
-    for dataset in graph.datasets.values():
-        if dataset.schema is None:
-            continue
-        try:
-            columns = ddl_columns(dataset.schema)
-        except SqlError as problem:
-            yield Problem(dataset.origin, f"the schema of {dataset.name}: {problem.text}")
-            continue
-        for column in dataset.partition_by:
-            if column.lower() not in columns:
-                text = f"{dataset.name} is partitioned by {column}, which its schema lacks"
-                yield Problem(dataset.origin, text + _hint(column, columns, "Add the column"))
-        yield from _expectation_columns(dataset, columns)
-        yield from _flow_columns(graph, dataset, columns)
-
-
-def _expectation_columns(dataset: Dataset, columns: Mapping[str, str]) -> Iterator[Problem]:
-    for expectation in dataset.expectations:
-        named = _certain(condition_columns, expectation.condition)
-        for column in named or ():
-            if column.lower() not in columns:
-                text = f"{expectation.name!r} of {dataset.name} asks for {column}, which its schema"
-                yield Problem(
-                    dataset.origin, f"{text} lacks" + _hint(column, columns, "Add the column")
-                )
-
-
-def _flow_columns(
-    graph: Declarations, dataset: Dataset, columns: Mapping[str, str]
-) -> Iterator[Problem]:
-    """Columns that SQL into a table gives and the table's schema lacks."""
-    for flow in graph.flows:
-        if flow.target != dataset.name or not isinstance(flow.query, SqlQuery):
-            continue
-        for column in _certain(output_columns, flow.query.text) or ():
-            if column not in columns:
-                text = f"{flow.name} gives a column {column}, which the schema of {dataset.name}"
-                yield Problem(
-                    flow.origin, f"{text} lacks" + _hint(column, columns, "Add the column")
-                )
-
-
-def _certain(ask: Callable[[str], tuple[str, ...] | None], text: str) -> tuple[str, ...] | None:
-    try:
-        return ask(text)
-    except SqlError:  # Spark will say what is wrong with it better than we can
-        return None
-
-
 def _missing_topics(graph: Declarations, topics: Collection[str]) -> Iterator[Problem]:
     written = {sink.target.removeprefix("topic:") for sink in graph.sinks.values()}
     written |= {
@@ -366,22 +295,4 @@ def _missing_topics(graph: Declarations, topics: Collection[str]) -> Iterator[Pr
             if topic not in topics and topic not in written:
                 text = f"{node.name} reads the topic {topic}, which does not exist"
                 advice = f"Create it: headwater topics create {topic}"
-                yield Problem(node.origin, text + _hint(topic, dict.fromkeys(topics), advice))
-
-
-def _changed_types(graph: Declarations, schemas: "Mapping[str, pyarrow.Schema]") -> list[Problem]:
-    """Columns whose type in the table is another than declared; new columns are welcome."""
-    found = []
-    for name, dataset in graph.datasets.items():
-        if dataset.schema is None or name not in schemas:
-            continue
-        try:
-            declared = ddl_columns(dataset.schema)
-        except SqlError:  # reported by _schemas
-            continue
-        for field in schemas[name]:
-            wanted, there = declared.get(field.name.lower()), arrow_type(str(field.type))
-            if wanted is not None and there is not None and wanted != there:
-                text = f"{name}.{field.name} is declared {wanted}, but the table has {there}"
-                found.append(Problem(dataset.origin, f"{text}. Give the new type a new column"))
-    return found
+                yield Problem(node.origin, text + hint(topic, dict.fromkeys(topics), advice))

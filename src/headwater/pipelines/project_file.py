@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import yaml
 
 from headwater.config.keys import nearest
+from headwater.pipelines.arguments import table_format, table_options
 from headwater.pipelines.declare import (
     TABLE_OPTIONS,
     DeclarationError,
@@ -21,7 +22,6 @@ from headwater.pipelines.declare import (
     Origin,
     Settings,
 )
-from headwater.pipelines.decorators import table_format, table_options
 from headwater.pipelines.registry import Override
 
 NAME = "pipeline.yml"

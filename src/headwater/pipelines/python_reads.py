@@ -132,7 +132,7 @@ class _Names:
             )
             if _filled(cell)
         }
-        for name in function.__code__.co_varnames:
+        for name in function.__code__.co_varnames + function.__code__.co_cellvars:
             self._known.pop(name, None)
         for child in _body(node):
             if isinstance(child, ast.Import | ast.ImportFrom):

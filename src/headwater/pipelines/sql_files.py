@@ -7,6 +7,7 @@ are known; anything else is refused with its line rather than handed on to see w
 
 from pathlib import Path
 
+from headwater.pipelines.arguments import checked_name, table_format, table_options
 from headwater.pipelines.declare import (
     Action,
     DeclarationError,
@@ -17,7 +18,6 @@ from headwater.pipelines.declare import (
     Quarantine,
     SqlQuery,
 )
-from headwater.pipelines.decorators import checked_name, table_format, table_options
 from headwater.pipelines.registry import Draft, Registry
 from headwater.pipelines.sql_reads import sql_query
 from headwater.pipelines.sql_tokens import SqlError, Token, literal, statements

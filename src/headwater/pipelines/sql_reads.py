@@ -220,7 +220,9 @@ class _Finder:
         called = following is not None and following.is_symbol("(")
         if called and parts[0].upper() == "IDENTIFIER":
             raise SqlError(first.line, "IDENTIFIER( ) computes a name; write the table's own name")
-        if called and not stream:
+        if called and stream:
+            raise SqlError(first.line, "STREAM takes a table's name, not a function")
+        if called:
             return  # a table function such as range(10); what it is given is walked like the rest
         source: Read | Topic
         if parts[0].lower() == "topic" and len(parts) > 1:

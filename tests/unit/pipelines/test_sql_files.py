@@ -130,6 +130,7 @@ def test_what_a_query_reads(query, reads):
         ("SELECT * FROM (SELECT 1", "never closed"),
         ("SELECT 1)", "closes what was not opened"),
         ("SELECT * FROM STREAM(a, b)", "one table's name"),
+        ("SELECT * FROM STREAM range(3)", "not a function"),
         ("SELECT 'x", "string that begins here never ends"),
         ("SELECT `x", "quoted name that begins here never ends"),
         ("SELECT 1 /* x", "comment that begins here never ends"),
