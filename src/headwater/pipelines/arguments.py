@@ -13,6 +13,7 @@ from headwater.pipelines.declare import (
     DeclarationError,
     Format,
     Origin,
+    quoted,
 )
 from headwater.pipelines.targets import TargetError, parse_target
 
@@ -42,6 +43,8 @@ def table_options(origin: Origin, given: Mapping[str, Any]) -> dict[str, str]:
         if key not in TABLE_OPTIONS:
             hint = nearest(str(key), dict.fromkeys(TABLE_OPTIONS))
             raise DeclarationError(origin, f"a table has no option {key}{hint}")
+        if not str(given[key]).isdecimal():
+            raise DeclarationError(origin, f"{key} is a whole number, not {given[key]!r}")
     return {key: str(value) for key, value in given.items()}
 
 
@@ -52,7 +55,7 @@ def schema_ddl(origin: Origin, schema: Any) -> str | None:
     if not hasattr(schema, "fields"):
         raise DeclarationError(origin, "schema is DDL such as 'a BIGINT, b STRING' or a StructType")
     return ", ".join(
-        f"`{field.name}` {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
+        f"{quoted(field.name)} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
         for field in schema.fields
     )
 
@@ -84,7 +87,7 @@ def checked_name(origin: Origin, name: Any) -> str:
         raise DeclarationError(
             origin,
             f"{name!r} cannot be a name: it becomes a table, a folder and a view, so only"
-            " letters, digits and _ are allowed. Give name=",
+            " letters, digits and _ are allowed. Give it another",
         )
     return name
 

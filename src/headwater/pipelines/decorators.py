@@ -155,7 +155,8 @@ def create_streaming_table(
     """
     registry, origin = active(), _caller()
     known = [key for key in _TABLE_KEYS if key not in ("name", "reads", "topics")]
-    draft = _stored("table", origin, None, {"name": name, **arguments}, ["name", *known])
+    refuse_unknown(origin, arguments, known)
+    draft = _stored("table", origin, None, {"name": name, **arguments})
     groups: list[tuple[Action, Mapping[str, str]]] = [
         ("warn", expect_all or {}),
         ("drop", expect_all_or_drop or {}),
@@ -240,7 +241,7 @@ def _decorator(kind: Kind, query: Any, arguments: Mapping[str, Any]) -> Any:
             raise DeclarationError(place, f"@{kind} goes on a function; write @{kind}(name=...)")
         registry = active()
         if registry is not None:
-            registry.add(_stored(kind, origin_of(function), function, arguments, known))
+            registry.add(_stored(kind, origin_of(function), function, arguments))
         return function
 
     return declare if query is None else declare(query)
@@ -251,9 +252,7 @@ def _stored(
     origin: Origin,
     function: Callable[..., Any] | None,
     arguments: Mapping[str, Any],
-    known: Sequence[str],
 ) -> Draft:
-    refuse_unknown(origin, arguments, known)
     given = arguments.get
     name = checked_name(origin, given("name") or getattr(function, "__name__", ""))
     if given("partition_by") and given("partition_cols"):

@@ -297,6 +297,10 @@ def unknown_property():
     hw.create_streaming_table("t", table_properties={"target_file_byte": "1"})
 
 
+def property_that_is_no_number():
+    hw.create_streaming_table("t", table_properties={"target_file_bytes": "128 MB"})
+
+
 def text_for_a_list():
     hw.create_streaming_table("t", partition_by="day")
 
@@ -316,6 +320,7 @@ def condition_that_is_none():
         (clustered, "cluster_by has no effect here: .* use partition_by"),
         (misspelt, "unknown argument partion_by; did you mean partition_by?"),
         (unknown_property, "no option target_file_byte; did you mean target_file_bytes?"),
+        (property_that_is_no_number, "target_file_bytes is a whole number, not '128 MB'"),
         (text_for_a_list, r'partition_by is a list of names, like partition_by=\["a"\]'),
         (condition_that_is_none, "a name and a condition in SQL"),
     ],
