@@ -23,7 +23,7 @@ from headwater import Admin, Consumer, NewTopic, Producer
 from headwater.testing import Broker
 
 INVOICE_S = 0.1
-REQUESTS = 8
+REQUESTS = 5
 
 
 @dataclass

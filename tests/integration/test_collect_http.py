@@ -267,9 +267,14 @@ def test_a_header_of_the_client_is_not_trusted_by_itself(broker):
     assert stored(broker, "untrusting")[0][2]["client"] == b"127.0.0.1"
 
 
-def test_connections_past_the_limit_are_closed(broker):
+def test_connections_and_bytes_past_the_limits_are_sent_away(broker):
     broker.create_topic("crowded")
-    with http_collector(broker, "crowded", "--max-connections", "2") as collector:
+    options = ("--max-connections", "2", "--max-held-bytes", "100")
+    with http_collector(broker, "crowded", *options) as collector:
+        for _ in range(3):  # what was held is let go of, whatever the answer was
+            full = collector.post({"user_id": 1, "x": "x" * 100})
+            assert (full.status, full.headers["retry-after"]) == (503, "1")
+            assert collector.post({"user_id": 1, "x": "x" * 70}).status == 200
         first, second = collector.raw(), collector.raw()
         assert answer_of(collector.raw()) == b""
         first.close()

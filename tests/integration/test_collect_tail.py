@@ -1,5 +1,6 @@
 """Files into topics: rotations, restarts, kills, and a broker that comes and goes."""
 
+import asyncio
 import json
 import os
 import random
@@ -11,6 +12,14 @@ import time
 
 import pytest
 
+from headwater.collect.events import EventRules
+from headwater.collect.following import Follower
+from headwater.collect.lines import JsonLines, PlainLines
+from headwater.collect.log_files import OsLogFiles
+from headwater.collect.positions import Positions
+from headwater.collect.tail_loop import Tailing, TailOptions
+from headwater.seams.clock import SystemClock
+from headwater.seams.files import OsFiles
 from headwater.testing import Broker
 from tests.integration.collector import PATIENCE_S, numbers, stored, tail_collector
 
@@ -49,7 +58,8 @@ def until_all(broker, topic, writer):
         time.sleep(0.05)
 
 
-def run_once(broker, topic, *words):
+def run_command(broker, topic, *words):
+    """The command itself, to the end of the files."""
     command = [sys.executable, "-m", "headwater", "collect", "tail", *words, "--topic", topic]
     return subprocess.run(
         [*command, "--once", "--bootstrap-server", broker.bootstrap],
@@ -58,6 +68,34 @@ def run_once(broker, topic, *words):
         timeout=PATIENCE_S,
         check=False,
     )
+
+
+def run_here(broker, topic, state, *paths, shape=None, from_end=False, rate=None):
+    """The same in this process, which is quicker; what became of the lines."""
+    positions = Positions(OsFiles(), str(state))
+    followers = [
+        Follower(
+            str(path),
+            OsLogFiles(),
+            max_line=1000,
+            place=positions.of(str(path)),
+            from_end=from_end,
+        )
+        for path in paths
+    ]
+    options = TailOptions(topic, rate=rate, poll_s=0.01, once=True)
+    shape = shape or JsonLines(EventRules())
+    settings = {"bootstrap_servers": broker.bootstrap}
+
+    async def run():
+        tailing = Tailing(options, followers, positions, shape, SystemClock(), settings)
+        await tailing.run(asyncio.Event())
+        return tailing.counts
+
+    try:
+        return asyncio.run(run())
+    finally:
+        positions.close()
 
 
 def test_lines_go_to_the_topic_once_over_rotations_and_restarts(broker, writer, tmp_path):
@@ -109,7 +147,7 @@ def test_no_line_is_lost_and_few_come_twice_when_collector_and_broker_are_killed
                 else:
                     tail.kill()
         writer.write(5)
-        assert "refused 0" in run_once(broker, "kills", str(writer.path), *state).stderr
+        assert "refused 0" in run_command(broker, "kills", str(writer.path), *state).stderr
         found = numbers(broker, "kills")
     assert set(found) == set(range(writer.written))
     repeated = len(found) - writer.written
@@ -122,7 +160,7 @@ def test_what_is_refused_is_counted_and_sent_to_the_dead_letter_topic(broker, tm
     path = tmp_path / "app.log"
     path.write_bytes(b'{"user_id":1,"n":1}\nnonsense\n\n{"n":2}\n' + b"x" * 200 + b"\nlast")
     options = ("--dead-letter", "dead", "--max-event-bytes", "100", "--missing-key", "refuse")
-    done = run_once(broker, "clean", str(path), "--state", str(tmp_path / "state"), *options)
+    done = run_command(broker, "clean", str(path), "--state", str(tmp_path / "state"), *options)
     assert done.returncode == 0
     assert done.stderr.endswith("clean: sent 1, refused 4\n")
     assert [row[:2] for row in stored(broker, "clean")] == [(b"1", b'{"user_id":1,"n":1}')]
@@ -139,26 +177,24 @@ def test_what_is_refused_is_counted_and_sent_to_the_dead_letter_topic(broker, tm
 
 def test_plain_lines_of_several_files_keep_their_bytes(broker, tmp_path):
     broker.create_topic("plain")
-    (tmp_path / "a").write_bytes(b"user=anna \xff\n")
-    (tmp_path / "b").write_bytes(b"user=bert ok\r\nnobody\n")
-    files = [str(tmp_path / name) for name in "ab"]
-    state = ("--state", str(tmp_path / "state"))
-    shape = ("--format", "lines", "--key-regex", r"user=(\w+)")
-    assert run_once(broker, "plain", *files, *state, *shape).returncode == 0
-    assert run_once(broker, "plain", *files, *state, *shape).returncode == 0  # nothing is new
-    assert sorted(row[:2] for row in stored(broker, "plain") if row[0]) == [
+    paths = [tmp_path / "a", tmp_path / "b"]
+    paths[0].write_bytes(b"user=anna \xff\n")
+    paths[1].write_bytes(b"user=bert ok\r\nnobody\n")
+    shape = PlainLines(r"user=(\w+)", key_required=False)
+    assert run_here(broker, "plain", tmp_path / "state", *paths, shape=shape).sent == 3
+    assert run_here(broker, "plain", tmp_path / "state", *paths, shape=shape).sent == 0
+    assert {row[:2] for row in stored(broker, "plain")} == {
         (b"anna", b"user=anna \xff"),
         (b"bert", b"user=bert ok"),
-    ]
-    assert [row[1] for row in stored(broker, "plain") if row[0] is None] == [b"nobody"]
+        (None, b"nobody"),
+    }
 
 
 def test_a_rate_is_held(broker, writer, tmp_path):
     broker.create_topic("slow")
     writer.write(60)
     started = time.monotonic()
-    words = (str(writer.path), "--state", str(tmp_path / "state"), "--rate", "40")
-    assert run_once(broker, "slow", *words).returncode == 0
+    run_here(broker, "slow", tmp_path / "state", writer.path, rate=40)
     assert time.monotonic() - started > 0.5  # 40 at once, 20 at 40 a second
     assert numbers(broker, "slow") == list(range(60))
 
@@ -166,22 +202,21 @@ def test_a_rate_is_held(broker, writer, tmp_path):
 def test_from_the_end_only_new_lines_count_also_after_a_restart(broker, writer, tmp_path):
     broker.create_topic("new")
     writer.write(5)
-    words = (str(writer.path), "--state", str(tmp_path / "state"), "--from", "end")
-    run_once(broker, "new", *words)
+    run_here(broker, "new", tmp_path / "state", writer.path, from_end=True)
     writer.write(3)
-    run_once(broker, "new", *words)
+    run_here(broker, "new", tmp_path / "state", writer.path, from_end=True)
     assert numbers(broker, "new") == [5, 6, 7]
 
 
 def test_problems_are_said_in_one_line(broker, writer, tmp_path):
     writer.write()
     state = tmp_path / "state"
-    missing = run_once(
+    missing = run_command(
         *(broker, "nowhere", str(writer.path), "--state", str(state), "-o", "max.block.ms=500")
     )
     assert missing.returncode == 1
     assert "nowhere" in missing.stderr.splitlines()[-1]
     broker.create_topic("mine")
     with tail_collector(broker, "mine", str(writer.path), "--state", str(state)):
-        second = run_once(broker, "mine", str(writer.path), "--state", str(state))
+        second = run_command(broker, "mine", str(writer.path), "--state", str(state))
     assert second.stderr == f"Error: {state} is in use by another collector\n"

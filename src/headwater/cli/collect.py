@@ -30,7 +30,6 @@ topic_option = click.option("--topic", required=True, help="The topic to write t
 @click.group("collect")
 def command() -> None:
     """Write events to a topic, from HTTP or from files; the key is the user's id."""
-    logs.set_up("INFO")
 
 
 @command.command("http")
@@ -136,6 +135,7 @@ def http(topic: str, bootstrap: str, settings: tuple[str, ...], **chosen: Any) -
     listening = Listening(
         chosen["host"], chosen["port"], chosen["read_timeout"], chosen["max_connections"]
     )
+    logs.set_up("INFO")
     uvloop.run(
         serve(
             topic,
@@ -225,6 +225,7 @@ def tail(
     except PositionsError as problem:
         raise click.ClickException(str(problem)) from None
     try:
+        logs.set_up("INFO")
         followers = [_follower(path, positions, chosen) for path in paths]
         said = client_settings(bootstrap, settings)
         uvloop.run(_tail(options, followers, positions, shape, said))

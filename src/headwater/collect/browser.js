@@ -20,8 +20,7 @@
   const USER = "headwater.user";
   const FINAL = new Set([400, 413, 415]);
 
-  const script = document.currentScript;
-  const endpoint = (script && script.dataset.endpoint) || new URL("events", script.src).href;
+  const endpoint = new URL("events", document.currentScript.src).href; // beside the script
   const counts = { sent: 0, refused: 0, dropped: 0 };
   const waiting = []; // {name, text}, oldest first
   let batchEvents = BATCH_EVENTS;

@@ -44,7 +44,9 @@ class Follower:
             self._resume(place)
         else:
             self._reading = self._open(path)
-            if self._reading is not None and from_end:
+            if self._reading is None:
+                log.warning("%s is not there yet: waiting for it", path)
+            elif from_end:
                 self._reading.skip_to_end()
 
     def poll(self, now_ms: int, most: int = 10_000) -> list[Line]:

@@ -54,8 +54,9 @@ class PatientProtocol(H11Protocol):
     def _owes(self) -> bool:
         if self.conn.their_state is h11.SEND_BODY:
             return True
-        begun = not self._has_spoken or bool(self.conn.trailing_data[0])
-        return self.conn.their_state is h11.IDLE and begun
+        if self.conn.their_state is not h11.IDLE:
+            return False
+        return not self._has_spoken or bool(self.conn.trailing_data[0])
 
     def _forget(self) -> None:
         if self._deadline is not None:

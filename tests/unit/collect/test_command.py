@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
@@ -29,11 +30,12 @@ def test_words_that_do_not_fit_are_a_usage_error(words: tuple[str, ...], said: s
     assert said in result.output
 
 
-def test_acknowledgements_cannot_be_switched_off() -> None:
-    words = ("collect", "http", "--topic", "t", "--port", "0", "-o", "acks=0")
-    result = CliRunner().invoke(command, words)
-    assert result.exit_code == 1
-    assert "acks=0 gives no acknowledgement" in result.output
+@pytest.mark.parametrize("words", [("http", "--port", "0"), ("tail", "no.log")])
+def test_acknowledgements_cannot_be_switched_off(words: tuple[str, ...], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "headwater", "collect", *words, "--topic", "t", "-o", "acks=0"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False)
+    assert done.returncode == 1
+    assert done.stderr.startswith("Error: acks=0 gives no acknowledgement")
 
 
 @pytest.mark.parametrize("missing", ["starlette", "uvicorn"])
