@@ -1,0 +1,39 @@
+"""Projects to begin with: files that are copied, with the project's name and place filled in."""
+
+from pathlib import Path
+from typing import Final
+
+from headwater.config.keys import nearest
+
+KINDS: Final = {
+    "headwater": "a pipeline for `headwater pipeline run`",
+    "sdp": "a project for Spark's own `spark-pipelines run`",
+}
+_TEMPLATES: Final = Path(__file__).parent
+
+
+class TemplateError(ValueError):
+    """The project cannot be made; the text says why."""
+
+
+def write_template(kind: str, folder: Path, name: str) -> list[Path]:
+    """Make a project called `name` in `folder`; the files written. Nothing is ever overwritten."""
+    if kind not in KINDS:
+        raise TemplateError(
+            f"no template {kind}{nearest(kind, KINDS)}; there are {', '.join(KINDS)}"
+        )
+    source = _TEMPLATES / kind
+    files = sorted(
+        file for file in source.rglob("*") if file.is_file() and "__pycache__" not in file.parts
+    )
+    targets = {file: folder / file.relative_to(source) for file in files}
+    if taken := [target for target in targets.values() if target.exists()]:
+        raise TemplateError(f"{taken[0]} is there already: choose another folder")
+    blanks = {"{{ name }}": name, "{{ folder }}": folder.resolve().as_posix()}
+    for file, target in targets.items():
+        text = file.read_text()
+        for blank, value in blanks.items():
+            text = text.replace(blank, value)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text)
+    return list(targets.values())
