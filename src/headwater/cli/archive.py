@@ -1,5 +1,6 @@
 """`headwater archive`: sealed segments in a folder of their own, checked, audited and replayed."""
 
+import os
 import re
 from contextlib import nullcontext
 from datetime import UTC, datetime
@@ -117,7 +118,8 @@ def audit(folder: str, compacted: bool, topic: str | None, master: str, as_json:
     from headwater.pipelines.session import spark_session
 
     spark = spark_session("headwater archive audit", master=master)
-    report = run(spark, folder, compacted=compacted, **({"topic": topic} if topic else {}))
+    path = os.path.abspath(folder)  # executors need not run where this command does
+    report = run(spark, path, compacted=compacted, **({"topic": topic} if topic else {}))
     if as_json:
         found = [finding._asdict() for finding in report.findings]
         parts = [_plain(totals._asdict()) for totals in report.partitions]
@@ -168,7 +170,7 @@ def replay(
     from headwater.pipelines.session import spark_session
 
     what = Replay(
-        path=folder,
+        path=os.path.abspath(folder),
         into=into,
         start_ms=milliseconds(start),
         end_ms=milliseconds(end),

@@ -27,10 +27,9 @@ from headwater.model import ZERO_UUID, TopicPartition, uuid_text
 from headwater.pipelines import manifest
 from headwater.pipelines.archive_sources import LOCK, Source, held
 from headwater.pipelines.manifest import Entry
-from headwater.pipelines.segment_walk import Batch, Damage, walk
+from headwater.pipelines.segment_walk import Batch, Damage, codec_name, walk
 from headwater.pipelines.segments import bases, partition_folders
 from headwater.records.checksum import crc32c
-from headwater.records.compression import Codec
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.files import OsFiles
 
@@ -69,8 +68,8 @@ def archive(
             space; a disk that damages one then damages both.
         clock: Says when.
     """
-    run = _Run(os.path.abspath(to), include_active, link, clock or SystemClock())
     with _locked(to):
+        run = _Run(os.path.abspath(to), include_active, link, clock or SystemClock())
         for source in sources:
             run.partition(source)
     return run.outcome
@@ -147,15 +146,27 @@ class _Run:
                 )
             try:
                 entry = self._take(source, folder, base, after, end, topic_id)
-            except FileNotFoundError:
-                self.outcome.notes.append(f"{source.partition}: segment {base} was just deleted")
-                continue
-            except _Damaged as damage:
-                self.outcome.problems.append(str(damage))
+            except (FileNotFoundError, _Damaged) as problem:
+                self._stopped(source, base, after, problem)
                 return
             if entry is not None:
                 yield entry
                 end = entry.next_offset
+
+    def _stopped(self, source: Source, base: int, after: int | None, problem: Exception) -> None:
+        """Say why a segment was not taken: it is damaged, or not what it was when we looked.
+
+        Compaction may have put it and its neighbours into one file. The next run looks anew, and
+        must find the end of the archive before them.
+        """
+        now = bases(source.folder) if os.path.isdir(source.folder) else []
+        if base in now and (after is None or after in now):
+            self.outcome.problems.append(str(problem))
+        else:
+            self.outcome.notes.append(
+                f"{source.partition}: segment {base} was deleted or replaced just now; the next "
+                "run goes on from there"
+            )
 
     def _take(
         self, source: Source, folder: str, base: int, after: int | None, end: int, topic_id: str
@@ -193,10 +204,10 @@ class _Run:
                     f"must be, at position {found.position}"
                 )
             if first < 0 and header.count:
-                first = header.base_timestamp
+                first = header.max_timestamp if header.log_append_time else header.base_timestamp
             last, end = max(last, header.max_timestamp), header.next_offset
             records += header.count
-            codecs[_codec_name(header.codec)] += 1
+            codecs[codec_name(header)] += 1
         return Entry(
             topic=partition.topic,
             topic_id=topic_id,
@@ -245,10 +256,6 @@ def _differences(folder: str, entry: Entry) -> Iterator[str]:
 
 def _where(damage: Damage) -> str:
     return f"position {damage.position}: {damage.reason}"
-
-
-def _codec_name(number: int) -> str:
-    return Codec(number).name.lower() if number in list(Codec) else f"unknown-{number}"
 
 
 def _copy_file(origin: str, temporary: str, *, link: bool) -> None:

@@ -16,11 +16,10 @@ import pyarrow.compute as pc
 from headwater.client.consumer.arrow import record_batch
 from headwater.errors import E, KafkaError
 from headwater.log.aborted_index import AbortedTransaction
-from headwater.pipelines.segment_walk import Batch, Damage, Found, walk
+from headwater.pipelines.segment_walk import Batch, Damage, Found, codec_name, walk
 from headwater.pipelines.segments import MAX_OFFSET, Piece
 from headwater.records.batch import BatchHeader
 from headwater.records.codec import ColumnReader
-from headwater.records.compression import Codec
 
 ROWS: Final = 65_536
 """Records that are gathered at most, give or take a batch."""
@@ -186,7 +185,7 @@ def _row(piece: Piece, found: Found) -> dict[str, Any]:
             "base_offset": header.base_offset,
             "last_offset": header.last_offset,
             "count": header.count,
-            "codec": codec_name(header.codec),
+            "codec": codec_name(header),
             "base_timestamp": header.base_timestamp,
             "max_timestamp": header.max_timestamp,
             "timestamp_type": int(header.log_append_time),
@@ -208,11 +207,6 @@ def _row(piece: Piece, found: Found) -> dict[str, Any]:
         "position": found.position,
         "problem": None if isinstance(found, Batch) else found.reason,
     }
-
-
-def codec_name(number: int) -> str:
-    """What people call a codec."""
-    return Codec(number).name.lower() if number in list(Codec) else f"unknown-{number}"
 
 
 def _table(rows: list[dict[str, Any]], schema: Any) -> Any:

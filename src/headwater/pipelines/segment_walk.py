@@ -8,6 +8,7 @@ Nothing is kept in memory but a window of the file.
 from collections.abc import Iterator
 from typing import Final, NamedTuple, TypeAlias
 
+from headwater.log.offset_index import MAX_RELATIVE_OFFSET
 from headwater.records.batch import (
     CRC_START,
     HEADER_SIZE,
@@ -16,13 +17,13 @@ from headwater.records.batch import (
     read_header,
 )
 from headwater.records.checksum import crc32c
+from headwater.records.compression import Codec
 from headwater.seams.files import OsFiles, read_fully
 
 WINDOW: Final = 4 << 20
 """Bytes read at once."""
 
 _MAGIC_AT: Final = 16
-_MAX_RELATIVE_OFFSET: Final = (1 << 31) - 1
 
 
 class Batch(NamedTuple):
@@ -67,6 +68,12 @@ def walk(path: str, base_offset: int, start: int = 0, end: int | None = None) ->
         yield from _Walk(fd, base_offset, size if end is None else min(end, size)).run(start)
     finally:
         files.close(fd)
+
+
+def codec_name(header: BatchHeader) -> str:
+    """What people call the codec of a batch."""
+    known = header.codec in set(Codec)
+    return Codec(header.codec).name.lower() if known else f"unknown-{header.codec}"
 
 
 class _Walk:
@@ -135,7 +142,7 @@ class _Walk:
         if len(head) < HEADER_SIZE or head[_MAGIC_AT] != MAGIC:
             return False
         relative = read_header(head).base_offset - self._base_offset
-        return 0 <= relative <= _MAX_RELATIVE_OFFSET and isinstance(self._at(position), Batch)
+        return 0 <= relative <= MAX_RELATIVE_OFFSET and isinstance(self._at(position), Batch)
 
     def _read(self, position: int, size: int) -> memoryview:
         """Bytes of the file; fewer only at the end."""

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from headwater.errors import E, KafkaError
 from headwater.log.aborted_index import AbortedIndex, AbortedTransaction
 from headwater.log.folders import partition_of
-from headwater.log.offset_index import OffsetIndex
+from headwater.log.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from headwater.log.segment import ABORTED_INDEX, INDEX, LOG
 from headwater.model import TopicPartition
 from headwater.pipelines import manifest
@@ -177,13 +177,13 @@ def _places(segment: SegmentFile) -> Iterator[int]:
         places = list(_indexed(segment))
         if places:
             for relative, position in places:
-                header = _header_at(file.fileno(), position, segment.size)
+                header = _header_at(file.fileno(), position, segment)
                 if header is None or header.last_offset - segment.base_offset != relative:
                     return
                 yield position
             return
         position = 0
-        while (header := _header_at(file.fileno(), position, segment.size)) is not None:
+        while (header := _header_at(file.fileno(), position, segment)) is not None:
             yield position
             position += header.size
 
@@ -194,11 +194,15 @@ def _indexed(segment: SegmentFile) -> Iterator[tuple[int, int]]:
         yield from OffsetIndex.ENTRY.iter_unpack(OffsetIndex(OsFiles(), path).entries)
 
 
-def _header_at(fd: int, position: int, size: int) -> BatchHeader | None:
-    """The header at a position, if one can be there."""
+def _header_at(fd: int, position: int, segment: SegmentFile) -> BatchHeader | None:
+    """The header at a position, if it can be one of this segment."""
     head = os.pread(fd, HEADER_SIZE, position)
     if len(head) < HEADER_SIZE:
         return None
     header = read_header(head)
-    fits = header.magic == MAGIC and HEADER_SIZE <= header.size <= size - position
+    fits = (
+        header.magic == MAGIC
+        and HEADER_SIZE <= header.size <= segment.size - position
+        and 0 <= header.base_offset - segment.base_offset <= MAX_RELATIVE_OFFSET
+    )
     return header if fits else None

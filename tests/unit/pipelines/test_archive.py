@@ -1,6 +1,5 @@
 import json
 import os
-import shutil
 
 import pytest
 from click.testing import CliRunner
@@ -163,16 +162,43 @@ def test_segments_that_retention_took_first_are_told_of(data, to):
     assert outcome.notes == ["orders-0: offsets 12 to 19 were gone before they could be archived"]
 
 
-def test_segments_that_vanish_under_the_copy_are_passed_over(data, to, monkeypatch):
+def before_copying(monkeypatch, base, change):
+    """Let something happen to the folder just before a segment is copied."""
+    real = archiving._copy_file
+
     def copy(origin, temporary, *, link):
-        if origin.endswith(f"{0:020d}.log"):
-            raise FileNotFoundError(origin)
-        shutil.copyfile(origin, temporary)
+        if origin.endswith(f"{base:020d}.log"):
+            change()
+        real(origin, temporary, link=link)
 
     monkeypatch.setattr(archiving, "_copy_file", copy)
+
+
+def test_segments_that_are_deleted_under_the_copy_are_passed_over_by_the_next_run(
+    data, to, monkeypatch
+):
+    gone = data / "orders-0" / f"{0:020d}.log"
+    before_copying(monkeypatch, 0, gone.unlink)
     outcome = run(data, to)
-    assert offsets(outcome) == [(6, 12)]
-    assert outcome.notes == ["orders-0: segment 0 was just deleted"]
+    assert (outcome.added, outcome.problems) == ([], [])
+    assert "segment 0 was deleted or replaced just now" in outcome.notes[0]
+    assert offsets(run(data, to)) == [(6, 12)]
+
+
+@pytest.mark.parametrize("base", [0, 6])
+def test_segments_that_compaction_merges_under_the_copy_are_not_lost(data, to, monkeypatch, base):
+    def merge():
+        segment(data / "orders-0", 0, [batch(0), batch(9)])
+        (data / "orders-0" / f"{6:020d}.log").unlink()
+
+    with monkeypatch.context() as patch:
+        before_copying(patch, base, merge)
+        first = run(data, to)
+    assert first.problems == []
+    again = run(data, to)
+    found = [*offsets(first), *offsets(again)]
+    assert found == ([(0, 12)] if base == 0 else [(0, 6), (9, 12)])
+    assert (again.problems, verify(str(to))) == ([], [])
 
 
 def test_a_topic_that_was_made_anew_does_not_mix_with_its_predecessor(data, to):
