@@ -3,29 +3,20 @@
 Spark is imported when a command needs it, so that help and mistakes come at once.
 """
 
-import signal
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 import click
 
 from headwater.cli.options import assignments, bootstrap_option, json_option
-from headwater.cli.output import show, show_json
+from headwater.cli.output import show
+from headwater.cli.running import end_with, failures, running_options, shown, stopping
 
 if TYPE_CHECKING:
     from headwater.pipelines.declare import Project
-    from headwater.pipelines.progress import Progress
-    from headwater.pipelines.watching import FlowReport
-
-_INTERRUPTED = 130
-
-Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
 @click.group("pipeline")
@@ -33,38 +24,6 @@ def command() -> None:
     """Run pipelines on Spark: topics to tables and back, exactly once."""
     if find_spec("pyspark") is None:
         raise click.ClickException("pipelines need Spark: pip install 'headwater[spark,lake]'")
-
-
-def _running(with_mode: Callable[..., None]) -> Callable[..., None]:
-    """The options of every command that runs queries."""
-    options: list[Decorator] = [
-        click.option(
-            "--once/--continuous",
-            default=True,
-            help="Read what is there and end (the default), or go on until it is stopped.",
-        ),
-        click.option(
-            "--master",
-            metavar="URL",
-            default="local[*]",
-            show_default=True,
-            help="A Spark master: local[2], spark://host:7077, yarn, ...",
-        ),
-        click.option(
-            "--progress/--no-progress", default=True, help="Show rows/s, lag and batch times."
-        ),
-        click.option(
-            "--spark",
-            "spark_settings",
-            multiple=True,
-            metavar="KEY=VALUE",
-            help="Set one config key of Spark; may be repeated.",
-        ),
-        json_option,
-    ]
-    for option in reversed(options):
-        with_mode = option(with_mode)
-    return with_mode
 
 
 _path_argument = click.argument("path", default=".", type=click.Path())
@@ -78,7 +37,7 @@ _project_bootstrap = click.option(
 
 @command.command()
 @_path_argument
-@_running
+@running_options
 @_project_bootstrap
 @click.option(
     "--refresh",
@@ -107,7 +66,7 @@ def run(
     _prepare(project, refreshed)
     from headwater.pipelines.runner import run as run_project
 
-    with _shown(progress) as model, _stopping() as stop, _failures(project.storage):
+    with shown(progress) as model, stopping() as stop, failures(project.storage):
         report = run_project(
             project,
             once=once,
@@ -116,8 +75,8 @@ def run(
             settings=assignments(spark_settings),
             stop=stop,
         )
-    _report(report.flows, as_json)
-    _end(once, stop)
+    tell(report.flows, as_json)
+    end_with(once, stop)
 
 
 @command.command()
@@ -148,10 +107,14 @@ def check(path: str, bootstrap: str | None, offline: bool, as_json: bool) -> Non
 @click.option("--sdp", is_flag=True, help="For Spark's own spark-pipelines instead.")
 def init(name: str, sdp: bool) -> None:
     """Make a folder NAME with a pipeline to begin with."""
-    from headwater.pipelines.templates import write_template
+    from headwater.pipelines.templates import TemplateError, write_template
 
-    for file in write_template(Path(name), sdp=sdp):
-        click.echo(file)
+    folder = Path(name)
+    try:
+        for file in write_template("sdp" if sdp else "headwater", folder, folder.resolve().name):
+            click.echo(file)
+    except TemplateError as problem:
+        raise click.UsageError(str(problem)) from None
 
 
 @command.command()
@@ -195,7 +158,7 @@ def init(name: str, sdp: bool) -> None:
 @click.option(
     "--checkpoint", type=click.Path(file_okay=False), help="Instead of _checkpoints beside TABLE."
 )
-@_running
+@running_options
 @bootstrap_option
 def ingest(
     topic: str,
@@ -218,11 +181,12 @@ def ingest(
     Records that are not JSON or do not fit their types go to the dead letter topic with a reason.
     The schema is frozen beside the checkpoint; a file with more fields adds columns.
     """
-    from headwater.pipelines.ingest import Ingest, IngestError, plan_ingest, run_ingest
+    from headwater.pipelines.ingest import plan_ingest, run_ingest
+    from headwater.pipelines.ingest_schema import IngestError
     from headwater.pipelines.targets import TargetError
 
     try:
-        plan: Ingest = plan_ingest(
+        plan = plan_ingest(
             topic,
             target,
             schema=schema,
@@ -235,7 +199,7 @@ def ingest(
         )
     except (IngestError, TargetError) as problem:
         raise click.UsageError(str(problem)) from None
-    with _shown(progress) as model, _stopping() as stop, _failures(plan.places.folder.parent):
+    with shown(progress) as model, stopping() as stop, failures(plan.places.folder.parent):
         report = run_ingest(
             plan,
             once=once,
@@ -244,8 +208,8 @@ def ingest(
             settings=assignments(spark_settings),
             stop=stop,
         )
-    _report([report], as_json)
-    _end(once, stop)
+    tell([report], as_json)
+    end_with(once, stop)
 
 
 def _loaded(path: str, bootstrap: str | None) -> "Project":
@@ -275,73 +239,23 @@ def _tell_problems(found: Sequence[object]) -> None:
 
 
 def _prepare(project: "Project", refreshed: Sequence[str]) -> None:
-    from headwater.pipelines.prepare import RefreshError, create_topics, refresh
+    """Say what changed since the last run, and get everything ready for this one."""
+    from headwater.pipelines import prepare
 
+    changes = prepare.changes(project, refreshed)
+    for change in changes:
+        click.echo(str(change), err=True)
+    stuck = [change.flow for change in changes if change.verdict == "needs new checkpoint"]
+    if stuck:
+        told = " ".join(f"--refresh {name}" for name in dict.fromkeys(stuck))
+        raise click.UsageError(f"undo these changes, or start the flows anew with {told}")
+    if any(change.verdict == "unsafe" for change in changes):
+        raise click.UsageError("undo the unsafe changes, or give what changed a new name")
     try:
-        lines = refresh(project, refreshed)
-    except RefreshError as problem:
+        lines = prepare.refresh(project, refreshed)
+    except prepare.RefreshError as problem:
         raise click.UsageError(str(problem)) from None
-    lines += [f"topic {name} was created" for name in create_topics(project)]
+    lines += [f"topic {name} was created" for name in prepare.create_topics(project)]
     for line in lines:
         click.echo(line, err=True)
-
-
-@contextmanager
-def _shown(wanted: bool) -> "Iterator[Progress]":
-    from headwater.pipelines.display import Display
-    from headwater.pipelines.progress import Progress
-
-    model = Progress()
-    with Display(model) if wanted else nullcontext():
-        yield model
-
-
-@contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set."""
-    from headwater.pipelines.signals import taking_signals
-
-    stop = threading.Event()
-    with taking_signals(stop, (signal.SIGINT, signal.SIGTERM)):
-        yield stop
-
-
-@contextmanager
-def _failures(storage: Path) -> Iterator[None]:
-    """A flow that failed, as one line and exit code 1."""
-    from headwater.pipelines.spark_log import log_file
-    from headwater.pipelines.watching import FlowError
-
-    try:
-        yield
-    except FlowError as failed:
-        _fail(f"{failed}  (more in {log_file(storage)})")
-
-
-def _fail(text: str) -> NoReturn:
-    raise click.ClickException(text) from None
-
-
-def _end(once: bool, stop: threading.Event) -> None:
-    """A run that was to read everything and was stopped has not done so."""
-    if once and stop.is_set():
-        sys.exit(_INTERRUPTED)
-
-
-def _report(flows: "Sequence[FlowReport]", as_json: bool) -> None:
-    if as_json:
-        show_json([asdict(flow) for flow in flows])
-        return
-    show([_row(flow) for flow in flows], as_json=False, nothing="nothing to run")
-
-
-def _row(flow: "FlowReport") -> dict[str, Any]:
-    failed = [f"{count} {name}" for name, count in flow.failed.items() if count]
-    return {
-        "flow": flow.flow,
-        "kind": flow.kind,
-        "batches": flow.batches,
-        "rows": flow.rows,
-        "failed": "; ".join(failed),
-        "lag": flow.lag,
-    }
+    prepare.remember(project)

@@ -5,7 +5,7 @@ through `format("headwater")`. This room decides nothing about what runs and whe
 """
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
 from headwater.pipelines.declare import Flow, Project, Query, Read, SqlQuery, Topic, bind
@@ -27,20 +27,18 @@ class Datasets:
 
     def frame(self, flow: Flow) -> "DataFrame":
         """What the query of a flow gives; a streaming one gives a streaming DataFrame."""
-        for read in flow.session_reads:
-            self._answer(read).createOrReplaceTempView(read.name)
-        return self._called(flow.query)
+        return self._called(flow.query, flow.session_reads)
 
     def read(self, name: str) -> "DataFrame":
         """All rows of a dataset."""
-        view = self._view_query(name)
-        return read_table(self._spark, self.target(name)) if view is None else self._called(view)
+        view = self._view(name)
+        return read_table(self._spark, self.target(name)) if view is None else view
 
     def read_stream(self, name: str) -> "DataFrame":
         """New rows of a dataset."""
-        view = self._view_query(name)
+        view = self._view(name)
         if view is not None:
-            return self._called(view)
+            return view
         reader = self._spark.readStream.format("headwater-table")
         return reader.option("path", str(self.target(name))).load()
 
@@ -62,7 +60,9 @@ class Datasets:
         """Where a table or a materialized view is kept."""
         return table_target(self._project, name)
 
-    def _called(self, query: Query) -> "DataFrame":
+    def _called(self, query: Query, session_reads: Iterable[Read]) -> "DataFrame":
+        for read in session_reads:
+            self._answer(read).createOrReplaceTempView(read.name)
         if isinstance(query, SqlQuery):
             names = {each.source: self._temporary(each.source) for each in query.places}
             return self._spark.sql(query.rendered(names))
@@ -80,9 +80,12 @@ class Datasets:
             return self.topic(source.name) if source.stream else self.topic_snapshot(source.name)
         return self.read_stream(source.name) if source.stream else self.read(source.name)
 
-    def _view_query(self, name: str) -> Query | None:
+    def _view(self, name: str) -> "DataFrame | None":
+        """A temporary view, composed in place; None for what is stored."""
         dataset = self._project.declarations.datasets.get(name)
-        return dataset.query if dataset and dataset.kind == "temporary_view" else None
+        if dataset is None or dataset.kind != "temporary_view" or dataset.query is None:
+            return None
+        return self._called(dataset.query, dataset.session_reads)
 
     def _pace(self, options: Mapping[str, str]) -> dict[str, str]:
         """A target batch time for those who set no limit themselves."""

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 FOLDER: Final = "_checkpoints"
+REFRESHED: Final = "refreshed"
+"""The fact that counts full refreshes."""
 
 
 class Checkpoints:
@@ -41,16 +43,29 @@ class Checkpoints:
             return None
         return found if isinstance(found, dict) else None
 
+    def all_noted(self) -> dict[str, dict[str, Any]]:
+        """The notes on all flows that ever ran from here."""
+        names = sorted(path.stem for path in self.folder.glob("*.json"))
+        return {name: noted for name in names if (noted := self.noted(name)) is not None}
+
     def note(self, flow: str, facts: Mapping[str, Any]) -> None:
         """Remember facts about a flow, in place of those noted before."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        fresh = self._note(flow).with_suffix(".new")
+        fresh = self.folder / f"{flow}.new"
         fresh.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
         fresh.replace(self._note(flow))
+
+    def times_refreshed(self, flow: str) -> int:
+        """How often a flow was begun anew: what it wrote before does not count any more."""
+        return int((self.noted(flow) or {}).get(REFRESHED, 0))
 
     def forget(self, flow: str) -> None:
         """Begin anew: the next run starts where its sources start."""
         shutil.rmtree(self.place(flow), ignore_errors=True)
+        self.drop_note(flow)
+
+    def drop_note(self, flow: str) -> None:
+        """Forget the facts, and keep the checkpoint."""
         self._note(flow).unlink(missing_ok=True)
 
     def _note(self, flow: str) -> Path:

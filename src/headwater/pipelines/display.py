@@ -94,8 +94,8 @@ def _catch_up(flow: FlowProgress) -> str:
     if flow.lag is None:
         return "-"
     if not flow.lag:
-        return "caught up"
-    return "falling behind" if flow.eta_s is None else f"in {duration(flow.eta_s)}"
+        return "done"
+    return "never at this rate" if flow.eta_s is None else f"in {duration(flow.eta_s)}"
 
 
 def duration(seconds: float) -> str:
@@ -120,7 +120,7 @@ _COLUMNS: Final[dict[str, Callable[[FlowProgress], str]]] = {
     "rows/s": lambda flow: f"{flow.rows_per_second:,.0f}",
     "arriving/s": lambda flow: f"{flow.arriving_per_second:,.0f}",
     "lag": _lag,
-    "caught up": _catch_up,
+    "catch-up": _catch_up,
     "batch": lambda flow: f"{flow.batch_ms / 1000:.1f}s",
     "failed": _refused,
 }

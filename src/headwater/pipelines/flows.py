@@ -64,14 +64,32 @@ class Flows:
         return writer.option("checkpointLocation", str(place)).start()
 
     def append_once(self, flow: Flow) -> None:
-        """Append what a batch query gives, unless its table has it from an earlier run."""
+        """Append what a batch query gives, unless an earlier run has done so."""
         sink = self._project.declarations.sinks.get(flow.target)
+        app = f"{self.query_name(flow)}.once.{self._checkpoints.times_refreshed(flow.name)}"
+        if sink is not None and not parse_target(sink.target).is_table:
+            self._send_once(flow, sink, app)
+            return
         target, options = self._place(flow, sink)
-        app = f"{self.query_name(flow)}.once"
         if open_table(target).last_batch(app) < 0:
             quality = self._quality(flow)
             gate = self._gate(flow, quality, TableSink(target, app=app, **options), app)
             gate(quality.judged(self._frame(flow)), 0)
+
+    def _send_once(self, flow: Flow, sink: Sink, app: str) -> None:
+        """A topic cannot be asked what it got long ago: that it is done is noted here."""
+        noted = self._checkpoints.noted(flow.name) or {}
+        if noted.get("sent") == app:
+            return
+        write_batch(
+            self._frame(flow),
+            bootstrap_servers=self._project.bootstrap_servers,
+            topic=parse_target(sink.target).place,
+            query=app,
+            batch_id=0,
+            options=sink.options,
+        )
+        self._checkpoints.note(flow.name, {**noted, "sent": app})
 
     def refresh(self, flow: Flow) -> tuple[dict[str, int], int]:
         """Compute a materialized view anew: rows that failed by expectation, and rows kept."""

@@ -5,31 +5,26 @@ checkpoint, so that a restart means the same columns whatever has come since. Re
 fit go to a dead letter topic with a reason; nothing is lost and nothing is NULL in silence.
 """
 
-import json
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.types import StructType
 
 from headwater.client.admin import BlockingAdmin, NewTopic
-from headwater.client.consumer.blocking import Consumer
 from headwater.config.keys import nearest
-from headwater.pipelines import schema as schemas
 from headwater.pipelines.checkpoints import FOLDER, Checkpoints
 from headwater.pipelines.flows import make, send_aside
+from headwater.pipelines.ingest_schema import IngestError, settle_schema
 from headwater.pipelines.json_rows import (
     DATE,
     ORIGIN,
     REFUSED,
     UNKNOWN,
     JsonRows,
-    columns,
-    type_name,
 )
 from headwater.pipelines.progress import Progress
 from headwater.pipelines.quality import Gate
@@ -41,14 +36,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-_SAMPLE: Final = 1000
-_PATIENCE_S: Final = 10.0
 _TRIGGER: Final = "1 second"
 TARGET_BATCH_TIME: Final = "5s"
-
-
-class IngestError(Exception):
-    """An ingest that cannot be as it was asked for, and what to do."""
 
 
 @dataclass(frozen=True)
@@ -102,8 +91,9 @@ def plan_ingest(
     place = parse_target(target)
     if not place.is_table:
         raise IngestError(f"--to {target}: write delta:PATH, iceberg:PATH or parquet:PATH")
+    place = Target(place.kind, str(Path(place.place).absolute()))
     check_topic(bootstrap_servers, topic)
-    places = Checkpoints(Path(checkpoint)) if checkpoint else beside(place)
+    places = Checkpoints(Path(checkpoint).absolute()) if checkpoint else beside(place)
     name = ingest_name(topic, place)
     plan = Ingest(
         topic,
@@ -135,7 +125,7 @@ def ingest_name(topic: str, target: Target) -> str:
 
 def beside(target: Target) -> Checkpoints:
     """The place for checkpoints beside a table."""
-    return Checkpoints(Path(target.place).absolute().parent / FOLDER)
+    return Checkpoints(Path(target.place).parent / FOLDER)
 
 
 def run_ingest(
@@ -221,67 +211,3 @@ def ensure_topic(bootstrap_servers: str, name: str) -> None:
     with BlockingAdmin(bootstrap_servers=bootstrap_servers) as admin:
         if name not in admin.list_topics():
             admin.create_topics([NewTopic(name)])
-
-
-# -- the schema
-
-
-def settle_schema(
-    wanted: str, topic: str, bootstrap_servers: str, places: Checkpoints, name: str
-) -> StructType:
-    """The schema to use: a file, or what was frozen, or what the first records look like.
-
-    Whatever it is, it is frozen beside the checkpoint before the first row is written.
-    """
-    frozen = (places.noted(name) or {}).get("schema")
-    if wanted == "infer":
-        ddl = frozen or inferred(topic, bootstrap_servers)
-    else:
-        ddl = from_file(Path(wanted))
-        if frozen:
-            check_change(columns(frozen), columns(ddl), wanted)
-    if ddl != frozen:
-        places.note(name, {"schema": ddl})
-    return columns(ddl)
-
-
-def from_file(path: Path) -> str:
-    """The columns that a JSON Schema or an Avro-style record describes."""
-    try:
-        return schemas.to_ddl(json.loads(path.read_text()))
-    except ValueError as problem:
-        raise IngestError(f"{path}: {problem}") from problem
-
-
-def inferred(topic: str, bootstrap_servers: str) -> str:
-    """The columns that the first records of a topic show."""
-    values = list(islice(_values(topic, bootstrap_servers), _SAMPLE))
-    if not values:
-        raise IngestError(f"{topic} has no records to infer a schema from: give --schema FILE")
-    return schemas.infer(values)
-
-
-def _values(topic: str, bootstrap_servers: str) -> Iterable[bytes]:
-    """Values from the beginning of each partition, up to where they end now."""
-    with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
-        places = [(topic, number) for number in consumer.partitions_for(topic)]
-        ends = consumer.end_offsets(places)
-        consumer.assign(places)
-        while any(consumer.position(place) < end for place, end in ends.items()):
-            records = consumer.poll(_PATIENCE_S)
-            if not records:
-                return
-            yield from (record.value for record in records if record.value is not None)
-
-
-def check_change(old: StructType, new: StructType, file: str) -> None:
-    """Fields may come, and fields may go (their column stays); none may change its type."""
-    before = {field.name: field for field in old.fields}
-    for field in new.fields:
-        known = before.get(field.name)
-        if known is not None and known.dataType != field.dataType:
-            raise IngestError(
-                f"{file}: field {field.name} is {type_name(field.dataType)} and was "
-                f"{type_name(known.dataType)}; a column "
-                "keeps its type: give the new one another name, or ingest into a new table"
-            )

@@ -96,7 +96,7 @@ def tables_streamed(declarations: Declarations, flow: Flow) -> list[str]:
 def _streamed(declarations: Declarations, name: str, stream: bool) -> set[str]:
     dataset = declarations.datasets.get(name)
     if dataset is None or dataset.kind != "temporary_view":
-        return {name} if stream else set()
+        return {_quarantined(declarations, name)} if stream else set()
     return {
         each for read in dataset.reads for each in _streamed(declarations, read.name, read.stream)
     }

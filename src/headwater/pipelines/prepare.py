@@ -8,12 +8,13 @@ from collections.abc import Iterable, Iterator
 from headwater.client.admin import BlockingAdmin, NewTopic
 from headwater.config.keys import nearest
 from headwater.pipelines.binding import table_target
-from headwater.pipelines.checkpoints import Checkpoints
+from headwater.pipelines.checkpoints import REFRESHED, Checkpoints
 from headwater.pipelines.declare import Declarations, Flow, Project
 from headwater.pipelines.graph import Problem, check
 from headwater.pipelines.plan import is_view, refresh_needs
 from headwater.pipelines.tables.table import Table, open_table
 from headwater.pipelines.targets import parse_target
+from headwater.pipelines.upgrade import Change, describe_change, fingerprint
 
 _REFRESHED_BY = "headwater-refresh"
 
@@ -31,6 +32,28 @@ def problems(project: Project, *, live: bool = True) -> list[Problem]:
     datasets = project.declarations.datasets
     schemas = {name: table.schema() for name, table in _tables(project, datasets) if table.exists()}
     return [*check(project, topics=topics, schemas=schemas), *_repeated_letters(project)]
+
+
+def changes(project: Project, refreshed: Iterable[str] = ()) -> list[Change]:
+    """What changed since the last run, and what that means for checkpoints and tables.
+
+    A flow that is refreshed has no past that a change could disagree with.
+    """
+    places, afresh = Checkpoints.of(project.storage), set(refreshed)
+    noted = {name: facts.get("fingerprint") for name, facts in places.all_noted().items()}
+    old = {name: known for name, known in noted.items() if known and name not in afresh}
+    new = {name: told for name, told in fingerprint(project).items() if name not in afresh}
+    return describe_change(old, new) if old else []
+
+
+def remember(project: Project) -> None:
+    """Note what the flows are, for the next run to compare."""
+    places, known = Checkpoints.of(project.storage), fingerprint(project)
+    for name, told in known.items():
+        places.note(name, {**(places.noted(name) or {}), "fingerprint": told})
+    for name in places.all_noted():
+        if name not in known:
+            places.drop_note(name)
 
 
 def _repeated_letters(project: Project) -> Iterator[Problem]:
@@ -83,7 +106,10 @@ def _refresh(project: Project, flow: Flow) -> Iterator[str]:
     if is_view(project.declarations, flow):
         yield f"{flow.name} is computed whole on every run; there is nothing to refresh"
         return
-    Checkpoints.of(project.storage).forget(flow.name)
+    places = Checkpoints.of(project.storage)
+    again = places.times_refreshed(flow.name) + 1
+    places.forget(flow.name)
+    places.note(flow.name, {REFRESHED: again})
     yield f"{flow.name} starts from the beginning of what it reads"
     dataset = project.declarations.datasets.get(flow.target)
     if dataset is None:

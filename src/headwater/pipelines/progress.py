@@ -72,8 +72,9 @@ class FlowProgress:
         )
         if not end or (self._samples and begun + took_s <= self._samples[-1].at_s):
             return
-        if not self._samples and start:
-            self._samples.append(Sample(begun, start, latest or end))
+        if not self._samples:
+            rows = int(progress.get("numInputRows") or 0)
+            self._samples.append(Sample(begun, start or _before(end, rows), latest or end))
         self._samples.append(Sample(begun + took_s, end, latest or end))
         while len(self._samples) > 2 and self._samples[-1].at_s - self._samples[1].at_s > _WINDOW_S:
             self._samples.popleft()
@@ -150,6 +151,12 @@ def topic_offsets(progress: Mapping[str, Any], which: str) -> Offsets:
             if isinstance(partitions, Mapping):
                 found.update({(topic, number): int(end) for number, end in partitions.items()})
     return found
+
+
+def _before(end: Offsets, rows: int) -> Offsets:
+    """Where a fresh query began, which Spark does not tell: so many rows before its first end."""
+    first = min(end)
+    return {**end, first: end[first] - rows}
 
 
 def _parsed(text: str) -> Any:

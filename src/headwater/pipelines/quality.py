@@ -65,7 +65,7 @@ class Quality:
         found = broken.select(sf.explode(names).alias("name")).groupBy("name").count().collect()
         if not found:
             return
-        example = str(broken.drop(FAILED).toJSON().first())
+        example = str(broken.drop(FAILED).select(sf.to_json(sf.struct("*"))).head(1)[0][0])
         told = ", ".join(f"{row['count']} rows fail {row['name']!r}" for row in sorted(found))
         raise ExpectationError(
             f"{self.dataset}: {told}; one of them is {example[:_EXAMPLE]}; "

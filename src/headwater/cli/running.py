@@ -1,0 +1,114 @@
+"""What every command that runs queries shares: its options, its display, its signals, its end."""
+
+import signal
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headwater.cli.options import json_option
+from headwater.cli.output import show, show_json
+
+if TYPE_CHECKING:
+    from headwater.pipelines.progress import Progress
+    from headwater.pipelines.watching import FlowReport
+
+_INTERRUPTED = 130
+
+Decorator = Callable[[Callable[..., None]], Callable[..., None]]
+
+
+def running_options(with_mode: Callable[..., None]) -> Callable[..., None]:
+    """The options of every command that runs queries."""
+    options: list[Decorator] = [
+        click.option(
+            "--once/--continuous",
+            default=True,
+            help="Read what is there and end (the default), or go on until it is stopped.",
+        ),
+        click.option(
+            "--master",
+            metavar="URL",
+            default="local[*]",
+            show_default=True,
+            help="A Spark master: local[2], spark://host:7077, yarn, ...",
+        ),
+        click.option(
+            "--progress/--no-progress", default=True, help="Show rows/s, lag and batch times."
+        ),
+        click.option(
+            "--spark",
+            "spark_settings",
+            multiple=True,
+            metavar="KEY=VALUE",
+            help="Set one config key of Spark; may be repeated.",
+        ),
+        json_option,
+    ]
+    for option in reversed(options):
+        with_mode = option(with_mode)
+    return with_mode
+
+
+@contextmanager
+def shown(wanted: bool) -> "Iterator[Progress]":
+    """A model of progress, displayed where that is wanted."""
+    from headwater.pipelines.display import Display
+    from headwater.pipelines.progress import Progress
+
+    model = Progress()
+    with Display(model) if wanted else nullcontext():
+        yield model
+
+
+@contextmanager
+def stopping() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set."""
+    from headwater.pipelines.signals import taking_signals
+
+    stop = threading.Event()
+    with taking_signals(stop, (signal.SIGINT, signal.SIGTERM)):
+        yield stop
+
+
+@contextmanager
+def failures(storage: Path) -> Iterator[None]:
+    """A flow that failed, as one line and exit code 1."""
+    from headwater.pipelines.spark_log import log_file
+    from headwater.pipelines.watching import FlowError
+
+    try:
+        yield
+    except FlowError as failed:
+        raise click.ClickException(f"{failed}  (more in {log_file(storage)})") from None
+
+
+def end_with(once: bool, stop: threading.Event) -> None:
+    """A run that was to read everything and was stopped has not done so."""
+    if once and stop.is_set():
+        sys.exit(_INTERRUPTED)
+
+
+def tell(flows: "Sequence[FlowReport]", as_json: bool) -> None:
+    """Print what each flow has done."""
+    if as_json:
+        show_json([asdict(flow) for flow in flows])
+        return
+    show([_row(flow) for flow in flows], as_json=False, nothing="nothing to run")
+
+
+def _row(flow: "FlowReport") -> dict[str, Any]:
+    failed = [f"{count} {name}" for name, count in flow.failed.items() if count]
+    return {
+        "flow": flow.flow,
+        "kind": flow.kind,
+        "batches": flow.batches,
+        "rows": flow.rows,
+        "failed": "; ".join(failed),
+        "lag": flow.lag,
+    }

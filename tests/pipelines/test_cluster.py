@@ -1,0 +1,112 @@
+"""Runs in processes of their own: a Spark cluster by its URL, signals, and a killed driver."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from tools.spark_cluster import SparkCluster
+
+from headwater.pipelines import prepare
+from headwater.pipelines.runner import run
+from tests.pipelines.lake import headers_of, records_of, rows_of
+from tests.pipelines.projects import shop
+
+PATIENCE_S = 100
+SMALL = ["--spark", "spark.sql.shuffle.partitions=1", "--spark", "spark.driver.memory=512m"]
+
+
+def command(*words, out):
+    """The command line as people type it."""
+    arguments = [sys.executable, "-m", "headwater", "pipeline", *map(str, words)]
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1"}
+    return subprocess.Popen(arguments, stdout=out, stderr=out, env=environment)
+
+
+def until(true, process, what):
+    deadline = time.monotonic() + PATIENCE_S
+    while not true():
+        assert process.poll() is None, f"the run ended before {what}"
+        assert time.monotonic() < deadline, f"no {what} in time"
+        time.sleep(0.05)
+
+
+def committed_versions(table):
+    """How many commits a Delta table has, without opening it."""
+    return len(list((table / "_delta_log").glob("*.json")))
+
+
+def count(table):
+    return len(rows_of(table)) if committed_versions(table) else 0
+
+
+@pytest.mark.timeout(300)
+def test_a_cluster_by_its_url_runs_a_pipeline_until_it_is_told_to_stop(
+    bootstrap, topic, produce, tmp_path
+):
+    orders = topic("orders", partitions=2)
+    project = shop(tmp_path / "far", bootstrap, orders)
+    produce(orders, [f'{{"id": {number}, "price": 1}}' for number in range(100)])
+    with SparkCluster(workers=2) as cluster, (tmp_path / "out").open("wb") as out:
+        far = ["--spark", "spark.driver.host=127.0.0.1", "--spark", "spark.executor.memory=512m"]
+        process = command(
+            *("run", project.root, "--continuous", "--master", cluster.url, *SMALL, *far), out=out
+        )
+        try:
+            until(lambda: count(project.storage / "silver") == 100, process, "100 rows")
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(PATIENCE_S) == 0
+        finally:
+            process.kill()
+    said = (tmp_path / "out").read_text()
+    assert f"topic {orders}.out was created" in said
+    assert "far.bronze: rows 100" in said
+    assert "Exception" not in said
+
+
+@pytest.mark.timeout(300)
+def test_a_driver_that_is_killed_leaves_every_row_exactly_once(
+    spark, bootstrap, topic, produce, tmp_path
+):
+    orders = topic("orders", partitions=2)
+    project = shop(tmp_path / "killed", bootstrap, orders, limit='maxOffsetsPerTrigger="40"')
+    bronze = project.storage / "bronze"
+    good = [f'{{"id": {number}, "price": 1}}' for number in range(400)]
+    produce(orders, [*good, *('{"price": 5}' for _ in range(20))])
+    with (tmp_path / "out").open("wb") as out:
+        process = command("run", project.root, "--once", "--master", "local[1]", *SMALL, out=out)
+        try:
+            until(lambda: committed_versions(bronze) >= 4, process, "four batches")
+        finally:
+            process.kill()
+            process.wait()
+    assert 0 < count(bronze) < 420
+    prepare.create_topics(project)
+    run(project, once=True, spark=spark)
+
+    assert count(bronze) == 420
+    assert rows_of(project.storage / "silver", "id") == [(number,) for number in range(400)]
+    assert len(set(rows_of(project.storage / "refused", "partition", "offset"))) == 20
+    assert len(rows_of(project.storage / "refused")) == 20
+    sent = sorted(int(record.key) for record in records_of(bootstrap, f"{orders}.out"))
+    assert sent == list(range(400))
+    letters = records_of(bootstrap, f"{orders}.dead")
+    origins = {
+        (headers_of(each)["dead-letter.partition"], headers_of(each)["dead-letter.offset"])
+        for each in letters
+    }
+    assert len(letters) == len(origins) == 20
+
+
+def test_a_mistake_in_the_graph_is_one_line_and_exit_code_2_before_spark_starts(
+    bootstrap, tmp_path
+):
+    project = shop(tmp_path / "typo", bootstrap, "no-such-topic")
+    with (tmp_path / "out").open("wb") as out:
+        assert command("run", project.root, out=out).wait(60) == 2
+    said = (tmp_path / "out").read_text().splitlines()
+    assert len(said) == 1
+    assert "shop.py:" in said[0]
+    assert "no-such-topic, which does not exist" in said[0]

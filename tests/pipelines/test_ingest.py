@@ -1,0 +1,136 @@
+"""A topic as a table: typed columns, dead letters with reasons, resumed and evolved."""
+
+import json
+
+import pytest
+
+from headwater.pipelines.ingest import plan_ingest, run_ingest
+from headwater.pipelines.ingest_schema import IngestError
+from tests.pipelines.lake import committed, headers_of, records_of, rows_of
+
+SCHEMA = {
+    "type": "object",
+    "required": ["id"],
+    "properties": {
+        "id": {"type": "integer"},
+        "name": {"type": "string"},
+        "price": {"type": "number"},
+        "at": {"type": "string", "format": "date-time"},
+    },
+}
+
+
+@pytest.fixture
+def schema_file(tmp_path):
+    def write(schema):
+        path = tmp_path / "schema.json"
+        path.write_text(json.dumps(schema))
+        return str(path)
+
+    return write
+
+
+def test_records_become_typed_rows_and_misfits_dead_letters_exactly_once_over_runs(
+    spark, bootstrap, topic, producer, produce, tmp_path, schema_file
+):
+    orders, place = topic("orders", partitions=2), tmp_path / "lake" / "orders"
+    given = {"schema": schema_file(SCHEMA), "bootstrap_servers": bootstrap}
+
+    def ingest(**more):
+        plan = plan_ingest(orders, f"delta:{place}", **{**given, **more})
+        return plan, run_ingest(plan, once=True, spark=spark)
+
+    produce(orders, ['{"id": 1, "name": "pear", "price": 2, "at": "2026-01-31T12:00:00Z"}'])
+    produce(orders, ['{"id": 2, "colour": "red"}'], partition=0)
+    producer.send(orders, b'{"id": "3"}', key=b"k", headers=[("own", b"header")]).result()
+    produce(orders, ["not json", '{"name": "no id"}', '{"id": 4} {"id": 5}', b"\xff\xfe"])
+    plan, report = ingest()
+
+    assert rows_of(place, "id", "name", "price", "_topic") == [
+        (1, "pear", 2.0, orders),
+        (2, None, None, orders),
+    ]
+    assert [dict(found or ()) for _, found in rows_of(place, "id", "_unknown")] == [
+        {},
+        {"colour": "red"},
+    ]
+    assert (report.rows, report.failed, report.lag) == (7, {"dead letters": 5}, 0)
+    letters = records_of(bootstrap, f"{orders}.dead")
+    reasons = {record.value: headers_of(record)["dead-letter.error-message"] for record in letters}
+    assert reasons == {
+        b'{"id": "3"}': "field id is not BIGINT: 3",
+        b"not json": "the value is no JSON object",
+        b'{"name": "no id"}': "field id is required and missing",
+        b'{"id": 4} {"id": 5}': "the value is no JSON object",
+        b"\xff\xfe": "the value is not UTF-8 text",
+    }
+    (third,) = (record for record in letters if record.value == b'{"id": "3"}')
+    told = headers_of(third)
+    assert (third.key, told["own"], told["dead-letter.topic"]) == (b"k", "header", orders)
+    assert told["dead-letter.flow"] == plan.name
+    assert int(told["dead-letter.offset"]) >= 0
+    assert int(told["dead-letter.timestamp"]) > 0
+    assert sum(committed(bootstrap, plan.name).values()) == 7
+
+    produce(orders, ['{"id": 6, "colour": "blue"}', "bad again"])
+    grown = {**SCHEMA, "properties": {**SCHEMA["properties"], "colour": {"type": "string"}}}
+    _, report = ingest(schema=schema_file(grown))
+    assert report.rows == 2
+    assert rows_of(place, "id", "colour") == [(1, None), (2, None), (6, "blue")]
+    assert len(records_of(bootstrap, f"{orders}.dead")) == 6
+
+    changed = {**SCHEMA, "properties": {**SCHEMA["properties"], "price": {"type": "string"}}}
+    with pytest.raises(IngestError, match="field price is STRING and was DOUBLE"):
+        ingest(schema=schema_file(changed))
+
+
+def test_an_inferred_schema_is_frozen_for_later_runs(spark, bootstrap, topic, produce, tmp_path):
+    events, place = topic("events"), tmp_path / "lake" / "events"
+
+    def plan():
+        return plan_ingest(
+            events,
+            f"parquet:{place}",
+            schema="infer",
+            bootstrap_servers=bootstrap,
+            partition_by=["_date"],
+            dead_letter_topic=f"{events}.refused",
+        )
+
+    with pytest.raises(IngestError, match="has no records to infer a schema from"):
+        plan()
+    produce(events, ['{"n": 1}', '{"n": 2, "s": "x"}'])
+    first = plan()
+    assert first.schema.names == ["n", "s"]
+    assert run_ingest(first, once=True, spark=spark).failed == {"dead letters": 0}
+    produce(events, ['{"n": "three", "late": true}'])
+    second = plan()
+    assert second.schema == first.schema
+    assert run_ingest(second, once=True, spark=spark).failed == {"dead letters": 1}
+    assert [path.name[:6] for path in place.iterdir() if path.is_dir() and "=" in path.name] == [
+        "_date="
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ({"topic": "ordres"}, "the topic ordres does not exist"),
+        ({"partition_by": ["day"]}, "--partition-by day: no such column; there are id, name"),
+        ({"target": "topic:x"}, "write delta:PATH, iceberg:PATH or parquet:PATH"),
+        ({"schema": {"type": "object", "properties": {"_offset": {"type": "integer"}}}}, "_offset"),
+    ],
+)
+def test_what_cannot_be_is_refused_before_spark_starts(
+    bootstrap, topic, tmp_path, schema_file, words, said
+):
+    asked = {
+        "topic": topic("orders"),
+        "target": f"delta:{tmp_path / 'orders'}",
+        "schema": SCHEMA,
+        "bootstrap_servers": bootstrap,
+        **words,
+    }
+    asked["schema"] = schema_file(asked["schema"])
+    with pytest.raises(IngestError, match=said.replace("|", r"\|")):
+        plan_ingest(asked.pop("topic"), asked.pop("target"), **asked)

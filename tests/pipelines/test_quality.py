@@ -1,0 +1,102 @@
+"""Expectations on a real session: who passes, who is set aside, who ends the batch."""
+
+import json
+
+import pytest
+
+from headwater.pipelines.declare import Expectation
+from headwater.pipelines.quality import REASONS, ExpectationError, Gate, Quality
+
+ROWS = [(1, 5.0), (2, -1.0), (None, 7.0), (4, None), (None, -3.0)]
+
+
+@pytest.fixture
+def rows(spark):
+    return spark.createDataFrame(ROWS, "user BIGINT, price DOUBLE")
+
+
+def gate(*expectations, aside=True):
+    """A gate, what it passed on and what it set aside."""
+    quality, good, bad = Quality("orders", expectations), [], []
+
+    def keep(kept):
+        def write(batch, batch_id):
+            kept.extend((batch_id, tuple(row)) for row in batch.collect())
+
+        return write
+
+    return quality, Gate(quality, keep(good), [keep(bad)] if aside else []), good, bad
+
+
+def test_dropped_rows_are_set_aside_with_every_reason_they_have(rows):
+    quality, through, good, bad = gate(
+        Expectation("has a user", "user IS NOT NULL", "drop"),
+        Expectation("price is positive", "price > 0", "drop"),
+    )
+    through(quality.judged(rows), 7)
+    assert sorted(good) == [(7, (1, 5.0))]
+    reasons = {row[:2]: row[2] for _, row in bad}
+    assert reasons == {
+        (2, -1.0): ["price is positive"],
+        (None, 7.0): ["has a user"],
+        (4, None): ["price is positive"],
+        (None, -3.0): ["has a user", "price is positive"],
+    }
+
+
+def test_a_condition_that_is_null_is_not_met(rows):
+    quality = Quality("orders", [Expectation("price is positive", "price > 0", "drop")])
+    assert (4, None) not in {tuple(row) for row in quality.good(quality.judged(rows)).collect()}
+
+
+def test_a_warning_only_counts(rows):
+    quality, through, good, bad = gate(Expectation("price is positive", "price > 0", "warn"))
+    judged = quality.judged(rows)
+    through(judged, 0)
+    assert len(good) == len(ROWS)
+    assert good[0][1] == (1, 5.0)
+    assert bad == []
+    assert quality.counts(judged) == {"price is positive": 3}
+
+
+def test_a_row_that_must_not_be_there_ends_the_batch_before_anything_is_written(rows):
+    quality, through, good, bad = gate(
+        Expectation("has a user", "user IS NOT NULL", "drop"),
+        Expectation("price is positive", "price > 0", "fail"),
+    )
+    with pytest.raises(ExpectationError) as failed:
+        through(quality.judged(rows), 0)
+    assert good == bad == []
+    told = str(failed.value)
+    assert told.startswith("orders: 3 rows fail 'price is positive'; one of them is {")
+    assert json.loads(told[told.index("{") : told.rindex("}") + 1])["price"] in (-1.0, -3.0, None)
+
+
+def test_rows_that_meet_a_failing_expectation_pass(rows):
+    quality, through, good, _ = gate(Expectation("small", "coalesce(price, 0) < 100", "fail"))
+    through(quality.judged(rows), 0)
+    assert len(good) == len(ROWS)
+
+
+def test_dropped_rows_without_a_place_are_only_counted(rows):
+    quality, through, good, bad = gate(
+        Expectation("has a user", "user IS NOT NULL", "drop"), aside=False
+    )
+    through(quality.judged(rows), 0)
+    assert len(good) == 3
+    assert bad == []
+
+
+def test_names_may_hold_quotes_and_conditions_may_be_compound(rows):
+    name = 'the user\'s \\ "id"'
+    quality = Quality("orders", [Expectation(name, "user = 1 OR user = 2", "drop")])
+    bad = quality.bad(quality.judged(rows)).collect()
+    assert {tuple(row[REASONS]) for row in bad} == {(name,)}
+    assert len(bad) == 3
+
+
+def test_without_expectations_nothing_is_added(rows):
+    quality, through, good, _ = gate()
+    assert quality.judged(rows) is rows
+    through(rows, 3)
+    assert len(good) == len(ROWS)

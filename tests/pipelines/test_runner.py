@@ -1,0 +1,174 @@
+"""Whole pipelines on one session: once and again, continuously, and when something fails."""
+
+import threading
+
+import pytest
+
+from headwater.pipelines import prepare
+from headwater.pipelines.runner import run
+from headwater.pipelines.watching import FlowError
+from tests.pipelines.lake import committed, headers_of, records_of, rows_of
+from tests.pipelines.projects import shop, write_project
+
+FIRST = ['{"id": 1, "price": 10}', '{"id": 2, "price": 2.5}', '{"price": 3}', '{"id": 4}']
+MORE = ['{"id": 5, "price": 7}', '{"id": 6, "price": -1}']
+
+
+def start(project):
+    """What the command does before Spark starts."""
+    assert prepare.problems(project) == []
+    prepare.create_topics(project)
+    prepare.remember(project)
+    return project
+
+
+def test_a_second_run_brings_only_what_is_new(spark, bootstrap, topic, produce, tmp_path):
+    orders = topic("orders", partitions=2)
+    project = start(shop(tmp_path / "shop", bootstrap, orders))
+    lake = project.storage
+    produce(orders, FIRST)
+    report = run(project, once=True, spark=spark)
+
+    assert len(rows_of(lake / "bronze")) == 4
+    assert rows_of(lake / "silver", "id", "price") == [(1, 10.0), (2, 2.5)]
+    assert rows_of(lake / "totals") == [(2, 12.5)]
+    assert {flow for (flow,) in rows_of(lake / "refused", "_flow")} == {"silver"}
+    assert {tuple(reasons) for (reasons,) in rows_of(lake / "refused", "_reasons")} == {
+        ("has an id",),
+        ("price is round", "price is positive"),
+    }
+    assert report.flow("silver").failed == {
+        "price is round": 2,
+        "has an id": 1,
+        "price is positive": 1,
+    }
+    assert report.flow("bronze").lag == 0
+    assert committed(bootstrap, "shop.bronze")[(orders, 0)] >= 0
+    assert sum(committed(bootstrap, "shop.bronze").values()) == 4
+    letters = records_of(bootstrap, f"{orders}.dead")
+    assert sorted(headers_of(each)["dead-letter.error-message"] for each in letters) == [
+        "has an id",
+        "price is round; price is positive",
+    ]
+    assert {headers_of(each)["dead-letter.topic"] for each in letters} == {orders}
+    assert sorted(record.key for record in records_of(bootstrap, f"{orders}.out")) == [b"1", b"2"]
+
+    assert run(project, once=True, spark=spark).flow("bronze").rows == 0
+    produce(orders, MORE)
+    report = run(project, once=True, spark=spark)
+    assert report.flow("bronze").rows == 2
+    assert rows_of(lake / "silver", "id") == [(1,), (2,), (5,)]
+    assert rows_of(lake / "totals") == [(3, 19.5)]
+    assert len(records_of(bootstrap, f"{orders}.dead")) == 3
+    assert len(records_of(bootstrap, f"{orders}.out")) == 3
+
+
+def test_a_refresh_begins_anew_and_must_be_whole(spark, bootstrap, topic, produce, tmp_path):
+    events = topic("events")
+    text = (
+        "from headwater import pipelines as hw\n\n\n"
+        "@hw.table\n"
+        "def raw():\n"
+        f'    return hw.topic("{events}").selectExpr("CAST(value AS STRING) AS v")\n\n\n'
+        "@hw.table\n"
+        "def copy():\n"
+        '    return hw.read_stream("raw")\n'
+    )
+    project = start(write_project(tmp_path / "anew", bootstrap, {"a.py": text}))
+    produce(events, ["a", "b"])
+    run(project, once=True, spark=spark)
+    with pytest.raises(prepare.RefreshError, match="raw would be emptied under others: add --re"):
+        prepare.refresh(project, ["raw"])
+    with pytest.raises(prepare.RefreshError, match="there is no such flow; did you mean raw"):
+        prepare.refresh(project, ["rew"])
+    told = prepare.refresh(project, ["raw", "copy"])
+    assert "raw starts from the beginning of what it reads" in told
+    assert rows_of(project.storage / "raw") == []
+    start(project)
+    run(project, once=True, spark=spark)
+    assert rows_of(project.storage / "copy") == [("a",), ("b",)]
+
+
+def test_a_continuous_run_refreshes_views_and_ends_when_it_is_asked(
+    spark, bootstrap, topic, produce, tmp_path
+):
+    orders, stop, result = topic("orders"), threading.Event(), []
+    project = start(
+        shop(tmp_path / "going", bootstrap, orders, extra="trigger: 200 milliseconds\n")
+    )
+    produce(orders, FIRST)
+
+    def work():
+        result.append(run(project, once=False, spark=spark, stop=stop, views_every_s=0.2))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        wait_for(lambda: rows_of(project.storage / "totals") == [(2, 12.5)], thread)
+        produce(orders, MORE)
+        wait_for(lambda: rows_of(project.storage / "totals") == [(3, 19.5)], thread)
+    finally:
+        stop.set()
+        thread.join(60)
+    (report,) = result
+    assert report.stopped
+    assert report.flow("totals").batches >= 2
+    assert not spark.streams.active
+
+
+def wait_for(true, thread):
+    pause = threading.Event()
+    while thread.is_alive():
+        try:
+            if true():
+                return
+        except Exception as problem:  # noqa: BLE001 - the table is not there yet
+            last = problem
+        else:
+            last = None
+        pause.wait(0.2)
+    raise AssertionError("the run ended before it was true") from last
+
+
+def test_a_flow_that_fails_ends_the_run_with_its_cause_and_stops_the_others(
+    spark, bootstrap, topic, produce, tmp_path
+):
+    events = topic("events")
+    text = (
+        "from headwater import pipelines as hw\n\n\n"
+        "@hw.table\n"
+        '@hw.expect_or_fail("is a number", "v RLIKE \'^[0-9]+$\'")\n'
+        "def strict():\n"
+        f'    return hw.topic("{events}").selectExpr("CAST(value AS STRING) AS v")\n\n\n'
+        "@hw.table\n"
+        "def other():\n"
+        f'    return hw.topic("{events}").selectExpr("CAST(value AS STRING) AS v")\n'
+    )
+    project = start(write_project(tmp_path / "fails", bootstrap, {"a.py": text}))
+    produce(events, ["1", "x"])
+    with pytest.raises(FlowError) as failed:
+        run(project, once=False, spark=spark)
+    assert str(failed.value) == (
+        'strict: strict: 1 rows fail \'is a number\'; one of them is {"v":"x"}; '
+        "nothing of this batch was written"
+    )
+    assert rows_of(project.storage / "strict") == []
+    assert not spark.streams.active
+
+
+def test_a_query_that_spark_refuses_is_one_line_with_its_place(spark, bootstrap, topic, tmp_path):
+    events = topic("events")
+    text = (
+        "from headwater import pipelines as hw\n\n\n"
+        "@hw.table\n"
+        "def wrong():\n"
+        f'    return hw.topic("{events}").select("vlaue")\n'
+    )
+    project = start(write_project(tmp_path / "wrong", bootstrap, {"a.py": text}))
+    with pytest.raises(FlowError) as failed:
+        run(project, once=True, spark=spark)
+    told = str(failed.value)
+    assert told.startswith("wrong: ")
+    assert "a.py:" in told
+    assert "vlaue" in told
+    assert "\n" not in told
