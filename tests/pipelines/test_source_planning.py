@@ -12,6 +12,7 @@ from headwater.pipelines.options import parse
 from headwater.pipelines.range_reader import DataLossError, RangeReader
 from headwater.pipelines.stream_plan import StreamPlan
 from headwater.pipelines.topics_view import TopicsView
+from headwater.testing import Broker
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def options(bootstrap):
 @pytest.fixture
 def plan(options):
     def make(topic=None, **chosen):
-        return StreamPlan(options(topic, **chosen), rest=lambda seconds: None)
+        return StreamPlan(options(topic, **chosen))
 
     return make
 
@@ -300,13 +301,17 @@ def test_a_batch_may_wait_for_enough_rows_but_not_for_ever(options, topic, produ
     query = StreamPlan(
         options(name, startingOffsets="earliest", maxTriggerDelay="10s"), clock=clock
     )
-    start = query.initial()
+    assert query.next_end(query.initial(), None, 5) == {TopicPartition(name, 0): 0}
+    produce(name, [b"x"])
+    first = query.next_end(query.initial(), None, 5)
+    assert first == {TopicPartition(name, 0): 1}, "the first batch waits for nothing"
     produce(name, [b"x"] * 3)
-    assert query.next_end(start, None, 5) == start
+    assert query.next_end(first, None, 5) == first
     clock.now = 10_000
-    assert query.next_end(start, None, 5) == {TopicPartition(name, 0): 3}
+    second = query.next_end(first, None, 5)
+    assert second == {TopicPartition(name, 0): 4}
     produce(name, [b"x"] * 5)
-    assert query.next_end({TopicPartition(name, 0): 3}, None, 5) == {TopicPartition(name, 0): 8}
+    assert query.next_end(second, None, 5) == {TopicPartition(name, 0): 9}
 
 
 def test_a_target_time_makes_batches_grow_and_shrink(options, topic, produce):
@@ -336,6 +341,43 @@ def test_a_range_that_never_comes_ends_in_an_error_that_names_it(bootstrap, topi
     assert f"{name}-0" in problem.value.message
     assert "from offset 0" in problem.value.message
     assert "pollTimeoutMs" in problem.value.message
+
+
+@pytest.fixture
+def values():
+    """The values of a range, read as executors read it."""
+
+    def read(bootstrap, wanted, *, fail=True):
+        client = {"bootstrap_servers": bootstrap, "request_timeout_ms": "1000"}
+        reader = RangeReader(
+            brokers(client), headers=False, fail_on_data_loss=fail, timeout_ms=20_000
+        )
+        return [value for batch in reader.read(wanted) for value in batch["value"].to_pylist()]
+
+    return read
+
+
+def test_a_topic_deleted_before_its_range_was_read_is_lost_and_no_endless_wait(
+    values, bootstrap, broker, topic, produce
+):
+    name = topic()
+    produce(name, [b"x"])
+    wanted = OffsetRange(name, 0, 0, 1)
+    assert values(bootstrap, wanted) == [b"x"]
+    broker.delete_topic(name)
+    with pytest.raises(DataLossError, match="the topic was deleted"):
+        values(bootstrap, wanted)
+    assert values(bootstrap, wanted, fail=False) == []
+
+
+def test_a_broker_that_restarts_is_found_again(values):
+    with Broker(subprocess=True) as broker:
+        broker.create_topic("t")
+        with headwater.Producer(bootstrap_servers=broker.bootstrap) as producer:
+            producer.send("t", b"x")
+        assert values(broker.bootstrap, OffsetRange("t", 0, 0, 1)) == [b"x"]
+        broker.restart()
+        assert values(broker.bootstrap, OffsetRange("t", 0, 0, 1)) == [b"x"]
 
 
 def test_a_process_opens_its_connections_once(bootstrap):

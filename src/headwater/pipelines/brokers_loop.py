@@ -31,6 +31,7 @@ T = TypeVar("T")
 _NAMES_UP_TO: Final = 12
 """Versions of Fetch above it know topics by their ids only."""
 _NO_SESSION: Final = -1
+_TOPIC_WAIT_MS: Final = 5000
 _FINAL: Final = frozenset(
     {E.TOPIC_AUTHORIZATION_FAILED, E.INVALID_TOPIC_EXCEPTION, E.CORRUPT_MESSAGE}
 )
@@ -45,7 +46,7 @@ class Piece(NamedTuple):
 
 
 class OutOfRange(NamedTuple):
-    """There is no such offset, and the partition has these ends now."""
+    """There is no such offset: the partition has these ends now, 0 and 0 if its topic is gone."""
 
     earliest: int
     latest: int
@@ -71,6 +72,10 @@ class Brokers:
             LoopTasks(),
             auto_create=False,
         )
+
+    def rest(self, interval_ms: int) -> None:
+        """Wait a little before brokers are asked again."""
+        self._thread.call(asyncio.sleep(interval_ms / 1000))
 
     # -- topics and their ends
 
@@ -162,8 +167,8 @@ class Brokers:
     async def _attempt(
         self, where: TopicPartition, offset: int, max_bytes: int
     ) -> Piece | OutOfRange | None:
-        if where.topic not in self._cluster.topics:
-            await self._cluster.metadata([where.topic])
+        if not await self._exists(where.topic):
+            return OutOfRange(0, 0)
         leader = self._cluster.leader(where)
         if leader is None:
             raise failure(E.LEADER_NOT_AVAILABLE, f"{where} has no leader at the moment")
@@ -178,6 +183,19 @@ class Brokers:
         if answer.error_code:
             raise failure(answer.error_code)
         return await self._taken(where, answer.responses[0].partitions[0])
+
+    async def _exists(self, topic: str) -> bool:
+        """Whether brokers know the topic; one that was just made may take a moment."""
+        if topic in self._cluster.topics:
+            return True
+        limit = min(_TOPIC_WAIT_MS, self.settings.request_timeout_ms)
+        try:
+            await self._cluster.metadata([topic], timeout_ms=limit)
+        except KafkaError as problem:
+            if problem.code != E.UNKNOWN_TOPIC_OR_PARTITION:
+                raise
+            return False
+        return True
 
     async def _taken(
         self, where: TopicPartition, row: FetchResponse.PartitionData

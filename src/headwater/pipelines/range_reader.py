@@ -154,7 +154,7 @@ class RangeReader:
             onward = wanted.end
             lost = (
                 f"{where}: offsets {position} to {wanted.end - 1} are not there: the partition ends "
-                f"at {ends.latest} now (the topic was made anew, or the log was cut)"
+                f"at {ends.latest} now (the topic was deleted or made anew, or the log was cut)"
             )
         if self._fail:
             raise DataLossError(f"{lost}. {REMEDY}")

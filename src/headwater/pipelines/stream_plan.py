@@ -6,8 +6,7 @@ So where a start cannot be found again the first batch is empty: its end, which 
 the start.
 """
 
-import time
-from collections.abc import Callable
+from typing import Final
 
 from headwater.model import TopicPartition, Uuid
 from headwater.pipelines.offsets import OffsetRange, Offsets, advance, backlog, ranges
@@ -15,6 +14,8 @@ from headwater.pipelines.options import SourceOptions
 from headwater.pipelines.pace import Pace
 from headwater.pipelines.topics_view import TopicsView
 from headwater.seams.clock import Clock, SystemClock
+
+NEVER: Final = 1 << 62
 
 
 class StreamPlan:
@@ -25,12 +26,10 @@ class StreamPlan:
         options: SourceOptions,
         view: TopicsView | None = None,
         clock: Clock | None = None,
-        rest: Callable[[float], None] = time.sleep,
     ) -> None:
         self._options = options
         self._view = TopicsView(options) if view is None else view
         self._clock = SystemClock() if clock is None else clock
-        self._rest = rest
         self._ids: dict[str, Uuid] = {}
         self._anew: set[str] = set()
         """Topics of which the last look found another of the same name."""
@@ -39,7 +38,8 @@ class StreamPlan:
         """The start, until the batch that records it is planned."""
         self._target: Offsets | None = None
         self._pace = None if options.target_ms is None else Pace(options.target_ms)
-        self._planned_ms = self._clock.monotonic_ms()
+        self._planned_ms: int | None = None
+        """When the last batch with something to read was planned."""
         self._planned_rows = 0
         self.known_latest: Offsets | None = None
         """How far the topics reached when that was last asked."""
@@ -88,17 +88,22 @@ class StreamPlan:
     # -- how much
 
     def _too_few(self, available: int, min_rows: int | None) -> bool:
+        """Whether to wait for more: not in the first batch, and not for ever."""
         if min_rows is None or self._target is not None or available >= min_rows:
             return False
-        return self._clock.monotonic_ms() - self._planned_ms < self._options.max_delay_ms
+        return self._since_planned() < self._options.max_delay_ms
 
     def _paced(self) -> int:
         """Rows for a batch of the length asked for. Being asked again means the last one is over."""
         assert self._pace is not None
         if self._planned_rows:
-            self._pace.took(self._planned_rows, self._clock.monotonic_ms() - self._planned_ms)
+            self._pace.took(self._planned_rows, self._since_planned())
             self._planned_rows = 0
         return self._pace.rows
+
+    def _since_planned(self) -> int:
+        planned = self._planned_ms
+        return NEVER if planned is None else self._clock.monotonic_ms() - planned
 
     # -- what became of the topics
 
@@ -119,7 +124,7 @@ class StreamPlan:
             if not behind or attempt >= self._options.lookups:
                 self._ids.update(seen.ids)
                 return latest
-            self._rest(self._options.lookup_interval_ms / 1000)
+            self._view.brokers.rest(self._options.lookup_interval_ms)
 
     def _rewound(self, start: Offsets, latest: Offsets) -> list[TopicPartition]:
         """Partitions that hold other records than those read so far."""
@@ -136,4 +141,5 @@ class StreamPlan:
                     f"begins anew; with failOnDataLoss=false the new topic is read from its beginning"
                 )
                 found.append(where)
+        self._anew = set()
         return found
