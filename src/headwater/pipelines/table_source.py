@@ -173,7 +173,7 @@ def _admitted(steps: Sequence[tuple[int, Sequence[DataFile]]], limit: ReadLimit)
 def read_file(file: DataFile, schema: StructType) -> Iterator[pa.RecordBatch]:
     """The rows of a file in the columns of a schema, partition values and NULLs filled in."""
     wanted = to_arrow_schema(schema, timezone="UTC")
-    with pq.ParquetFile(file.path, partitioning=None) as source:
+    with pq.ParquetFile(file.path) as source:
         held = [name for name in wanted.names if name in source.schema_arrow.names]
         for batch in source.iter_batches(_ROWS_AT_ONCE, columns=held):
             yield shaped(batch, wanted, dict(file.partition))

@@ -24,7 +24,7 @@ from headwater.pipelines.tables.schemas import (
     plain_schema,
     same_partitions,
 )
-from headwater.pipelines.tables.staging import drop_losers, folder_of
+from headwater.pipelines.tables.staging import drop_losers, place, staging_folder
 from headwater.pipelines.tables.statistics import delta_statistics
 from headwater.pipelines.tables.table import (
     BEFORE_ALL,
@@ -154,8 +154,8 @@ class DeltaKind:
         return nullable(plain_schema(schema))
 
     def staging(self, app: str, batch: int) -> str:
-        """Files stay where they were written: the log names them there."""
-        return os.path.join(self._folder, "rows", folder_of(app), str(batch))
+        """Below an underscore; the files move to their places before the commit."""
+        return staging_folder(self._folder, app, batch)
 
     def append(
         self,
@@ -166,19 +166,21 @@ class DeltaKind:
         partition_by: Sequence[str] = (),
     ) -> bool:
         """One commit with the files and the batch; new columns come in a commit before it."""
+        placed: list[StagedFile] | None = None
         for _ in range(_ATTEMPTS):
             table = self._newest()
+            if table is not None and self._is_done(table, app, batch):
+                return self._names(placed)
+            placed = placed or place(files, self.staging(app, batch), self._folder)
             if table is None:
-                if self._create(files, schema, app, batch, partition_by):
+                if self._create(placed, schema, app, batch, partition_by):
                     return True
                 continue
-            if self._is_done(table, app, batch):
-                return False
             existing = same_partitions(self.partition_by(), partition_by, str(self.target))
             if self._evolve(table, schema) and self._commit(
                 table,
                 "append",
-                self._adds(files, schema),
+                self._adds(placed, schema),
                 _arrow_schema(table),
                 existing,
                 app,
@@ -196,19 +198,26 @@ class DeltaKind:
         partition_by: Sequence[str] = (),
     ) -> bool:
         """One commit that removes all files, adds the new ones and sets the schema."""
+        placed: list[StagedFile] | None = None
         for _ in range(_ATTEMPTS):
             table = self._newest()
+            if table is not None and self._is_done(table, app, batch):
+                return self._names(placed)
+            placed = placed or place(files, self.staging(app, batch), self._folder)
             if table is None:
-                if self._create(files, schema, app, batch, partition_by):
+                if self._create(placed, schema, app, batch, partition_by):
                     return True
                 continue
-            if self._is_done(table, app, batch):
-                return False
             existing = same_partitions(self.partition_by(), partition_by, str(self.target))
-            adds = self._adds(files, schema)
+            adds = self._adds(placed, schema)
             if self._commit(table, "overwrite", adds, schema, existing, app, batch):
                 return True
         raise TableConflict(f"{self.target}: other committers were faster {_ATTEMPTS} times")
+
+    def _names(self, placed: Sequence[StagedFile] | None) -> bool:
+        """Whether the batch that is in the table is this attempt, whose answer was lost."""
+        mine = {file.path for file in placed or ()}
+        return not mine.isdisjoint(file.path for file in self.files())
 
     def _create(
         self,
@@ -283,9 +292,9 @@ class DeltaKind:
             for file in files
         ]
 
-    def drop_leftovers(self, app: str, batch: int) -> None:
-        """Removes attempts at the batch that the log did not take."""
-        drop_losers(self.staging(app, batch), self.files)
+    def drop_leftovers(self, app: str, batch: int, won: str | None = None) -> None:
+        """Removes what attempts at the batch left."""
+        drop_losers(self.staging(app, batch), self._folder, won, self.files)
 
     def compact(self, target_bytes: int) -> Compaction:
         """Delta's own optimize: the new files carry no change of data."""

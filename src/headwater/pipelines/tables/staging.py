@@ -1,21 +1,23 @@
 """Files that were written and are not in a table yet: where attempts write, and what they left.
 
 Each attempt at a batch has a folder of its own, so two attempts never mix and no reader looks in.
-A folder is removed only when the log can no longer come to name it.
+What an attempt wrote is removed only when the log can no longer come to name it.
 """
 
+import glob
 import hashlib
 import os
 import re
 import shutil
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
 
-from headwater.pipelines.tables.table import DataFile, Partition, StagedFile, Table, TableError
+from headwater.pipelines.tables.table import DataFile, Partition, StagedFile, TableError
 
+Files = Callable[[], Iterable[DataFile]]
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,99}")
 
@@ -25,9 +27,14 @@ def folder_of(app: str) -> str:
     return app if _PLAIN_NAME.fullmatch(app) else hashlib.sha256(app.encode()).hexdigest()[:40]
 
 
-def new_attempt(table: Table, app: str, batch: int) -> str:
-    """A folder that nobody wrote to before; it is not made."""
-    return os.path.join(table.staging(app, batch), uuid.uuid4().hex)
+def staging_folder(folder: str, app: str, batch: int) -> str:
+    """Where the attempts at a batch write: below an underscore, where no reader looks."""
+    return os.path.join(folder, "_headwater", "staging", folder_of(app), str(batch))
+
+
+def new_attempt(base: str) -> str:
+    """A folder below the base that nobody wrote to before; it is not made."""
+    return os.path.join(base, uuid.uuid4().hex)
 
 
 def staged_files(attempt: str, partition_by: Sequence[str]) -> list[StagedFile]:
@@ -60,25 +67,58 @@ def folder_values(folder: str) -> Partition:
     )
 
 
-def drop_attempt(attempt: str) -> None:
-    """Removes an attempt whose files were never offered to the log."""
-    shutil.rmtree(attempt, ignore_errors=True)
+def place(files: Sequence[StagedFile], base: str, root: str) -> list[StagedFile]:
+    """Moves files from the attempts below `base` to where the table has its files, below `root`.
+
+    A name tells the attempt; the folders of the attempt stay, and tell where its files went.
+    """
+    placed = []
+    for number, file in enumerate(files):
+        attempt, _, inside = os.path.relpath(file.path, base).partition(os.sep)
+        name = os.path.join(root, os.path.dirname(inside), f"part-{attempt}-{number:05}.parquet")
+        os.makedirs(os.path.dirname(name), exist_ok=True)
+        os.rename(file.path, name)
+        placed.append(file._replace(path=name))
+    return placed
 
 
-def drop_losers(base: str, in_table: Callable[[], Iterable[DataFile]]) -> None:
-    """Removes the attempts below `base` that the log did not take; `in_table` are its files.
+def attempt_of(path: str) -> str:
+    """The attempt in the name of a placed file; some word for files of other writers."""
+    return os.path.basename(path).removeprefix("part-").partition("-")[0]
 
-    Call it when the batch is in the table: then no other attempt can be committed any more. Where
-    the log names none of the attempts (a compaction took their place), older versions may still
-    need one, so all stay for vacuum to judge.
+
+def drop_attempts(base: str, root: str, taken: Collection[str]) -> None:
+    """Removes the folders of the attempts below `base`, and the placed files of all not taken.
+
+    Call it when the batch is in the table: then no other attempt can be committed any more.
+    """
+    for attempt in _subfolders(base):
+        tree = os.path.join(base, attempt)
+        if attempt not in taken:
+            for file in list(_placed(tree, root, attempt)):
+                os.remove(file)
+        shutil.rmtree(tree, ignore_errors=True)
+    shutil.rmtree(base, ignore_errors=True)
+
+
+def drop_losers(base: str, root: str, won: str | None, in_table: Files) -> None:
+    """Like drop_attempts; `won` is in the table, or the table's files tell which attempt is.
+
+    Where they tell of none (a compaction took their place), older versions may still need one,
+    so all stay for vacuum to judge.
     """
     attempts = _subfolders(base)
-    if len(attempts) < 2:
+    if not attempts:
         return
-    taken = _first_steps(base, (file.path for file in in_table()))
+    taken = {won} if won else attempts & {attempt_of(file.path) for file in in_table()}
     if taken:
-        for attempt in attempts - taken:
-            drop_attempt(os.path.join(base, attempt))
+        drop_attempts(base, root, taken)
+
+
+def _placed(tree: str, root: str, attempt: str) -> Iterator[str]:
+    for where, _, _ in os.walk(tree):
+        folder = os.path.normpath(os.path.join(root, os.path.relpath(where, tree)))
+        yield from glob.iglob(os.path.join(glob.escape(folder), f"part-{attempt}-*.parquet"))
 
 
 def _subfolders(folder: str) -> set[str]:
@@ -86,8 +126,3 @@ def _subfolders(folder: str) -> set[str]:
         return {entry.name for entry in os.scandir(folder) if entry.is_dir()}
     except FileNotFoundError:
         return set()
-
-
-def _first_steps(base: str, paths: Iterable[str]) -> set[str]:
-    prefix = base + os.sep
-    return {path[len(prefix) :].partition(os.sep)[0] for path in paths if path.startswith(prefix)}

@@ -123,8 +123,11 @@ class Table(Protocol):
     ) -> bool:
         """Like append, but all rows and columns of before are gone with the same commit."""
 
-    def drop_leftovers(self, app: str, batch: int) -> None:
-        """Removes what other attempts at a batch left, once the batch is in the table."""
+    def drop_leftovers(self, app: str, batch: int, won: str | None = None) -> None:
+        """Removes what attempts at a batch left, once the batch is in the table.
+
+        `won` is the attempt that was taken; the log is asked where that is not known.
+        """
 
     def compact(self, target_bytes: int) -> Compaction:
         """Merges small files towards `target_bytes`; readers see the same rows all the time."""

@@ -6,6 +6,7 @@ no Spark job runs here, and the log is opened once for the life of a sink.
 """
 
 import logging
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
@@ -22,7 +23,7 @@ from headwater.pipelines.tables.schemas import (
     same_partitions,
 )
 from headwater.pipelines.tables.sizing import FileSizing
-from headwater.pipelines.tables.staging import drop_attempt, new_attempt, staged_files
+from headwater.pipelines.tables.staging import new_attempt, staged_files
 from headwater.pipelines.tables.table import (
     StagedFile,
     Table,
@@ -92,13 +93,14 @@ class TableSink:
         self._keep_files_few(files)
 
     def _append(self, plan: "_Plan", app: str, batch_id: int) -> list[StagedFile]:
-        attempt = new_attempt(self._table, app, batch_id)
+        attempt = new_attempt(self._table.staging(app, batch_id))
         files = plan.write(attempt, self._sizing)
-        if files or not plan.table_exists:
-            self._table.append(files, plan.schema, app, batch_id, plan.partition_by)
-            self._table.drop_leftovers(app, batch_id)
-        if not files:
-            drop_attempt(attempt)
+        won: str | None = os.path.basename(attempt)
+        if (files or not plan.table_exists) and not self._table.append(
+            files, plan.schema, app, batch_id, plan.partition_by
+        ):
+            won = None
+        self._table.drop_leftovers(app, batch_id, won)
         return files
 
     def _keep_files_few(self, written: Sequence[StagedFile]) -> None:
@@ -213,10 +215,12 @@ def overwrite(df: DataFrame, target: Target | str, *, partition_by: Sequence[str
     table = open_table(target)
     plan = _Plan(table, df, partition_by, replaces=True)
     batch = table.last_batch(_REPLACER) + 1
-    files = plan.write(new_attempt(table, _REPLACER, batch), FileSizing(TARGET_FILE_BYTES))
-    while not table.replace(files, plan.schema, _REPLACER, batch, plan.partition_by):
-        batch = table.last_batch(_REPLACER) + 1
-    table.drop_leftovers(_REPLACER, batch)
+    attempt = new_attempt(table.staging(_REPLACER, batch))
+    files = plan.write(attempt, FileSizing(TARGET_FILE_BYTES))
+    if not table.replace(files, plan.schema, _REPLACER, batch, plan.partition_by):
+        table.drop_leftovers(_REPLACER, batch)
+        raise TableConflict(f"{table.target} was replaced by another run in this moment")
+    table.drop_leftovers(_REPLACER, batch, os.path.basename(attempt))
 
 
 def query_id(spark: SparkSession) -> str:

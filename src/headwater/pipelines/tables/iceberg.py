@@ -1,0 +1,413 @@
+"""Iceberg tables: one folder with its own catalog (SQLite), metadata and data.
+
+The batch of an application is a property of the table, moved in the same transaction as the files.
+pyiceberg would repeat a lost transaction by itself, without asking whether the batch came in by
+another way; so its retries are off, and every loss leads back to reading the table.
+"""
+
+import os
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
+from datetime import date, timedelta
+from typing import Any, Final
+
+import pyarrow as pa
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.exceptions import (
+    CommitFailedException,
+    NamespaceAlreadyExistsError,
+    NoSuchTableError,
+    TableAlreadyExistsError,
+)
+from pyiceberg.io.pyarrow import parquet_files_to_data_files, schema_to_pyarrow
+from pyiceberg.manifest import DataFile as IcebergFile
+from pyiceberg.manifest import ManifestEntryStatus
+from pyiceberg.table import Table as IcebergTable
+from pyiceberg.table import TableProperties, Transaction
+from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
+from pyiceberg.types import DateType
+from sqlalchemy.exc import OperationalError
+
+from headwater.pipelines.tables.compaction import merge, merge_plan
+from headwater.pipelines.tables.schemas import (
+    check_partitions,
+    new_columns,
+    nullable,
+    plain_schema,
+    same_partitions,
+)
+from headwater.pipelines.tables.staging import (
+    drop_attempts,
+    drop_losers,
+    new_attempt,
+    place,
+    staging_folder,
+)
+from headwater.pipelines.tables.table import (
+    BEFORE_ALL,
+    Compaction,
+    DataFile,
+    StagedFile,
+    TableConflict,
+    TableError,
+    TableReplaced,
+)
+from headwater.pipelines.targets import Target
+
+_ATTEMPTS: Final = 100
+_NAME: Final = ("headwater", "rows")
+_BATCH: Final = "headwater.batch."
+_COMPACTION: Final = "headwater-compaction"
+_NO_RETRIES: Final = {"commit.retry.num-retries": "0"}
+_PROPERTIES: Final = {
+    "format-version": "2",
+    "commit.manifest-merge.enabled": "true",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "100",
+}
+_SCHEME: Final = "file://"
+
+
+class IcebergKind:
+    """A table in Iceberg's format. A version is a snapshot's sequence number."""
+
+    keeps_partition_columns = True
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._folder = os.path.abspath(target.place)
+        self._data = os.path.join(self._folder, "data")
+        self._catalog: SqlCatalog | None = None
+        self._opened: IcebergTable | None = None
+
+    def exists(self) -> bool:
+        """Whether the catalog names the table."""
+        return self._newest() is not None
+
+    def version(self) -> int:
+        """The newest version, looked up now; 0 is a table that never had rows."""
+        table = self._newest()
+        return BEFORE_ALL if table is None else _version(table)
+
+    def schema(self) -> pa.Schema:
+        """All columns in their order."""
+        return _arrow_schema(self._present())
+
+    def partition_by(self) -> tuple[str, ...]:
+        """The columns that name folders."""
+        return _partition_columns(self._present())
+
+    def files(self, version: int | None = None) -> list[DataFile]:
+        """The files of the newest version, or of an older one that is still kept."""
+        table = self._present()
+        snapshot = table.current_snapshot() if version is None else self._snapshot(table, version)
+        if snapshot is None:
+            return []
+        tasks = table.scan(snapshot_id=snapshot.snapshot_id).plan_files()
+        if any(task.delete_files for task in tasks):
+            raise TableError(f"{self.target} has deleted rows: read it with Iceberg's own reader")
+        return [_data_file(table, task.file) for task in tasks]
+
+    def added(self, after: int, upto: int) -> list[tuple[int, list[DataFile]]]:
+        """Files with new rows, by version."""
+        table = self._present()
+        return [(version, self._added_by(table, version)) for version in range(after + 1, upto + 1)]
+
+    def _added_by(self, table: IcebergTable, version: int) -> list[DataFile]:
+        snapshot = self._snapshot(table, version)
+        if snapshot is None or _is_compaction(snapshot):
+            return []
+        if _replaces(snapshot):
+            raise TableReplaced(
+                f"version {version} of {self.target} replaced or deleted rows: a stream can only "
+                "follow appends; start it anew with a new checkpoint"
+            )
+        return [_data_file(table, file) for file in _added_files(table, snapshot)]
+
+    def _snapshot(self, table: IcebergTable, version: int) -> Snapshot | None:
+        """The snapshot of a version; None: there were no rows yet."""
+        if version == 0:
+            return None
+        for snapshot in _history(table):
+            if snapshot.sequence_number == version:
+                return snapshot
+        raise TableError(
+            f"version {version} of {self.target} is no longer kept: "
+            "start the stream anew with a new checkpoint"
+        )
+
+    def first_version(self) -> int:
+        """The newest version that replaced rows, else the oldest that is kept."""
+        oldest = 0
+        for snapshot in _history(self._present()):
+            oldest = snapshot.sequence_number or 0
+            if _replaces(snapshot):
+                break
+        return oldest
+
+    def last_batch(self, app: str) -> int:
+        """The highest batch of the application that is in the table."""
+        table = self._newest()
+        return BEFORE_ALL if table is None else _last_batch(table, app)
+
+    def stored(self, schema: pa.Schema) -> pa.Schema:
+        """Iceberg's integers begin at 32 bits; all columns are optional."""
+        fields = [
+            field.with_type(pa.int32()) if field.type in (pa.int8(), pa.int16()) else field
+            for field in plain_schema(schema)
+        ]
+        return nullable(pa.schema(fields))
+
+    def staging(self, app: str, batch: int) -> str:
+        """Below an underscore; the files move to their places before the commit."""
+        return staging_folder(self._folder, app, batch)
+
+    def append(
+        self,
+        files: Sequence[StagedFile],
+        schema: pa.Schema,
+        app: str,
+        batch: int,
+        partition_by: Sequence[str] = (),
+    ) -> bool:
+        """One transaction with the new columns, the files and the batch."""
+        placed: list[StagedFile] | None = None
+        for _ in range(_ATTEMPTS):
+            table = self._newest() or self._create(schema, partition_by)
+            if _last_batch(table, app) >= batch:
+                return self._names(placed)
+            same_partitions(_partition_columns(table), partition_by, str(self.target))
+            fresh = new_columns(_arrow_schema(table), schema, str(self.target))
+            placed = placed or place(files, self.staging(app, batch), self._data)
+            change = table.transaction()
+            if fresh:
+                _add_columns(change, fresh)
+            if placed:
+                change.add_files(_addresses(placed), check_duplicate_files=False)
+            if self._commit(table, change, app, batch):
+                return True
+        raise TableConflict(f"{self.target}: other committers were faster {_ATTEMPTS} times")
+
+    def replace(
+        self,
+        files: Sequence[StagedFile],
+        schema: pa.Schema,
+        app: str,
+        batch: int,
+        partition_by: Sequence[str] = (),
+    ) -> bool:
+        """One transaction that removes all files, sets the columns and adds the new files."""
+        placed: list[StagedFile] | None = None
+        for _ in range(_ATTEMPTS):
+            table = self._newest() or self._create(schema, partition_by)
+            if _last_batch(table, app) >= batch:
+                return self._names(placed)
+            same_partitions(_partition_columns(table), partition_by, str(self.target))
+            placed = placed or place(files, self.staging(app, batch), self._data)
+            change = table.transaction()
+            _set_columns(change, _arrow_schema(table), schema)
+            self._swap(table, change, None, placed)
+            if self._commit(table, change, app, batch):
+                return True
+        raise TableConflict(f"{self.target}: other committers were faster {_ATTEMPTS} times")
+
+    def _names(self, placed: Sequence[StagedFile] | None) -> bool:
+        """Whether the batch that is in the table is this attempt, whose answer was lost."""
+        mine = {file.path for file in placed or ()}
+        return not mine.isdisjoint(file.path for file in self.files())
+
+    def _swap(
+        self,
+        table: IcebergTable,
+        change: Transaction,
+        old: Collection[str] | None,
+        new: Sequence[StagedFile],
+        **notes: str,
+    ) -> None:
+        """Puts new files in the place of the old ones, or of all, in one snapshot."""
+        if change.table_metadata.name_mapping() is None:
+            names = change.table_metadata.schema().name_mapping.model_dump_json()
+            change.set_properties({TableProperties.DEFAULT_NAME_MAPPING: names})
+        tasks = table.scan().plan_files() if table.current_snapshot() else ()
+        paths = iter(_addresses(new))
+        with change.update_snapshot(notes).overwrite() as rewrite:
+            for task in tasks:
+                if old is None or task.file.file_path in old:
+                    rewrite.delete_data_file(task.file)
+            for file in parquet_files_to_data_files(table.io, change.table_metadata, paths):
+                rewrite.append_data_file(file)
+
+    def _commit(
+        self, table: IcebergTable, change: Transaction, app: str | None = None, batch: int = 0
+    ) -> bool:
+        """False where another committer came between: look again."""
+        if app is not None:
+            change.set_properties({_BATCH + app: str(batch)})
+        try:
+            change.commit_transaction()
+        except CommitFailedException:
+            return False
+        self._hint(table)
+        return True
+
+    def _create(self, schema: pa.Schema, partition_by: Sequence[str]) -> IcebergTable:
+        """An empty table, which another committer may have made in the same moment."""
+        check_partitions(schema, partition_by)
+        catalog = self._open_catalog()
+        with suppress(NamespaceAlreadyExistsError):
+            catalog.create_namespace(_NAME[:1])
+        change = catalog.create_table_transaction(
+            _NAME, schema, location=_SCHEME + self._folder, properties=_PROPERTIES
+        )
+        if partition_by:
+            with change.update_spec() as spec:
+                for name in partition_by:
+                    spec.add_identity(name)
+        with suppress(TableAlreadyExistsError, CommitFailedException):
+            change.commit_transaction()
+        return self._present()
+
+    def drop_leftovers(self, app: str, batch: int, won: str | None = None) -> None:
+        """Removes what attempts at the batch left."""
+        drop_losers(self.staging(app, batch), self._data, won, self.files)
+
+    def compact(self, target_bytes: int) -> Compaction:
+        """One snapshot that puts merged files in the place of small ones."""
+        table = self._present()
+        groups = merge_plan(self.files(), target_bytes)
+        if not groups:
+            return Compaction(0, 0)
+        base = self.staging(_COMPACTION, _version(table))
+        attempt = new_attempt(base)
+        schema = _arrow_schema(table)
+        merged = [
+            merge(group, schema, os.path.join(attempt, f"{number}.parquet"))
+            for number, group in enumerate(groups)
+        ]
+        old = {_SCHEME + file.path for group in groups for file in group}
+        change = table.transaction()
+        self._swap(table, change, old, place(merged, base, self._data), **{_COMPACTION: "true"})
+        won = self._commit(table, change)
+        drop_attempts(base, self._data, {os.path.basename(attempt)} if won else ())
+        if not won:
+            raise TableConflict(f"{self.target}: another committer came between")
+        return Compaction(len(old), len(merged))
+
+    def _hint(self, table: IcebergTable) -> None:
+        """Tells readers without a catalog where the newest metadata is; a late hint is only old."""
+        newest = os.path.basename(table.metadata_location).removesuffix(".metadata.json")
+        place = os.path.join(self._folder, "metadata", "version-hint.text")
+        with open(f"{place}.{newest}", "w", encoding="utf-8") as hint:
+            hint.write(newest)
+        os.replace(f"{place}.{newest}", place)
+
+    def _open_catalog(self) -> SqlCatalog:
+        if self._catalog is None:
+            os.makedirs(os.path.join(self._folder, "metadata"), exist_ok=True)
+            place = os.path.join(self._folder, "metadata", "catalog.db")
+            where = {"uri": f"sqlite:///{place}", "warehouse": _SCHEME + self._folder}
+            try:
+                self._catalog = SqlCatalog("headwater", **where)
+            except OperationalError:
+                # Another process makes the catalog's own tables in this moment; now they are there.
+                self._catalog = SqlCatalog("headwater", **where)
+        return self._catalog
+
+    def _newest(self) -> IcebergTable | None:
+        if not os.path.exists(os.path.join(self._folder, "metadata", "catalog.db")):
+            return None
+        try:
+            self._opened = self._open_catalog().load_table(_NAME)
+        except NoSuchTableError:
+            return None
+        self._opened.metadata.properties.update(_NO_RETRIES)
+        return self._opened
+
+    def _present(self) -> IcebergTable:
+        table = self._newest()
+        if table is None:
+            raise TableError(f"there is no table at {self.target}")
+        return table
+
+
+def _version(table: IcebergTable) -> int:
+    """The sequence number of the newest snapshot; 0: there is none."""
+    snapshot = table.current_snapshot()
+    return 0 if snapshot is None else snapshot.sequence_number or 0
+
+
+def _arrow_schema(table: IcebergTable) -> pa.Schema:
+    return plain_schema(schema_to_pyarrow(table.schema(), include_field_ids=False))
+
+
+def _partition_columns(table: IcebergTable) -> tuple[str, ...]:
+    return tuple(
+        table.schema().find_column_name(field.source_id) or "" for field in table.spec().fields
+    )
+
+
+def _last_batch(table: IcebergTable, app: str) -> int:
+    return int(table.properties.get(_BATCH + app, BEFORE_ALL))
+
+
+def _add_columns(change: Transaction, fields: Sequence[pa.Field]) -> None:
+    with change.update_schema() as update:
+        update.union_by_name(pa.schema(fields))
+
+
+def _set_columns(change: Transaction, old: pa.Schema, new: pa.Schema) -> None:
+    """Columns that are gone or changed leave; those that are new or changed come."""
+    kept = {
+        field.name for field in old if field.name in new.names and new.field(field.name) == field
+    }
+    if gone := [name for name in old.names if name not in kept]:
+        with change.update_schema(allow_incompatible_changes=True) as update:
+            for name in gone:
+                update.delete_column((name,))
+    if fresh := [field for field in new if field.name not in kept]:
+        _add_columns(change, fresh)
+
+
+def _history(table: IcebergTable) -> Iterator[Snapshot]:
+    """Snapshots from the newest back to the oldest that is kept."""
+    return iter(ancestors_of(table.current_snapshot(), table.metadata))
+
+
+def _is_compaction(snapshot: Snapshot) -> bool:
+    return snapshot.summary is not None and snapshot.summary.get(_COMPACTION) == "true"
+
+
+def _replaces(snapshot: Snapshot) -> bool:
+    if snapshot.summary is None or _is_compaction(snapshot):
+        return False
+    return snapshot.summary.operation != Operation.APPEND
+
+
+def _added_files(table: IcebergTable, snapshot: Snapshot) -> Iterator[IcebergFile]:
+    for manifest in snapshot.manifests(table.io):
+        if manifest.added_snapshot_id == snapshot.snapshot_id:
+            for entry in manifest.fetch_manifest_entry(table.io):
+                if entry.status == ManifestEntryStatus.ADDED:
+                    yield entry.data_file
+
+
+def _data_file(table: IcebergTable, file: IcebergFile) -> DataFile:
+    path = file.file_path.removeprefix(_SCHEME)
+    names = _partition_columns(table)
+    values = [_as_text(table, name, file.partition[at]) for at, name in enumerate(names)]
+    partition = tuple(zip(names, values, strict=True))
+    return DataFile(path, file.record_count, file.file_size_in_bytes, partition)
+
+
+def _as_text(table: IcebergTable, name: str, value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(table.schema().find_type(name), DateType) and isinstance(value, int):
+        return (date(1970, 1, 1) + timedelta(days=value)).isoformat()
+    return str(value)
+
+
+def _addresses(files: Sequence[StagedFile]) -> list[str]:
+    return [_SCHEME + file.path for file in files]

@@ -1,0 +1,258 @@
+"""Parquet tables: a plain folder of files that any reader can list, and a log beside them.
+
+A version is committed with its manifest, which names the files where they were written and where
+they go. Then they move, and whoever comes next finishes the moves of a committer that died. So
+only the newest version can have moves left. Files that a version takes away move below
+`_headwater/replaced`, before new ones come: who lists the folder never sees a row twice.
+"""
+
+import os
+import shutil
+from collections.abc import Sequence
+from typing import Final
+
+import pyarrow as pa
+
+from headwater.pipelines.tables.compaction import merge, merge_plan
+from headwater.pipelines.tables.manifests import Entry, Manifest, ManifestLog, State
+from headwater.pipelines.tables.schemas import (
+    check_partitions,
+    new_columns,
+    nullable,
+    plain_schema,
+    same_partitions,
+)
+from headwater.pipelines.tables.staging import new_attempt, staging_folder
+from headwater.pipelines.tables.table import (
+    BEFORE_ALL,
+    Compaction,
+    DataFile,
+    StagedFile,
+    TableConflict,
+    TableError,
+    TableReplaced,
+)
+from headwater.pipelines.targets import Target
+
+_ATTEMPTS: Final = 100
+_COMPACTION: Final = "headwater-compaction"
+_REPLACED: Final = os.path.join("_headwater", "replaced")
+
+
+class ParquetKind:
+    """A folder of Parquet files with a log of manifests."""
+
+    keeps_partition_columns = False
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._folder = os.path.abspath(target.place)
+        self._log = ManifestLog(os.path.join(self._folder, "_headwater", "log"))
+        self._settled = BEFORE_ALL
+
+    def exists(self) -> bool:
+        """Whether there is a log."""
+        return self._newest().version != BEFORE_ALL
+
+    def version(self) -> int:
+        """The newest version, looked up now."""
+        return self._newest().version
+
+    def schema(self) -> pa.Schema:
+        """All columns in their order."""
+        return self._present().schema
+
+    def partition_by(self) -> tuple[str, ...]:
+        """The columns that name folders."""
+        return self._present().partition_by
+
+    def files(self, version: int | None = None) -> list[DataFile]:
+        """The files of the newest version, or of an older one that is still kept."""
+        newest = self._present()
+        state = newest if version is None else self._log.at(version)
+        return [self._data_file(entry, newest) for entry in state.files.values()]
+
+    def _data_file(self, entry: Entry, newest: State) -> DataFile:
+        """The file where it is now: in its place, or put aside by a later version."""
+        folder = "" if entry.path in newest.files else _REPLACED
+        path = os.path.join(self._folder, folder, entry.path)
+        return DataFile(path, entry.rows, entry.size, entry.partition)
+
+    def added(self, after: int, upto: int) -> list[tuple[int, list[DataFile]]]:
+        """Files with new rows, by version."""
+        newest = self._present()
+        found = []
+        for manifest in self._log.since(after, upto):
+            if manifest.action == "replace":
+                raise TableReplaced(
+                    f"version {manifest.version} of {self.target} replaced its rows: a stream can "
+                    "only follow appends; start it anew with a new checkpoint"
+                )
+            new = manifest.add if manifest.action == "append" else ()
+            found.append((manifest.version, [self._data_file(entry, newest) for entry in new]))
+        return found
+
+    def first_version(self) -> int:
+        """The newest version that replaced rows, else the first."""
+        for version in range(self._present().version, 0, -1):
+            if self._log.read(version).action == "replace":
+                return version
+        return 0
+
+    def last_batch(self, app: str) -> int:
+        """The highest batch of the application that is in the table."""
+        return self._newest().batches.get(app, BEFORE_ALL)
+
+    def stored(self, schema: pa.Schema) -> pa.Schema:
+        """The schema with every column optional."""
+        return nullable(plain_schema(schema))
+
+    def staging(self, app: str, batch: int) -> str:
+        """Below an underscore; the files move to their places after the commit."""
+        return staging_folder(self._folder, app, batch)
+
+    def append(
+        self,
+        files: Sequence[StagedFile],
+        schema: pa.Schema,
+        app: str,
+        batch: int,
+        partition_by: Sequence[str] = (),
+    ) -> bool:
+        """One manifest with the new columns, the files and the batch."""
+        for _ in range(_ATTEMPTS):
+            state = self._newest()
+            if state.batches.get(app, BEFORE_ALL) >= batch:
+                return False
+            partitions = self._partitions(state, schema, partition_by)
+            fresh = new_columns(state.schema, schema, str(self.target))
+            columns = pa.schema([*state.schema, *fresh])
+            add = self._entries(files, state.version + 1, self.staging(app, batch))
+            if self._commit(
+                Manifest(state.version + 1, "append", app, batch, columns, partitions, add)
+            ):
+                return True
+        raise TableConflict(f"{self.target}: other committers were faster {_ATTEMPTS} times")
+
+    def replace(
+        self,
+        files: Sequence[StagedFile],
+        schema: pa.Schema,
+        app: str,
+        batch: int,
+        partition_by: Sequence[str] = (),
+    ) -> bool:
+        """One manifest that takes all files away, sets the columns and adds the new files."""
+        for _ in range(_ATTEMPTS):
+            state = self._newest()
+            if state.batches.get(app, BEFORE_ALL) >= batch:
+                return False
+            partitions = self._partitions(state, schema, partition_by)
+            version, old = state.version + 1, tuple(state.files)
+            add = self._entries(files, version, self.staging(app, batch))
+            if self._commit(Manifest(version, "replace", app, batch, schema, partitions, add, old)):
+                return True
+        raise TableConflict(f"{self.target}: other committers were faster {_ATTEMPTS} times")
+
+    def _partitions(
+        self, state: State, schema: pa.Schema, partition_by: Sequence[str]
+    ) -> tuple[str, ...]:
+        if state.version == BEFORE_ALL:
+            check_partitions(schema, partition_by)
+            return tuple(partition_by)
+        return same_partitions(state.partition_by, partition_by, str(self.target))
+
+    def _entries(self, files: Sequence[StagedFile], version: int, base: str) -> tuple[Entry, ...]:
+        """Files with the names that they will have in this version, and in no other."""
+        found = []
+        for number, file in enumerate(files):
+            _, _, inside = os.path.relpath(file.path, base).partition(os.sep)
+            path = os.path.join(os.path.dirname(inside), f"part-{version:08}-{number:05}.parquet")
+            staged = os.path.relpath(file.path, self._folder)
+            found.append(Entry(path, staged, file.rows, file.size, file.partition))
+        return tuple(found)
+
+    def drop_leftovers(self, app: str, batch: int, won: str | None = None) -> None:
+        """What is still in staging when the batch is in its place was not taken."""
+        self._newest()
+        shutil.rmtree(self.staging(app, batch), ignore_errors=True)
+
+    def compact(self, target_bytes: int) -> Compaction:
+        """One manifest that puts merged files in the place of small ones."""
+        state = self._present()
+        groups = merge_plan(self.files(), target_bytes)
+        if not groups:
+            return Compaction(0, 0)
+        base = self.staging(_COMPACTION, state.version)
+        attempt = new_attempt(base)
+        held = [column for column in state.schema if column.name not in state.partition_by]
+        merged = []
+        for number, group in enumerate(groups):
+            inside = os.path.dirname(os.path.relpath(group[0].path, self._folder))
+            place = os.path.join(attempt, inside, f"{number}.parquet")
+            merged.append(merge(group, pa.schema(held), place))
+        old = [os.path.relpath(file.path, self._folder) for group in groups for file in group]
+        try:
+            self._swap(old, merged, base)
+        finally:
+            shutil.rmtree(base, ignore_errors=True)
+        return Compaction(len(old), len(merged))
+
+    def _swap(self, old: Sequence[str], merged: Sequence[StagedFile], base: str) -> None:
+        """Appends that came between do no harm; whatever took one of the old files away does."""
+        for _ in range(_ATTEMPTS):
+            state = self._newest()
+            if not all(path in state.files for path in old):
+                break
+            version = state.version + 1
+            add = self._entries(merged, version, base)
+            swap = Manifest(
+                version,
+                "compact",
+                _COMPACTION,
+                version,
+                state.schema,
+                state.partition_by,
+                add,
+                tuple(old),
+            )
+            if self._commit(swap):
+                return
+        raise TableConflict(f"{self.target}: another committer took files that were being merged")
+
+    def _commit(self, manifest: Manifest) -> bool:
+        if not self._log.commit(manifest):
+            return False
+        self._newest()
+        return True
+
+    def _newest(self) -> State:
+        """The table as it is now, with the moves of its newest version done."""
+        state = self._log.newest()
+        if state.version > self._settled:
+            self._settle(self._log.read(state.version))
+            self._settled = state.version
+        return state
+
+    def _settle(self, manifest: Manifest) -> None:
+        for path in manifest.remove:
+            self._move(path, os.path.join(_REPLACED, path), manifest.version)
+        for entry in manifest.add:
+            self._move(entry.staged, entry.path, manifest.version)
+
+    def _move(self, source: str, place: str, version: int) -> None:
+        """Moves a file unless that was done; several may do it at once."""
+        place = os.path.join(self._folder, place)
+        os.makedirs(os.path.dirname(place), exist_ok=True)
+        try:
+            os.rename(os.path.join(self._folder, source), place)
+        except FileNotFoundError as missing:
+            overtaken = self._log.newest().version > version
+            if not overtaken and not os.path.exists(place):
+                raise TableError(f"{self.target} has lost the file {place}") from missing
+
+    def _present(self) -> State:
+        state = self._newest()
+        if state.version == BEFORE_ALL:
+            raise TableError(f"there is no table at {self.target}")
+        return state
