@@ -101,8 +101,7 @@ def batches(piece: Piece, wanted: Wanted, schema: Any) -> Iterator[Any]:
     for found in walk(piece.segment.path, piece.segment.base_offset, piece.start, piece.end):
         if isinstance(found, Damage) and wanted.failfast:
             raise _damaged(piece, found)
-        header = found.header
-        if isinstance(found, Damage) or _in_range(header, wanted):
+        if isinstance(found, Damage) or _in_range(found.header, wanted):
             gathered.append(_row(piece, found))
         if len(gathered) >= ROWS:
             yield _table(gathered, schema)
@@ -168,8 +167,8 @@ def _headers(headers: Any, kind: Any) -> Any:
     return pa.ListArray.from_arrays(headers.offsets, pairs, type=kind, mask=none)
 
 
-def _in_range(header: BatchHeader | None, wanted: Wanted) -> bool:
-    return header is None or not (
+def _in_range(header: BatchHeader, wanted: Wanted) -> bool:
+    return not (
         header.last_offset < wanted.start_offset
         or header.base_offset >= wanted.end_offset
         or (wanted.start_ms is not None and header.max_timestamp < wanted.start_ms)
@@ -183,7 +182,7 @@ def _row(piece: Piece, found: Found) -> dict[str, Any]:
     if header is not None:
         said = {
             "base_offset": header.base_offset,
-            "last_offset": header.last_offset,
+            "last_offset": min(header.last_offset, MAX_OFFSET),
             "count": header.count,
             "codec": codec_name(header),
             "base_timestamp": header.base_timestamp,

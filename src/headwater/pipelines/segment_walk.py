@@ -24,6 +24,7 @@ WINDOW: Final = 4 << 20
 """Bytes read at once."""
 
 _MAGIC_AT: Final = 16
+_CODECS: Final = {codec.value: codec.name.lower() for codec in Codec}
 
 
 class Batch(NamedTuple):
@@ -57,7 +58,7 @@ def walk(path: str, base_offset: int, start: int = 0, end: int | None = None) ->
 
     Args:
         path: The file.
-        base_offset: The number in its name; after damage only batches near it are believed.
+        base_offset: The number in its name; only offsets near above it are believed.
         start: The position of a batch.
         end: The position at which a batch ends; the file's end if not given.
     """
@@ -72,8 +73,7 @@ def walk(path: str, base_offset: int, start: int = 0, end: int | None = None) ->
 
 def codec_name(header: BatchHeader) -> str:
     """What people call the codec of a batch."""
-    known = header.codec in set(Codec)
-    return Codec(header.codec).name.lower() if known else f"unknown-{header.codec}"
+    return _CODECS.get(header.codec) or f"unknown-{header.codec}"
 
 
 class _Walk:
@@ -101,6 +101,10 @@ class _Walk:
         left = self._end - position
         if header.magic != MAGIC:
             return Damage(position, 0, "there is no record batch of format 2", None)
+        if not 0 <= header.base_offset - self._base_offset <= MAX_RELATIVE_OFFSET:
+            # The checksum does not cover the offset: the broker writes it last.
+            reason = f"offset {header.base_offset} cannot be in this segment"
+            return Damage(position, 0, reason, header)
         if not HEADER_SIZE <= header.size <= left:
             return Damage(position, 0, f"a batch of {header.size} bytes, but {left} left", header)
         data = self._read(position, header.size)
@@ -137,12 +141,8 @@ class _Walk:
         return self._end
 
     def _is_sound(self, position: int) -> bool:
-        """Whether a batch of this segment begins here: cheap signs first, the checksum last."""
-        head = self._read(position, HEADER_SIZE)
-        if len(head) < HEADER_SIZE or head[_MAGIC_AT] != MAGIC:
-            return False
-        relative = read_header(head).base_offset - self._base_offset
-        return 0 <= relative <= MAX_RELATIVE_OFFSET and isinstance(self._at(position), Batch)
+        """Whether a batch of this segment begins here."""
+        return isinstance(self._at(position), Batch)
 
     def _read(self, position: int, size: int) -> memoryview:
         """Bytes of the file; fewer only at the end."""

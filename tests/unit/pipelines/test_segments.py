@@ -11,7 +11,7 @@ from headwater.log.offset_index import OffsetIndex
 from headwater.model import TopicPartition
 from headwater.pipelines import segment_walk
 from headwater.pipelines.segment_options import parse_options
-from headwater.pipelines.segment_rows import Wanted, records
+from headwater.pipelines.segment_rows import Wanted, batches, records
 from headwater.pipelines.segment_walk import Batch, Damage, walk
 from headwater.pipelines.segments import MAX_OFFSET, aborted_in, find_segments, split
 from headwater.records.batch import HEADER_SIZE, assign
@@ -68,6 +68,24 @@ def test_a_wrong_length_or_magic_costs_its_own_batch_only(path, field):
         (6, 2 * SIZE, SIZE),
         (9, 3 * SIZE, SIZE),
     ]
+
+
+def test_an_offset_that_no_segment_of_this_name_has_is_damage(path):
+    flip(path, SIZE + 1)
+    assert [row[0] for row in shape(path)] == [0, "damage", 6, 9]
+    reasons = [found.reason for found in walk(str(path), 0) if isinstance(found, Damage)]
+    assert reasons == [f"offset {(0x10 << 48) + 3} cannot be in this segment"]
+
+
+def test_batches_of_garbage_headers_are_rows_all_the_same(path):
+    data = bytearray(path.read_bytes())
+    data[SIZE : SIZE + 8] = b"\x7f" + b"\xff" * 7
+    path.write_bytes(data)
+    (only,) = find_segments(str(path))
+    kinds = pa.schema([("last_offset", pa.int64()), ("crc_ok", pa.bool_())])
+    (rows,) = batches(split(only, 1 << 30)[0], Wanted(failfast=False), kinds)
+    assert rows.column("crc_ok").to_pylist() == [True, False, True, True]
+    assert rows.column("last_offset").to_pylist() == [2, MAX_OFFSET, 8, 11]
 
 
 def test_damage_across_the_windows_of_a_search_is_passed_over(tmp_path, monkeypatch):
