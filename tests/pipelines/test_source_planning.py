@@ -192,6 +192,15 @@ def test_without_a_crash_the_second_batch_follows_the_empty_first(plan, topic, p
     assert step(query, end) == ({here: 1}, [(name, 0, 0, 1)])
 
 
+def test_the_empty_first_batch_holds_nobody_up_if_spark_does_not_plan_it(plan, topic, produce):
+    name = topic()
+    query = plan(name)
+    start = query.initial()
+    produce(name, [b"a"])
+    assert query.next_end(start, None, None) == start
+    assert query.next_end(start, None, None) == {TopicPartition(name, 0): 1}
+
+
 def test_a_query_that_starts_at_the_earliest_reads_at_once(plan, topic, produce):
     name = topic()
     produce(name, [b"a", b"b"])

@@ -100,6 +100,25 @@ def test_latest_reads_what_comes_after_the_start_also_if_it_comes_between_runs(
     assert sink.run(rows).taken() == ["after"]
 
 
+def test_a_query_that_starts_at_latest_reads_what_comes_while_it_runs(stream, sink, topic, produce):
+    name = topic()
+    produce(name, ["before"])
+    found = []
+    query = (
+        stream(name)
+        .writeStream.foreachBatch(lambda batch, _: found.extend(batch.select("value").collect()))
+        .option("checkpointLocation", str(sink.checkpoint))
+        .start()
+    )
+    try:
+        query.processAllAvailable()
+        produce(name, ["after"])
+        query.processAllAvailable()
+    finally:
+        query.stop()
+    assert [row.value for row in found] == [b"after"]
+
+
 def test_a_running_query_sees_new_rows_and_reports_how_far_the_topic_reaches(
     stream, sink, topic, produce
 ):

@@ -36,6 +36,7 @@ class StreamPlan:
         self._initial: Offsets | None = None
         self._pinned: Offsets | None = None
         """The start, until the batch that records it is planned."""
+        self._pin_told = False
         self._target: Offsets | None = None
         self._pace = None if options.target_ms is None else Pace(options.target_ms)
         self._planned_ms: int | None = None
@@ -61,7 +62,7 @@ class StreamPlan:
 
     def next_end(self, start: Offsets, max_rows: int | None, min_rows: int | None) -> Offsets:
         """Where the batch from `start` ends; `start` itself where none is due."""
-        if start == self._pinned:
+        if self._pins(start):
             return start
         latest = self._target if self._target is not None else self._latest(start)
         self.known_latest = latest
@@ -84,6 +85,16 @@ class StreamPlan:
             self._pinned = None  # from now on this offset is an ordinary one
             return []
         return ranges(start, end)
+
+    def _pins(self, start: Offsets) -> bool:
+        """Whether the empty first batch is due; being asked twice means that it is over."""
+        if start != self._pinned:
+            return False
+        if self._pin_told:
+            self._pinned = None
+            return False
+        self._pin_told = True
+        return True
 
     # -- how much
 
