@@ -171,7 +171,7 @@ def test_rows_that_no_broker_takes_fail_the_write_with_the_reason(spark, write, 
         assert admin.end_offsets([TopicPartition(name, 0)]) == {TopicPartition(name, 0): 0}
 
 
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(420)
 def test_a_driver_killed_in_a_write_and_before_its_commit_writes_every_row_once(
     copy, topic, produce, bootstrap, tmp_path
 ):
@@ -185,7 +185,7 @@ def test_a_driver_killed_in_a_write_and_before_its_commit_writes_every_row_once(
         command = [sys.executable, "-m", "tests.pipelines.crashing_sink", where, *place]
         with (tmp_path / "driver.log").open("w+") as words:
             done = subprocess.run(
-                command, start_new_session=True, stderr=words, check=False, timeout=110
+                command, start_new_session=True, stderr=words, check=False, timeout=180
             )
             words.seek(0)
             assert done.returncode == -signal.SIGKILL, words.read()[-3000:]
