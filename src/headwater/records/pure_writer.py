@@ -1,8 +1,9 @@
 """Batches of a producer, filled record by record, in plain Python.
 
 What comes out is what `builder.build_batch` gives for the same records, byte for byte. It is laid
-out for speed: a record costs one method call and one list append when it is sent, and is encoded
-when its batch is finished, in bulk, by functions that loop in C. No object is made per record.
+out for speed: a record costs one list append when it is sent, which those who are in a hurry may
+make themselves (`room_for`), and is measured and encoded later, in bulk, by functions that loop in
+C. No object is made per record.
 """
 
 from bisect import bisect_right
@@ -29,8 +30,8 @@ _EDGES: Final = (64, 1 << 13, 1 << 20, 1 << 27, 1 << 31)
 """Records from these numbers on need one byte more for their number."""
 _AT_ONCE: Final = b"\x00\x00"
 """Attributes and timestamp of a record that is of the same millisecond as the batch's first."""
-_PLACES: Final[list[bytes]] = []
-"""`_AT_ONCE` with the number of the record, as far as batches have needed it (to the second edge)."""
+_FEW: Final = 16
+"""For so many sizes of values the heads of records are remembered."""
 
 
 class _Varints(dict[int, bytes]):
@@ -41,6 +42,16 @@ class _Varints(dict[int, bytes]):
         if number < _KEPT:
             self[number] = encoded
         return encoded
+
+
+class _WithLength(dict[int, int]):
+    """By the length of something: its bytes together with those of the encoded length."""
+
+    def __missing__(self, size: int) -> int:
+        whole = len(_VARINTS[size]) + size
+        if size < _KEPT:
+            self[size] = whole
+        return whole
 
 
 class _Lengths(dict[int, bytes]):
@@ -84,6 +95,7 @@ class _Sizes(dict[int, int]):
 
 
 _VARINTS: Final = _Varints()
+_WITH_LENGTH: Final = _WithLength()
 _LENGTHS: Final = _Lengths()
 _HEADS: Final = [_Heads(inner) for inner in range(16)]
 _SIZES: Final = [_Sizes(heads) for heads in _HEADS]
@@ -116,27 +128,52 @@ class BatchWriter:
         "_headers",
         "_keys",
         "_limit",
+        "_measured",
+        "_size",
         "_sizes",
         "_stretches",
         "_timestamp",
-        "_values",
-        "count",
-        "size",
+        "values",
     )
 
     def __init__(self, size_limit: int) -> None:
-        self.size = HEADER_SIZE
-        self.count = 0
+        self.values: list[bytes | None] = []
+        """Of all records. Whoever appends here keeps within what `room_for` says."""
+        self._measured = 0
+        """How many of them `_size` knows of."""
+        self._size = HEADER_SIZE
         self._limit = min(size_limit, _LARGEST)
         self._timestamp: int | None = None
         self._edge = 0
         self._sizes: dict[int, int] = _SIZES[0]
-        self._values: list[bytes | None] = []
         self._keys: list[bytes | None] = []
         """Keys of the first records; those of the rest are null."""
         self._headers: dict[int, bytes] = {}
         """Encoded headers by the number of their record."""
         self._stretches: list[_Stretch] = []
+
+    @property
+    def count(self) -> int:
+        """Records so far."""
+        return len(self.values)
+
+    @property
+    def size(self) -> int:
+        """Bytes so far, with the header."""
+        if self._measured != len(self.values):
+            self._measure()
+        return self._size
+
+    def room_for(self, timestamp: int, widest: int) -> int:
+        """How many values of up to `widest` bytes may be appended to `values` by hand.
+
+        They become records of `timestamp` without key and headers. None at all where another record
+        must come first that goes through `append`, or where the batch is full.
+        """
+        if timestamp != self._timestamp:
+            return 0
+        room = (self._limit - self.size) // self._sizes[widest]
+        return max(min(room, self._edge - len(self.values)), 0)
 
     def append(
         self,
@@ -146,7 +183,9 @@ class BatchWriter:
         headers: Sequence[Header] = (),
     ) -> int:
         """The number of the record in the batch, or -1 where it does not fit; a first one does."""
-        number = self.count
+        number = len(self.values)
+        if self._measured != number:
+            self._measure()
         if (
             key is None
             and timestamp == self._timestamp
@@ -154,14 +193,20 @@ class BatchWriter:
             and type(value) is bytes
             and not headers
         ):
-            size = self.size + self._sizes[len(value)]
+            size = self._size + self._sizes[len(value)]
             if size > self._limit:
                 return -1
-            self.size = size
-            self.count = number + 1
-            self._values.append(value)
+            self.values.append(value)
+            self._measured = number + 1
+            self._size = size
             return number
         return self._append(timestamp, key, value, headers)
+
+    def _measure(self) -> None:
+        """Count the bytes of values that were appended by hand."""
+        late = self.values[self._measured :]
+        self._size += sum(map(self._sizes.__getitem__, map(len, late)))  # type: ignore[arg-type]
+        self._measured += len(late)
 
     def extend(self, timestamp: int, values: Sequence[bytes | None], start: int) -> int:
         """Append values without keys from `values[start]` on; how many of them fitted.
@@ -241,8 +286,11 @@ class BatchWriter:
         else:
             stretch = self._next_stretch(timestamp)
         encoded_headers = encode_headers(headers) if headers else b"\x00"
-        body = 1 + stretch.inner + _space(key) + _space(value) + len(encoded_headers)
-        size = self.size + len(_VARINTS[body]) + body
+        # The usual kinds are looked up in line: a call for each would double the time.
+        body = 1 + stretch.inner + len(encoded_headers)
+        body += _WITH_LENGTH[len(key)] if type(key) is bytes else _space(key)
+        body += _WITH_LENGTH[len(value)] if type(value) is bytes else _space(value)
+        size = self._size + _WITH_LENGTH[body]
         if size > self._limit and (number or size > _LARGEST):
             return self._refuse(size)
         if stretch.start == number:
@@ -256,9 +304,9 @@ class BatchWriter:
             stretch.plain = False
         if value is None:
             stretch.plain = False
-        self._values.append(value)
-        self.size = size
-        self.count = number + 1
+        self.values.append(value)
+        self._measured = number + 1
+        self._size = size
         return number
 
     def _refuse(self, size: int) -> int:
@@ -291,9 +339,9 @@ class BatchWriter:
         taken = bisect_right(totals, self._limit) - 1
         if taken <= 0:
             return 0
-        self._values += values[:taken]
-        self.size = totals[taken]
-        self.count += taken
+        self.values += values[:taken]
+        self._measured += taken
+        self._size = totals[taken]
         return taken
 
     def _encode(self) -> list[bytes]:
@@ -309,8 +357,12 @@ class BatchWriter:
     def _encode_plain(self, stretch: _Stretch, end: int) -> list[bytes]:
         """Records that differ in nothing but number and value: laid out column by column."""
         start = stretch.start
-        values: list[bytes] = self._values[start:end]  # type: ignore[assignment]
+        values: list[bytes] = self.values[start:end]  # type: ignore[assignment]
         lengths = list(map(len, values))
+        if stretch.prefix == _AT_ONCE and lengths.count(lengths[0]) == len(lengths):
+            heads = _heads_alike(lengths[0], end)
+            if heads:
+                return _encode_alike(heads[start:end], values)
         parts = [b""] * (4 * len(values))
         parts[0::4] = map(_HEADS[stretch.inner].__getitem__, lengths)
         parts[1::4] = _places(stretch.prefix, start, end)
@@ -326,7 +378,7 @@ class BatchWriter:
         keys += [None] * (end - start - len(keys))
         headers_of = self._headers.get
         places = _places(stretch.prefix, start, end)
-        rows = zip(keys, self._values[start:end], places, strict=True)
+        rows = zip(keys, self.values[start:end], places, strict=True)
         for number, (key, value, place) in enumerate(rows, start):
             headers = headers_of(number, b"\x00")
             key_part = b"\x01" if key is None else _VARINTS[len(key)] + key
@@ -336,13 +388,51 @@ class BatchWriter:
             parts += (_VARINTS[body], place, key_part, size, bare, headers)
 
 
+def _encode_alike(heads: list[bytes], values: list[bytes]) -> list[bytes]:
+    """Plain records of the batch's first millisecond with values of one size."""
+    parts = [b""] * (2 * len(values))
+    parts[0::2] = heads
+    parts[1::2] = values
+    parts[0] = parts[0][1:]
+    parts.append(b"\x00")
+    return parts
+
+
+_heads: dict[int, list[bytes]] = {}
+"""By the size of values: all that stands between two of them, for each number of the second."""
+_places_known: list[bytes] = []
+"""`_AT_ONCE` with the number of the record, as far as batches have needed it (to the second edge)."""
+
+
+def _heads_alike(size: int, end: int) -> list[bytes]:
+    """The heads for numbers up to `end`; none where it does not pay to make them."""
+    known = _heads.get(size)
+    if known is None:
+        if len(_heads) >= _FEW:
+            _heads.clear()
+        _heads[size] = []  # made when values of this size come again
+        return []
+    if end > _EDGES[1]:
+        return []
+    if len(known) >= end:
+        return known
+    # Made anew as a whole, since loops of other threads may read what was there.
+    places = _places(_AT_ONCE, 0, min(2 * end, _EDGES[1]))
+    length = _LENGTHS[size]
+    made = _heads[size] = [_HEADS[len(place) - 1][size] + place + length for place in places]
+    return made
+
+
 def _places(prefix: bytes, start: int, end: int) -> list[bytes]:
     """`prefix` with each of the encoded numbers `start` to `end` (not included)."""
+    global _places_known  # noqa: PLW0603 - replaced as a whole: other threads may read the old one
     if prefix != _AT_ONCE or end > _EDGES[1]:
         return [prefix + _VARINTS[number] for number in range(start, end)]
-    for number in range(len(_PLACES), end):
-        _PLACES.append(_AT_ONCE + _VARINTS[number])
-    return _PLACES[start:end]
+    known = _places_known
+    if len(known) < end:
+        known = [_AT_ONCE + _VARINTS[number] for number in range(min(2 * end, _EDGES[1]))]
+        _places_known = known
+    return known[start:end]
 
 
 def _space(field: bytes | None) -> int:
@@ -351,5 +441,4 @@ def _space(field: bytes | None) -> int:
         return 1
     if not isinstance(field, bytes):
         raise TypeError(f"keys and values are bytes or None, not {type(field).__name__}")
-    size = len(field)
-    return len(_VARINTS[size]) + size
+    return _WITH_LENGTH[len(field)]

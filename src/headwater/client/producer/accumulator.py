@@ -19,6 +19,7 @@ from headwater.records.batch import HEADER_SIZE, Buffer
 from headwater.records.codec import BatchWriter, decode_batch
 
 NO_SEQUENCE = -1
+_NO_VALUES: list[bytes | None] = []
 _NO_LIMIT = 1 << 31
 _RECORD_OVERHEAD = 21
 """The most that lengths, deltas and attributes add to a record's key, value and headers."""
@@ -30,7 +31,7 @@ class Batch:
     __slots__ = (
         "append", "attempts", "base_sequence", "callbacks", "count", "deadline_ms", "epoch", "filled", "future",
         "in_flight", "limit_ms", "order", "problem", "producer_id", "queue", "records", "reserved", "retry_at_ms",
-        "uncertain", "writer",
+        "stamp", "stop", "uncertain", "values", "widest", "writer",
     )  # fmt: skip
 
     def __init__(
@@ -57,6 +58,11 @@ class Batch:
         self.count = 0
         self.filled = 0
         """Records and bytes, from the moment it is sealed."""
+        self.values: list[bytes | None] = _NO_VALUES
+        self.stop = 0
+        self.widest = 0
+        self.stamp = 0
+        """For the short way in plain Python: see `pure_intake`."""
         self.producer_id = -1
         self.epoch = -1
         self.base_sequence = NO_SEQUENCE

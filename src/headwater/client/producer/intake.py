@@ -1,24 +1,30 @@
-"""Which `send` a producer gets: the compiled short way where the record codec is compiled too."""
+"""Which short way of `send` a producer gets: that of the record codec in use."""
 
+import threading
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from headwater.client.producer.pure_intake import SHARED, Send, pure_send
+from headwater.client.producer.topic_queues import TopicQueues
 from headwater.records.codec import NAME
+from headwater.seams.clock import Clock, SystemClock
 
 
-def compiled_send(
-    topics: dict[str, Any], otherwise: Callable[..., Any], wall_ms: Callable[[], int] | None
+def short_send(
+    topics: dict[str, TopicQueues], otherwise: Send, clock: Clock, lock: threading.Lock
 ) -> Callable[..., Any] | None:
-    """A faster `send` over `topics`, or None where there is none; see `_intake.pyx`.
+    """A faster `send` over `topics`; None where the codec is compiled and `_intake.pyx` is not.
 
-    Only with the compiled codec: what it does without a lock needs an `append` that is one C call.
+    The compiled one only with the compiled codec: what it does without a lock needs an `append`
+    that is one C call. The system's clock may be read less often than others, which tests turn.
     """
+    system_time = isinstance(clock, SystemClock)
     if NAME != "compiled":
-        return None
+        return pure_send(topics, otherwise, clock.wall_ms, lock, SHARED if system_time else 1)
     try:
         compiled = import_module("headwater.client.producer._intake")
     except ImportError:
         return None
-    send: Callable[..., Any] = compiled.Intake(topics, otherwise, wall_ms).send
+    send: Send = compiled.Intake(topics, otherwise, None if system_time else clock.wall_ms).send
     return send

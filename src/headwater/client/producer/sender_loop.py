@@ -198,6 +198,8 @@ class Sender:
         leaderless = False
         with self._lock:
             for queue in self._accumulator.waiting:
+                if queue.open is not None:
+                    queue.open.stop = 0  # later records read the clock again
                 batch = self._choose(queue)
                 if batch is None:
                     continue

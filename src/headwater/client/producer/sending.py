@@ -24,7 +24,7 @@ from headwater.client.errors import (
 from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue, record_bound
 from headwater.client.producer.bulk import Fill, Load, SentMany, Table, table_loads, value_load
 from headwater.client.producer.futures import BatchFuture, OnDelivery, SendFuture
-from headwater.client.producer.intake import compiled_send
+from headwater.client.producer.intake import short_send
 from headwater.client.producer.interceptors import Interceptor, Interceptors, ProducerRecord
 from headwater.client.producer.partitioner import Partitioner, checked, key_hash, partition_of_key
 from headwater.client.producer.sender_loop import Sender
@@ -105,9 +105,8 @@ class Sending(ABC):
         self._acquire, self._release = self._lock.acquire, self._lock.release
 
     def _shorten_send(self) -> None:
-        """Let the compiled `send` stand before the one below, unless a subclass has its own."""
-        system_time = isinstance(self._clock, SystemClock)
-        short = compiled_send(self._plain, self.send, None if system_time else self._wall_ms)
+        """Let a shorter `send` stand before the one below, unless a subclass has its own."""
+        short = short_send(self._plain, self.send, self._clock, self._lock)
         if short is not None and type(self).send is Sending.send:
             vars(self)["send"] = short
 

@@ -1,0 +1,89 @@
+"""The short way of `send` in plain Python: a record of bytes without a key costs one list append.
+
+What its batch would be asked for each record is asked for many at once: `stop` and `widest` say up
+to which number values of up to which size may be appended without another question. Everything is
+done under the producer's lock.
+
+The clock is not read for each record either: a reading serves for at most `SHARED` records, and no
+longer than to the sender's next turn. That comes when the batch has lingered enough; while brokers
+do not answer, within a tenth of a second. So a timestamp is at most that late, and never ahead.
+
+What cannot be done in this way is left to `otherwise`, which is `send` in general.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from headwater.client.producer.accumulator import Batch
+from headwater.client.producer.futures import OnDelivery, SendFuture
+from headwater.client.producer.topic_queues import TopicQueues
+
+SHARED = 64
+
+Send = Callable[..., SendFuture]
+
+
+def pure_send(
+    topics: dict[str, TopicQueues],
+    otherwise: Send,
+    wall_ms: Callable[[], int],
+    lock: threading.Lock,
+    shared: int = SHARED,
+) -> Send:
+    """A faster `send` over `topics`; `shared` records may have one reading of the clock."""
+    acquire, release = lock.acquire, lock.release
+
+    def send(
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> SendFuture:
+        if (
+            key is None
+            and type(value) is bytes
+            and partition is None
+            and timestamp is None
+            and on_delivery is None
+            and not headers
+            and topic in topics
+        ):
+            acquire()  # with two calls, a third quicker than `with`
+            try:
+                batch = topics[topic].sticky.open
+                if batch is not None:
+                    values = batch.values
+                    index = len(values)
+                    if index < batch.stop and len(value) <= batch.widest:
+                        values.append(value)
+                        return SendFuture((batch.future, index, batch.stamp))
+                    if _ask(batch, len(value), wall_ms(), shared):
+                        index = len(batch.values)
+                        batch.values.append(value)
+                        return SendFuture((batch.future, index, batch.stamp))
+            except KeyError:
+                pass  # the topic was let go of meanwhile
+            finally:
+                release()
+        return otherwise(topic, value, key, partition, headers, timestamp, on_delivery)
+
+    return send
+
+
+def _ask(batch: Batch, size: int, now: int, shared: int) -> bool:
+    """Ask the batch how much more it takes; false where that is nothing."""
+    writer = batch.writer
+    batch.stop = 0
+    if writer is None:
+        return False
+    widest = max(size, batch.widest)
+    room = writer.room_for(now, widest)
+    if not room:
+        widest, room = size, writer.room_for(now, size)
+    batch.values, batch.widest, batch.stamp = writer.values, widest, now
+    batch.stop = len(writer.values) + min(room, shared) if room else 0
+    return bool(room)
