@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headwater.cli.options import assignments, bootstrap_option, json_option
+from headwater.cli.options import bootstrap_option, json_option
 from headwater.cli.output import show
-from headwater.cli.running import end_with, failures, running_options, shown, stopping
+from headwater.cli.running import end_with, failures, running_options, shown, stopping, tell
 
 if TYPE_CHECKING:
     from headwater.pipelines.declare import Project
@@ -51,7 +51,7 @@ def run(
     once: bool,
     master: str,
     progress: bool,
-    spark_settings: tuple[str, ...],
+    spark_settings: dict[str, str],
     as_json: bool,
     bootstrap: str | None,
     refreshed: tuple[str, ...],
@@ -72,7 +72,7 @@ def run(
             once=once,
             master=master,
             progress=model,
-            settings=assignments(spark_settings),
+            settings=spark_settings,
             stop=stop,
         )
     tell(report.flows, as_json)
@@ -172,7 +172,7 @@ def ingest(
     once: bool,
     master: str,
     progress: bool,
-    spark_settings: tuple[str, ...],
+    spark_settings: dict[str, str],
     as_json: bool,
     bootstrap: str,
 ) -> None:
@@ -205,7 +205,7 @@ def ingest(
             once=once,
             master=master,
             progress=model,
-            settings=assignments(spark_settings),
+            settings=spark_settings,
             stop=stop,
         )
     tell([report], as_json)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.options import json_option
+from headwater.cli.options import assignments, json_option
 from headwater.cli.output import show, show_json
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ def running_options(with_mode: Callable[..., None]) -> Callable[..., None]:
             "spark_settings",
             multiple=True,
             metavar="KEY=VALUE",
+            callback=lambda ctx, option, texts: assignments(texts),
             help="Set one config key of Spark; may be repeated.",
         ),
         json_option,

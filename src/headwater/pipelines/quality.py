@@ -124,9 +124,20 @@ class Gate:
         """Write one micro-batch; every writer is exactly once by (query, batch)."""
         with kept(batch, when=bool(self._bad) or self._judge.fails):
             self._judge.refuse(batch)
-            for write in self._bad:
-                write(self._judge.bad(batch), batch_id)
+            self._set_aside(batch, batch_id)
             self._good(self._judge.good(batch), batch_id)
+
+    def _set_aside(self, batch: "DataFrame", batch_id: int) -> None:
+        """Most batches have no bad row, and then nobody needs to be asked to write none.
+
+        Counting computes the batch with all cores, which a look for a first bad row would not.
+        """
+        if not self._bad:
+            return
+        bad = self._judge.bad(batch)
+        if bad.count():
+            for write in self._bad:
+                write(bad, batch_id)
 
 
 @contextmanager

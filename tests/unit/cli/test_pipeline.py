@@ -1,0 +1,94 @@
+"""`headwater pipeline` up to the point where Spark would start."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from headwater.cli.app import command
+from headwater.pipelines.signals import taking_signals
+
+
+def call(*words):
+    return CliRunner().invoke(command, ["pipeline", *map(str, words)])
+
+
+@pytest.fixture
+def shop(tmp_path):
+    def write(text):
+        file = tmp_path / "shop.py"
+        file.write_text("from headwater import pipelines as hw\n\n\n" + text)
+        return file
+
+    return write
+
+
+def test_a_new_project_passes_its_check(tmp_path):
+    made = call("init", tmp_path / "demo")
+    assert made.exit_code == 0
+    assert "pipeline.yml" in made.output
+    again = call("init", tmp_path / "demo")
+    assert again.exit_code == 2
+    assert "is there already" in again.output
+    checked = call("check", tmp_path / "demo", "--offline", "--json")
+    assert checked.exit_code == 0
+    assert [flow["flow"] for flow in json.loads(checked.output)] == ["events", "actions_per_minute"]
+
+
+def test_each_mistake_is_one_line_with_its_place(shop):
+    file = shop(
+        "@hw.table\ndef silver():\n    return hw.read_stream('bronz')\n\n\n"
+        "@hw.table\ndef bronze():\n    return hw.topic('events')\n"
+    )
+    told = call("check", file, "--offline")
+    assert told.exit_code == 2
+    (line,) = told.output.splitlines()
+    assert line.startswith(f"{file}:")
+    assert "silver reads bronz, which nothing declares; did you mean bronze?" in line
+
+
+def test_a_file_that_cannot_be_loaded_is_one_line(shop):
+    told = call("run", shop("def broken(:\n"))
+    assert told.exit_code == 2
+    assert len(told.output.splitlines()) == 1
+    assert "this is no Python" in told.output
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["ingest", "orders", "--schema", "infer"], "Missing option '--to'"),
+        (["ingest", "orders", "--to", "dleta:x", "--schema", "infer"], "did you mean delta:?"),
+        (["ingest", "orders", "--to", "topic:x", "--schema", "infer"], "write delta:PATH"),
+        (["run", "--spark", "x"], "x: write KEY=VALUE"),
+    ],
+)
+def test_words_that_make_no_sense_are_refused_with_exit_code_2(words, said, monkeypatch, shop):
+    monkeypatch.chdir(shop("").parent)
+    told = call(*words)
+    assert told.exit_code == 2
+    assert said in told.output
+
+
+def test_help_imports_no_spark():
+    script = (
+        "import sys; from headwater.cli.app import command\n"
+        "try: command(['pipeline', 'run', '--help'])\n"
+        "except SystemExit: pass\n"
+        "assert 'pyspark' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_signals_set_the_event_and_the_old_handlers_come_back():
+    import os
+    import signal
+    import threading
+
+    stop, before = threading.Event(), signal.getsignal(signal.SIGTERM)
+    with taking_signals(stop, [signal.SIGTERM]):
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert stop.wait(5)
+    assert signal.getsignal(signal.SIGTERM) is before
