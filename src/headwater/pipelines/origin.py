@@ -46,10 +46,12 @@ class Recalled:
         self.next_index = 0
         """Records that are written from now on are numbered from here."""
         self._left: Counter[int] = Counter()
+        self._count = 0
 
     def add(self, index: int, key: bytes | None, value: bytes | None, headers: Pairs) -> None:
         """A record was found."""
         self._left[hash((key, value, headers))] += 1
+        self._count += 1
         self.next_index = max(self.next_index, index + 1)
 
     def take(self, key: bytes | None, value: bytes | None, headers: Pairs) -> bool:
@@ -58,10 +60,11 @@ class Recalled:
         if not self._left[row]:
             return False
         self._left[row] -= 1
+        self._count -= 1
         return True
 
     def __len__(self) -> int:
-        return self._left.total()
+        return self._count
 
 
 class State(Enum):

@@ -4,6 +4,7 @@ Records of others pass by as columns; only those with the task's own header beco
 """
 
 from collections.abc import Mapping
+from itertools import repeat
 from typing import Any
 
 import pyarrow
@@ -12,7 +13,7 @@ from pyarrow import compute
 from headwater.client.consumer.blocking import Consumer
 from headwater.client.errors import TimedOutError
 from headwater.model import TopicPartition
-from headwater.pipelines.origin import HEADER, Origin, Recalled, without_origin
+from headwater.pipelines.origin import HEADER, Origin, Pairs, Recalled, without_origin
 
 STILL_S = 60.0
 """A tail that gives nothing for so long cannot be read."""
@@ -61,15 +62,21 @@ def _keep_own(batch: Any, stem: bytes, found: Recalled) -> None:
         compute.starts_with(pairs.field("value"), pattern=stem),
     )
     rows = compute.list_parent_indices(headers).filter(own)
-    indices = pairs.field("value").filter(own)
-    for row, header in zip(rows.to_pylist(), indices.to_pylist(), strict=True):
-        index = header[len(stem) :]
+    if not len(rows):
+        return
+    origins = pairs.field("value").filter(own)
+    lone = compute.max(compute.list_value_length(headers)).as_py() == 1
+    for origin, key, value, others in zip(
+        origins.to_pylist(),
+        batch.column("key").take(rows).to_pylist(),
+        batch.column("value").take(rows).to_pylist(),
+        repeat(()) if lone else map(_pairs, headers.take(rows).to_pylist()),
+        strict=False,
+    ):
+        index = origin[len(stem) :]
         if index.isdigit():
-            found.add(
-                int(index),
-                batch.column("key")[row].as_py(),
-                batch.column("value")[row].as_py(),
-                without_origin(
-                    (pair["key"].decode(), pair["value"]) for pair in headers[row].as_py()
-                ),
-            )
+            found.add(int(index), key, value, others)
+
+
+def _pairs(row: list[dict[str, Any]]) -> Pairs:
+    return without_origin((pair["key"].decode(), pair["value"]) for pair in row)

@@ -22,9 +22,9 @@ from headwater.client.producer.bulk import SentMany
 from headwater.client.producer.futures import SendFuture
 from headwater.errors import E, KafkaError
 from headwater.pipelines.ledger import Ledger
-from headwater.pipelines.origin import HEADER, Before, Origin, Recalled
+from headwater.pipelines.origin import HEADER, Before, Origin, Pairs, Recalled
 from headwater.pipelines.recall import recall
-from headwater.pipelines.sink_plan import Plan, Row
+from headwater.pipelines.sink_plan import Plan
 
 log = logging.getLogger(__name__)
 
@@ -71,11 +71,20 @@ class Attempt:
 
     def send(self, batch: Any) -> None:
         """Put the rows of an Arrow batch on their way."""
-        if self._origin is None and self._plan.plain:
-            self._under_way.append([self._send_columns(batch)])
+        topic = self._plan.topic
+        self._rows += batch.num_rows
+        if topic is None:
+            sent: Sequence[SendFuture | SentMany] = self._send_rows(batch)
+        elif (there := self._records_there(topic)) is None:
+            self._found += batch.num_rows
+            return
+        elif self._origin is None and self._plan.plain:
+            sent = [self._send_columns(topic, batch)]
+        elif there:
+            sent = self._send_rows(batch)
         else:
-            sent = [self._send_row(row) for row in self._plan.rows(batch)]
-            self._under_way.append([future for future in sent if future is not None])
+            sent = self._send_new(topic, batch)
+        self._under_way.append(sent)
         while len(self._under_way) > UNDER_WAY:
             self._settle()
 
@@ -87,28 +96,38 @@ class Attempt:
             self._settle()
         return Written(self._begun(), self._rows, self._found, self._origin)
 
-    def _send_columns(self, batch: Any) -> SentMany:
-        topic = self._plan.topic
-        assert topic is not None
-        self._rows += batch.num_rows
-        self._recalled[topic] = Recalled()
+    def _send_columns(self, topic: str, batch: Any) -> SentMany:
         key = "key" if "key" in self._plan.columns else None
         return self._producer.send_table(topic, pyarrow.Table.from_batches([batch]), key=key)
 
-    def _send_row(self, row: Row) -> SendFuture | None:
-        topic, partition, key, value, headers = row
-        if topic is None:
-            raise TopicWriteError("the column topic of a row is null: say where it goes")
-        self._rows += 1
-        there = self._records_there(topic)
-        if there is None or (len(there) and there.take(key, value, headers)):
-            self._found += 1
-            return None
-        if self._origin is not None:
-            index = self._index
-            self._index = index + 1
-            headers = (*headers, (HEADER, b"%b%d" % (self._stem, index)))
-        return self._producer.send(topic, value, key, partition, headers)
+    def _send_new(self, topic: str, batch: Any) -> list[SendFuture]:
+        """Rows of which none is there: the usual ones, in a loop as short as can be."""
+        send, origin, first = self._producer.send, self._origin_of, self._index
+        self._index += batch.num_rows
+        return [
+            send(topic, value, key, partition, (*headers, *origin(index)))
+            for index, (_, partition, key, value, headers) in enumerate(
+                self._plan.rows(batch), first
+            )
+        ]
+
+    def _send_rows(self, batch: Any) -> list[SendFuture]:
+        """Rows that are looked at one by one."""
+        sent = []
+        for topic, partition, key, value, headers in self._plan.rows(batch):
+            if topic is None:
+                raise TopicWriteError("the column topic of a row is null: say where it goes")
+            there = self._records_there(topic)
+            if there is None or (there and there.take(key, value, headers)):
+                self._found += 1
+                continue
+            origin = self._origin_of(self._index)
+            self._index += 1
+            sent.append(self._producer.send(topic, value, key, partition, (*headers, *origin)))
+        return sent
+
+    def _origin_of(self, index: int) -> Pairs:
+        return () if self._origin is None else ((HEADER, b"%b%d" % (self._stem, index)),)
 
     def _records_there(self, topic: str) -> Recalled | None:
         try:
