@@ -2,7 +2,6 @@
 
 import json
 import shutil
-from datetime import UTC
 from pathlib import Path
 
 import pytest
@@ -85,7 +84,7 @@ def test_records_are_those_that_were_sent(spark, folder, sent):
             None if row.value is None else bytes(row.value),
             row.topic,
             row.partition,
-            round(row.timestamp.replace(tzinfo=UTC).timestamp() * 1000),
+            round(row.timestamp.timestamp() * 1000),
             row.headers and [(h.key, h.value and bytes(h.value)) for h in row.headers],
         )
         for row in rows
@@ -229,7 +228,7 @@ def test_the_audit_command_of_a_sound_archive_counts_all(spark, folder):
     first, second = report["partitions"]
     assert (first["records"], first["first_offset"], first["last_offset"]) == (200, 0, 199)
     assert (second["topic"], second["partition"], second["records"]) == ("orders", 1, 200)
-    assert first["first_time"].startswith("2023-11-14T22:13:20")
+    assert first["first_time"] == "2023-11-14T22:13:20+00:00"
     assert not any(report["counts"].values())
 
 

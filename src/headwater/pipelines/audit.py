@@ -6,10 +6,10 @@ producer's log holds twice. Statistics per key and the last value of each key re
 """
 
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from pyspark.sql import Column, DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, Row, SparkSession, Window
 from pyspark.sql import functions as f
 from pyspark.sql.window import WindowSpec
 
@@ -89,7 +89,7 @@ def audit(
     """
     read = spark.read.format("headwater-segments").options(**options, level="batches")
     batches = checked(read.load(path), compacted=compacted)
-    report = AuditReport(sorted(PartitionTotals(*row) for row in totals(batches).collect()), [])
+    report = AuditReport(sorted(map(_in_utc, totals(batches).collect())), [])
     if report.ok:
         return report
     first = findings(batches).orderBy("topic", "partition", "file", "position").limit(_SHOWN)
@@ -183,6 +183,13 @@ def latest_per_key(records: DataFrame, *, tombstones: bool = True) -> DataFrame:
         .select(*records.columns)
     )
     return last if tombstones else last.where("value is not null")
+
+
+def _in_utc(row: Row) -> PartitionTotals:
+    """Spark hands times over in the time zone of the machine, without saying so."""
+    return PartitionTotals(
+        *(value.astimezone(UTC) if isinstance(value, datetime) else value for value in row)
+    )
 
 
 def _preceding() -> WindowSpec:
