@@ -4,7 +4,7 @@ import threading
 
 import pytest
 
-from headwater.pipelines import prepare
+from headwater.pipelines.prepare import NotReadyError
 from headwater.pipelines.runner import run
 from headwater.pipelines.watching import FlowError
 from tests.pipelines.lake import committed, headers_of, records_of, rows_of
@@ -14,17 +14,9 @@ FIRST = ['{"id": 1, "price": 10}', '{"id": 2, "price": 2.5}', '{"price": 3}', '{
 MORE = ['{"id": 5, "price": 7}', '{"id": 6, "price": -1}']
 
 
-def start(project):
-    """What the command does before Spark starts."""
-    assert prepare.problems(project) == []
-    prepare.create_topics(project)
-    prepare.remember(project)
-    return project
-
-
 def test_a_second_run_brings_only_what_is_new(spark, bootstrap, topic, produce, tmp_path):
     orders = topic("orders", partitions=2)
-    project = start(shop(tmp_path / "shop", bootstrap, orders))
+    project = shop(tmp_path / "shop", bootstrap, orders)
     lake = project.storage
     produce(orders, FIRST)
     report = run(project, once=True, spark=spark)
@@ -53,7 +45,6 @@ def test_a_second_run_brings_only_what_is_new(spark, bootstrap, topic, produce, 
     assert {headers_of(each)["dead-letter.topic"] for each in letters} == {orders}
     assert sorted(record.key for record in records_of(bootstrap, f"{orders}.out")) == [b"1", b"2"]
 
-    assert run(project, once=True, spark=spark).flow("bronze").rows == 0
     produce(orders, MORE)
     report = run(project, once=True, spark=spark)
     assert report.flow("bronze").rows == 2
@@ -74,18 +65,17 @@ def test_a_refresh_begins_anew_and_must_be_whole(spark, bootstrap, topic, produc
         "def copy():\n"
         '    return hw.read_stream("raw")\n'
     )
-    project = start(write_project(tmp_path / "anew", bootstrap, {"a.py": text}))
+    project = write_project(tmp_path / "anew", bootstrap, {"a.py": text})
     produce(events, ["a", "b"])
     run(project, once=True, spark=spark)
-    with pytest.raises(prepare.RefreshError, match="raw would be emptied under others: add --re"):
-        prepare.refresh(project, ["raw"])
-    with pytest.raises(prepare.RefreshError, match="there is no such flow; did you mean raw"):
-        prepare.refresh(project, ["rew"])
-    told = prepare.refresh(project, ["raw", "copy"])
-    assert "raw starts from the beginning of what it reads" in told
-    assert rows_of(project.storage / "raw") == []
-    start(project)
-    run(project, once=True, spark=spark)
+    with pytest.raises(NotReadyError, match="raw would be emptied under others: add --refresh co"):
+        run(project, spark=spark, refresh=["raw"])
+    with pytest.raises(NotReadyError, match="no such flow; did you mean raw"):
+        run(project, spark=spark, refresh=["rew"])
+    said = []
+    run(project, spark=spark, refresh=["raw", "copy"], say=said.append)
+    assert "raw starts from the beginning of what it reads" in said
+    assert rows_of(project.storage / "raw") == [("a",), ("b",)]
     assert rows_of(project.storage / "copy") == [("a",), ("b",)]
 
 
@@ -93,9 +83,7 @@ def test_a_continuous_run_refreshes_views_and_ends_when_it_is_asked(
     spark, bootstrap, topic, produce, tmp_path
 ):
     orders, stop, result = topic("orders"), threading.Event(), []
-    project = start(
-        shop(tmp_path / "going", bootstrap, orders, extra="trigger: 200 milliseconds\n")
-    )
+    project = shop(tmp_path / "going", bootstrap, orders, extra="trigger: 200 milliseconds\n")
     produce(orders, FIRST)
 
     def work():
@@ -144,7 +132,7 @@ def test_a_flow_that_fails_ends_the_run_with_its_cause_and_stops_the_others(
         "def other():\n"
         f'    return hw.topic("{events}").selectExpr("CAST(value AS STRING) AS v")\n'
     )
-    project = start(write_project(tmp_path / "fails", bootstrap, {"a.py": text}))
+    project = write_project(tmp_path / "fails", bootstrap, {"a.py": text})
     produce(events, ["1", "x"])
     with pytest.raises(FlowError) as failed:
         run(project, once=False, spark=spark)
@@ -164,7 +152,7 @@ def test_a_query_that_spark_refuses_is_one_line_with_its_place(spark, bootstrap,
         "def wrong():\n"
         f'    return hw.topic("{events}").select("vlaue")\n'
     )
-    project = start(write_project(tmp_path / "wrong", bootstrap, {"a.py": text}))
+    project = write_project(tmp_path / "wrong", bootstrap, {"a.py": text})
     with pytest.raises(FlowError) as failed:
         run(project, once=True, spark=spark)
     told = str(failed.value)

@@ -5,6 +5,7 @@ Spark is imported when a command needs it, so that help and mistakes come at onc
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,8 +63,6 @@ def run(
     one line and exit code 2, a flow that fails one line and exit code 1.
     """
     project = _loaded(path, bootstrap)
-    _tell_problems(_problems(project))
-    _prepare(project, refreshed)
     from headwater.pipelines.runner import run as run_project
 
     with shown(progress) as model, stopping() as stop, failures(project.storage):
@@ -74,6 +73,8 @@ def run(
             progress=model,
             settings=spark_settings,
             stop=stop,
+            refresh=refreshed,
+            say=partial(click.echo, err=True),
         )
     tell(report.flows, as_json)
     end_with(once, stop)
@@ -87,9 +88,10 @@ def run(
 def check(path: str, bootstrap: str | None, offline: bool, as_json: bool) -> None:
     """Check the pipeline at PATH: unknown tables, circles, missing topics, types. No Spark runs."""
     project = _loaded(path, bootstrap)
-    _tell_problems(_problems(project, live=not offline))
     from headwater.pipelines.graph import order
+    from headwater.pipelines.prepare import problems
 
+    _tell_problems(problems(project, live=not offline))
     rows = [
         {
             "flow": flow.name,
@@ -224,38 +226,9 @@ def _loaded(path: str, bootstrap: str | None) -> "Project":
         raise
 
 
-def _problems(project: "Project", *, live: bool = True) -> Sequence[object]:
-    from headwater.pipelines.prepare import problems
-
-    return problems(project, live=live)
-
-
 def _tell_problems(found: Sequence[object]) -> None:
     """One line each, and exit code 2."""
     for problem in found:
         click.echo(str(problem), err=True)
     if found:
         sys.exit(2)
-
-
-def _prepare(project: "Project", refreshed: Sequence[str]) -> None:
-    """Say what changed since the last run, and get everything ready for this one."""
-    from headwater.pipelines import prepare
-
-    changes = prepare.changes(project, refreshed)
-    for change in changes:
-        click.echo(str(change), err=True)
-    stuck = [change.flow for change in changes if change.verdict == "needs new checkpoint"]
-    if stuck:
-        told = " ".join(f"--refresh {name}" for name in dict.fromkeys(stuck))
-        raise click.UsageError(f"undo these changes, or start the flows anew with {told}")
-    if any(change.verdict == "unsafe" for change in changes):
-        raise click.UsageError("undo the unsafe changes, or give what changed a new name")
-    try:
-        lines = prepare.refresh(project, refreshed)
-    except prepare.RefreshError as problem:
-        raise click.UsageError(str(problem)) from None
-    lines += [f"topic {name} was created" for name in prepare.create_topics(project)]
-    for line in lines:
-        click.echo(line, err=True)
-    prepare.remember(project)

@@ -79,12 +79,17 @@ def stopping() -> Iterator[threading.Event]:
 
 @contextmanager
 def failures(storage: Path) -> Iterator[None]:
-    """A flow that failed, as one line and exit code 1."""
+    """A flow that failed is one line and exit code 1; what cannot run is exit code 2."""
+    from headwater.pipelines.prepare import NotReadyError
     from headwater.pipelines.spark_log import log_file
     from headwater.pipelines.watching import FlowError
 
     try:
         yield
+    except NotReadyError as unready:
+        for line in unready.lines:
+            click.echo(line, err=True)
+        sys.exit(2)
     except FlowError as failed:
         raise click.ClickException(f"{failed}  (more in {log_file(storage)})") from None
 

@@ -3,7 +3,7 @@
 The broker and the tables are asked here, Spark is not: a mistake is told in a second.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from headwater.client.admin import BlockingAdmin, NewTopic
 from headwater.config.keys import nearest
@@ -19,8 +19,40 @@ from headwater.pipelines.upgrade import Change, describe_change, fingerprint
 _REFRESHED_BY = "headwater-refresh"
 
 
-class RefreshError(Exception):
-    """A refresh that would leave tables which do not fit together."""
+class NotReadyError(Exception):
+    """Why a pipeline cannot run as it is: one line for each reason. Nothing was changed."""
+
+    def __init__(self, lines: Iterable[object]) -> None:
+        self.lines = [str(line) for line in lines]
+        super().__init__("; ".join(self.lines))
+
+
+def make_ready(project: Project, refreshed: Sequence[str] = ()) -> list[str]:
+    """Check everything, then do what must be done before the first query; says what that was.
+
+    Raises NotReadyError where the graph has problems, where the code has changed in a way that
+    checkpoints or tables do not allow, or where a refresh would not be whole.
+    """
+    found = problems(project)
+    if found:
+        raise NotReadyError(found)
+    lines = _allowed(changes(project, refreshed))
+    lines += refresh(project, refreshed)
+    lines += [f"topic {name} was created" for name in create_topics(project)]
+    remember(project)
+    return lines
+
+
+def _allowed(found: Sequence[Change]) -> list[str]:
+    """Changes that a run may go on with, as lines."""
+    lines = [str(change) for change in found]
+    stuck = [change.flow for change in found if change.verdict == "needs new checkpoint"]
+    if stuck:
+        told = " ".join(f"--refresh {name}" for name in dict.fromkeys(stuck))
+        raise NotReadyError([*lines, f"undo these changes, or start anew with {told}"])
+    if any(change.verdict == "unsafe" for change in found):
+        raise NotReadyError([*lines, "undo the unsafe changes, or give what changed a new name"])
+    return lines
 
 
 def problems(project: Project, *, live: bool = True) -> list[Problem]:
@@ -87,18 +119,18 @@ def refresh(project: Project, names: Iterable[str]) -> list[str]:
     """Begin flows anew: no checkpoint, and empty tables; says what was done.
 
     Downstream streams of an emptied table must be refreshed too, and all flows into one table
-    together: RefreshError names those that are missing, and nothing is changed.
+    together: NotReadyError names those that are missing, and nothing is changed.
     """
     declarations, chosen = project.declarations, list(dict.fromkeys(names))
     flows = {flow.name: flow for flow in declarations.flows}
     for name in chosen:
         if name not in flows:
-            raise RefreshError(f"--refresh {name}: there is no such flow{nearest(name, flows)}")
+            raise NotReadyError([f"--refresh {name}: no such flow{nearest(name, flows)}"])
     needed = refresh_needs(declarations, chosen)
     if needed:
         told = " ".join(f"--refresh {name}" for name in needed)
         tables = ", ".join(sorted(set(needed.values())))
-        raise RefreshError(f"{tables} would be emptied under others: add {told}")
+        raise NotReadyError([f"{tables} would be emptied under others: add {told}"])
     return [line for name in chosen for line in _refresh(project, flows[name])]
 
 

@@ -7,8 +7,9 @@ stopped, and the cause is told in one line. Whatever ends a run, the next one go
 checkpoints and the tables agree.
 """
 
+import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from headwater.pipelines.declare import Flow, Project
 from headwater.pipelines.flows import Flows
 from headwater.pipelines.plan import Step, is_view, steps, tables_read
+from headwater.pipelines.prepare import make_ready
 from headwater.pipelines.progress import Progress
 from headwater.pipelines.tables.table import open_table
 from headwater.pipelines.watching import (
@@ -31,6 +33,8 @@ from headwater.seams.clock import SystemClock
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 _TRIGGER: Final = "1 second"
 VIEWS_EVERY_S: Final = 10.0
@@ -58,9 +62,11 @@ def run(
     settings: Mapping[str, str] | None = None,
     stop: threading.Event | None = None,
     spark: "SparkSession | None" = None,
+    refresh: Sequence[str] = (),
+    say: Callable[[str], object] = log.info,
     views_every_s: float = VIEWS_EVERY_S,
 ) -> RunReport:
-    """Run a pipeline whose project was checked; FlowError tells what failed.
+    """Run a pipeline: NotReadyError before Spark starts, FlowError when a flow has failed.
 
     Args:
         project: What to run.
@@ -70,8 +76,12 @@ def run(
         settings: Spark settings; they win over the project's.
         stop: Ends the run cleanly when it is set.
         spark: A session to run in; without one a session is started and stopped again.
+        refresh: Flows to begin anew; see `prepare.refresh`.
+        say: Told what was prepared and what changed since the last run, in lines.
         views_every_s: How often materialized views may be refreshed in a continuous run.
     """
+    for line in make_ready(project, refresh):
+        say(line)
     model = progress or Progress()
     opened = session_for(
         project.name,
