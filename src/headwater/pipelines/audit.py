@@ -187,8 +187,10 @@ def latest_per_key(records: DataFrame, *, tombstones: bool = True) -> DataFrame:
 
 def _in_utc(row: Row) -> PartitionTotals:
     """Spark hands times over in the time zone of the machine, without saying so."""
-    return PartitionTotals(
-        *(value.astimezone(UTC) if isinstance(value, datetime) else value for value in row)
+    found = PartitionTotals(*row)
+    first, last = found.first_time, found.last_time
+    return found._replace(
+        first_time=first and first.astimezone(UTC), last_time=last and last.astimezone(UTC)
     )
 
 
