@@ -17,7 +17,7 @@ def rows(spark):
 
 def gate(*expectations, aside=True):
     """A gate, what it passed on and what it set aside."""
-    quality, good, bad = Quality("orders", expectations), [], []
+    quality, good, bad = Quality(expectations), [], []
 
     def keep(kept):
         def write(batch, batch_id):
@@ -45,7 +45,7 @@ def test_dropped_rows_are_set_aside_with_every_reason_they_have(rows):
 
 
 def test_a_condition_that_is_null_is_not_met(rows):
-    quality = Quality("orders", [Expectation("price is positive", "price > 0", "drop")])
+    quality = Quality([Expectation("price is positive", "price > 0", "drop")])
     assert (4, None) not in {tuple(row) for row in quality.good(quality.judged(rows)).collect()}
 
 
@@ -68,7 +68,7 @@ def test_a_row_that_must_not_be_there_ends_the_batch_before_anything_is_written(
         through(quality.judged(rows), 0)
     assert good == bad == []
     told = str(failed.value)
-    assert told.startswith("orders: 3 rows fail 'price is positive'; one of them is {")
+    assert told.startswith("3 rows fail 'price is positive'; one of them is {")
     assert json.loads(told[told.index("{") : told.rindex("}") + 1])["price"] in (-1.0, -3.0, None)
 
 
@@ -89,7 +89,7 @@ def test_dropped_rows_without_a_place_are_only_counted(rows):
 
 def test_names_may_hold_quotes_and_conditions_may_be_compound(rows):
     name = 'the user\'s \\ "id"'
-    quality = Quality("orders", [Expectation(name, "user = 1 OR user = 2", "drop")])
+    quality = Quality([Expectation(name, "user = 1 OR user = 2", "drop")])
     bad = quality.bad(quality.judged(rows)).collect()
     assert {tuple(row[REASONS]) for row in bad} == {(name,)}
     assert len(bad) == 3

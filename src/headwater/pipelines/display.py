@@ -39,18 +39,17 @@ class Display:
         self._done.set()
         self._thread.join()
 
-    def _lines(self) -> None:
-        while not self._done.wait(_LINES_S):
-            self._print(lines(self._progress))
-        self._print(lines(self._progress))
-
-    def _print(self, fresh: list[str]) -> None:
-        """Only what has changed: an idle pipeline is silent."""
-        for line in fresh:
-            if line not in self._shown:
-                self._out.write(line + "\n")
+    def show(self) -> None:
+        """Write the lines that are new: an idle pipeline is silent."""
+        fresh = lines(self._progress)
+        self._out.writelines(f"{line}\n" for line in fresh if line not in self._shown)
         self._out.flush()
         self._shown = fresh
+
+    def _lines(self) -> None:
+        while not self._done.wait(_LINES_S):
+            self.show()
+        self.show()
 
     def _live(self) -> None:
         from rich.console import Console

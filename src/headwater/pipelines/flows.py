@@ -159,7 +159,7 @@ class Flows:
 
     def _quality(self, flow: Flow) -> Quality:
         dataset = self._project.declarations.datasets.get(flow.target)
-        return Quality(flow.target, dataset.expectations if dataset else ())
+        return Quality(dataset.expectations if dataset else ())
 
     def _place(self, flow: Flow, sink: Sink | None) -> tuple[Target, dict[str, Any]]:
         """Where the rows go, and how the table is written."""

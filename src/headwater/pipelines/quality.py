@@ -33,8 +33,7 @@ class ExpectationError(Exception):
 class Quality:
     """The expectations of one dataset, as columns."""
 
-    def __init__(self, dataset: str, expectations: Sequence[Expectation]) -> None:
-        self.dataset = dataset
+    def __init__(self, expectations: Sequence[Expectation]) -> None:
         self.expectations = tuple(expectations)
         self.names = tuple(expectation.name for expectation in self.expectations)
         self._dropping = self._named("drop")
@@ -68,8 +67,7 @@ class Quality:
         example = str(broken.drop(FAILED).select(sf.to_json(sf.struct("*"))).head(1)[0][0])
         told = ", ".join(f"{row['count']} rows fail {row['name']!r}" for row in sorted(found))
         raise ExpectationError(
-            f"{self.dataset}: {told}; one of them is {example[:_EXAMPLE]}; "
-            "nothing of this batch was written"
+            f"{told}; one of them is {example[:_EXAMPLE]}; nothing of this batch was written"
         )
 
     def good(self, judged: "DataFrame") -> "DataFrame":
