@@ -243,6 +243,8 @@ class ParquetKind:
     def _move(self, source: str, place: str, version: int) -> None:
         """Moves a file unless that was done; several may do it at once."""
         place = os.path.join(self._folder, place)
+        if os.path.exists(place):
+            return
         os.makedirs(os.path.dirname(place), exist_ok=True)
         try:
             os.rename(os.path.join(self._folder, source), place)

@@ -1,0 +1,135 @@
+"""Spark into tables and back: types, partitions, columns that come later, streams of new rows."""
+
+import pytest
+from pyspark.sql import functions as sf
+
+from headwater.pipelines.tables.reading import read_table
+from headwater.pipelines.tables.table import TableError, open_table
+from headwater.pipelines.tables.writing import TableSink, overwrite, write_stream
+
+KINDS = ("delta", "iceberg", "parquet")
+
+EVERYTHING = """
+    select id, cast(id as string) text, cast(id as tinyint) tiny, cast(id as smallint) small,
+        cast(id as int) whole, cast(id as float) single, cast(id as double) real, id % 2 = 0 even,
+        timestamp_micros(id * 1000000 + 123456) at, cast(timestamp_micros(id) as timestamp_ntz) local,
+        cast(id as decimal(20, 3)) price, named_struct('a', id, 'b', array(1, null)) inner,
+        map('k', id) pairs, cast('ab' as binary) raw, if(id % 2 = 0, null, id) gap,
+        date_add(date'2024-01-01', cast(id % 2 as int)) day,
+        if(id = 3, null, if(id = 4, 'ü%:/= x', 'plain')) sort
+    from range(6)
+"""
+
+
+@pytest.fixture(params=KINDS)
+def target(request, tmp_path):
+    return f"{request.param}:{tmp_path}/table"
+
+
+def sorted_rows(frame):
+    return [row.asDict(recursive=True) for row in frame.orderBy("id").collect()]
+
+
+def follow(spark, target, checkpoint, **options):
+    """Runs a stream over the table to its end; gives the ids of each batch that had rows."""
+    seen = []
+
+    def note(batch, _):
+        if ids := sorted(row.id for row in batch.select("id").collect()):
+            seen.append(ids)
+
+    reader = spark.readStream.format("headwater-table").options(path=target, **options)
+    query = (
+        reader.load()
+        .writeStream.foreachBatch(note)
+        .option("checkpointLocation", str(checkpoint))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    return seen
+
+
+def test_every_type_and_partition_reads_back_by_the_jvm_and_by_the_source(spark, target):
+    frame = spark.sql(EVERYTHING)
+    overwrite(frame, target, partition_by=["day", "sort"])
+    wanted = sorted_rows(frame)
+    assert sorted_rows(read_table(spark, target)) == wanted
+    source = spark.read.format("headwater-table").option("path", target).load()
+    assert source.columns == frame.columns
+    assert sorted_rows(source) == wanted
+    assert read_table(spark, target).where("day = date'2024-01-01'").count() == 3
+
+
+def test_a_sink_writes_each_batch_once_adds_columns_and_refuses_changed_ones(spark, target):
+    sink = TableSink(target, app="test")
+    frame = spark.range(3)
+    sink(frame.where("id < 0"), 0)
+    assert read_table(spark, target).count() == 0
+    for _ in range(2):
+        sink(frame, 1)
+    sink(frame.withColumn("more", sf.lit(1)), 2)
+    with pytest.raises(TableError, match="cast it"):
+        sink(frame.select(sf.col("id").cast("string")), 3)
+    rows = read_table(spark, target)
+    assert sorted(row.more or 0 for row in rows.collect()) == [0, 0, 0, 1, 1, 1]
+    assert open_table(target).last_batch("test") == 2
+
+
+def test_a_stream_of_new_rows_knows_compactions_from_data_and_stops_at_a_replacement(
+    spark, target, tmp_path
+):
+    sink = TableSink(target, app="test", compact_after_files=0)
+    for number in range(3):
+        sink(spark.range(number, number + 1), number)
+    checkpoint = tmp_path / "checkpoint"
+    assert follow(spark, target, checkpoint, maxFilesPerTrigger=1) == [[0], [1], [2]]
+    open_table(target).compact(1 << 20)
+    sink(spark.range(3, 4), 3)
+    assert follow(spark, target, checkpoint, maxFilesPerTrigger=1) == [[3]]
+    overwrite(spark.range(9, 10), target)
+    with pytest.raises(Exception, match="a stream can only follow appends"):
+        follow(spark, target, checkpoint)
+    assert follow(spark, target, tmp_path / "anew") == [[9]]
+
+
+def test_small_files_of_a_stream_are_merged_on_the_way(spark, target, tmp_path):
+    for number in range(5):
+        (tmp_path / "in").mkdir(exist_ok=True)
+        (tmp_path / "in" / f"{number}.json").write_text(f'{{"id": {number}}}')
+    stream = spark.readStream.schema("id long").option("maxFilesPerTrigger", 1)
+    query = write_stream(
+        stream.json(str(tmp_path / "in")),
+        target,
+        checkpoint=str(tmp_path / "checkpoint"),
+        trigger={"availableNow": True},
+        compact_after_files=3,
+    )
+    query.awaitTermination()
+    assert sorted(row.id for row in read_table(spark, target).collect()) == [0, 1, 2, 3, 4]
+    assert len(open_table(target).files()) == 2
+    assert open_table(target).last_batch(query.id) == 4
+
+
+def test_a_batch_that_is_in_the_table_still_settles_the_state_of_its_query(spark, tmp_path):
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.json").write_text('{"id": 1}')
+    counts = spark.readStream.schema("id long").json(str(tmp_path / "in")).groupBy("id").count()
+    target = f"parquet:{tmp_path}/table"
+    TableSink(target, app="counts")(spark.sql("select 1L id, 1L count"), 0)
+    query = (
+        counts.writeStream.outputMode("update")
+        .foreachBatch(TableSink(target, app="counts"))
+        .option("checkpointLocation", str(tmp_path / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    query.awaitTermination()
+    assert read_table(spark, target).count() == 1
+
+
+def test_options_of_the_source_are_checked(spark, tmp_path):
+    target = f"parquet:{tmp_path}/table"
+    TableSink(target, app="test")(spark.range(1), 0)
+    with pytest.raises(Exception, match="did you mean maxFilesPerTrigger"):
+        follow(spark, target, tmp_path / "checkpoint", maxFilesPerTriger=1)

@@ -1,0 +1,84 @@
+"""Committers in processes of their own: killed between any two steps, or racing each other."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+
+import pyarrow.dataset as ds
+import pytest
+
+from headwater.pipelines.tables.table import open_table
+from tests.unit.pipelines.lake import KINDS, append, data_files_on_disk, ids, rows
+
+PRELUDE = """
+import os, signal, sys
+from headwater.pipelines.tables import parquet, staging, table
+from headwater.pipelines.tables.manifests import ManifestLog
+from tests.unit.pipelines.lake import append, rows
+
+target, count = sys.argv[1], [0]
+
+def dying(function, after):
+    def call(*args, **named):
+        count[0] += 1
+        if count[0] > after:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return function(*args, **named)
+    return call
+"""
+
+
+def child(code, *words):
+    command = [sys.executable, "-c", PRELUDE + textwrap.dedent(code), *map(str, words)]
+    return subprocess.Popen(command)
+
+
+@pytest.mark.parametrize("after", range(6))
+def test_a_compaction_of_a_parquet_table_killed_at_any_move_is_finished_by_the_next(
+    tmp_path, after
+):
+    target = f"parquet:{tmp_path}/table"
+    for number in range(4):
+        append(target, rows(number), number)
+    compacts = """
+    os.rename = dying(os.rename, int(sys.argv[2]))
+    table.open_table(target).compact(1 << 20)
+    """
+    assert child(compacts, target, after).wait() == (-signal.SIGKILL if after < 5 else 0)
+    listed = ds.dataset(f"{tmp_path}/table", format="parquet", exclude_invalid_files=False)
+    seen = sorted(listed.to_table().column("id").to_pylist()) if listed.files else []
+    assert len(seen) == len(set(seen))
+    assert ids(open_table(target).files()) == [0, 1, 2, 3]
+    assert {file.path for file in open_table(target).files()} == data_files_on_disk(target)
+
+
+@pytest.mark.parametrize("step", ["link", "rename"])
+def test_an_append_to_a_parquet_table_killed_around_its_manifest_is_there_once(tmp_path, step):
+    target = f"parquet:{tmp_path}/table"
+    append(target, rows(0), 0)
+    appends = """
+    setattr(os, sys.argv[2], dying(getattr(os, sys.argv[2]), 0))
+    append(target, rows(1), 1)
+    """
+    assert child(appends, target, step).wait() == -signal.SIGKILL
+    assert ids(open_table(target).files()) == ([0] if step == "link" else [0, 1])
+    append(target, rows(1), 1)
+    assert ids(open_table(target).files()) == [0, 1]
+    assert {file.path for file in open_table(target).files()} == data_files_on_disk(target)
+    assert not os.path.exists(open_table(target).staging("app", 1))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_two_committers_to_one_table_both_succeed(tmp_path, kind):
+    target = f"{kind}:{tmp_path}/table"
+    commits = """
+    for number in range(8):
+        assert append(target, rows(int(sys.argv[3]) + number), number, app=sys.argv[2])
+    """
+    both = [child(commits, target, "one", 0), child(commits, target, "two", 100)]
+    assert [process.wait() for process in both] == [0, 0]
+    wanted = [*range(8), *range(100, 108)]
+    assert ids(open_table(target).files()) == wanted
+    assert {file.path for file in open_table(target).files()} == data_files_on_disk(target)
