@@ -9,6 +9,7 @@ from setuptools import Extension, setup
 
 CODEC = "src/headwater/records/_codec.pyx"
 PARTS = glob("src/headwater/records/_codec_*.pxi")
+SHARED = ["src/headwater/records/_codec.pxd", "src/headwater/records/_codec_hash.pxi"]
 INTAKE = "src/headwater/client/producer/_intake.pyx"
 
 
@@ -18,9 +19,11 @@ def extensions() -> list[Extension]:
         from Cython.Build import cythonize
     except ImportError:
         return []
-    codec = Extension("headwater.records._codec", [CODEC], depends=[CODEC, *PARTS])
-    intake = Extension("headwater.client.producer._intake", [INTAKE])
-    modules: list[Extension] = cythonize([codec, intake], build_dir="build", quiet=True)
+    codec = Extension("headwater.records._codec", [CODEC], depends=[CODEC, *PARTS, *SHARED])
+    intake = Extension("headwater.client.producer._intake", [INTAKE], depends=[INTAKE, *SHARED])
+    modules: list[Extension] = cythonize(
+        [codec, intake], build_dir="build", include_path=["src"], quiet=True
+    )
     for module in modules:
         module.optional = True  # a failing compiler is a warning; cythonize forgets this mark
     return modules

@@ -35,8 +35,7 @@ from headwater.errors import E, KafkaError
 from headwater.records.checksum import crc32c
 from headwater.records.columns import Column, Columns, Headers
 from headwater.records.compression import compress, decompress
-from headwater.records.pure_reader import unreadable_format
-from headwater.records.record import encode_headers
+from headwater.records.record import encode_headers, unreadable_format
 from headwater.records.rules import MAX_UNCOMPRESSED_BYTES
 from headwater.records.seal import seal
 

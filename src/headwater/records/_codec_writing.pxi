@@ -9,15 +9,6 @@ cdef class BatchWriter:
     first uncompressed batch it returns is the writer's own memory, so a later call copies it.
     """
 
-    cdef readonly Py_ssize_t size
-    cdef readonly Py_ssize_t count
-    cdef Py_ssize_t limit
-    cdef Py_ssize_t capacity
-    cdef int64_t first_timestamp
-    cdef int64_t max_timestamp
-    cdef bytearray memory
-    cdef bint given
-
     def __cinit__(self, size_limit):
         self.limit = min(size_limit, INT32_MAX)
         self.size = HEADER_SIZE
@@ -67,7 +58,7 @@ cdef class BatchWriter:
             taken += 1
         return taken
 
-    cdef inline bint put(
+    cdef bint put(
         self,
         int64_t timestamp,
         const uint8_t* key,

@@ -11,6 +11,7 @@ from itertools import repeat
 from struct import Struct
 from typing import Any, Final
 
+from headwater.errors import KafkaError
 from headwater.records.batch import RawHeader
 from headwater.records.rules import INT64_MAX, INT64_MIN
 from headwater.records.varint import read_varint, write_varint
@@ -122,8 +123,8 @@ def _shape(area: bytes, count: int) -> tuple[bytes, int] | None:
     try:
         size, at = read_varint(area, 0)
         value_size, after = read_varint(area, at + _ATTRIBUTES_TO_KEY)
-    except (IndexError, ValueError):
-        return None
+    except (IndexError, KafkaError):
+        return None  # something else stands where a size would
     size_field = area[at + _ATTRIBUTES_TO_KEY : after]
     short = _ATTRIBUTES_TO_KEY + len(size_field) + value_size + 1
     if value_size < 0 or size != short:

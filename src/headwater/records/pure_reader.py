@@ -25,7 +25,7 @@ from headwater.records.batch import (
 from headwater.records.checksum import crc32c
 from headwater.records.compression import decompress
 from headwater.records.pure_alike import alike_rows, columns_alike
-from headwater.records.record import Header, read_bytes, read_headers, wrap
+from headwater.records.record import Header, read_bytes, read_headers, unreadable_format, wrap
 from headwater.records.rules import INT64_MAX, INT64_MIN, MAX_UNCOMPRESSED_BYTES
 from headwater.records.varint import INT64_BYTES, read_varint
 
@@ -205,16 +205,6 @@ def _rows(area: bytes, header: RawHeader) -> list[Row]:  # noqa: C901, PLR0915
 def _check_offsets(rows: list[Row]) -> None:
     if not all(INT64_MIN <= row[0] <= INT64_MAX for row in rows):
         raise _malformed("offsets leave their 64 bits")
-
-
-def unreadable_format(magic: int) -> KafkaError:
-    """Why a batch of this format cannot be read."""
-    if 0 <= magic < MAGIC:
-        return KafkaError(
-            E.UNSUPPORTED_FOR_MESSAGE_FORMAT,
-            f"message format {magic} is older than Kafka 0.11: rewrite the topic with a newer one",
-        )
-    return _corrupt(f"there is no message format {magic}")
 
 
 def _corrupt(why: str) -> KafkaError:

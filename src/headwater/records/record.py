@@ -164,3 +164,13 @@ def wrap(value: int) -> int:
     if INT64_MIN <= value <= INT64_MAX:
         return value
     return (value - INT64_MIN) % (1 << 64) + INT64_MIN
+
+
+def unreadable_format(magic: int) -> KafkaError:
+    """Why a batch of this format cannot be read."""
+    if 0 <= magic < MAGIC:
+        return KafkaError(
+            E.UNSUPPORTED_FOR_MESSAGE_FORMAT,
+            f"message format {magic} is older than Kafka 0.11: rewrite the topic with a newer one",
+        )
+    return KafkaError(E.CORRUPT_MESSAGE, f"there is no message format {magic}")

@@ -67,6 +67,14 @@ def test_no_damaged_byte_is_read_in_another_way(count) -> None:
             assert outcome(decode_batch, bytes(data)) == outcome(one_by_one, bytes(data))
 
 
+def test_a_key_that_looks_like_a_broken_number_is_read_one_by_one() -> None:
+    writer = BatchWriter(1 << 20)
+    for _ in range(30):
+        writer.append(0, b"\x80\x80\x80\x80\x10", b"v")
+    data = bytes(writer.finish(0, None, -1, -1, -1))
+    assert decode_batch(data) == (len(data), one_by_one(data))
+
+
 def test_a_layout_that_is_remembered_is_not_taken_for_another() -> None:
     """Both areas have as many records and bytes, but other values."""
     even, odd = BatchWriter(1 << 20), BatchWriter(1 << 20)

@@ -4,16 +4,17 @@ Each reads what the producer's serializer of the same name wrote. A null stays N
 given to a deserializer.
 """
 
-import json
 import struct
-import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.client.consumer.fetched import Reshape
 from headwater.client.consumer.record import ConsumerRecord
 from headwater.client.errors import SerializationError
 from headwater.config.keys import ConfigError, nearest
+
+if TYPE_CHECKING:
+    import uuid
 
 Deserializer = Callable[[bytes], Any]
 
@@ -45,13 +46,17 @@ def double(data: bytes) -> float:
     return number
 
 
-def uuid_text(data: bytes) -> uuid.UUID:
+def uuid_text(data: bytes) -> "uuid.UUID":
     """The 36 characters of a UUID."""
+    import uuid  # most consumers need neither this nor JSON
+
     return uuid.UUID(data.decode())
 
 
 def as_json(data: bytes) -> Any:
     """JSON in UTF-8."""
+    import json
+
     return json.loads(data)
 
 

@@ -1,26 +1,76 @@
-# cython: language_level=3
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """The short way of `send`, compiled: a record of bytes goes into its open batch in one C call.
 
-It takes no lock. From the look at `queue.open` to the end of `append` no Python code runs and
-nothing is made that could start a garbage collection, so no other thread has a turn in between; and
-whoever closes a batch makes `queue.open` None before it counts the records. What cannot be done in
-this way is left to `otherwise`, which is `send` in plain Python, under the lock.
+It takes no lock. From the look at `queue.open` to the end of `put` no Python code runs and nothing
+is made that could start a garbage collection, so no other thread has a turn in between; and whoever
+closes a batch makes `queue.open` None before it counts the records. What cannot be done in this way
+is left to `otherwise`, which is `send` in plain Python, under the lock.
+
+The objects on the way (topic, queue, batch) are Python's, with slots; they are read where the slots
+lie, which is known from their classes, instead of by name. Only objects of exactly these classes
+are read so.
 """
 
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
 from cpython.object cimport PyObject, PyTypeObject
 from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM
+from libc.stdint cimport int64_t, uint8_t, uint32_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
+from headwater.client.producer.accumulator import Batch, PartitionQueue
 from headwater.client.producer.futures import SendFuture
-from headwater.records.codec import murmur2
+from headwater.client.producer.topic_queues import TopicQueues
+
+from headwater.records._codec cimport BatchWriter
+
+include "headwater/records/_codec_hash.pxi"
 
 cdef extern from "Python.h":
     object PyType_GenericAlloc(PyTypeObject* type, Py_ssize_t items)
+    PyTypeObject* Py_TYPE(PyObject* owner)
 
-cdef object _murmur2 = murmur2
+cdef extern from *:
+    """
+    #include <structmember.h>
+
+    static Py_ssize_t slot_place(PyObject *kind, const char *name) {
+        Py_ssize_t place = -1;
+        PyObject *found = PyObject_GetAttrString(kind, name);
+        if (found != NULL && Py_TYPE(found) == &PyMemberDescr_Type) {
+            place = ((PyMemberDescrObject *)found)->d_member->offset;
+        }
+        Py_XDECREF(found);
+        return place;
+    }
+    """
+    Py_ssize_t slot_place(object kind, const char* name)
+
+cdef enum:
+    ABSENT = -1  # as a length: null
+
+cdef bytes _NO_HEADERS = b"\x00"
 cdef PyTypeObject* _future_type = <PyTypeObject*>SendFuture
+cdef PyTypeObject* _topic_type = <PyTypeObject*>TopicQueues
+cdef PyTypeObject* _queue_type = <PyTypeObject*>PartitionQueue
+cdef PyTypeObject* _batch_type = <PyTypeObject*>Batch
+cdef PyTypeObject* _writer_type = <PyTypeObject*>BatchWriter
+cdef Py_ssize_t _sticky = slot_place(TopicQueues, b"sticky")
+cdef Py_ssize_t _queues = slot_place(TopicQueues, b"queues")
+cdef Py_ssize_t _open = slot_place(PartitionQueue, b"open")
+cdef Py_ssize_t _writer = slot_place(Batch, b"writer")
+cdef Py_ssize_t _future = slot_place(Batch, b"future")
+
+if min(_sticky, _queues, _open, _writer, _future) < 0:
+    raise ImportError("this Python keeps slots in another way: `send` goes the general way")
+
+
+cdef inline PyObject* read_slot(PyObject* owner, PyTypeObject* kind, Py_ssize_t place) noexcept:
+    """What is in a slot of `owner`; NULL where that is nothing, or where `owner` is no `kind`."""
+    if owner == NULL or Py_TYPE(owner) != kind:
+        return NULL
+    return (<PyObject**>(<char*>owner + place))[0]
 
 
 cdef class Intake:
@@ -41,9 +91,8 @@ cdef class Intake:
         on_delivery=None,
     ):
         """As `Sending.send`."""
-        cdef PyObject* known
-        cdef object queue, batch, index, stamp = timestamp
-        cdef tuple queues
+        cdef int64_t stamp
+        cdef object made
         if (
             partition is None
             and on_delivery is None
@@ -51,33 +100,66 @@ cdef class Intake:
             and (key is None or type(key) is bytes)
             and type(topic) is str
             and not headers
+            and (timestamp is None or type(timestamp) is int)
         ):
-            known = PyDict_GetItemWithError(self.topics, topic)
-            if known != NULL:
-                if stamp is None:
-                    stamp = self.now()
-                if key is None:
-                    queue = (<object>known).sticky
-                else:
-                    queues = (<object>known).queues
-                    index = (_murmur2(key) & 0x7FFFFFFF) % PyTuple_GET_SIZE(queues)
-                    queue = <object>PyTuple_GET_ITEM(queues, index)
-                batch = queue.open
-                if batch is not None:
-                    index = batch.append(stamp, key, value)
-                    if index != -1:
-                        return _future(batch.future, index, stamp)
+            if timestamp is not None:
+                stamp = timestamp
+            elif self.wall_ms is not None:
+                stamp = self.wall_ms()
+            else:
+                stamp = now()
+            made = self.place(PyDict_GetItemWithError(self.topics, topic), stamp, key, value)
+            if made is not None:
+                return made
         return self.otherwise(topic, value, key, partition, headers, timestamp, on_delivery)
 
-    cdef object now(self):
-        cdef timespec now
-        if self.wall_ms is not None:
-            return self.wall_ms()
-        clock_gettime(CLOCK_REALTIME, &now)
-        return <long long>now.tv_sec * 1000 + now.tv_nsec // 1000000
+    cdef object place(self, PyObject* known, int64_t stamp, object key, object value):
+        """Put the record into the batch that is open for it; None where that cannot be."""
+        cdef const uint8_t* key_at = NULL
+        cdef const uint8_t* value_at = NULL
+        cdef Py_ssize_t key_size = ABSENT
+        cdef Py_ssize_t value_size = ABSENT
+        cdef PyObject* queue = read_slot(known, _topic_type, _sticky)
+        cdef PyObject* batch
+        cdef PyObject* writer
+        cdef PyObject* future
+        cdef object held
+        if key is not None:
+            key_at = <const uint8_t*>PyBytes_AS_STRING(key)
+            key_size = PyBytes_GET_SIZE(key)
+            queue = choose(read_slot(known, _topic_type, _queues), key_at, key_size)
+        if value is not None:
+            value_at = <const uint8_t*>PyBytes_AS_STRING(value)
+            value_size = PyBytes_GET_SIZE(value)
+        batch = read_slot(queue, _queue_type, _open)
+        writer = read_slot(batch, _batch_type, _writer)
+        future = read_slot(batch, _batch_type, _future)
+        if writer == NULL or future == NULL or Py_TYPE(writer) != _writer_type:
+            return None
+        held = <object>future
+        if not (<BatchWriter>writer).put(
+            stamp, key_at, key_size, value_at, value_size, _NO_HEADERS
+        ):
+            return None
+        return send_future(held, (<BatchWriter>writer).count - 1, stamp)
 
 
-cdef inline object _future(object batch, object index, object timestamp):
+cdef inline PyObject* choose(PyObject* queues, const uint8_t* key, Py_ssize_t size) noexcept:
+    """The queue of a key's partition."""
+    if queues == NULL or not isinstance(<object>queues, tuple) or not PyTuple_GET_SIZE(<object>queues):
+        return NULL
+    return PyTuple_GET_ITEM(
+        <object>queues, (hash_bytes(key, size) & 0x7FFFFFFF) % PyTuple_GET_SIZE(<object>queues)
+    )
+
+
+cdef inline int64_t now() noexcept:
+    cdef timespec time
+    clock_gettime(CLOCK_REALTIME, &time)
+    return <int64_t>time.tv_sec * 1000 + time.tv_nsec // 1000000
+
+
+cdef inline object send_future(object batch, object index, object timestamp):
     cdef object made = PyType_GenericAlloc(_future_type, 3)
     Py_INCREF(batch)
     PyTuple_SET_ITEM(made, 0, batch)

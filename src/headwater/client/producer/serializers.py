@@ -3,14 +3,15 @@
 Numbers are big endian, as Kafka's own serializers write them. None stays None: a null.
 """
 
-import json
 import struct
-import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from headwater.client.errors import SerializationError
 from headwater.config.keys import ConfigError, nearest
+
+if TYPE_CHECKING:
+    import uuid
 
 Serializer = Callable[[Any], bytes | None]
 
@@ -44,13 +45,15 @@ def double(value: float) -> bytes:
     return _DOUBLE.pack(value)
 
 
-def uuid_text(value: uuid.UUID) -> bytes:
+def uuid_text(value: "uuid.UUID") -> bytes:
     """The 36 characters of a UUID."""
     return str(value).encode()
 
 
 def as_json(value: Any) -> bytes:
     """JSON without blanks, in UTF-8."""
+    import json  # most producers need none
+
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 

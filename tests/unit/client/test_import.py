@@ -1,0 +1,47 @@
+"""What `import headwater` and its clients load: a guard of start-up that does not read a clock."""
+
+import subprocess
+import sys
+
+import pytest
+
+from headwater.records.codec import NAME
+
+MOST = 110
+"""Modules of ours with both blocking clients; 106 when this was written."""
+NEEDLESS = {"json", "uuid", "platform", "pyarrow", "numpy", "pandas", "sqlite3", "multiprocessing"}
+OTHER_ROOMS = ("broker", "log", "controller", "coordination", "replication", "pipelines", "collect")
+
+
+def loaded(code):
+    told = subprocess.run(
+        [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)"],
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return set(told.stdout.split())
+
+
+@pytest.fixture(scope="module")
+def modules():
+    return loaded("import headwater; headwater.Producer; headwater.Consumer")
+
+
+def test_the_package_alone_loads_none_of_its_rooms() -> None:
+    assert {name for name in loaded("import headwater") if name.startswith("headwater.")} == set()
+
+
+def test_clients_load_nothing_needless(modules) -> None:
+    assert modules & NEEDLESS == set()
+    rooms = {f"headwater.{room}" for room in OTHER_ROOMS}
+    assert {name for name in modules if name in rooms} == set()
+
+
+def test_clients_load_few_modules(modules) -> None:
+    assert len([name for name in modules if name.startswith("headwater")]) <= MOST
+
+
+@pytest.mark.skipif(NAME == "pure", reason="the codec in plain Python is the one in use")
+def test_one_record_codec_is_enough(modules) -> None:
+    assert {name for name in modules if name.startswith("headwater.records.pure_")} == set()
