@@ -7,6 +7,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 import headwater
+from tests.pipelines.connector_jars import official_connector
 
 
 @pytest.fixture
@@ -147,6 +148,20 @@ def test_what_retention_took_fails_the_query_with_a_clear_word(
         sink.run(rows)
     lenient = stream(name, startingOffsets="earliest", failOnDataLoss="false")
     assert sink.run(lenient).taken() == ["f"]
+
+
+def test_a_checkpoint_of_the_official_connector_goes_on_and_back(
+    spark, bootstrap, sink, topic, produce
+):
+    missing = official_connector()[1]
+    if missing:
+        pytest.skip(missing)
+    name = topic(partitions=2)
+    for number, form in enumerate(("kafka", "headwater", "kafka", "headwater")):
+        produce(name, [form], partition=number % 2)
+        reader = spark.readStream.format(form).option("kafka.bootstrap.servers", bootstrap)
+        rows = reader.option("subscribe", name).option("startingOffsets", "earliest").load()
+        assert sink.run(rows).taken() == [form]
 
 
 def test_a_stream_has_no_end(stream, sink, topic):

@@ -87,15 +87,6 @@ class SourceOptions:
     lookups: int = 3
     lookup_interval_ms: int = 10
 
-    @property
-    def what(self) -> str:
-        """What is read, for people."""
-        if self.pattern is not None:
-            return f"the topics like {self.pattern!r}"
-        if self.assigned:
-            return ", ".join(map(str, self.assigned))
-        return ", ".join(self.topics)
-
 
 def wants_headers(options: Mapping[str, str]) -> bool:
     """Whether there is a column of headers; all that the schema depends on."""
