@@ -74,11 +74,11 @@ def test_an_append_to_a_parquet_table_killed_around_its_manifest_is_there_once(t
 def test_two_committers_to_one_table_both_succeed(tmp_path, kind):
     target = f"{kind}:{tmp_path}/table"
     commits = """
-    for number in range(8):
+    for number in range(4):
         assert append(target, rows(int(sys.argv[3]) + number), number, app=sys.argv[2])
     """
     both = [child(commits, target, "one", 0), child(commits, target, "two", 100)]
     assert [process.wait() for process in both] == [0, 0]
-    wanted = [*range(8), *range(100, 108)]
+    wanted = [*range(4), *range(100, 104)]
     assert ids(open_table(target).files()) == wanted
     assert {file.path for file in open_table(target).files()} == data_files_on_disk(target)

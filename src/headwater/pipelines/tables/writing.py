@@ -79,14 +79,17 @@ class TableSink:
         self._compact_after = compact_after_files
         self._sizing = FileSizing(target_file_bytes)
         self._small_files: int | None = None
+        self._stateful: bool | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
         """Writes the batch, unless the table has it."""
         app = self._app or query_id(batch.sparkSession)
         if self._table.last_batch(app) >= batch_id:
             self._table.drop_leftovers(app, batch_id)
-            _settle_state(batch)
+            self._settle_state(batch)
             return
+        if self._stateful is None:
+            self._stateful = _keeps_state(batch)
         plan = _Plan(self._table, batch, self._partition_by)
         files = self._append(plan, app, batch_id)
         self._sizing.learn(files)
@@ -94,7 +97,7 @@ class TableSink:
 
     def _append(self, plan: "_Plan", app: str, batch_id: int) -> list[StagedFile]:
         attempt = new_attempt(self._table.staging(app, batch_id))
-        files = plan.write(attempt, self._sizing)
+        files = plan.write(attempt, self._sizing, stateful=bool(self._stateful))
         won: str | None = os.path.basename(attempt)
         if (files or not plan.table_exists) and not self._table.append(
             files, plan.schema, app, batch_id, plan.partition_by
@@ -102,6 +105,11 @@ class TableSink:
             won = None
         self._table.drop_leftovers(app, batch_id, won)
         return files
+
+    def _settle_state(self, batch: DataFrame) -> None:
+        """Runs a batch that needs no writing, for its state: Spark fails a query without it."""
+        if _keeps_state(batch):
+            batch.write.format("noop").mode("overwrite").save()
 
     def _keep_files_few(self, written: Sequence[StagedFile]) -> None:
         if not self._compact_after or not written:
@@ -143,15 +151,20 @@ class _Plan:
                 new_columns(table.schema(), self.schema, place)
         check_partitions(self.schema, self.partition_by)
 
-    def write(self, attempt: str, sizing: FileSizing) -> list[StagedFile]:
-        """Lets the JVM write the files into the attempt's folder."""
+    def write(
+        self, attempt: str, sizing: FileSizing, *, stateful: bool = False
+    ) -> list[StagedFile]:
+        """Lets the JVM write the files into the attempt's folder.
+
+        Tasks that hold state are tied to their number, so those are never drawn together.
+        """
         rows, folders = self._shaped(), list(self.partition_by)
         if self._table.keeps_partition_columns:
             folders = [f"{name}__folder" for name in self.partition_by]
             copies = zip(folders, self.partition_by, strict=True)
             rows = rows.withColumns({folder: sf.col(_quoted(name)) for folder, name in copies})
-        tasks = sizing.tasks()
-        if tasks is not None and not _keeps_state(rows):
+        tasks = None if stateful else sizing.tasks()
+        if tasks is not None:
             rows = rows.coalesce(tasks)
         with _file_format(rows.sparkSession):
             writer = rows.write.options(**_WRITER_OPTIONS, maxRecordsPerFile=sizing.rows_per_file())
@@ -245,14 +258,8 @@ def _file_format(spark: SparkSession) -> Iterator[None]:
                 spark.conf.set(key, old)
 
 
-def _settle_state(batch: DataFrame) -> None:
-    """Runs a batch that needs no writing, for its state: Spark fails a query that skips that."""
-    if _keeps_state(batch):
-        batch.write.format("noop").mode("overwrite").save()
-
-
 def _keeps_state(rows: DataFrame) -> bool:
-    """Whether tasks of the batch hold state: those are tied to their number and stay apart."""
+    """Whether tasks of the batch hold state, as those of aggregations and joins of streams do."""
     lineage = rows._jdf.queryExecution().toRdd().toDebugString()
     return "StateStore" in lineage
 
