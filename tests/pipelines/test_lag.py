@@ -10,6 +10,7 @@ from confluent_kafka.admin import AdminClient
 
 import headwater
 from headwater import TopicPartition
+from headwater.pipelines import lag as lag_room
 from headwater.pipelines.lag import track_lag
 
 NOWHERE = "127.0.0.1:1"
@@ -88,8 +89,9 @@ def test_a_query_without_a_name_has_a_group_of_its_id(read, lag, topic, produce,
 
 
 def test_a_broker_that_is_gone_and_a_callback_that_raises_leave_the_query_alone(
-    spark, read, topic, produce, caplog
+    spark, read, topic, produce, caplog, monkeypatch
 ):
+    monkeypatch.setattr(lag_room, "PATIENCE_MS", 300)
     source = topic()
     produce(source, ["one", "two"])
     told = []

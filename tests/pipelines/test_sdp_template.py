@@ -29,7 +29,7 @@ def test_a_new_project_fills_its_tables_from_the_topic(tmp_path):
             "SPARK_LOCAL_IP": "127.0.0.1",
         }
         command = [str(Path(sys.executable).parent / "spark-pipelines"), "run"]
-        command += ["--properties-file", "spark.conf", "--master", "local[2]"]
+        command += ["--properties-file", "spark.conf"]
         done = subprocess.run(
             command, cwd=folder, env=environment, capture_output=True, text=True, check=False
         )

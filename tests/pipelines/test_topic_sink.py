@@ -99,18 +99,7 @@ def test_the_option_topic_wins_over_the_column_and_other_columns_are_left_out(
     ("shape", "options", "words"),
     [
         ("id string", {"topic": "t"}, "needs a column value"),
-        ("value string", {}, "which topic?"),
-        ("value double", {"topic": "t"}, "column value is double; it must be string or binary"),
-        ("value string, key int", {"topic": "t"}, "column key is int"),
-        ("value string, partition string", {"topic": "t"}, "it must be int"),
-        ("value string, headers string", {"topic": "t"}, "array<struct<key:string,value:binary>>"),
-        ("value string", {"topic": "no spaces"}, "option topic"),
-        ("value string", {"topic": "t", "topics": "t"}, "unknown option topics.*topic"),
-        ("value string", {"topic": "t", "kafka.acks": "1"}, "kafka.acks must stay all"),
-        ("value string", {"topic": "t", "kafka.linger": "1"}, "linger_ms"),
         ("value string", {"topic": "t", "kafka.ssl.truststore.location": "x"}, "ssl"),
-        ("value string", {"topic": "t", "kafka.security.protocol": "SASL_SSL"}, "security"),
-        ("value string", {"topic": "t", "originQuery": "q"}, "give both"),
     ],
 )
 def test_what_cannot_be_written_is_refused_before_anything_is(spark, write, shape, options, words):

@@ -5,7 +5,7 @@ tail, and must find it.
 """
 
 import logging
-import time
+import threading
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -153,7 +153,7 @@ class Attempt:
                 return None
             case Before.PERHAPS:
                 if self._number:
-                    time.sleep(SETTLE_S)
+                    threading.Event().wait(SETTLE_S)
                 return recall(self._plan.client, topic, starts, self._origin)
 
     def _begun(self) -> tuple[str, ...]:

@@ -1,5 +1,7 @@
 """What a sink makes of options and columns; the refusals are tested through Spark as well."""
 
+import re
+
 import pyarrow
 import pytest
 from pyspark.sql.types import (
@@ -73,8 +75,31 @@ def test_kafka_options_are_settings_of_the_producer_and_others_take_what_they_kn
         ({**SERVERS, "kafka.enable.idempotence": "false"}, "must stay true"),
         ({**SERVERS, "kafka.transactional.id": "x"}, "transactions are not served yet"),
         ({**SERVERS, "kafka.sasl.mechanism": "PLAIN"}, "sasl_mechanism cannot be set"),
+        ({**SERVERS, "kafka.security.protocol": "SASL_SSL"}, "security"),
+        ({**SERVERS, "kafka.acks": "1"}, "kafka.acks must stay all"),
+        ({**SERVERS, "kafka.linger": "1"}, "did you mean linger_ms"),
+        ({**SERVERS, "topics": "t"}, "unknown option topics.*did you mean topic"),
+        ({**SERVERS, "topic": "no spaces"}, "option topic: "),
     ],
 )
 def test_what_cannot_be_is_refused(options, words):
     with pytest.raises(SinkError, match=words):
         plan({"topic": "t", **options}, shape(value=StringType))
+
+
+@pytest.mark.parametrize(
+    ("columns", "topic", "words"),
+    [
+        ({"id": StringType}, "t", "needs a column value, string or binary; there is id"),
+        ({"value": StringType}, None, "which topic?"),
+        ({"value": LongType}, "t", "column value is bigint; it must be string or binary"),
+        ({"value": StringType, "key": IntegerType}, "t", "column key is int"),
+        ({"value": StringType, "partition": StringType}, "t", "it must be int"),
+        ({"value": StringType, "headers": StringType}, "t", "array<struct<key:string,value:bin"),
+        ({"value": StringType, "topic": BinaryType}, None, "column topic is binary"),
+    ],
+)
+def test_columns_that_make_no_record_are_refused(columns, topic, words):
+    options = SERVERS if topic is None else {**SERVERS, "topic": topic}
+    with pytest.raises(SinkError, match=re.escape(words)):
+        plan(options, shape(**columns))

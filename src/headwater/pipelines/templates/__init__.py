@@ -10,6 +10,8 @@ KINDS: Final = {
     "sdp": "a project for Spark's own `spark-pipelines run`",
 }
 _TEMPLATES: Final = Path(__file__).parent
+_SUFFIX: Final = ".template"
+"""Of Python files, which are no modules of this package."""
 
 
 class TemplateError(ValueError):
@@ -23,10 +25,10 @@ def write_template(kind: str, folder: Path, name: str) -> list[Path]:
             f"no template {kind}{nearest(kind, KINDS)}; there are {', '.join(KINDS)}"
         )
     source = _TEMPLATES / kind
-    files = sorted(
-        file for file in source.rglob("*") if file.is_file() and "__pycache__" not in file.parts
-    )
-    targets = {file: folder / file.relative_to(source) for file in files}
+    files = sorted(file for file in source.rglob("*") if file.is_file())
+    targets = {
+        file: folder / file.relative_to(source).as_posix().removesuffix(_SUFFIX) for file in files
+    }
     if taken := [target for target in targets.values() if target.exists()]:
         raise TemplateError(f"{taken[0]} is there already: choose another folder")
     blanks = {"{{ name }}": name, "{{ folder }}": folder.resolve().as_posix()}
