@@ -52,6 +52,21 @@ SELECT count(*) AS orders, sum(price) AS turnover FROM silver;
 """
 
 
+COPY = """
+from headwater import pipelines as hw
+
+
+@hw.table
+def raw():
+    return hw.topic("{topic}").selectExpr("CAST(value AS STRING) AS v")
+
+
+@hw.table
+def copy():
+    return hw.read_stream("raw")
+"""
+
+
 def write_project(folder: Path, bootstrap: str, files: dict[str, str], extra: str = ""):
     """A project in a folder, with its tables in `<folder>/lake`."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -67,3 +82,8 @@ def shop(folder: Path, bootstrap: str, topic: str, limit: str = "", extra: str =
     """Bronze, silver with quarantine and dead letters, gold in SQL, and a flow back to a topic."""
     files = {"shop.py": SHOP.format(topic=topic, limit=limit), "gold.sql": GOLD}
     return write_project(folder, bootstrap, files, extra)
+
+
+def copied(folder: Path, bootstrap: str, topic: str):
+    """The smallest pipeline with two steps: `raw` from the topic, `copy` from `raw`."""
+    return write_project(folder, bootstrap, {"copied.py": COPY.format(topic=topic)})

@@ -8,7 +8,7 @@ from headwater.pipelines.prepare import NotReadyError
 from headwater.pipelines.runner import run
 from headwater.pipelines.watching import FlowError
 from tests.pipelines.lake import committed, headers_of, records_of, rows_of
-from tests.pipelines.projects import shop, write_project
+from tests.pipelines.projects import copied, shop, write_project
 
 FIRST = ['{"id": 1, "price": 10}', '{"id": 2, "price": 2.5}', '{"price": 3}', '{"id": 4}']
 MORE = ['{"id": 5, "price": 7}', '{"id": 6, "price": -1}']
@@ -56,16 +56,7 @@ def test_a_second_run_brings_only_what_is_new(spark, bootstrap, topic, produce, 
 
 def test_a_refresh_begins_anew_and_must_be_whole(spark, bootstrap, topic, produce, tmp_path):
     events = topic("events")
-    text = (
-        "from headwater import pipelines as hw\n\n\n"
-        "@hw.table\n"
-        "def raw():\n"
-        f'    return hw.topic("{events}").selectExpr("CAST(value AS STRING) AS v")\n\n\n'
-        "@hw.table\n"
-        "def copy():\n"
-        '    return hw.read_stream("raw")\n'
-    )
-    project = write_project(tmp_path / "anew", bootstrap, {"a.py": text})
+    project = copied(tmp_path / "anew", bootstrap, events)
     produce(events, ["a", "b"])
     run(project, once=True, spark=spark)
     with pytest.raises(NotReadyError, match="raw would be emptied under others: add --refresh co"):

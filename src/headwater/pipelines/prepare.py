@@ -58,7 +58,7 @@ def _allowed(found: Sequence[Change]) -> list[str]:
 def problems(project: Project, *, live: bool = True) -> list[Problem]:
     """All that is wrong with a project; `live`: also against the broker and the tables."""
     if not live:
-        return check(project)
+        return [*check(project), *_repeated_letters(project)]
     with BlockingAdmin(bootstrap_servers=project.bootstrap_servers) as admin:
         topics = admin.list_topics()
     datasets = project.declarations.datasets
