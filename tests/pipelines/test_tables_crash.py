@@ -12,6 +12,7 @@ from headwater.pipelines.tables.table import open_table
 from tests.pipelines.table_victim import KINDS, STEPS, start
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_killed_query_resumes_and_no_row_is_lost_or_doubled(spark, tmp_path, step):
     (tmp_path / "in").mkdir()
@@ -19,7 +20,7 @@ def test_a_killed_query_resumes_and_no_row_is_lost_or_doubled(spark, tmp_path, s
         lines = [f'{{"id": {number * 2 + i}, "day": "{i}"}}' for i in range(2)]
         (tmp_path / "in" / f"{number}.json").write_text("\n".join(lines))
     victim = [sys.executable, "-m", "tests.pipelines.table_victim", str(tmp_path), step]
-    done = subprocess.run(victim, capture_output=True, timeout=100, check=False)
+    done = subprocess.run(victim, capture_output=True, timeout=200, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()[-2000:]
     for kind, query in [(kind, start(spark, str(tmp_path), kind)) for kind in KINDS]:
         query.awaitTermination()

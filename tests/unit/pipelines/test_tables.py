@@ -118,6 +118,8 @@ def test_partitions_are_folders_and_their_values_are_known(target):
     assert all(os.path.exists(file.path) for file in table.files())
     with pytest.raises(TableError, match="is partitioned by day, at"):
         append(target, batch, 1, partition_by=["at"])
+    with pytest.raises(TableError, match="was not written for the partitions"):
+        append(target, batch, 1)
 
 
 def test_a_replaced_table_has_the_new_rows_and_columns_only(target):

@@ -176,7 +176,7 @@ class DeltaKind:
                 if self._create(placed, schema, app, batch, partition_by):
                     return True
                 continue
-            existing = same_partitions(self.partition_by(), partition_by, str(self.target))
+            existing = same_partitions(self.partition_by(), partition_by, str(self.target), files)
             if self._evolve(table, schema) and self._commit(
                 table,
                 "append",
@@ -208,7 +208,7 @@ class DeltaKind:
                 if self._create(placed, schema, app, batch, partition_by):
                     return True
                 continue
-            existing = same_partitions(self.partition_by(), partition_by, str(self.target))
+            existing = same_partitions(self.partition_by(), partition_by, str(self.target), files)
             adds = self._adds(placed, schema)
             if self._commit(table, "overwrite", adds, schema, existing, app, batch):
                 return True

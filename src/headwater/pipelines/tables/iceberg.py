@@ -176,7 +176,7 @@ class IcebergKind:
             table = self._newest() or self._create(schema, partition_by)
             if _last_batch(table, app) >= batch:
                 return self._names(placed)
-            same_partitions(_partition_columns(table), partition_by, str(self.target))
+            same_partitions(_partition_columns(table), partition_by, str(self.target), files)
             fresh = new_columns(_arrow_schema(table), schema, str(self.target))
             placed = placed or place(files, self.staging(app, batch), self._data)
             change = table.transaction()
@@ -202,7 +202,7 @@ class IcebergKind:
             table = self._newest() or self._create(schema, partition_by)
             if _last_batch(table, app) >= batch:
                 return self._names(placed)
-            same_partitions(_partition_columns(table), partition_by, str(self.target))
+            same_partitions(_partition_columns(table), partition_by, str(self.target), files)
             placed = placed or place(files, self.staging(app, batch), self._data)
             change = table.transaction()
             _set_columns(change, _arrow_schema(table), schema)

@@ -124,7 +124,7 @@ class ParquetKind:
             state = self._newest()
             if state.batches.get(app, BEFORE_ALL) >= batch:
                 return False
-            partitions = self._partitions(state, schema, partition_by)
+            partitions = self._partitions(state, schema, partition_by, files)
             fresh = new_columns(state.schema, schema, str(self.target))
             columns = pa.schema([*state.schema, *fresh])
             add = self._entries(files, state.version + 1, self.staging(app, batch))
@@ -147,7 +147,7 @@ class ParquetKind:
             state = self._newest()
             if state.batches.get(app, BEFORE_ALL) >= batch:
                 return False
-            partitions = self._partitions(state, schema, partition_by)
+            partitions = self._partitions(state, schema, partition_by, files)
             version, old = state.version + 1, tuple(state.files)
             add = self._entries(files, version, self.staging(app, batch))
             if self._commit(Manifest(version, "replace", app, batch, schema, partitions, add, old)):
@@ -155,12 +155,16 @@ class ParquetKind:
         raise TableConflict(f"{self.target}: other committers were faster {_ATTEMPTS} times")
 
     def _partitions(
-        self, state: State, schema: pa.Schema, partition_by: Sequence[str]
+        self,
+        state: State,
+        schema: pa.Schema,
+        partition_by: Sequence[str],
+        files: Sequence[StagedFile],
     ) -> tuple[str, ...]:
         if state.version == BEFORE_ALL:
             check_partitions(schema, partition_by)
             return tuple(partition_by)
-        return same_partitions(state.partition_by, partition_by, str(self.target))
+        return same_partitions(state.partition_by, partition_by, str(self.target), files)
 
     def _entries(self, files: Sequence[StagedFile], version: int, base: str) -> tuple[Entry, ...]:
         """Files with the names that they will have in this version, and in no other."""

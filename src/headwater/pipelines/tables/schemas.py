@@ -3,11 +3,11 @@
 Pure. Every refusal here comes before anything is written.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from headwater.pipelines.tables.table import TableError
+from headwater.pipelines.tables.table import StagedFile, TableError
 
 _LEAVES = frozenset(
     [
@@ -111,9 +111,14 @@ def new_columns(table: pa.Schema, batch: pa.Schema, place: str) -> list[pa.Field
     return fresh
 
 
-def same_partitions(existing: Sequence[str], asked: Sequence[str], place: str) -> tuple[str, ...]:
-    """The partition columns of a table that exists; refuses others than were asked for."""
+def same_partitions(
+    existing: Sequence[str], asked: Sequence[str], place: str, files: Iterable[StagedFile] = ()
+) -> tuple[str, ...]:
+    """The partition columns of a table that exists; refuses others, asked for or written."""
     if asked and tuple(asked) != tuple(existing):
         has = f"is partitioned by {', '.join(existing)}" if existing else "has no partitions"
         raise TableError(f"{place} {has}, not by {', '.join(asked)}: write to another table")
+    for file in files:
+        if tuple(name for name, _ in file.partition) != tuple(existing):
+            raise TableError(f"{file.path} was not written for the partitions of {place}")
     return tuple(existing)

@@ -1,0 +1,72 @@
+"""Other people's readers find in the tables what was written."""
+
+from datetime import date
+
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pytest
+from deltalake import DeltaTable
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import StaticTable
+
+from headwater.pipelines.tables.table import open_table
+from tests.unit.pipelines.lake import append, replace, rows
+
+
+def delta(folder):
+    return DeltaTable(str(folder)).to_pyarrow_table()
+
+
+def iceberg(folder):
+    uri = f"sqlite:///{folder}/metadata/catalog.db"
+    return SqlCatalog("headwater", uri=uri).load_table("headwater.rows").scan().to_arrow()
+
+
+def iceberg_by_its_folder(folder):
+    return StaticTable.from_metadata(str(folder)).scan().to_arrow()
+
+
+def listed(folder):
+    schema = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("name", pa.string())])
+    return ds.dataset(folder, schema=schema, format="parquet", partitioning="hive").to_table()
+
+
+READERS = [
+    ("delta", delta),
+    ("iceberg", iceberg),
+    ("iceberg", iceberg_by_its_folder),
+    ("parquet", listed),
+]
+
+
+def by_id(table):
+    return sorted(table.select(["id", "day", "name"]).to_pylist(), key=lambda row: row["id"])
+
+
+@pytest.mark.parametrize(("kind", "read"), READERS)
+def test_partitions_added_columns_and_merged_files_read_right(tmp_path, kind, read):
+    target = f"{kind}:{tmp_path}/table"
+    day = date(2024, 1, 1)
+    append(target, rows(1, 2, day=[day, None]), 0, partition_by=["day"])
+    append(target, rows(3, day=[day], name=["c"]), 1, partition_by=["day"])
+    wanted = [
+        {"id": 1, "day": day, "name": None},
+        {"id": 2, "day": None, "name": None},
+        {"id": 3, "day": day, "name": "c"},
+    ]
+    assert by_id(read(tmp_path / "table")) == wanted
+    assert open_table(target).compact(1 << 20) == (2, 1)
+    assert by_id(read(tmp_path / "table")) == wanted
+
+
+@pytest.mark.parametrize(("kind", "read"), READERS)
+def test_a_replaced_table_reads_as_its_new_self(tmp_path, kind, read):
+    target = f"{kind}:{tmp_path}/table"
+    day = date(2024, 1, 1)
+    append(target, pa.table({"id": pa.array([1], pa.int64()), "name": [1.5]}), 0)
+    replace(target, rows(7, day=[day], name=["g"]), 0)
+    append(target, rows(8, day=[day], name=["h"]), 1)
+    assert by_id(read(tmp_path / "table")) == [
+        {"id": 7, "day": day, "name": "g"},
+        {"id": 8, "day": day, "name": "h"},
+    ]
