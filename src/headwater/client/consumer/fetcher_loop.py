@@ -41,6 +41,8 @@ RESET_TO = {"earliest": EARLIEST, "latest": LATEST}
 _NAMES_UP_TO = 12
 _DEPTH = 3
 """A partition may have this many full answers waiting to be handed out."""
+_SMALL = 16_384
+"""Behind an answer of fewer bytes the next request can wait for the records to be handed out."""
 _WAIT_BESIDE_FULL_MS = 25
 """How long a broker may wait for data while partitions that are full for now are left out."""
 _PartitionData = FetchResponse.PartitionData
@@ -203,8 +205,10 @@ class Fetcher:
                 await self._rest(lane, full)
                 continue
             try:
-                await self._fetch(node, lane, wanted, full)
+                size = await self._fetch(node, lane, wanted, full)
                 lane.succeeded()
+                if size < _SMALL:
+                    await asyncio.sleep(0)  # whoever waits for a few records has them first
             except (KafkaError, OSError) as problem:
                 log.debug("fetching from broker %s failed: %s", node_id, problem)
                 lane.drop()
@@ -229,7 +233,8 @@ class Fetcher:
         except TimeoutError:
             return
 
-    async def _fetch(self, node: Node, lane: _Lane, wanted: list[Wanted], full: bool) -> None:
+    async def _fetch(self, node: Node, lane: _Lane, wanted: list[Wanted], full: bool) -> int:
+        """Ask once and take in the answer; its size."""
         connection = await self._connected(node, lane)
         settings = self._settings
         by_name = any(row.topic_id == ZERO_UUID for row in wanted)
@@ -258,18 +263,19 @@ class Fetcher:
             ) from None
         except KafkaError:
             if lane.connection is not connection:
-                return  # cut short by `changed`: ask again
+                return _SMALL  # cut short by `changed`: ask again
             raise
         lane.parked_since_ms = -1
         answer = connection.decode(frame, FetchResponse, version)
         if not lane.session.answered(answer.error_code, answer.session_id):
-            return
+            return _SMALL
         if answer.error_code:
             raise failure(answer.error_code)
         self._metrics.fetched(
             self._clock.monotonic_ms(), begun, len(frame), answer.throttle_time_ms
         )
         self._received(answer, lane.asked)
+        return len(frame)
 
     async def _connected(self, node: Node, lane: _Lane) -> Connection:
         address = f"{node.host}:{node.port}"

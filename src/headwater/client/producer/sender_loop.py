@@ -108,6 +108,7 @@ class Sender:
                 settings, cluster, self._sequences, tasks, done=self.wake_here, hopeless=self.die
             )
         self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._signalled = False
@@ -121,7 +122,10 @@ class Sender:
         """Make a turn soon; from any thread, under the producer's lock."""
         if not self._signalled:
             self._signalled = True
-            self._loop.call_soon_threadsafe(self._turn)
+            if threading.get_ident() == self._thread:
+                self._loop.call_soon(self._turn)  # no system call to wake what is awake
+            else:
+                self._loop.call_soon_threadsafe(self._turn)
 
     def wake_by(self, due_ms: int) -> None:
         """Make a turn at `due_ms` at the latest; from any thread, under the producer's lock."""
