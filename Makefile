@@ -2,10 +2,10 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test check setup peers format bench sim chaos lock clean
+.PHONY: run test check setup peers format bench sim chaos chaos-pipeline lock clean
 
-run: setup                ## start a broker, send and read back a sample, show what happened
-	$(BIN)/python -m tools.run
+run: setup                ## a broker, an evening of events, the reference pipeline on Spark, its answers
+	$(BIN)/python -m examples.behavior
 
 test: peers check         ## everything: checks, unit, property, simulation, integration, real clients
 	$(BIN)/pytest
@@ -18,6 +18,7 @@ check: setup              ## format, lint, types, import contracts
 
 bench: peers              ## speed and size, as ratios to references in the same run
 	$(BIN)/python -m benchmarks.load
+	$(BIN)/python -m benchmarks.pipelines
 
 sim: setup                ## many simulated crash schedules (SEEDS=2000)
 	$(BIN)/python -m tools.simulate --seeds $(or $(SEEDS),2000)
@@ -25,6 +26,9 @@ sim: setup                ## many simulated crash schedules (SEEDS=2000)
 chaos: setup              ## kill -9 under load, 200 times (ROUNDS=200)
 	$(BIN)/python -m tools.chaos --rounds $(or $(ROUNDS),200)
 	$(BIN)/python -m tools.client_chaos --seconds $(or $(SECONDS),60)
+
+chaos-pipeline: setup     ## kill drivers, executors and brokers under a pipeline (KILLS=300)
+	$(BIN)/python -m tools.pipeline_chaos --kills $(or $(KILLS),300)
 
 format: setup
 	$(BIN)/ruff format .

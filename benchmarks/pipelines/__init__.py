@@ -1,0 +1,1 @@
+"""How fast Spark reads and writes through Headwater, beside what Spark has of its own."""
