@@ -35,7 +35,7 @@ spark.stop()
 def installed(tmp_path):
     """The packages in a folder of their own, as an installation lays them out."""
     source = Path(headwater.__file__).parents[1]
-    for package in ("headwater", "pyspark_headwater"):
+    for package in ("headwater", *(each.name for each in source.glob("pyspark_headwater*"))):
         (tmp_path / package).symlink_to(source / package)
     return tmp_path
 
@@ -52,7 +52,9 @@ def test_spark_finds_the_format_by_itself_and_runs_on_the_bundled_java(
         **os.environ,
         "PYTHONPATH": str(installed),
         "PYSPARK_PYTHON": sys.executable,
-        "JAVA_HOME": str(java_home({"PATH": "/nowhere", "XDG_CACHE_HOME": str(installed)})),
+        "JAVA_HOME": str(
+            java_home({"PATH": "/nowhere", "XDG_CACHE_HOME": str(installed / "cache")})
+        ),
     }
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, bootstrap, name],
