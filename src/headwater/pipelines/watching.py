@@ -5,6 +5,7 @@ and an end for both.
 """
 
 import json
+import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -166,12 +167,25 @@ def session_for(
         running, bootstrap_servers, on_progress=lambda told: progress.observe(json.loads(told.json))
     )
     try:
-        yield running
+        with _quiet_py4j():
+            yield running
     finally:
         _let_hear(running)
         listener.stop()
         if spark is None:
             running.stop()
+
+
+@contextmanager
+def _quiet_py4j() -> Iterator[None]:
+    """Py4J logs the trace of a batch that failed; what it raised is told in one line instead."""
+    logger = logging.getLogger("py4j.clientserver")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
 
 
 def _let_hear(spark: "SparkSession") -> None:
