@@ -233,10 +233,12 @@ def show(results: dict[str, dict[str, dict[str, float]]]) -> None:
     """The table, ratios first."""
     for case, rows in results.items():
         base = rows.get("confluent-kafka", {"rate": float("nan")})["rate"]
-        print(f"\n{case}")
+        spent = rows.get("confluent-kafka", {"cpu_us": float("nan")})["cpu_us"]
+        print(f"\n{case}: rate, CPU")
         for name, row in rows.items():
             print(
-                f"{row['rate'] / base:6.2f} x {row['rate']:12,.0f} /s {row['cpu_us']:7.2f} us CPU  {name}"
+                f"{row['rate'] / base:6.2f} x {row['rate']:12,.0f} /s "
+                f"{row['cpu_us'] / spent:6.2f} x {row['cpu_us']:7.2f} us CPU  {name}"
             )
 
 
