@@ -22,8 +22,8 @@ from rich.table import Table
 
 from headwater import Admin
 from headwater.pipelines import load_project, run
-from headwater.pipelines.display import Display
-from headwater.pipelines.progress import Progress
+from headwater.pipelines.running.display import Display
+from headwater.pipelines.running.progress import Progress
 from headwater.testing import Broker
 
 HERE = Path(__file__).parent

@@ -1,5 +1,5 @@
 """Spark looks for modules named `pyspark_*`: this one makes `format("headwater-segments")` known."""
 
-from headwater.pipelines.segments_source import SegmentsDataSource as DefaultSource
+from headwater.pipelines.segments.source import SegmentsDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

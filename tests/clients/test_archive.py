@@ -5,10 +5,10 @@ import random
 import confluent_kafka
 import pyarrow as pa
 
-from headwater.pipelines.archive import archive, verify
-from headwater.pipelines.archive_sources import sources_of
-from headwater.pipelines.segment_rows import Wanted, records
-from headwater.pipelines.segments import aborted_in, find_segments, split
+from headwater.pipelines.segments.archive import archive, verify
+from headwater.pipelines.segments.archive_sources import sources_of
+from headwater.pipelines.segments.files import aborted_in, find_segments, split
+from headwater.pipelines.segments.rows import Wanted, records
 
 MEBIBYTE = str(1 << 20)
 """The smallest segments that Apache Kafka makes."""

@@ -12,7 +12,7 @@ from itertools import islice
 
 from headwater.pipelines.datasource import HeadwaterDataSource
 from headwater.pipelines.session import spark_session
-from headwater.pipelines.topic_sink import TopicStreamWriter
+from headwater.pipelines.topic_sink.topic_sink import TopicStreamWriter
 
 DRIVER = os.getpid()
 

@@ -3,7 +3,7 @@
 from pathlib import Path
 from textwrap import dedent
 
-from headwater.pipelines.project import load_project
+from headwater.pipelines.declaring.project import load_project
 
 SHOP = """
 from headwater import pipelines as hw

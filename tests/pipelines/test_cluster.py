@@ -9,7 +9,7 @@ import time
 import pytest
 from tools.spark_cluster import SparkCluster
 
-from headwater.pipelines.runner import run
+from headwater.pipelines.running.runner import run
 from tests.pipelines.lake import headers_of, records_of, rows_of
 from tests.pipelines.projects import copied, shop
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from headwater.pipelines.ingest import plan_ingest, run_ingest
-from headwater.pipelines.ingest_schema import IngestError
+from headwater.pipelines.ingest.frozen_schema import IngestError
+from headwater.pipelines.ingest.ingest import plan_ingest, run_ingest
 from tests.pipelines.lake import committed, headers_of, records_of, rows_of
 
 SCHEMA = {

@@ -10,8 +10,8 @@ from confluent_kafka.admin import AdminClient
 
 import headwater
 from headwater import TopicPartition
-from headwater.pipelines import lag as lag_room
-from headwater.pipelines.lag import track_lag
+from headwater.pipelines.running import lag as lag_room
+from headwater.pipelines.running.lag import track_lag
 
 NOWHERE = "127.0.0.1:1"
 

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from headwater.pipelines.declare import Expectation
-from headwater.pipelines.quality import REASONS, ExpectationError, Gate, Quality
+from headwater.pipelines.declaring.declare import Expectation
+from headwater.pipelines.running.quality import REASONS, ExpectationError, Gate, Quality
 
 ROWS = [(1, 5.0), (2, -1.0), (None, 7.0), (4, None), (None, -3.0)]
 

@@ -4,9 +4,9 @@ import threading
 
 import pytest
 
-from headwater.pipelines.prepare import NotReadyError
-from headwater.pipelines.runner import run
-from headwater.pipelines.watching import FlowError
+from headwater.pipelines.running.prepare import NotReadyError
+from headwater.pipelines.running.runner import run
+from headwater.pipelines.running.watching import FlowError
 from tests.pipelines.lake import committed, headers_of, records_of, rows_of
 from tests.pipelines.projects import copied, shop, write_project
 

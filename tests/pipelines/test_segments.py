@@ -10,10 +10,10 @@ from pyspark.errors import PySparkException
 
 import headwater
 from headwater.cli.app import command
-from headwater.pipelines.archive import archive
-from headwater.pipelines.archive_sources import sources_in
-from headwater.pipelines.audit import audit, key_statistics, latest_per_key
-from headwater.pipelines.replay import Replay, replay
+from headwater.pipelines.segments.archive import archive
+from headwater.pipelines.segments.archive_sources import sources_in
+from headwater.pipelines.segments.audit import audit, key_statistics, latest_per_key
+from headwater.pipelines.segments.replay import Replay, replay
 from headwater.records.batch import batches
 from headwater.testing import Broker
 from tests.unit.pipelines.segment_files import flip

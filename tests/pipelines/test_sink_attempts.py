@@ -4,11 +4,11 @@ import pyarrow
 import pytest
 
 from headwater import Admin
-from headwater.pipelines import sink_task
-from headwater.pipelines.ledger import Ledger
-from headwater.pipelines.origin import Origin
-from headwater.pipelines.sink_plan import Plan
-from headwater.pipelines.sink_task import Attempt, TopicWriteError
+from headwater.pipelines.topic_sink import task as sink_task
+from headwater.pipelines.topic_sink.ledger import Ledger
+from headwater.pipelines.topic_sink.origin import Origin
+from headwater.pipelines.topic_sink.plan import Plan
+from headwater.pipelines.topic_sink.task import Attempt, TopicWriteError
 from tests.pipelines.read_back import records_of, values_of
 
 BATCH = 5

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.pipelines.options import NAMES
+from headwater.pipelines.topic_source.options import NAMES
 
 PAGES = Path(__file__).parents[2] / "docs" / "pipelines"
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)

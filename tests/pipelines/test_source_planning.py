@@ -6,12 +6,12 @@ import headwater
 from headwater.client.errors import TimedOutError, UnknownTopicOrPartitionError
 from headwater.config.keys import ConfigError
 from headwater.model import TopicPartition
-from headwater.pipelines.brokers_loop import brokers
-from headwater.pipelines.offsets import OffsetRange, to_json
-from headwater.pipelines.options import parse
-from headwater.pipelines.range_reader import DataLossError, RangeReader
-from headwater.pipelines.stream_plan import StreamPlan
-from headwater.pipelines.topics_view import TopicsView
+from headwater.pipelines.topic_source.brokers_loop import brokers
+from headwater.pipelines.topic_source.offsets import OffsetRange, to_json
+from headwater.pipelines.topic_source.options import parse
+from headwater.pipelines.topic_source.range_reader import DataLossError, RangeReader
+from headwater.pipelines.topic_source.stream_plan import StreamPlan
+from headwater.pipelines.topic_source.topics_view import TopicsView
 from headwater.testing import Broker
 
 

@@ -9,7 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F  # noqa: N812 - its usual name
 
 from headwater import Admin, TopicPartition
-from headwater.pipelines.topic_sink import write_batch
+from headwater.pipelines.topic_sink.topic_sink import write_batch
 from tests.pipelines.read_back import records_of, values_of
 
 HEADERS = "headers array<struct<key:string,value:binary>>"

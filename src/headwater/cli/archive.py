@@ -53,8 +53,8 @@ def copy(
     as_json: bool,
 ) -> None:
     """Add to the archive what it does not have yet. Topics: those named, or all but internal ones."""
-    from headwater.pipelines.archive import archive
-    from headwater.pipelines.archive_sources import broker_stopped, sources_in, sources_of
+    from headwater.pipelines.segments.archive import archive
+    from headwater.pipelines.segments.archive_sources import broker_stopped, sources_in, sources_of
 
     if bootstrap is None and not places:
         raise click.UsageError("name the broker's DATA_DIR, or a --bootstrap-server")
@@ -92,7 +92,7 @@ def copy(
 @json_option
 def verify(folder: str, as_json: bool) -> None:
     """Compare every file of an archive with its manifest."""
-    from headwater.pipelines import archive
+    from headwater.pipelines.segments import archive
 
     problems = archive.verify(folder)
     if as_json:
@@ -114,7 +114,7 @@ def audit(folder: str, compacted: bool, topic: str | None, master: str, as_json:
 
     FOLDER is an archive, a copy of a data folder, a partition's folder, a file or a glob.
     """
-    from headwater.pipelines.audit import audit as run
+    from headwater.pipelines.segments.audit import audit as run
     from headwater.pipelines.session import spark_session
 
     spark = spark_session("headwater archive audit", master=master)
@@ -165,8 +165,8 @@ def replay(
 
     TIME is ISO 8601 (UTC unless it says otherwise) or milliseconds since 1970.
     """
-    from headwater.pipelines.replay import Replay
-    from headwater.pipelines.replay import replay as run
+    from headwater.pipelines.segments.replay import Replay
+    from headwater.pipelines.segments.replay import replay as run
     from headwater.pipelines.session import spark_session
 
     what = Replay(

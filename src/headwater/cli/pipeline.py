@@ -17,7 +17,7 @@ from headwater.cli.output import show
 from headwater.cli.running import end_with, failures, running_options, shown, stopping, tell
 
 if TYPE_CHECKING:
-    from headwater.pipelines.declare import Project
+    from headwater.pipelines.declaring.declare import Project
 
 
 @click.group("pipeline")
@@ -63,7 +63,7 @@ def run(
     one line and exit code 2, a flow that fails one line and exit code 1.
     """
     project = _loaded(path, bootstrap)
-    from headwater.pipelines.runner import run as run_project
+    from headwater.pipelines.running.runner import run as run_project
 
     with shown(progress) as model, stopping() as stop, failures(project.storage):
         report = run_project(
@@ -88,8 +88,8 @@ def run(
 def check(path: str, bootstrap: str | None, offline: bool, as_json: bool) -> None:
     """Check the pipeline at PATH: unknown tables, circles, missing topics, types. No Spark runs."""
     project = _loaded(path, bootstrap)
-    from headwater.pipelines.graph import order
-    from headwater.pipelines.prepare import problems
+    from headwater.pipelines.declaring.graph import order
+    from headwater.pipelines.running.prepare import problems
 
     _tell_problems(problems(project, live=not offline))
     rows = [
@@ -183,8 +183,8 @@ def ingest(
     Records that are not JSON or do not fit their types go to the dead letter topic with a reason.
     The schema is frozen beside the checkpoint; a file with more fields adds columns.
     """
-    from headwater.pipelines.ingest import plan_ingest, run_ingest
-    from headwater.pipelines.ingest_schema import IngestError
+    from headwater.pipelines.ingest.frozen_schema import IngestError
+    from headwater.pipelines.ingest.ingest import plan_ingest, run_ingest
     from headwater.pipelines.targets import TargetError
 
     try:
@@ -215,8 +215,8 @@ def ingest(
 
 
 def _loaded(path: str, bootstrap: str | None) -> "Project":
-    from headwater.pipelines.declare import DeclarationError
-    from headwater.pipelines.project import load_project
+    from headwater.pipelines.declaring.declare import DeclarationError
+    from headwater.pipelines.declaring.project import load_project
 
     overrides = {"bootstrap_servers": bootstrap} if bootstrap else {}
     try:

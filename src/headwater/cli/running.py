@@ -15,8 +15,8 @@ from headwater.cli.options import assignments, json_option
 from headwater.cli.output import show, show_json
 
 if TYPE_CHECKING:
-    from headwater.pipelines.progress import Progress
-    from headwater.pipelines.watching import FlowReport
+    from headwater.pipelines.running.progress import Progress
+    from headwater.pipelines.running.watching import FlowReport
 
 _INTERRUPTED = 130
 
@@ -59,8 +59,8 @@ def running_options(with_mode: Callable[..., None]) -> Callable[..., None]:
 @contextmanager
 def shown(wanted: bool) -> "Iterator[Progress]":
     """A model of progress, displayed where that is wanted."""
-    from headwater.pipelines.display import Display
-    from headwater.pipelines.progress import Progress
+    from headwater.pipelines.running.display import Display
+    from headwater.pipelines.running.progress import Progress
 
     model = Progress()
     with Display(model) if wanted else nullcontext():
@@ -70,7 +70,7 @@ def shown(wanted: bool) -> "Iterator[Progress]":
 @contextmanager
 def stopping() -> Iterator[threading.Event]:
     """An event that SIGINT and SIGTERM set."""
-    from headwater.pipelines.signals import taking_signals
+    from headwater.pipelines.running.signals import taking_signals
 
     stop = threading.Event()
     with taking_signals(stop, (signal.SIGINT, signal.SIGTERM)):
@@ -80,9 +80,9 @@ def stopping() -> Iterator[threading.Event]:
 @contextmanager
 def failures(storage: Path) -> Iterator[None]:
     """A flow that failed is one line and exit code 1; what cannot run is exit code 2."""
-    from headwater.pipelines.prepare import NotReadyError
-    from headwater.pipelines.spark_log import log_file
-    from headwater.pipelines.watching import FlowError
+    from headwater.pipelines.running.prepare import NotReadyError
+    from headwater.pipelines.running.spark_log import log_file
+    from headwater.pipelines.running.watching import FlowError
 
     try:
         yield

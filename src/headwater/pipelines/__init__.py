@@ -8,36 +8,38 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.pipelines.declare import Quarantine as Quarantine
-    from headwater.pipelines.declare import read as read
-    from headwater.pipelines.declare import read_stream as read_stream
-    from headwater.pipelines.declare import spark as spark
-    from headwater.pipelines.declare import topic as topic
-    from headwater.pipelines.declare import topic_snapshot as topic_snapshot
-    from headwater.pipelines.decorators import append_flow as append_flow
-    from headwater.pipelines.decorators import create_sink as create_sink
-    from headwater.pipelines.decorators import create_streaming_table as create_streaming_table
-    from headwater.pipelines.decorators import expect as expect
-    from headwater.pipelines.decorators import expect_all as expect_all
-    from headwater.pipelines.decorators import expect_all_or_drop as expect_all_or_drop
-    from headwater.pipelines.decorators import expect_all_or_fail as expect_all_or_fail
-    from headwater.pipelines.decorators import expect_or_drop as expect_or_drop
-    from headwater.pipelines.decorators import expect_or_fail as expect_or_fail
-    from headwater.pipelines.decorators import materialized_view as materialized_view
-    from headwater.pipelines.decorators import quarantine as quarantine
-    from headwater.pipelines.decorators import sink as sink
-    from headwater.pipelines.decorators import table as table
-    from headwater.pipelines.decorators import temporary_view as temporary_view
-    from headwater.pipelines.lag import track_lag as track_lag
-    from headwater.pipelines.project import load_project as load_project
-    from headwater.pipelines.runner import run as run
+    from headwater.pipelines.declaring.declare import Quarantine as Quarantine
+    from headwater.pipelines.declaring.declare import read as read
+    from headwater.pipelines.declaring.declare import read_stream as read_stream
+    from headwater.pipelines.declaring.declare import spark as spark
+    from headwater.pipelines.declaring.declare import topic as topic
+    from headwater.pipelines.declaring.declare import topic_snapshot as topic_snapshot
+    from headwater.pipelines.declaring.decorators import append_flow as append_flow
+    from headwater.pipelines.declaring.decorators import create_sink as create_sink
+    from headwater.pipelines.declaring.decorators import (
+        create_streaming_table as create_streaming_table,
+    )
+    from headwater.pipelines.declaring.decorators import expect as expect
+    from headwater.pipelines.declaring.decorators import expect_all as expect_all
+    from headwater.pipelines.declaring.decorators import expect_all_or_drop as expect_all_or_drop
+    from headwater.pipelines.declaring.decorators import expect_all_or_fail as expect_all_or_fail
+    from headwater.pipelines.declaring.decorators import expect_or_drop as expect_or_drop
+    from headwater.pipelines.declaring.decorators import expect_or_fail as expect_or_fail
+    from headwater.pipelines.declaring.decorators import materialized_view as materialized_view
+    from headwater.pipelines.declaring.decorators import quarantine as quarantine
+    from headwater.pipelines.declaring.decorators import sink as sink
+    from headwater.pipelines.declaring.decorators import table as table
+    from headwater.pipelines.declaring.decorators import temporary_view as temporary_view
+    from headwater.pipelines.declaring.project import load_project as load_project
+    from headwater.pipelines.running.lag import track_lag as track_lag
+    from headwater.pipelines.running.runner import run as run
     from headwater.pipelines.session import spark_session as spark_session
     from headwater.pipelines.tables.reading import read_table as read_table
     from headwater.pipelines.tables.writing import write_stream as write_stream
 
 _HOMES = {
-    "declare": ("Quarantine", "read", "read_stream", "spark", "topic", "topic_snapshot"),
-    "decorators": (
+    "declaring.declare": ("Quarantine", "read", "read_stream", "spark", "topic", "topic_snapshot"),
+    "declaring.decorators": (
         "append_flow",
         "create_sink",
         "create_streaming_table",
@@ -53,9 +55,9 @@ _HOMES = {
         "table",
         "temporary_view",
     ),
-    "lag": ("track_lag",),
-    "project": ("load_project",),
-    "runner": ("run",),
+    "running.lag": ("track_lag",),
+    "declaring.project": ("load_project",),
+    "running.runner": ("run",),
     "session": ("spark_session",),
     "tables.reading": ("read_table",),
     "tables.writing": ("write_stream",),

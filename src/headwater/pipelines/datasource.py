@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from headwater.pipelines.spark_source import BatchReader, StreamReader, spark_schema
+from headwater.pipelines.topic_source.spark_source import BatchReader, StreamReader, spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -42,12 +42,12 @@ class HeadwaterDataSource(DataSource):
 
     def writer(self, schema: StructType, overwrite: bool) -> "DataSourceWriter":
         """For `df.write`."""
-        from headwater.pipelines.topic_sink import batch_writer
+        from headwater.pipelines.topic_sink.topic_sink import batch_writer
 
         return batch_writer(self.options, schema, overwrite)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> "DataSourceStreamWriter":  # noqa: N802
         """For `df.writeStream`."""
-        from headwater.pipelines.topic_sink import stream_writer
+        from headwater.pipelines.topic_sink.topic_sink import stream_writer
 
         return stream_writer(self.options, schema, overwrite)

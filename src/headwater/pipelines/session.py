@@ -19,8 +19,8 @@ log = logging.getLogger(__name__)
 
 _SOURCES: Final = (
     ("headwater.pipelines.datasource", "HeadwaterDataSource"),
-    ("headwater.pipelines.table_source", "TableDataSource"),
-    ("headwater.pipelines.segments_source", "SegmentsDataSource"),
+    ("headwater.pipelines.tables.source", "TableDataSource"),
+    ("headwater.pipelines.segments.source", "SegmentsDataSource"),
 )
 _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from headwater.cli.app import command
-from headwater.pipelines.signals import taking_signals
+from headwater.pipelines.running.signals import taking_signals
 
 
 def call(*words):

@@ -3,8 +3,8 @@
 import pytest
 import yaml
 
-from headwater.pipelines.graph import check
-from headwater.pipelines.project import load_project
+from headwater.pipelines.declaring.graph import check
+from headwater.pipelines.declaring.project import load_project
 from headwater.pipelines.templates import TemplateError, write_template
 
 

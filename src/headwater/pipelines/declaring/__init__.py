@@ -1,0 +1,1 @@
+"""What a pipeline is made of, and what is wrong with it before Spark starts."""

@@ -1,0 +1,106 @@
+"""What the words of a pipeline may be given, whichever way it is written: Python, SQL or YAML.
+
+Each function gives the checked value or raises DeclarationError with the place and a way out.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from headwater.config.keys import nearest
+from headwater.pipelines.declaring.declare import (
+    TABLE_OPTIONS,
+    DeclarationError,
+    Format,
+    Origin,
+    quoted,
+)
+from headwater.pipelines.targets import TargetError, parse_target
+
+FORMATS: tuple[Format, ...] = ("delta", "iceberg", "parquet")
+_NAME = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_REFUSED = {
+    "spark_conf": "settings are for the whole pipeline: put them under spark: in pipeline.yml",
+    "cluster_by": "clustering is not supported: use partition_by",
+    "path": "tables live in the pipeline's storage: set storage in pipeline.yml",
+}
+
+
+def table_format(origin: Origin, given: Any) -> Format | None:
+    """A format by its name; None where none was given."""
+    for known in FORMATS:
+        if given == known:
+            return known
+    if given is None:
+        return None
+    hint = nearest(str(given), dict.fromkeys(FORMATS))
+    raise DeclarationError(origin, f"format is one of {', '.join(FORMATS)}, not {given!r}{hint}")
+
+
+def table_options(origin: Origin, given: Mapping[str, Any]) -> dict[str, str]:
+    """Options of a table as text; DeclarationError for one that nothing would heed."""
+    for key in given:
+        if key not in TABLE_OPTIONS:
+            hint = nearest(str(key), dict.fromkeys(TABLE_OPTIONS))
+            raise DeclarationError(origin, f"a table has no option {key}{hint}")
+        if not str(given[key]).isdecimal():
+            raise DeclarationError(origin, f"{key} is a whole number, not {given[key]!r}")
+    return {key: str(value) for key, value in given.items()}
+
+
+def schema_ddl(origin: Origin, schema: Any) -> str | None:
+    """A schema as DDL; a StructType is taken apart without asking Spark."""
+    if schema is None or isinstance(schema, str):
+        return schema
+    if not hasattr(schema, "fields"):
+        raise DeclarationError(origin, "schema is DDL such as 'a BIGINT, b STRING' or a StructType")
+    return ", ".join(
+        f"{quoted(field.name)} {field.dataType.simpleString()}{'' if field.nullable else ' NOT NULL'}"
+        for field in schema.fields
+    )
+
+
+def sink_target(origin: Origin, text: str, options: dict[str, str]) -> tuple[str, dict[str, str]]:
+    """The target and the remaining options of a sink, from our way or Spark's to write it."""
+    if text in ("headwater", "kafka", *FORMATS):
+        key = "path" if text in FORMATS else "topic"
+        place = options.pop(key, "")
+        if not place:
+            raise DeclarationError(origin, f"a sink of format {text} needs the option {key}")
+        text = f"{'topic' if key == 'topic' else text}:{place}"
+    try:
+        return str(parse_target(text)), options
+    except TargetError as problem:
+        raise DeclarationError(origin, f"the sink's {problem}") from None
+
+
+def name_list(origin: Origin, what: str, given: Any) -> tuple[str, ...]:
+    """Several names; a single text is refused, for it would be taken letter by letter."""
+    if isinstance(given, str) or not all(isinstance(name, str) for name in given):
+        raise DeclarationError(origin, f'{what} is a list of names, like {what}=["a"]')
+    return tuple(given)
+
+
+def checked_name(origin: Origin, name: Any) -> str:
+    """A name that a table, a folder and a view can have; else DeclarationError."""
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
+        raise DeclarationError(
+            origin,
+            f"{name!r} cannot be a name: it becomes a table, a folder and a view, so only"
+            " letters, digits and _ are allowed. Give it another",
+        )
+    return name
+
+
+def refuse_unknown(origin: Origin, given: Mapping[str, Any], known: Sequence[str]) -> None:
+    """DeclarationError for the first argument that is none of `known`."""
+    for key in given:
+        if key not in known:
+            _refuse(origin, key, known)
+
+
+def _refuse(origin: Origin, key: str, known: Sequence[str]) -> NoReturn:
+    why = _REFUSED.get(key)
+    if why:
+        raise DeclarationError(origin, f"{key} has no effect here: {why}")
+    raise DeclarationError(origin, f"unknown argument {key}{nearest(key, dict.fromkeys(known))}")

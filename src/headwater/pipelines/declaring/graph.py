@@ -1,0 +1,298 @@
+"""The graph of a pipeline: what is wrong with it before Spark starts, and in which order it runs.
+
+Pure: a project in, problems out, each one line with its place and what to do. Only what is
+certain is a problem.
+"""
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headwater.pipelines.declaring.declare import (
+    Dataset,
+    Declarations,
+    Flow,
+    Origin,
+    Project,
+    Read,
+)
+from headwater.pipelines.declaring.graph_schemas import changed_types, schema_problems
+from headwater.pipelines.declaring.problems import Problem, hint
+
+if TYPE_CHECKING:
+    import pyarrow
+
+__all__ = ["Problem", "check", "order"]
+
+
+def check(
+    project: Project,
+    *,
+    topics: Collection[str] | None = None,
+    schemas: "Mapping[str, pyarrow.Schema] | None" = None,
+) -> list[Problem]:
+    """All that is wrong, in the order of the files.
+
+    Args:
+        project: what was loaded.
+        topics: the topics that exist, where a broker could be asked.
+        schemas: the schema of each table that exists already, by dataset.
+    """
+    graph = project.declarations
+    found = [
+        *_unknown_names(graph),
+        *_circles(graph),
+        *_wrong_ways_to_read(graph),
+        *_idle(graph),
+        *_one_checkpoint_each(graph),
+        *_expectations(graph),
+        *_quarantines(graph),
+        *schema_problems(graph),
+    ]
+    if topics is not None:
+        found += _missing_topics(graph, topics)
+    if schemas is not None:
+        found += changed_types(graph, schemas)
+    return sorted(dict.fromkeys(found), key=lambda p: (p.origin.file, p.origin.line))
+
+
+def order(declarations: Declarations) -> list[Flow]:
+    """The flows such that each comes after those that fill what it reads, else as declared.
+
+    Flows of a circle (`check` reports it) come last, as declared.
+    """
+    waiting, ordered = list(declarations.flows), list[Flow]()
+    needs = {flow.name: _upstream_flows(declarations, flow) for flow in waiting}
+    done: set[str] = set()
+    while waiting:
+        ready = next((flow for flow in waiting if needs[flow.name] <= done), waiting[0])
+        waiting.remove(ready)
+        ordered.append(ready)
+        done.add(ready.name)
+    return ordered
+
+
+@dataclass(frozen=True)
+class _Node:
+    """A flow or a temporary view: whatever has a query."""
+
+    name: str
+    origin: Origin
+    reads: tuple[Read, ...]
+    topics: tuple[str, ...]
+    streams: bool
+    view: bool
+
+
+def _nodes(graph: Declarations) -> Iterator[_Node]:
+    for flow in graph.flows:
+        yield _Node(flow.name, flow.origin, flow.reads, flow.topics, flow.streams, False)
+    for name, view in graph.datasets.items():
+        if view.kind == "temporary_view":
+            yield _Node(name, view.origin, view.reads, view.topics, view.streams, True)
+
+
+def _quarantine_tables(graph: Declarations) -> dict[str, list[Dataset]]:
+    """Which datasets send refused rows to a table."""
+    found: dict[str, list[Dataset]] = {}
+    for dataset in graph.datasets.values():
+        if dataset.quarantine is not None and dataset.quarantine.table is not None:
+            found.setdefault(dataset.quarantine.table, []).append(dataset)
+    return found
+
+
+def _stored_reads(graph: Declarations, reads: tuple[Read, ...]) -> set[str]:
+    """The stored tables behind reads: temporary views are looked through."""
+    found: set[str] = set()
+    open_, seen = [read.name for read in reads], set[str]()
+    while open_:
+        name = open_.pop()
+        dataset = graph.datasets.get(name)
+        if name in seen:
+            continue
+        seen.add(name)
+        if dataset is not None and dataset.kind == "temporary_view":
+            open_ += [read.name for read in dataset.reads]
+        else:
+            found.add(name)
+    return found
+
+
+def _upstream_flows(graph: Declarations, flow: Flow) -> set[str]:
+    sources = _stored_reads(graph, flow.reads)
+    for table, datasets in _quarantine_tables(graph).items():
+        if table in sources:
+            sources |= {dataset.name for dataset in datasets}
+    return {other.name for other in graph.flows if other.target in sources}
+
+
+def _unknown_names(graph: Declarations) -> Iterator[Problem]:
+    tables = {**graph.datasets, **dict.fromkeys(_quarantine_tables(graph))}
+    for node in _nodes(graph):
+        for name in dict.fromkeys(read.name for read in node.reads):
+            if name in graph.sinks:
+                text = f"{node.name} reads {name}, which is a sink. Read the table it is fed from"
+                yield Problem(node.origin, text)
+            elif name not in tables:
+                text = f"{node.name} reads {name}, which nothing declares"
+                yield Problem(node.origin, text + hint(name, tables, "Declare it"))
+    for flow in graph.flows:
+        targets = {**_tables(graph), **graph.sinks}
+        if flow.target in targets or flow.target == flow.name:
+            continue
+        if flow.target in graph.datasets:
+            kind = graph.datasets[flow.target].kind.replace("_", " ")
+            text = f"{flow.name} appends to {flow.target}, a {kind}. Append to a table or a sink"
+            yield Problem(flow.origin, text)
+        else:
+            text = f"{flow.name} appends to {flow.target}, which nothing declares"
+            advice = f'Add create_streaming_table("{flow.target}")'
+            yield Problem(flow.origin, text + hint(flow.target, targets, advice))
+
+
+def _tables(graph: Declarations) -> dict[str, Dataset]:
+    return {name: found for name, found in graph.datasets.items() if found.kind == "table"}
+
+
+def _circles(graph: Declarations) -> Iterator[Problem]:
+    """Each circle once, as a -> b -> a."""
+    feeds: dict[str, list[_Node]] = {}
+    targets = {flow.name: flow.target for flow in graph.flows}
+    for node in _nodes(graph):
+        feeds.setdefault(targets.get(node.name, node.name), []).append(node)
+    for table, datasets in _quarantine_tables(graph).items():
+        feeds.setdefault(table, []).extend(n for d in datasets for n in feeds.get(d.name, []))
+    finished: set[str] = set()
+    for start in feeds:
+        circle = _circle_from(start, feeds, finished)
+        if circle:
+            places = ", ".join(f"{name} at {feeds[name][0].origin}" for name in circle[:-1])
+            text = f"these read each other in a circle: {' -> '.join(circle)} ({places})"
+            yield Problem(feeds[circle[0]][0].origin, f"{text}. Read something else in one of them")
+
+
+def _circle_from(start: str, feeds: Mapping[str, list[_Node]], finished: set[str]) -> list[str]:
+    """A circle that can be reached from `start`, walking depth first without recursion."""
+    path = [start]
+    ways = [_sources(start, feeds)]
+    while path:
+        following = next(ways[-1], None)
+        if following is None:
+            finished.add(path.pop())
+            ways.pop()
+        elif following in path:
+            finished.update(path)
+            return [*path[path.index(following) :], following]
+        elif following not in finished:
+            path.append(following)
+            ways.append(_sources(following, feeds))
+    return []
+
+
+def _sources(name: str, feeds: Mapping[str, list[_Node]]) -> Iterator[str]:
+    reads = (read.name for node in feeds.get(name, []) for read in node.reads)
+    return iter([source for source in dict.fromkeys(reads) if source in feeds])
+
+
+def _wrong_ways_to_read(graph: Declarations) -> Iterator[Problem]:
+    """A stream where only whole tables are, and the other way round."""
+    for node in _nodes(graph):
+        for read in node.reads:
+            dataset = graph.datasets.get(read.name)
+            text = _wrong_way(node.name, read, dataset) if dataset is not None else None
+            if text is not None:
+                yield Problem(node.origin, text)
+    for flow in graph.flows:
+        text = _wrong_kind(flow, graph.datasets.get(flow.target))
+        if text is not None:
+            yield Problem(flow.origin, text)
+
+
+def _wrong_way(reader: str, read: Read, dataset: Dataset) -> str | None:
+    if read.stream and dataset.kind == "materialized_view":
+        return (
+            f"{reader} reads {read.name} as a stream, but a materialized view is replaced whole"
+            " each time. Use hw.read, or make it a table"
+        )
+    if dataset.kind != "temporary_view" or read.stream == dataset.streams:
+        return None
+    if read.stream:
+        return f"{reader} reads {read.name} as a stream, but that view is a batch. Use hw.read"
+    return f"{reader} reads {read.name} whole, but that view is a stream. Use hw.read_stream"
+
+
+def _wrong_kind(flow: Flow, target: Dataset | None) -> str | None:
+    """Whether a flow streams must fit what it fills."""
+    if target is not None and target.kind == "materialized_view":
+        if flow.streams and flow.name == target.name:  # of others the target is the problem
+            return (
+                f"{flow.name} is computed whole each time and cannot read a stream."
+                " Use hw.read and hw.topic_snapshot, or make it a table"
+            )
+    elif flow.once and flow.streams:
+        return f"{flow.name} runs once and cannot read a stream. Use hw.read, or leave once out"
+    elif not flow.once and not flow.streams:
+        return (
+            f"{flow.name} reads nothing as a stream, so it would never see new rows."
+            " Use hw.read_stream or hw.topic, or make it a materialized_view"
+        )
+    return None
+
+
+def _idle(graph: Declarations) -> Iterator[Problem]:
+    fed = {flow.target for flow in graph.flows}
+    for name, sink in graph.sinks.items():
+        if name not in fed:
+            text = f"nothing is written to the sink {name}"
+            yield Problem(sink.origin, f'{text}. Add @append_flow(target="{name}")')
+    for name, table in _tables(graph).items():
+        if name not in fed:
+            text = f"nothing is written to the table {name}"
+            yield Problem(table.origin, f'{text}. Add @append_flow(target="{name}")')
+
+
+def _one_checkpoint_each(graph: Declarations) -> Iterator[Problem]:
+    """Names that differ only in case share a folder on some disks, and a view in Spark."""
+    seen: dict[str, tuple[str, Origin]] = {}
+    nodes = [(node.name, node.origin) for node in _nodes(graph)]
+    nodes += [(name, found.origin) for name, found in graph.datasets.items() if not found.query]
+    for name, origin in nodes:
+        first, place = seen.setdefault(name.lower(), (name, origin))
+        if first != name:
+            text = f"{name} and {first} ({place}) would share one checkpoint and one name in Spark"
+            yield Problem(origin, f"{text}. Rename one")
+
+
+def _expectations(graph: Declarations) -> Iterator[Problem]:
+    """Rows are counted by the name of what they fail."""
+    for dataset in graph.datasets.values():
+        names = [expectation.name for expectation in dataset.expectations]
+        for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+            text = f"{dataset.name} has two expectations called {name!r}. Rename one"
+            yield Problem(dataset.origin, text)
+
+
+def _quarantines(graph: Declarations) -> Iterator[Problem]:
+    for dataset in graph.datasets.values():
+        if dataset.quarantine is None:
+            continue
+        if not any(expectation.action == "drop" for expectation in dataset.expectations):
+            text = f"{dataset.name} has a quarantine but refuses no row. Add @expect_or_drop"
+            yield Problem(dataset.origin, text)
+        taken = graph.datasets.get(dataset.quarantine.table or "")
+        if taken is not None:
+            text = f"the quarantine of {dataset.name} is {taken.name}, declared at {taken.origin}"
+            yield Problem(dataset.origin, f"{text}. Give it a table of its own")
+
+
+def _missing_topics(graph: Declarations, topics: Collection[str]) -> Iterator[Problem]:
+    written = {sink.target.removeprefix("topic:") for sink in graph.sinks.values()}
+    written |= {
+        found.quarantine.topic or "" for found in graph.datasets.values() if found.quarantine
+    }
+    for node in _nodes(graph):
+        for topic in node.topics:
+            if topic not in topics and topic not in written:
+                text = f"{node.name} reads the topic {topic}, which does not exist"
+                advice = f"Create it: headwater topics create {topic}"
+                yield Problem(node.origin, text + hint(topic, dict.fromkeys(topics), advice))

@@ -1,0 +1,107 @@
+"""A project on disk: pipeline.yml and the Python and SQL files it names, loaded and frozen.
+
+Each Python file is executed as a module of its own that leaves nothing behind: neither in
+sys.modules (so that functions for Spark's workers are pickled by value) nor in sys.path. Whatever
+goes wrong in a file is one line with its place.
+"""
+
+import sys
+import traceback
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+
+from headwater.pipelines.declaring.declare import DeclarationError, Origin, Project
+from headwater.pipelines.declaring.project_file import NAME, ProjectFile, read_project_file
+from headwater.pipelines.declaring.registry import collecting
+from headwater.pipelines.declaring.sql_files import load_sql
+
+
+def load_project(path: str | Path, *, overrides: Mapping[str, str] | None = None) -> Project:
+    """The project at `path`: a folder with pipeline.yml, that file, or one .py or .sql file.
+
+    Args:
+        path: where it is.
+        overrides: settings of pipeline.yml by name (`storage`, `spark.…`, `tables.NAME.format`).
+    """
+    file = _project_file(Path(path), overrides or {})
+    with collecting(file.root) as registry, _importing(file.root):
+        for definition in file.definitions:
+            if definition.suffix == ".sql":
+                load_sql(definition, registry)
+            else:
+                _execute(definition, file.root)
+    declarations = registry.declarations(file.settings, file.tables)
+    file.refuse_unknown_tables(declarations)
+    return Project(
+        name=file.name,
+        root=file.root,
+        storage=file.storage,
+        bootstrap_servers=file.bootstrap_servers,
+        declarations=declarations,
+        spark=file.spark,
+        settings=file.settings,
+    )
+
+
+def _project_file(path: Path, overrides: Mapping[str, str]) -> ProjectFile:
+    if path.suffix in (".py", ".sql") and path.is_file():
+        return read_project_file(path.parent, "", str(path), overrides, definitions=[path.name])
+    file = path / NAME if path.is_dir() else path
+    if not file.is_file():
+        raise DeclarationError(
+            Origin(str(file), 1),
+            "there is no such file. Name a folder with pipeline.yml, or a .py or .sql file",
+        )
+    return read_project_file(file.parent, file.read_text(encoding="utf-8"), str(file), overrides)
+
+
+@contextmanager
+def _importing(root: Path) -> Iterator[None]:
+    """Let files import their neighbours; afterwards it is as if nothing had been imported."""
+    before = set(sys.modules)
+    sys.path.insert(0, str(root))
+    try:
+        yield
+    finally:
+        sys.path.remove(str(root))
+        for name in set(sys.modules) - before:
+            top = name.partition(".")[0]
+            if (root / top).is_dir() or (root / f"{top}.py").is_file():
+                del sys.modules[name]
+
+
+def _execute(path: Path, root: Path) -> None:
+    file = str(path)
+    here = str(path.absolute())
+    if any(getattr(known, "__file__", None) == here for known in list(sys.modules.values())):
+        return  # another file has imported it, and so declared what it declares
+    module = ModuleType(f"_pipeline_{path.stem}")
+    module.__file__ = here
+    sys.modules[module.__name__] = module
+    try:
+        exec(compile(path.read_bytes(), file, "exec"), module.__dict__)
+    except DeclarationError:
+        raise
+    except SyntaxError as problem:
+        place = Origin(problem.filename or file, problem.lineno or 1)
+        raise DeclarationError(place, f"this is no Python: {problem.msg}") from problem
+    except (Exception, SystemExit) as problem:
+        raise DeclarationError(_place(problem, file, root), _told(problem)) from problem
+    finally:
+        del sys.modules[module.__name__]
+
+
+def _place(problem: BaseException, file: str, root: Path) -> Origin:
+    """The innermost line of the project's own files on the way to the problem."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    own = [frame for frame in frames if Path(frame.filename).absolute().is_relative_to(root)]
+    named = [frame for frame in own or frames if frame.filename != __file__]
+    last = named[-1] if named else None
+    return Origin(last.filename, last.lineno or 1) if last else Origin(file, 1)
+
+
+def _told(problem: BaseException) -> str:
+    text = " ".join(str(problem).split()) or "no message"
+    return f"loading this file failed with {type(problem).__name__}: {text}"

@@ -1,0 +1,308 @@
+"""What a query function reads, found in its source without calling it.
+
+Names are resolved as Python would (imports, aliases, constants of the module), so `hw.read("x")`,
+`pipelines.read(X)` and `read("x")` are the same. Functions of the project that the query mentions
+are followed. A read whose name is only known when the code runs is reported as computed, never
+passed over: the graph must not miss an edge.
+"""
+
+import ast
+import inspect
+import linecache
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FunctionType, ModuleType
+from typing import Any
+
+from headwater.pipelines.declaring import declare
+from headwater.pipelines.declaring.declare import DeclarationError, Origin, Read, Topic
+from headwater.pipelines.declaring.sql_reads import sql_query
+from headwater.pipelines.declaring.sql_tokens import SqlError
+
+_READS = {declare.read: False, declare.read_stream: True}
+_TOPICS = {declare.topic_snapshot: False, declare.topic: True}
+_SESSIONS = {"active", "getActiveSession", "getOrCreate"}
+
+
+@dataclass
+class Found:
+    """What the source of a query says of its reads."""
+
+    reads: list[Read] = field(default_factory=list)
+    topics: list[Topic] = field(default_factory=list)
+    session_reads: list[Read] = field(default_factory=list)
+    streams: bool = False
+    computed: list["Computed"] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Computed:
+    """A read whose name the source does not say."""
+
+    origin: Origin
+    call: str
+    """As it is written; "": the source itself was not found."""
+    topic: bool
+    stream: bool
+
+
+def reads_of(function: Callable[..., Any], home: Path | None = None) -> Found:
+    """What `function`, and the functions it uses whose files lie in `home`, read."""
+    found = Found()
+    for used, node in followed(function, home):
+        if node is None:
+            found.computed.append(Computed(origin_of(used), "", False, False))
+        else:
+            _Walk(used, node, found).visit_body()
+    return found
+
+
+def followed(
+    function: Callable[..., Any], home: Path | None = None
+) -> "list[tuple[FunctionType, ast.FunctionDef | None]]":
+    """`function` and those that it uses of the files in `home`, with their syntax if it is known."""
+    plain = inspect.unwrap(function)
+    if not isinstance(plain, FunctionType):
+        raise DeclarationError(origin_of(function), "a query is a plain function written with def")
+    home = (home or _file(plain).parent).absolute()
+    found: dict[FunctionType, ast.FunctionDef | None] = {}
+    waiting = [plain]
+    while waiting:
+        used = waiting.pop(0)
+        if used not in found and (used is plain or _file(used).is_relative_to(home)):
+            node = found[used] = _definition(used)
+            waiting += _mentioned(used, node) if node is not None else ()
+    return list(found.items())
+
+
+def origin_of(function: Callable[..., Any]) -> Origin:
+    """Where a function begins, its decorators included."""
+    plain = inspect.unwrap(function)
+    if isinstance(plain, FunctionType):
+        return Origin(plain.__code__.co_filename, plain.__code__.co_firstlineno)
+    return Origin("<unknown>", 0)
+
+
+def _file(function: FunctionType) -> Path:
+    return Path(function.__code__.co_filename).absolute()
+
+
+def _definition(function: FunctionType) -> ast.FunctionDef | None:
+    """The syntax of a function, out of its file."""
+    code = function.__code__
+    linecache.checkcache(code.co_filename)
+    try:
+        tree = ast.parse("".join(linecache.getlines(code.co_filename, function.__globals__)))
+    except SyntaxError:  # the file has changed since it was loaded
+        return None
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name == code.co_name:
+            first = node.decorator_list[0] if node.decorator_list else node
+            if code.co_firstlineno == first.lineno:
+                return node
+    return None
+
+
+def _mentioned(function: FunctionType, node: ast.FunctionDef) -> Iterator[FunctionType]:
+    """Plain functions that the body names, called or handed on (as to `transform`)."""
+    names = _Names(function, node)
+    for child in _body(node):
+        if isinstance(child, ast.Name | ast.Attribute):
+            value = names.value(child)
+            value = inspect.unwrap(value) if callable(value) else value
+            if isinstance(value, FunctionType):
+                yield value
+
+
+def _body(node: ast.FunctionDef) -> Iterator[ast.AST]:
+    for statement in node.body:
+        yield from ast.walk(statement)
+
+
+class _Names:
+    """What names stand for inside of a function, as far as that is fixed before it runs."""
+
+    def __init__(self, function: FunctionType, node: ast.FunctionDef) -> None:
+        self._known: dict[str, Any] = dict(function.__globals__)
+        self._known |= {
+            name: cell.cell_contents
+            for name, cell in zip(
+                function.__code__.co_freevars, function.__closure__ or (), strict=True
+            )
+            if _filled(cell)
+        }
+        for name in function.__code__.co_varnames + function.__code__.co_cellvars:
+            self._known.pop(name, None)
+        for child in _body(node):
+            if isinstance(child, ast.Import | ast.ImportFrom):
+                self._known |= dict(_imported(child))
+
+    def value(self, node: ast.expr) -> Any:
+        """The object behind a (dotted) name, or None."""
+        if isinstance(node, ast.Name):
+            return self._known.get(node.id)
+        if isinstance(node, ast.Attribute):
+            return _attribute(self.value(node.value), node.attr)
+        return None
+
+    def text(self, node: ast.expr | None) -> str | None:
+        """The string that an expression is: a literal or a constant of a module."""
+        if isinstance(node, ast.Constant):
+            value = node.value
+        else:
+            value = self.value(node) if node is not None else None
+        return value if isinstance(value, str) else None
+
+
+def _attribute(owner: Any, name: str) -> Any:
+    if not isinstance(owner, ModuleType):
+        return None
+    if owner.__name__ == "headwater.pipelines":  # whose other names import Spark when asked for
+        return getattr(declare, name, None)
+    return getattr(owner, name, None)
+
+
+def _filled(cell: Any) -> bool:
+    try:
+        cell.cell_contents  # noqa: B018 - only asking fails for an empty cell
+    except ValueError:
+        return False
+    return True
+
+
+def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Any]]:
+    """Names that an import inside of a function makes, for the one package that matters here."""
+    import headwater.pipelines as package
+
+    for alias in node.names:
+        if isinstance(node, ast.Import):
+            if alias.name == package.__name__ and alias.asname:
+                yield alias.asname, package
+        elif node.module == "headwater" and alias.name == "pipelines":
+            yield alias.asname or alias.name, package
+        elif node.module == package.__name__:
+            yield alias.asname or alias.name, _attribute(package, alias.name)
+
+
+class _Walk:
+    """One pass over the body of one function."""
+
+    def __init__(self, function: FunctionType, node: ast.FunctionDef, found: Found) -> None:
+        self._file = function.__code__.co_filename
+        self._node = node
+        self._names = _Names(function, node)
+        self._found = found
+        self._sessions = {"spark"}
+        self._called: set[int] = set()
+
+    def visit_body(self) -> None:
+        """Note every read of the body, in the order of the text."""
+        for child in _body(self._node):
+            if isinstance(child, ast.Assign) and self._is_session(child.value):
+                self._sessions |= {t.id for t in child.targets if isinstance(t, ast.Name)}
+        calls = [child for child in _body(self._node) if isinstance(child, ast.Call)]
+        for call in sorted(
+            calls, key=lambda call: (call.end_lineno or 0, call.end_col_offset or 0)
+        ):
+            self._called.add(id(call.func))
+            self._call(call)
+        for child in _body(self._node):
+            if isinstance(child, ast.Name | ast.Attribute) and id(child) not in self._called:
+                self._bare(child)
+
+    def _call(self, call: ast.Call) -> None:
+        reader = self._reader(call.func)
+        if reader is not None:
+            self._read(call, *reader)
+        elif isinstance(call.func, ast.Attribute):
+            if call.func.attr == "table":
+                stream = self._table_of_session(call.func.value)
+                if stream is not None:
+                    self._session_table(call, stream)
+            elif call.func.attr == "sql" and self._is_session(call.func.value):
+                self._session_sql(call)
+
+    def _reader(self, node: ast.expr) -> tuple[bool, bool] | None:
+        """(of a topic, as a stream) if the expression is one of our readers."""
+        value = self._names.value(node)
+        if not isinstance(value, FunctionType):
+            return None
+        if value in _READS:
+            return False, _READS[value]
+        return (True, _TOPICS[value]) if value in _TOPICS else None
+
+    def _read(self, call: ast.Call, topic: bool, stream: bool) -> None:
+        name = self._names.text(_argument(call, "name"))
+        if name is None:
+            self._computed(call, topic, stream)
+        elif topic:
+            self._found.topics.append(Topic(name, stream))
+        else:
+            self._found.reads.append(Read(name, stream))
+        self._found.streams |= stream
+
+    def _session_table(self, call: ast.Call, stream: bool) -> None:
+        name = self._names.text(_argument(call, "tableName"))
+        if name is None:
+            self._computed(call, False, stream)
+        elif "." not in name:  # with dots it is a table of a catalog, outside of the pipeline
+            self._by_session([Read(name, stream)])
+
+    def _session_sql(self, call: ast.Call) -> None:
+        text = self._names.text(_argument(call, "sqlQuery"))
+        if text is None:
+            self._computed(call, False, False)
+            return
+        origin = Origin(self._file, call.lineno)
+        try:
+            query = sql_query(text)
+        except SqlError as problem:
+            raise DeclarationError(origin, f"this SQL is not understood: {problem.text}") from None
+        if query.topics:
+            raise DeclarationError(
+                origin, "topic.`name` is for SQL files; in Python read it with hw.topic(name)"
+            )
+        self._by_session(query.reads)
+
+    def _by_session(self, reads: "list[Read] | tuple[Read, ...]") -> None:
+        self._found.reads += reads
+        self._found.session_reads += reads
+        self._found.streams |= any(read.stream for read in reads)
+
+    def _table_of_session(self, owner: ast.expr) -> bool | None:
+        """Whether `owner.table()` reads a stream; None: it is no table of a session."""
+        if self._is_session(owner):
+            return False
+        while isinstance(owner, ast.Call | ast.Attribute):
+            if isinstance(owner, ast.Attribute) and owner.attr in ("read", "readStream"):
+                return owner.attr == "readStream" if self._is_session(owner.value) else None
+            owner = owner.func if isinstance(owner, ast.Call) else owner.value
+        return None
+
+    def _is_session(self, node: ast.expr) -> bool:
+        if isinstance(node, ast.Name):
+            return node.id in self._sessions
+        if not isinstance(node, ast.Call):
+            return False
+        made = isinstance(node.func, ast.Attribute) and node.func.attr in _SESSIONS
+        return made or self._names.value(node.func) is declare.spark
+
+    def _bare(self, node: ast.Name | ast.Attribute) -> None:
+        """A reader that is handed on instead of called; a stream from outside of the pipeline."""
+        reader = self._reader(node)
+        if reader is not None:
+            self._computed(node, *reader)
+        if isinstance(node, ast.Attribute) and node.attr == "readStream":
+            self._found.streams = True
+
+    def _computed(self, node: ast.expr, topic: bool, stream: bool) -> None:
+        origin = Origin(self._file, node.lineno)
+        self._found.computed.append(Computed(origin, ast.unparse(node), topic, stream))
+        self._found.streams |= stream
+
+
+def _argument(call: ast.Call, keyword: str) -> ast.expr | None:
+    if call.args:
+        return call.args[0]
+    return next((given.value for given in call.keywords if given.arg == keyword), None)

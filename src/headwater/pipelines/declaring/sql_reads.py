@@ -1,0 +1,253 @@
+"""Which tables and topics a SELECT reads, and where in its text.
+
+A relation stands after FROM, after JOIN, and after a comma in a FROM list; the names of WITH
+clauses are left out where they are in scope, table functions always. Names with dots lie outside
+of the pipeline and stay as they are, except ``topic.`name` ``. What could be a relation and is
+not understood is a SqlError: a read must never be missed in silence.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headwater.pipelines.declaring.declare import Place, Read, SqlQuery, Topic
+from headwater.pipelines.declaring.sql_tokens import SqlError, Token, tokens
+
+_ENDS_FROM = {
+    "WHERE", "GROUP", "HAVING", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET",
+    "WINDOW", "UNION", "INTERSECT", "EXCEPT", "MINUS", "SELECT", "QUALIFY",
+}  # fmt: skip
+_NO_ALIAS = _ENDS_FROM | {
+    "ON", "USING", "JOIN", "INNER", "LEFT", "RIGHT", "FULL", "CROSS", "NATURAL", "SEMI", "ANTI",
+    "LATERAL", "PIVOT", "UNPIVOT", "ASOF",
+}  # fmt: skip
+
+
+@dataclass
+class _Level:
+    """What is known between one pair of brackets."""
+
+    started: bool = False
+    selects: bool = False
+    in_from: bool = False
+    in_values: bool = False
+    wants_relation: bool = False
+    wants_cte_name: bool = False
+    recursive: bool = False
+    opening_cte: str | None = None
+    ctes: set[str] = field(default_factory=set)
+
+
+def sql_query(text: str) -> SqlQuery:
+    """`text` (one SELECT) with its reads; SqlError where it is not understood."""
+    return _Finder(text, tokens(text)).found()
+
+
+class _Finder:
+    """One walk over the tokens of a query."""
+
+    def __init__(self, text: str, found: Sequence[Token]) -> None:
+        self._text = text
+        self._tokens = found
+        self._at = 0
+        self._levels = [_Level()]
+        self._places: list[Place] = []
+
+    def found(self) -> SqlQuery:
+        """The query after the whole walk."""
+        while self._at < len(self._tokens):
+            self._step(self._tokens[self._at])
+        if len(self._levels) > 1:
+            raise SqlError(self._tokens[-1].line, "a bracket is opened and never closed")
+        if self._levels[0].wants_relation:
+            raise SqlError(self._tokens[-1].line, "the query ends where a table should stand")
+        sources = list(dict.fromkeys(place.source for place in self._places))
+        return SqlQuery(
+            self._text,
+            tuple(source for source in sources if isinstance(source, Read)),
+            tuple(source for source in sources if isinstance(source, Topic)),
+            tuple(self._places),
+        )
+
+    def _step(self, token: Token) -> None:
+        level = self._levels[-1]
+        first, level.started = not level.started, True
+        if token.kind == "symbol":
+            self._symbol(token, level)
+        elif level.wants_cte_name:
+            self._cte_name(token, level)
+        elif level.wants_relation:
+            self._relation(token, level)
+        else:
+            self._keyword(token, level, first)
+
+    def _symbol(self, token: Token, level: _Level) -> None:
+        self._at += 1
+        if token.text == "(":
+            self._levels.append(self._opened(level))
+        elif token.text == ")":
+            self._closed(token)
+        elif level.wants_relation or level.wants_cte_name:
+            raise SqlError(token.line, f"a name should stand here, not {token.text!r}")
+        elif token.text == "," and level.in_from:
+            level.wants_relation = not (level.in_values and self._row_follows())
+        elif token.text == "|>":
+            level.in_from = False
+
+    def _row_follows(self) -> bool:
+        """Whether the comma parts two rows of VALUES, not two tables."""
+        following = self._peek()
+        return following is not None and not following.is_name and not following.is_symbol(")")
+
+    def _opened(self, level: _Level) -> _Level:
+        """The level inside of a bracket: a subquery, tables in brackets, or anything else."""
+        inner = _Level()
+        if level.wants_relation:
+            level.wants_relation = False
+            following = self._peek()
+            query = following is not None and following.is_word("SELECT", "WITH", "FROM", "VALUES")
+            inner.wants_relation = inner.in_from = not query
+        return inner
+
+    def _closed(self, token: Token) -> None:
+        if len(self._levels) == 1 or self._levels[-1].wants_relation:
+            raise SqlError(token.line, "this bracket closes what was not opened or not finished")
+        self._levels.pop()
+        level = self._levels[-1]
+        following = self._peek()
+        if level.opening_cte is None or (following is not None and following.is_word("AS")):
+            return  # the second: it was the column list of `WITH name (a, b) AS (...)`
+        level.ctes.add(level.opening_cte)
+        level.opening_cte = None
+        if following is not None and following.is_symbol(","):
+            self._at += 1
+            level.wants_cte_name = True
+
+    def _cte_name(self, token: Token, level: _Level) -> None:
+        self._at += 1
+        if token.is_word("RECURSIVE") and not level.ctes:
+            level.recursive = True
+            return
+        level.wants_cte_name = False
+        level.opening_cte = token.text.lower()
+        if level.recursive:
+            level.ctes.add(level.opening_cte)
+
+    def _keyword(self, token: Token, level: _Level, first: bool) -> None:
+        before = self._tokens[self._at - 1] if self._at else None
+        self._at += 1
+        if token.kind != "word" or (before is not None and before.is_symbol(".")):
+            return
+        word = token.text.upper()
+        if word == "WITH" and first:
+            level.wants_cte_name = True
+        elif word == "FROM" and self._opens_from(before, level, first):
+            level.in_from = level.wants_relation = True
+        elif word == "JOIN":
+            level.wants_relation = True
+        elif word in _ENDS_FROM or (word == "LATERAL" and self._follows("VIEW")):
+            level.in_from = False
+            level.selects |= word == "SELECT"
+        elif word == "TABLE" and (first or self._in_call()):
+            raise SqlError(token.line, "TABLE in a query is not understood; write SELECT * FROM x")
+
+    def _opens_from(self, before: Token | None, level: _Level, first: bool) -> bool:
+        """Not the FROM of EXTRACT(YEAR FROM x) and its like, nor of IS DISTINCT FROM."""
+        distinct = before is not None and before.is_word("DISTINCT")
+        return (level.selects or first) and not distinct
+
+    def _in_call(self) -> bool:
+        following = self._peek()
+        return following is not None and (following.is_symbol("(") or following.kind == "quoted")
+
+    def _relation(self, token: Token, level: _Level) -> None:
+        if token.is_word("LATERAL"):
+            self._at += 1
+            return
+        level.wants_relation = False
+        if token.is_word("SELECT", "WITH", "FROM"):
+            raise SqlError(token.line, f"a table should stand here, not {token.text}")
+        if token.is_word("VALUES"):
+            self._at += 1
+            level.in_values = True
+        elif token.is_word("STREAM") and self._streams():
+            self._stream(token)
+        else:
+            parts, end = self._name()
+            self._note(token, end, parts, stream=False)
+
+    def _streams(self) -> bool:
+        """Whether STREAM is the keyword here and not the name of a table."""
+        following = self._peek(1)
+        return following is not None and (
+            following.is_symbol("(")
+            or following.kind == "quoted"
+            or (following.kind == "word" and not following.is_word("AS", *_NO_ALIAS))
+        )
+
+    def _stream(self, token: Token) -> None:
+        self._at += 1
+        bracket = self._peek()
+        if bracket is None or bracket.kind != "symbol":
+            parts, end = self._name()
+        else:
+            self._at += 1
+            parts, _ = self._name()
+            closing = self._peek()
+            if closing is None or not closing.is_symbol(")"):
+                raise SqlError(token.line, "STREAM( ) takes one table's name")
+            self._at += 1
+            end = closing.end
+        self._note(token, end, parts, stream=True)
+
+    def _name(self) -> tuple[list[str], int]:
+        """The parts of a dotted name that begins here, and where it ends in the text."""
+        parts: list[str] = []
+        while True:
+            token = self._peek()
+            if token is None or not token.is_name:
+                line = (token or self._tokens[-1]).line
+                shown = repr(token.text) if token else "the end"
+                raise SqlError(line, f"a table's name should stand here, not {shown}")
+            parts.append(token.text)
+            self._at += 1
+            dot = self._peek()
+            if dot is None or not dot.is_symbol("."):
+                return parts, token.end
+            self._at += 1
+
+    def _note(self, first: Token, end: int, parts: list[str], *, stream: bool) -> None:
+        following = self._peek()
+        called = following is not None and following.is_symbol("(")
+        if called and parts[0].upper() == "IDENTIFIER":
+            raise SqlError(first.line, "IDENTIFIER( ) computes a name; write the table's own name")
+        if called and stream:
+            raise SqlError(first.line, "STREAM takes a table's name, not a function")
+        if called:
+            return  # a table function such as range(10); what it is given is walked like the rest
+        source: Read | Topic
+        if parts[0].lower() == "topic" and len(parts) > 1:
+            source = Topic(".".join(parts[1:]), stream)
+        elif len(parts) > 1 or any(parts[0].lower() in level.ctes for level in self._levels):
+            return
+        else:
+            source = Read(parts[0], stream)
+        alias = parts[-1] if self._takes_alias(following) else ""
+        self._places.append(Place(first.start, end, source, alias))
+
+    def _takes_alias(self, following: Token | None) -> bool:
+        """Whether columns may be qualified by the table's own name: no alias was written.
+
+        Where a clause comes between the table and a possible alias, none is added: then columns
+        are qualified by an alias or not at all.
+        """
+        if following is None or following.kind == "symbol":
+            return True
+        return following.is_word(*_NO_ALIAS)
+
+    def _peek(self, ahead: int = 0) -> Token | None:
+        place = self._at + ahead
+        return self._tokens[place] if place < len(self._tokens) else None
+
+    def _follows(self, word: str) -> bool:
+        following = self._peek()
+        return following is not None and following.is_word(word)

@@ -1,0 +1,275 @@
+"""What a change of a pipeline's code means for the checkpoints and tables that it has already.
+
+The rules are Spark's own ("recovery semantics after changes in a streaming query"): a query may
+change what it selects and filters; it may not change the number or kind of its inputs, nor the
+operators that keep state, and go on from the same checkpoint. A fingerprint (plain JSON) of each
+flow is kept by the runner beside the checkpoints; comparing two is pure.
+"""
+
+import ast
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from headwater.pipelines.declaring.columns import ddl_columns
+from headwater.pipelines.declaring.declare import (
+    Dataset,
+    Declarations,
+    Flow,
+    Project,
+    Query,
+    Read,
+    SqlQuery,
+)
+from headwater.pipelines.declaring.python_reads import followed
+from headwater.pipelines.declaring.sql_tokens import SqlError, tokens
+
+Verdict = Literal["safe", "needs new checkpoint", "unsafe"]
+Fingerprint = Mapping[str, Any]
+"""Of a project: what is known of each flow, by its name."""
+
+_STATEFUL_CALLS = {
+    "groupBy", "groupby", "agg", "rollup", "cube", "pivot", "distinct", "dropDuplicates",
+    "drop_duplicates", "dropDuplicatesWithinWatermark", "join", "withWatermark",
+    "applyInPandasWithState", "transformWithState", "transformWithStateInPandas",
+}  # fmt: skip
+_STATEFUL_WORDS = ("GROUP", "DISTINCT", "JOIN", "HAVING", "WATERMARK")
+
+
+@dataclass(frozen=True)
+class Change:
+    """What changed in one flow and what that means."""
+
+    flow: str
+    verdict: Verdict
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.flow}: {self.verdict}: {self.why}"
+
+
+def fingerprint(project: Project) -> dict[str, Any]:
+    """What `describe_change` needs to know of a project later, as JSON values."""
+    graph = project.declarations
+    return {flow.name: _flow_print(flow, graph, project.root) for flow in graph.flows}
+
+
+def describe_change(old: Fingerprint, new: Fingerprint) -> list[Change]:
+    """All changes from one version of a project to another, unchanged flows left out."""
+    found = [change for name in new if name in old for change in _changed(name, old, new)]
+    added = [name for name in new if name not in old]
+    removed = [name for name in old if name not in new]
+    for name in added:
+        before = next((gone for gone in removed if _same_work(old[gone], new[name])), None)
+        if before is not None:
+            removed.remove(before)
+            found.append(_renamed(name, before, new[name]))
+        else:
+            found.append(Change(name, "safe", "it is new and starts with a new checkpoint"))
+    why = "it is gone; its table and its checkpoint stay, and it would go on where it stopped"
+    return found + [Change(name, "safe", why) for name in removed]
+
+
+def _flow_print(flow: Flow, graph: Declarations, home: Path) -> dict[str, Any]:
+    """One flow, with the temporary views that it reads taken as part of its query."""
+    queries, reads, topics = [flow.query], list(flow.reads), list(flow.topics)
+    inputs: list[Read] = []
+    for read in reads:  # grows while it is walked
+        view = graph.datasets.get(read.name)
+        if view is None or view.kind != "temporary_view":
+            inputs.append(read)
+        elif view.query is not None and view.query not in queries:
+            queries.append(view.query)
+            reads += view.reads
+            topics += view.topics
+    texts = [text for query in queries for text in _texts(query, home)]
+    return {
+        "target": flow.target,
+        "once": flow.once,
+        "query": hashlib.sha256("\n".join(texts).encode()).hexdigest(),
+        "stateful": [call for query in queries for call in _stateful(query, home)],
+        "reads": sorted({f"{'STREAM ' if read.stream else ''}{read.name}" for read in inputs}),
+        "topics": sorted(set(topics)),
+        **_dataset_print(graph.datasets.get(flow.target)),
+    }
+
+
+def _dataset_print(dataset: Dataset | None) -> dict[str, Any]:
+    if dataset is None:
+        return {"kind": "sink"}
+    bad = dataset.quarantine
+    return {
+        "kind": dataset.kind,
+        "format": dataset.format,
+        "partition_by": list(dataset.partition_by),
+        "schema": dataset.schema,
+        "expectations": [[e.name, e.condition, e.action] for e in dataset.expectations],
+        "quarantine": [bad.table, bad.topic] if bad else None,
+    }
+
+
+def _texts(query: Query, home: Path) -> Iterator[str]:
+    """The code of a query without comments, docstrings and layout."""
+    if isinstance(query, SqlQuery):
+        yield " ".join(token.text for token in tokens(query.text))
+        return
+    for _, node in followed(query, home):
+        if node is not None:
+            yield from (ast.unparse(statement) for statement in _code(node))
+
+
+def _code(node: ast.FunctionDef) -> list[ast.stmt]:
+    first = node.body[0]
+    documented = isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant)
+    return node.body[1:] if documented else node.body
+
+
+def _stateful(query: Query, home: Path) -> Iterator[str]:
+    """Operators that may keep state, as they are written: if one differs, state may not fit."""
+    if isinstance(query, SqlQuery):
+        found = tokens(query.text)
+        if any(token.is_word(*_STATEFUL_WORDS) for token in found):
+            yield " ".join(token.text for token in found)
+        return
+    for _, node in followed(query, home):
+        for child in ast.walk(node) if node is not None else ():
+            if (
+                isinstance(child, ast.Call)
+                and isinstance(child.func, ast.Attribute)
+                and child.func.attr in _STATEFUL_CALLS
+            ):
+                given = [ast.unparse(each) for each in (*child.args, *child.keywords)]
+                yield f"{child.func.attr}({', '.join(given)})"
+
+
+def _same_work(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    return all(one.get(key) == other.get(key) for key in ("query", "reads", "topics", "once"))
+
+
+def _renamed(name: str, before: str, flow: Mapping[str, Any]) -> Change:
+    if flow["kind"] == "materialized_view":
+        return Change(name, "safe", f"it was called {before}; it is computed whole under its name")
+    why = (
+        f"it looks like {before} under another name: with a new checkpoint it would read all of"
+        " its input again. Keep the name, or start with an empty table"
+    )
+    return Change(name, "unsafe", why)
+
+
+_Rule = Callable[[Mapping[str, Any], Mapping[str, Any]], tuple[Verdict, str] | None]
+
+
+def _changed(name: str, old: Fingerprint, new: Fingerprint) -> Iterator[Change]:
+    before, after = old[name], new[name]
+    whole = before["kind"] == after["kind"] == "materialized_view"
+    for rule in _WHOLE_RULES if whole else _RULES:
+        verdict = rule(before, after)
+        if verdict is not None:
+            yield Change(name, *verdict)
+
+
+def _kind(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:
+    if old["kind"] == new["kind"]:
+        return None
+    before, after = (kind.replace("_", " ") for kind in (old["kind"], new["kind"]))
+    return "unsafe", f"what it fills was a {before} and is a {after}. Give the new one a new name"
+
+
+def _target(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:
+    if old["target"] == new["target"]:
+        return None
+    why = f"it wrote to {old['target']} and now writes to {new['target']}, which would only get"
+    return "needs new checkpoint", f"{why} what is new since then"
+
+
+def _inputs(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:
+    """The checkpoint holds one offset for each input, in their order."""
+    before, after = _streams(old), _streams(new)
+    if before == after and old["once"] == new["once"]:
+        return None
+    if before == after:
+        return "needs new checkpoint", "it ran once and now streams, or the other way round"
+    why = f"its inputs were {', '.join(before) or 'none'} and are {', '.join(after) or 'none'};"
+    return "needs new checkpoint", f"{why} the number and kind of inputs cannot change"
+
+
+def _streams(flow: Mapping[str, Any]) -> list[str]:
+    return [read for read in flow["reads"] if read.startswith("STREAM ")] + [
+        f"topic {topic}" for topic in flow["topics"]
+    ]
+
+
+def _state(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:
+    if old["stateful"] == new["stateful"]:
+        return None
+    return (
+        "needs new checkpoint",
+        "its grouping, join, deduplication or watermark changed, and the state that the old"
+        " checkpoint holds must keep its form",
+    )
+
+
+def _query(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:
+    if old["query"] == new["query"] or _state(old, new) is not None:
+        return None
+    return "safe", "what it selects or filters changed; that holds for rows from now on"
+
+
+def _whole_query(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:
+    same = all(old[key] == new[key] for key in ("query", "reads", "topics"))
+    return None if same else ("safe", "it is computed whole each time, so the next run has it all")
+
+
+def _expectations(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:
+    keys = ("expectations", "quarantine")
+    if all(old.get(key) == new.get(key) for key in keys):
+        return None
+    return "safe", "its expectations or quarantine changed; rows already written stay as they are"
+
+
+def _partitioning(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:
+    before, after = old.get("partition_by"), new.get("partition_by")
+    if before == after or before is None or after is None:
+        return None
+    why = (
+        f"the table is partitioned by {before or 'nothing'} and the code says {after or 'nothing'}"
+    )
+    return "unsafe", f"{why}. Keep it, or write a table of another name"
+
+
+def _format(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:
+    before, after = old.get("format"), new.get("format")
+    if before == after or before is None or after is None:
+        return None
+    why = f"the table is {before} and the code says {after}; rows written so far would be left"
+    return "unsafe", f"{why} behind. Keep it, or write a table of another name"
+
+
+def _schema(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:
+    if old.get("schema") == new.get("schema"):
+        return None
+    try:
+        before, after = ddl_columns(old.get("schema") or ""), ddl_columns(new.get("schema") or "")
+    except SqlError:  # one of them says nothing
+        return "safe", "a schema is declared now, or no longer; the table itself decides"
+    turned = [name for name in before if name in after and before[name] != after[name]]
+    if turned:
+        pairs = ", ".join(f"{name} from {before[name]} to {after[name]}" for name in turned)
+        return "unsafe", f"columns change their type: {pairs}. Give the new type a new column"
+    return "safe", "columns were added or left out; rows without one have null there"
+
+
+_WHOLE_RULES: tuple[_Rule, ...] = (_whole_query, _expectations, _partitioning, _format, _schema)
+_RULES: tuple[_Rule, ...] = (
+    _kind,
+    _target,
+    _inputs,
+    _state,
+    _query,
+    _expectations,
+    _partitioning,
+    _format,
+    _schema,
+)

@@ -1,0 +1,1 @@
+"""One topic into one table, in one line."""

@@ -1,0 +1,87 @@
+"""The columns of an ingest: from a file or from the first records, and frozen from then on.
+
+What is frozen stands beside the checkpoint. Fields may be added later; none changes its type.
+"""
+
+from collections.abc import Iterable
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql.types import StructType
+
+from headwater.client.consumer.blocking import Consumer
+from headwater.pipelines.ingest.json_rows import columns, type_name
+from headwater.pipelines.running.checkpoints import Checkpoints
+from headwater.pipelines.schemas import schema as schemas
+
+_SAMPLE: Final = 1000
+_PATIENCE_S: Final = 10.0
+
+
+class IngestError(Exception):
+    """An ingest that cannot be as it was asked for, and what to do."""
+
+
+def settle_schema(
+    wanted: str, topic: str, bootstrap_servers: str, places: Checkpoints, name: str
+) -> StructType:
+    """The schema to use: a file, or what was frozen, or what the first records look like.
+
+    Whatever it is, it is frozen beside the checkpoint before the first row is written.
+    """
+    frozen = (places.noted(name) or {}).get("schema")
+    if wanted == "infer":
+        ddl = frozen or inferred(topic, bootstrap_servers)
+    else:
+        ddl = from_file(Path(wanted))
+        if frozen:
+            check_change(columns(frozen), columns(ddl), wanted)
+    if ddl != frozen:
+        places.note(name, {"schema": ddl})
+    return columns(ddl)
+
+
+def from_file(path: Path) -> str:
+    """The columns that a JSON Schema or an Avro-style record describes."""
+    try:
+        return schemas.to_ddl(schemas.load_schema(path.read_text()))
+    except schemas.SchemaError as problem:
+        raise IngestError(f"{path}: {problem}") from problem
+
+
+def inferred(topic: str, bootstrap_servers: str) -> str:
+    """The columns that the first records of a topic show."""
+    values = list(islice(_values(topic, bootstrap_servers), _SAMPLE))
+    if not values:
+        raise IngestError(f"{topic} has no records to infer a schema from: give --schema FILE")
+    try:
+        return schemas.infer(values)
+    except schemas.SchemaError as problem:
+        raise IngestError(f"{topic}: {problem}; give --schema FILE") from problem
+
+
+def _values(topic: str, bootstrap_servers: str) -> Iterable[bytes]:
+    """Values from the beginning of each partition, up to where they end now."""
+    with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
+        places = [(topic, number) for number in consumer.partitions_for(topic)]
+        ends = consumer.end_offsets(places)
+        consumer.assign(places)
+        while any(consumer.position(place) < end for place, end in ends.items()):
+            records = consumer.poll(_PATIENCE_S)
+            if not records:
+                return
+            yield from (record.value for record in records if record.value is not None)
+
+
+def check_change(old: StructType, new: StructType, file: str) -> None:
+    """Fields may come, and fields may go (their column stays); none may change its type."""
+    before = {field.name: field for field in old.fields}
+    for field in new.fields:
+        known = before.get(field.name)
+        if known is not None and known.dataType != field.dataType:
+            raise IngestError(
+                f"{file}: field {field.name} is {type_name(field.dataType)} and was "
+                f"{type_name(known.dataType)}; a column "
+                "keeps its type: give the new one another name, or ingest into a new table"
+            )

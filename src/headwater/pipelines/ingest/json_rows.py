@@ -1,0 +1,199 @@
+"""Records with JSON values as typed rows, where nothing becomes NULL in silence.
+
+`from_json` alone gives NULL for a field of the wrong type, takes the first of two objects, and
+ignores what stands behind an object. Here a value is parsed inside of an array, so that anything
+after its object is an error too, and a record that does not fit is refused as a whole with a reason
+for each field at fault. What a column takes: its own JSON type and nothing else, except that a
+STRING keeps any JSON value as its text and a TIMESTAMP also takes seconds since 1970 as a number.
+"""
+
+from typing import TYPE_CHECKING, Final
+
+from pyspark.sql import functions as sf
+from pyspark.sql import types as st
+
+from headwater.pipelines.running.progress import QUALITY
+from headwater.pipelines.running.quality import REASONS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+REFUSED: Final = "dead letters"
+"""The name under which refused records are counted."""
+UNKNOWN: Final = "_unknown"
+ORIGIN: Final = {
+    "_topic": "topic",
+    "_partition": "partition",
+    "_offset": "offset",
+    "_timestamp": "timestamp",
+    "_key": "key",
+}
+DATE: Final = "_date"
+
+_CORRUPT: Final = "__corrupt"
+_PARSED: Final = "__parsed"
+_UNDECLARED: Final = "__undeclared"
+_STRICT: Final = {
+    "mode": "PERMISSIVE",
+    "columnNameOfCorruptRecord": _CORRUPT,
+    "allowSingleQuotes": "false",
+    "allowNonNumericNumbers": "false",
+}
+_SHOWN: Final = 60
+_LAST_TIME: Final = "9999-12-31 23:59:59.999999"
+
+
+class JsonRows:
+    """Judges records by a schema; the columns of the good ones and the reasons of the others."""
+
+    drops = True
+    fails = False
+
+    def __init__(
+        self, schema: st.StructType, *, unknown: str = "keep", dated: bool = False
+    ) -> None:
+        """A schema with its required fields marked NOT NULL, and what to do with others.
+
+        Args:
+            schema: The columns; fields that are not nullable are required.
+            unknown: `keep` fields that the schema does not know in the column `_unknown`, `drop`
+                them, or `refuse` their records.
+            dated: Add `_date`, the day of the record's timestamp, for partitions.
+        """
+        self._schema = schema
+        self._unknown = unknown
+        self._dated = dated
+
+    def judged(self, records: "DataFrame") -> "DataFrame":
+        """The records as the source gives them, with what they hold and why they are refused."""
+        text = sf.col("value").cast("string")
+        fields = st.StructType([_nullable(field) for field in self._schema.fields])
+        wrapper = st.StructType(
+            [st.StructField("v", st.ArrayType(fields)), st.StructField(_CORRUPT, st.StringType())]
+        )
+        wrapped = sf.concat(sf.lit('{"v":['), text, sf.lit("]}"))
+        parsed = records.withColumn(_PARSED, sf.from_json(wrapped, wrapper, _STRICT))
+        undeclared = self._undeclared(text) if self._unknown != "drop" else sf.lit(None)
+        parsed = parsed.withColumn(_UNDECLARED, undeclared.cast("map<string,string>"))
+        judged = parsed.withColumn(REASONS, self._reasons(text))
+        counts = sf.count_if(sf.size(REASONS) > 0).alias("e0")
+        return judged.observe(QUALITY, sf.count(sf.lit(1)).alias("rows"), counts)
+
+    def refuse(self, judged: "DataFrame") -> None:
+        """No record ends a batch: bad ones have a place to go."""
+
+    def good(self, judged: "DataFrame") -> "DataFrame":
+        """The typed columns, then where each row came from."""
+        row = sf.col(_PARSED)["v"][0]
+        columns = [row[field.name].alias(field.name) for field in self._schema.fields]
+        if self._unknown == "keep":
+            columns.append(sf.col(_UNDECLARED).alias(UNKNOWN))
+        columns += [sf.col(source).alias(name) for name, source in ORIGIN.items()]
+        if self._dated:
+            columns.append(sf.to_date("timestamp").alias(DATE))
+        return judged.where(sf.size(REASONS) == 0).select(*columns)
+
+    def bad(self, judged: "DataFrame") -> "DataFrame":
+        """The records that do not fit, as they were, with the reasons."""
+        return judged.where(sf.size(REASONS) > 0).drop(_PARSED, _UNDECLARED)
+
+    def _reasons(self, text: "Column") -> "Column":
+        """What is wrong with a record; empty where nothing is."""
+        parsed, rows = sf.col(_PARSED), sf.col(_PARSED)["v"]
+        fits = parsed[_CORRUPT].isNull() & (sf.size(rows) == 1) & rows[0].isNotNull()
+        return (
+            sf.when(sf.col("value").isNull(), _told("the record has no value"))
+            .when(~sf.is_valid_utf8(text), _told("the value is not UTF-8 text"))
+            .when(~sf.coalesce(fits, sf.lit(False)), self._misfits(text))
+            .otherwise(_present(self._shortcomings(rows[0])))
+        )
+
+    def _misfits(self, text: "Column") -> "Column":
+        """The fields at fault; each is tried alone, which only refused records pay for."""
+        values = sf.from_json(text, st.MapType(st.StringType(), st.StringType()), _STRICT)
+        faults = _present([_fault(text, values, field) for field in self._schema.fields])
+        return sf.when(sf.size(faults) > 0, faults).otherwise(_told("the value is no JSON object"))
+
+    def _shortcomings(self, row: "Column") -> "list[Column]":
+        """What a record lacks whose fields all have their types."""
+        found = [
+            sf.when(missing, f"field {name} is required and missing")
+            for name, missing in _required(row, self._schema)
+        ]
+        for field in self._schema.fields:
+            if isinstance(field.dataType, st.TimestampType):
+                late = row[field.name] > sf.lit(_LAST_TIME).cast("timestamp")
+                found.append(sf.when(late, f"field {field.name} is after the year 9999"))
+        if self._unknown == "refuse":
+            names = sf.array_join(sf.map_keys(sf.col(_UNDECLARED)), ", ")
+            found.append(sf.concat(sf.lit("not in the schema: "), names))
+        return found
+
+    def _undeclared(self, text: "Column") -> "Column":
+        """Fields that the schema does not know, as text; NULL where there are none."""
+        known = sf.array(*(sf.lit(field.name) for field in self._schema.fields))
+        values = sf.from_json(text, st.MapType(st.StringType(), st.StringType()), _STRICT)
+        other = sf.map_filter(values, lambda name, _: ~sf.array_contains(known, name))
+        return sf.when(sf.size(other) > 0, other)
+
+
+def _fault(text: "Column", values: "Column", field: st.StructField) -> "Column":
+    alone = st.StructType([_nullable(field), st.StructField(_CORRUPT, st.StringType())])
+    wrong = sf.from_json(text, alone, _STRICT)[_CORRUPT].isNotNull()
+    shown = sf.substring(values[field.name], 1, _SHOWN)
+    told = sf.concat(sf.lit(f"field {field.name} is not {type_name(field.dataType)}: "), shown)
+    return sf.when(wrong & values[field.name].isNotNull(), told)
+
+
+def _required(row: "Column", schema: st.StructType, above: str = "") -> "list[tuple[str, Column]]":
+    """Required fields by their whole names, and when they are missing; through structs."""
+    found = []
+    for field in schema.fields:
+        value = row[field.name]
+        if not field.nullable:
+            found.append((above + field.name, value.isNull()))
+        if isinstance(field.dataType, st.StructType):
+            inner = _required(value, field.dataType, f"{above}{field.name}.")
+            found += [(name, value.isNotNull() & missing) for name, missing in inner]
+    return found
+
+
+def _nullable(field: st.StructField) -> st.StructField:
+    """`from_json` gives NULL for what is missing; that it must not be is checked by name."""
+    return st.StructField(field.name, _nullable_type(field.dataType), nullable=True)
+
+
+def _nullable_type(kind: st.DataType) -> st.DataType:
+    if isinstance(kind, st.StructType):
+        return st.StructType([_nullable(field) for field in kind.fields])
+    if isinstance(kind, st.ArrayType):
+        return st.ArrayType(_nullable_type(kind.elementType), containsNull=True)
+    return kind
+
+
+def columns(ddl: str) -> st.StructType:
+    """Columns as SQL writes them: `id BIGINT NOT NULL, name STRING`."""
+    found = st.StructType.fromDDL(ddl)
+    if not isinstance(found, st.StructType):
+        raise TypeError(f"{ddl!r} is one type and not the columns of a table")
+    return found
+
+
+def type_name(kind: st.DataType) -> str:
+    """A type as SQL writes it: BIGINT, STRUCT<x: INT>."""
+    if isinstance(kind, st.StructType):
+        inner = (f"{field.name}: {type_name(field.dataType)}" for field in kind.fields)
+        return f"STRUCT<{', '.join(inner)}>"
+    if isinstance(kind, st.ArrayType):
+        return f"ARRAY<{type_name(kind.elementType)}>"
+    return kind.simpleString().upper()
+
+
+def _told(text: str) -> "Column":
+    return sf.array(sf.lit(text))
+
+
+def _present(texts: "list[Column]") -> "Column":
+    if not texts:
+        return sf.array().cast("array<string>")
+    return sf.filter(sf.array(*texts), lambda text: text.isNotNull())

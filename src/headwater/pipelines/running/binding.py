@@ -1,0 +1,113 @@
+"""The readers of a pipeline's queries, bound to Spark: what `read("bronze")` really reads.
+
+Tables are read where the pipeline keeps them, temporary views are composed in place, topics come
+through `format("headwater")`. This room decides nothing about what runs and when.
+"""
+
+import itertools
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from headwater.pipelines.declaring.declare import Flow, Project, Query, Read, SqlQuery, Topic, bind
+from headwater.pipelines.tables.reading import read_table
+from headwater.pipelines.targets import Target
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_numbers: Final = itertools.count()
+
+
+class Datasets:
+    """Answers the readers of queries (`declare.Reading`) from one session."""
+
+    def __init__(self, project: Project, spark: "SparkSession") -> None:
+        self._project = project
+        self._spark = spark
+
+    def frame(self, flow: Flow) -> "DataFrame":
+        """What the query of a flow gives; a streaming one gives a streaming DataFrame."""
+        return self._called(flow.query, flow.session_reads)
+
+    def read(self, name: str) -> "DataFrame":
+        """All rows of a dataset."""
+        view = self._view(name)
+        return read_table(self._spark, self.target(name)) if view is None else view
+
+    def read_stream(self, name: str) -> "DataFrame":
+        """New rows of a dataset."""
+        view = self._view(name)
+        if view is not None:
+            return view
+        reader = self._spark.readStream.format("headwater-table")
+        return reader.option("path", str(self.target(name))).load()
+
+    def topic(self, name: str, **options: str) -> "DataFrame":
+        """The records of a topic as a stream, from its beginning unless the options say else."""
+        chosen = {"startingOffsets": "earliest", **self._pace(options), **options}
+        reader = self._spark.readStream.format("headwater")
+        return reader.options(**self._options(name, chosen)).load()
+
+    def topic_snapshot(self, name: str, **options: str) -> "DataFrame":
+        """The records that a topic holds now."""
+        return self._spark.read.format("headwater").options(**self._options(name, options)).load()
+
+    def spark(self) -> "SparkSession":
+        """The session."""
+        return self._spark
+
+    def target(self, name: str) -> Target:
+        """Where a table or a materialized view is kept."""
+        return table_target(self._project, name)
+
+    def _called(self, query: Query, session_reads: Iterable[Read]) -> "DataFrame":
+        for read in session_reads:
+            self._answer(read).createOrReplaceTempView(read.name)
+        if isinstance(query, SqlQuery):
+            names = {each.source: self._temporary(each.source) for each in query.places}
+            return self._spark.sql(query.rendered(names))
+        with bind(self):
+            return query()
+
+    def _temporary(self, source: Read | Topic) -> str:
+        """A view in the session for one read of an SQL text; no two share a name."""
+        name = f"headwater_{next(_numbers)}"
+        self._answer(source).createOrReplaceTempView(name)
+        return name
+
+    def _answer(self, source: Read | Topic) -> "DataFrame":
+        if isinstance(source, Topic):
+            return self.topic(source.name) if source.stream else self.topic_snapshot(source.name)
+        return self.read_stream(source.name) if source.stream else self.read(source.name)
+
+    def _view(self, name: str) -> "DataFrame | None":
+        """A temporary view, composed in place; None for what is stored."""
+        dataset = self._project.declarations.datasets.get(name)
+        if dataset is None or dataset.kind != "temporary_view" or dataset.query is None:
+            return None
+        return self._called(dataset.query, dataset.session_reads)
+
+    def _pace(self, options: Mapping[str, str]) -> dict[str, str]:
+        """A target batch time for those who set no limit themselves."""
+        wanted = self._project.settings.target_batch_time
+        return {"targetBatchTime": wanted} if wanted and not _LIMITS & set(options) else {}
+
+    def _options(self, topic: str, options: Mapping[str, str]) -> dict[str, str]:
+        servers = {"kafka.bootstrap.servers": self._project.bootstrap_servers}
+        places = {} if _CHOICES & set(options) else {"subscribe": topic}
+        return {**servers, **places, **{name: str(value) for name, value in options.items()}}
+
+
+_LIMITS: Final = {"maxOffsetsPerTrigger", "targetBatchTime"}
+_CHOICES: Final = {"subscribePattern", "assign"}
+
+
+def table_target(project: Project, name: str) -> Target:
+    """`<storage>/<name>`, in the format of the dataset or of the one that is quarantined there."""
+    datasets = project.declarations.datasets
+    owner = datasets.get(name) or next(
+        (each for each in datasets.values() if each.quarantine and each.quarantine.table == name),
+        None,
+    )
+    kind = owner.format if owner else project.settings.format
+    return Target(kind, str(project.storage / name))

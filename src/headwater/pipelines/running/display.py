@@ -1,0 +1,125 @@
+"""The progress of a run for people: a live table on a terminal, plain lines elsewhere.
+
+It reads the model in `progress.py` from a thread of its own and changes nothing.
+"""
+
+import sys
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import Final, TextIO
+
+from headwater.pipelines.running.progress import FlowProgress, Progress
+
+_LIVE_S: Final = 0.5
+_LINES_S: Final = 5.0
+
+
+class Display:
+    """Shows a model while a `with` lasts; a last time when it ends."""
+
+    def __init__(self, progress: Progress, out: TextIO | None = None) -> None:
+        self._progress = progress
+        self._out = out or sys.stderr
+        self._done = threading.Event()
+        self._shown: list[str] = []
+        work = self._live if self._out.isatty() else self._lines
+        self._thread = threading.Thread(target=work, name="headwater-progress", daemon=True)
+
+    def __enter__(self) -> "Display":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._done.set()
+        self._thread.join()
+
+    def show(self) -> None:
+        """Write the lines that are new: an idle pipeline is silent."""
+        fresh = lines(self._progress)
+        self._out.writelines(f"{line}\n" for line in fresh if line not in self._shown)
+        self._out.flush()
+        self._shown = fresh
+
+    def _lines(self) -> None:
+        while not self._done.wait(_LINES_S):
+            self.show()
+        self.show()
+
+    def _live(self) -> None:
+        from rich.console import Console
+        from rich.live import Live
+        from rich.table import Table
+
+        def table() -> Table:
+            shown = Table(box=None, pad_edge=False)
+            for number, name in enumerate(_COLUMNS):
+                shown.add_column(name, justify="right" if number else "left")
+            for flow in list(self._progress.flows.values()):
+                shown.add_row(*(column(flow) for column in _COLUMNS.values()))
+            for note in list(self._progress.notes):
+                shown.caption = note
+            return shown
+
+        with Live(table(), console=Console(file=self._out), refresh_per_second=4) as live:
+            while not self._done.wait(_LIVE_S):
+                live.update(table())
+            live.update(table())
+
+
+def lines(progress: Progress) -> list[str]:
+    """One line for each query that has read something, then the last notes."""
+    flows = [line(flow) for flow in list(progress.flows.values()) if flow.batches]
+    return flows + list(progress.notes)
+
+
+def line(flow: FlowProgress) -> str:
+    """One query in one line."""
+    parts = [f"{name} {column(flow)}" for name, column in _COLUMNS.items() if name != "flow"]
+    return f"{flow.name}: {', '.join(parts)}"
+
+
+def _lag(flow: FlowProgress) -> str:
+    return "-" if flow.lag is None else f"{flow.lag:,}"
+
+
+def _catch_up(flow: FlowProgress) -> str:
+    """When the query will have read everything, if it goes on like this."""
+    if flow.lag is None:
+        return "-"
+    if not flow.lag:
+        return "done"
+    return "never at this rate" if flow.eta_s is None else f"in {duration(flow.eta_s)}"
+
+
+def duration(seconds: float) -> str:
+    """A time as people say it: 45s, 12m30s, 3h05m."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    minutes, rest = divmod(whole, 60)
+    if minutes < 60:
+        return f"{minutes}m{rest:02}s"
+    return f"{minutes // 60}h{minutes % 60:02}m"
+
+
+def _refused(flow: FlowProgress) -> str:
+    found = [f"{count:,} {name}" for name, count in flow.failed.items() if count]
+    return "; ".join(found) or "-"
+
+
+_COLUMNS: Final[dict[str, Callable[[FlowProgress], str]]] = {
+    "flow": lambda flow: flow.name,
+    "rows": lambda flow: f"{flow.rows:,}",
+    "rows/s": lambda flow: f"{flow.rows_per_second:,.0f}",
+    "arriving/s": lambda flow: f"{flow.arriving_per_second:,.0f}",
+    "lag": _lag,
+    "catch-up": _catch_up,
+    "batch": lambda flow: f"{flow.batch_ms / 1000:.1f}s",
+    "failed": _refused,
+}

@@ -1,0 +1,201 @@
+"""One flow at work: its query, its expectations, its target, its checkpoint.
+
+A streaming flow becomes a Structured Streaming query named `<pipeline>.<flow>`; a materialized
+view is computed and replaced as a whole; a flow declared `once` is appended one time, which the
+table itself remembers. Every writer here is exactly once by (query id, batch id).
+"""
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from headwater.pipelines.declaring.declare import Dataset, Flow, Project, Sink
+from headwater.pipelines.ingest.json_rows import columns
+from headwater.pipelines.running.binding import Datasets, table_target
+from headwater.pipelines.running.checkpoints import Checkpoints
+from headwater.pipelines.running.dead_letters import as_records, as_rows
+from headwater.pipelines.running.quality import Gate, Quality, kept
+from headwater.pipelines.running.watching import FlowError, Problems
+from headwater.pipelines.tables.table import open_table
+from headwater.pipelines.tables.writing import TableSink, overwrite, query_id
+from headwater.pipelines.targets import Target, parse_target
+from headwater.pipelines.topic_sink.topic_sink import write_batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+    from headwater.pipelines.running.quality import BatchWriter
+
+_MADE_BY: Final = "headwater-made"
+"""The application that makes tables before their first row; its only batch is 0."""
+
+
+class Flows:
+    """Starts the flows of one project in one session."""
+
+    def __init__(
+        self, project: Project, spark: "SparkSession", trigger: dict[str, Any], problems: Problems
+    ) -> None:
+        self._project = project
+        self._spark = spark
+        self._trigger = trigger
+        self._problems = problems
+        self._datasets = Datasets(project, spark)
+        self._checkpoints = Checkpoints.of(project.storage)
+
+    def query_name(self, flow: Flow) -> str:
+        """The name of a flow's query, and of its consumer group."""
+        return f"{self._project.name}.{flow.name}"
+
+    def start(self, flow: Flow) -> "StreamingQuery":
+        """Start a streaming flow."""
+        rows = self._frame(flow)
+        if not rows.isStreaming:
+            raise FlowError(flow.name, f"{flow.origin}: its query gave rows that do not stream")
+        sink = self._project.declarations.sinks.get(flow.target)
+        if sink is not None and not parse_target(sink.target).is_table:
+            writer = self._to_topic(rows, sink)
+        else:
+            writer = self._to_table(flow, rows, sink)
+        writer = writer.queryName(self.query_name(flow)).trigger(**self._trigger)
+        place = self._checkpoints.place(flow.name)
+        return writer.option("checkpointLocation", str(place)).start()
+
+    def append_once(self, flow: Flow) -> None:
+        """Append what a batch query gives, unless an earlier run has done so."""
+        sink = self._project.declarations.sinks.get(flow.target)
+        app = f"{self.query_name(flow)}.once.{self._checkpoints.times_refreshed(flow.name)}"
+        if sink is not None and not parse_target(sink.target).is_table:
+            self._send_once(flow, sink, app)
+            return
+        target, options = self._place(flow, sink)
+        if open_table(target).last_batch(app) < 0:
+            quality = self._quality(flow)
+            gate = self._gate(flow, quality, TableSink(target, app=app, **options), app)
+            gate(quality.judged(self._frame(flow)), 0)
+
+    def _send_once(self, flow: Flow, sink: Sink, app: str) -> None:
+        """A topic cannot be asked what it got long ago: that it is done is noted here."""
+        noted = self._checkpoints.noted(flow.name) or {}
+        if noted.get("sent") == app:
+            return
+        write_batch(
+            self._frame(flow),
+            bootstrap_servers=self._project.bootstrap_servers,
+            topic=parse_target(sink.target).place,
+            query=app,
+            batch_id=0,
+            options=sink.options,
+        )
+        self._checkpoints.note(flow.name, {**noted, "sent": app})
+
+    def refresh(self, flow: Flow) -> tuple[dict[str, int], int]:
+        """Compute a materialized view anew: rows that failed by expectation, and rows kept."""
+        dataset = self._project.declarations.datasets[flow.target]
+        quality, target = self._quality(flow), table_target(self._project, dataset.name)
+        rows = quality.judged(self._frame(flow))
+        with kept(rows, when=bool(quality.expectations)):
+            quality.refuse(rows)
+            if quality.drops and dataset.quarantine and dataset.quarantine.table:
+                aside = table_target(self._project, dataset.quarantine.table)
+                overwrite(as_rows(quality.bad(rows), flow.name), aside)
+            overwrite(quality.good(rows), target, partition_by=dataset.partition_by)
+            counts = quality.counts(rows)
+        return counts, sum(file.rows for file in open_table(target).files())
+
+    def target(self, table: str) -> Target:
+        """Where a table of the pipeline is kept."""
+        return self._datasets.target(table)
+
+    def expectations(self, flow: Flow) -> tuple[str, ...]:
+        """The names of what the flow's target expects."""
+        return self._quality(flow).names
+
+    def _frame(self, flow: Flow) -> "DataFrame":
+        rows = self._datasets.frame(flow)
+        dataset = self._project.declarations.datasets.get(flow.target)
+        if dataset is not None and dataset.schema:
+            rows = rows.to(columns(dataset.schema))
+        return rows
+
+    def _to_topic(self, rows: "DataFrame", sink: Sink) -> "DataStreamWriter":
+        servers = {"kafka.bootstrap.servers": self._project.bootstrap_servers}
+        topic = {"topic": parse_target(sink.target).place}
+        return rows.writeStream.format("headwater").options(**servers, **topic, **sink.options)
+
+    def _to_table(self, flow: Flow, rows: "DataFrame", sink: Sink | None) -> "DataStreamWriter":
+        target, options = self._place(flow, sink)
+        make(self._spark, rows, target, options.get("partition_by", ()))
+        quality = self._quality(flow)
+        self._make_quarantine(flow, quality, rows)
+        gate = self._gate(flow, quality, TableSink(target, **options), None)
+        watched = self._problems.watched(flow.name, gate)
+        return quality.judged(rows).writeStream.foreachBatch(watched)
+
+    def _gate(
+        self, flow: Flow, quality: Quality, good: "BatchWriter", app: str | None
+    ) -> "BatchWriter":
+        dataset = self._project.declarations.datasets.get(flow.target)
+        return Gate(quality, good, self._aside(flow, dataset, app) if dataset else ())
+
+    def _make_quarantine(self, flow: Flow, quality: Quality, rows: "DataFrame") -> None:
+        dataset = self._project.declarations.datasets.get(flow.target)
+        if quality.drops and dataset and dataset.quarantine and dataset.quarantine.table:
+            aside = as_rows(quality.bad(quality.judged(rows)), flow.name)
+            make(self._spark, aside, table_target(self._project, dataset.quarantine.table), ())
+
+    def _aside(self, flow: Flow, dataset: Dataset, app: str | None) -> "list[BatchWriter]":
+        """Who takes the rows that are set aside."""
+        writers: list[BatchWriter] = []
+        if dataset.quarantine and dataset.quarantine.table:
+            table = TableSink(table_target(self._project, dataset.quarantine.table), app=app)
+            writers.append(lambda rows, batch: table(as_rows(rows, flow.name), batch))
+        if dataset.quarantine and dataset.quarantine.topic:
+            servers, topic = self._project.bootstrap_servers, dataset.quarantine.topic
+            writers.append(partial(send_aside, servers, topic, self.query_name(flow), app))
+        return writers
+
+    def _quality(self, flow: Flow) -> Quality:
+        dataset = self._project.declarations.datasets.get(flow.target)
+        return Quality(dataset.expectations if dataset else ())
+
+    def _place(self, flow: Flow, sink: Sink | None) -> tuple[Target, dict[str, Any]]:
+        """Where the rows go, and how the table is written."""
+        if sink is not None:
+            return self._rooted(parse_target(sink.target)), table_options(sink.options)
+        dataset = self._project.declarations.datasets[flow.target]
+        options = table_options(dataset.options)
+        return table_target(self._project, dataset.name), {
+            **options,
+            "partition_by": dataset.partition_by,
+        }
+
+    def _rooted(self, target: Target) -> Target:
+        """A path in a declaration is relative to the project, wherever the command was called."""
+        return Target(target.kind, str(self._project.root / target.place))
+
+
+def make(
+    spark: "SparkSession", rows: "DataFrame", target: Target, partition_by: tuple[str, ...]
+) -> None:
+    """Make an empty table where there is none, so that others can read it from the start."""
+    if not open_table(target).exists():
+        empty = spark.createDataFrame([], rows.schema)
+        TableSink(target, app=_MADE_BY, partition_by=partition_by)(empty, 0)
+
+
+def send_aside(
+    servers: str, topic: str, flow: str, app: str | None, rows: "DataFrame", batch: int
+) -> None:
+    """Refused rows to a dead letter topic."""
+    query = app or query_id(rows.sparkSession)
+    write_batch(
+        as_records(rows, flow), bootstrap_servers=servers, topic=topic, query=query, batch_id=batch
+    )
+
+
+def table_options(options: Mapping[str, str]) -> dict[str, Any]:
+    """Options of a declaration as arguments of the table sink."""
+    return {name: int(value) for name, value in options.items()}

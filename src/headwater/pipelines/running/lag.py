@@ -1,0 +1,181 @@
+"""How far streaming queries are, where everybody looks for it: in consumer groups.
+
+Each query's progress is committed to a group of its name, so that `headwater groups describe`,
+Kafka's own tools and consoles show its lag. It hangs on Spark's listener, the only place that
+hears of every batch: a source's `commit` comes one batch late, and never for the last one.
+Nothing here fails a query, holds it up, or decides where it goes on: that is its checkpoint.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+    StreamingQueryProgress,
+)
+
+from headwater.client.admin import BlockingAdmin as Admin
+from headwater.client.admin import GroupNotEmptyError
+from headwater.model import TopicPartition
+from headwater.pipelines.running.positions import end_positions
+
+log = logging.getLogger(__name__)
+
+GroupName = Callable[[str | None, str], str]
+OnProgress = Callable[[StreamingQueryProgress], object]
+Offsets = dict[TopicPartition, int]
+
+FLUSH_S: Final = 10.0
+"""How long the end of a query may be held up by a commit."""
+PATIENCE_MS: Final = 5_000
+"""After that a commit is given up; the next progress brings another."""
+
+
+def query_group(name: str | None, query_id: str) -> str:
+    """The group of a query: its name, or its id where it has none."""
+    return name or query_id
+
+
+def track_lag(
+    spark: SparkSession,
+    bootstrap_servers: str,
+    *,
+    group: GroupName | None = None,
+    on_progress: OnProgress | None = None,
+) -> "LagListener":
+    """Commit the progress of this session's queries, from now on, until `stop` of what comes back.
+
+    Args:
+        spark: The session.
+        bootstrap_servers: Where the groups live: the cluster that the queries read.
+        group: What the group of a query is called, by its name and id.
+        on_progress: Called with every progress; the listener also keeps the last of each query.
+    """
+    listener = LagListener(spark, bootstrap_servers, group or query_group, on_progress)
+    spark.streams.addListener(listener)
+    return listener
+
+
+class LagListener(StreamingQueryListener):
+    """Hears of progress on Spark's thread and commits it on its own."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        bootstrap_servers: str,
+        group: GroupName,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self.progress: dict[str, StreamingQueryProgress] = {}
+        """The last progress of each query that runs, by its id."""
+        self._spark = spark
+        self._group = group
+        self._on_progress = on_progress
+        self._commits = _Commits(bootstrap_servers)
+        self._ended: set[str] = set()
+        self._one_ended = threading.Condition()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
+        """Nothing is read yet."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
+        """A batch is done."""
+        progress = event.progress
+        query_id = str(progress.id)
+        self.progress[query_id] = progress
+        try:
+            offsets = end_positions(row.endOffset for row in progress.sources)
+            if offsets:
+                self._commits.put(self._group(progress.name, query_id), offsets)
+            if self._on_progress is not None:
+                self._on_progress(progress)
+        except Exception:
+            log.exception("the progress of query %s was not told", progress.name or query_id)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
+        """The last batch has been told before this."""
+        self.progress.pop(str(event.id), None)
+        self._commits.flush(FLUSH_S)
+        with self._one_ended:
+            self._ended.add(str(event.runId))
+            self._one_ended.notify_all()
+
+    def wait_for_end(self, run_id: str, timeout_s: float = FLUSH_S) -> bool:
+        """Wait until a run of a query has ended and all of it is committed; whether it was in time.
+
+        Spark tells its listeners some time after `awaitTermination` has returned.
+        """
+        with self._one_ended:
+            return self._one_ended.wait_for(lambda: run_id in self._ended, timeout_s)
+
+    def stop(self) -> None:
+        """Hear no more, and commit what was heard."""
+        self._spark.streams.removeListener(self)
+        self._commits.stop(FLUSH_S)
+
+
+class _Commits:
+    """Commits the newest offsets of each group, on a thread; older ones that wait are dropped."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._servers = bootstrap_servers
+        self._waiting: dict[str, Offsets] = {}
+        self._changed = threading.Condition()
+        self._busy = self._stopped = False
+        self._thread = threading.Thread(target=self._run, name="headwater-lag", daemon=True)
+        self._thread.start()
+
+    def put(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+        """Commit these soon."""
+        with self._changed:
+            self._waiting.setdefault(group, {}).update(offsets)
+            self._changed.notify_all()
+
+    def flush(self, timeout_s: float) -> bool:
+        """Wait until nothing waits; whether it came within the time."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._waiting and not self._busy, timeout_s)
+
+    def stop(self, timeout_s: float) -> None:
+        """Commit what waits and end the thread."""
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+        self._thread.join(timeout_s)
+
+    def _run(self) -> None:
+        admin: Admin | None = None
+        while (group := self._next()) is not None:
+            admin = admin or Admin(
+                bootstrap_servers=self._servers, default_api_timeout_ms=PATIENCE_MS
+            )
+            self._commit(admin, *group)
+        if admin is not None:
+            admin.close()
+
+    def _next(self) -> tuple[str, Offsets] | None:
+        with self._changed:
+            self._busy = False
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._waiting or self._stopped)
+            if not self._waiting:
+                return None
+            self._busy = True
+            return self._waiting.popitem()
+
+    def _commit(self, admin: Admin, group: str, offsets: Offsets) -> None:
+        try:
+            admin.set_group_offsets(group, offsets)
+        except GroupNotEmptyError:
+            log.warning(
+                "the lag of query %s is not shown: consumers are at work in a group of this name",
+                group,
+            )
+        except Exception as problem:  # noqa: BLE001 - the query must not hear of it
+            log.warning("the lag of query %s was not told: %s", group, problem)

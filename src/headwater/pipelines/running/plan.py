@@ -1,0 +1,102 @@
+"""What runs and in which order: a project's flows sorted into steps, before Spark is there.
+
+Pure. Flows of one step do not read what others of it write, so they may run together.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headwater.pipelines.declaring.declare import Declarations, Flow
+from headwater.pipelines.declaring.graph import order
+
+
+@dataclass(frozen=True)
+class Step:
+    """Flows that may run at the same time, and the materialized views that come after them."""
+
+    streams: tuple[Flow, ...]
+    batches: tuple[Flow, ...]
+    """Materialized views and flows declared `once`."""
+
+
+def steps(declarations: Declarations) -> list[Step]:
+    """All flows; each stands in a later step than those that write what it reads."""
+    depths: dict[str, int] = {}
+    by_depth: dict[int, list[Flow]] = {}
+    for flow in order(declarations):
+        above = [depths.get(name, 0) for name in tables_read(declarations, flow)]
+        depth = 1 + max(above, default=0)
+        depths[flow.target] = max(depth, depths.get(flow.target, 0))
+        by_depth.setdefault(depth, []).append(flow)
+    return [_step(declarations, by_depth[depth]) for depth in sorted(by_depth)]
+
+
+def _step(declarations: Declarations, flows: Iterable[Flow]) -> Step:
+    flows = tuple(flows)
+    batches = tuple(flow for flow in flows if flow.once or is_view(declarations, flow))
+    return Step(tuple(flow for flow in flows if flow not in batches), batches)
+
+
+def is_view(declarations: Declarations, flow: Flow) -> bool:
+    """Whether the flow computes a materialized view."""
+    dataset = declarations.datasets.get(flow.target)
+    return dataset is not None and dataset.kind == "materialized_view"
+
+
+def tables_read(declarations: Declarations, flow: Flow) -> list[str]:
+    """The tables and materialized views behind a flow's reads, through temporary views."""
+    return sorted({name for read in flow.reads for name in _behind(declarations, read.name)})
+
+
+def _behind(declarations: Declarations, name: str) -> set[str]:
+    dataset = declarations.datasets.get(name)
+    if dataset is None or dataset.kind != "temporary_view":
+        return {_quarantined(declarations, name)}
+    return {each for read in dataset.reads for each in _behind(declarations, read.name)}
+
+
+def _quarantined(declarations: Declarations, name: str) -> str:
+    """A quarantine table is written by the flows of the dataset that it belongs to."""
+    if name in declarations.datasets:
+        return name
+    for dataset in declarations.datasets.values():
+        if dataset.quarantine is not None and dataset.quarantine.table == name:
+            return dataset.name
+    return name
+
+
+def refresh_needs(declarations: Declarations, refreshed: Iterable[str]) -> dict[str, str]:
+    """Flows that must be refreshed as well, with the table that makes it so.
+
+    A table that is emptied was emptied for all flows into it, and a stream of its appended rows
+    cannot go on.
+    """
+    chosen = set(refreshed)
+    targets = {flow.target for flow in declarations.flows if flow.name in chosen}
+    needs: dict[str, str] = {}
+    for flow in declarations.flows:
+        if flow.name in chosen or is_view(declarations, flow):
+            continue
+        streamed = set(tables_streamed(declarations, flow)) & targets
+        if flow.target in targets and flow.target in declarations.datasets:
+            needs[flow.name] = flow.target
+        elif streamed:
+            needs[flow.name] = min(streamed)
+    return needs
+
+
+def tables_streamed(declarations: Declarations, flow: Flow) -> list[str]:
+    """The tables that a flow reads as streams, through temporary views."""
+    names: set[str] = set()
+    for read in flow.reads:
+        names |= _streamed(declarations, read.name, read.stream)
+    return sorted(names)
+
+
+def _streamed(declarations: Declarations, name: str, stream: bool) -> set[str]:
+    dataset = declarations.datasets.get(name)
+    if dataset is None or dataset.kind != "temporary_view":
+        return {_quarantined(declarations, name)} if stream else set()
+    return {
+        each for read in dataset.reads for each in _streamed(declarations, read.name, read.stream)
+    }

@@ -1,0 +1,206 @@
+"""Runs a project on Spark: plain Structured Streaming, one query for each flow.
+
+`once` reads what is there, step by step in the order of the graph, and ends; otherwise every
+streaming flow runs at the same time, materialized views are refreshed when what they read has
+moved, and the run ends when it is asked to. A flow that fails ends the run: the others are
+stopped, and the cause is told in one line. Whatever ends a run, the next one goes on where the
+checkpoints and the tables agree.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from headwater.pipelines.declaring.declare import Flow, Project
+from headwater.pipelines.running.flows import Flows
+from headwater.pipelines.running.plan import Step, is_view, steps, tables_read
+from headwater.pipelines.running.prepare import make_ready
+from headwater.pipelines.running.progress import Progress
+from headwater.pipelines.running.watching import (
+    LOOK_S,
+    FlowError,
+    FlowReport,
+    Problems,
+    Queries,
+    session_for,
+    words,
+)
+from headwater.pipelines.tables.table import open_table
+from headwater.seams.clock import SystemClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+_TRIGGER: Final = "1 second"
+VIEWS_EVERY_S: Final = 10.0
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """What a run did, and whether it was asked to stop."""
+
+    pipeline: str
+    flows: tuple[FlowReport, ...]
+    stopped: bool
+
+    def flow(self, name: str) -> FlowReport:
+        """The report of one flow."""
+        return next(each for each in self.flows if each.flow == name)
+
+
+def run(
+    project: Project,
+    *,
+    once: bool = True,
+    master: str = "local[*]",
+    progress: Progress | None = None,
+    settings: Mapping[str, str] | None = None,
+    stop: threading.Event | None = None,
+    spark: "SparkSession | None" = None,
+    refresh: Sequence[str] = (),
+    say: Callable[[str], object] = log.info,
+    views_every_s: float = VIEWS_EVERY_S,
+) -> RunReport:
+    """Run a pipeline: NotReadyError before Spark starts, FlowError when a flow has failed.
+
+    Args:
+        project: What to run.
+        once: Read what is there and end; otherwise go on until `stop` is set.
+        master: Any Spark master, such as `local[2]` or `spark://host:7077`.
+        progress: A model to keep up to date, for a display.
+        settings: Spark settings; they win over the project's.
+        stop: Ends the run cleanly when it is set.
+        spark: A session to run in; without one a session is started and stopped again.
+        refresh: Flows to begin anew; see `prepare.refresh`.
+        say: Told what was prepared and what changed since the last run, in lines.
+        views_every_s: How often materialized views may be refreshed in a continuous run.
+    """
+    for line in make_ready(project, refresh):
+        say(line)
+    model = progress or Progress()
+    opened = session_for(
+        project.name,
+        bootstrap_servers=project.bootstrap_servers,
+        progress=model,
+        logs=project.storage,
+        master=master,
+        settings={**project.spark, **(settings or {})},
+        spark=spark,
+    )
+    with opened as session:
+        trigger = {"availableNow": True} if once else _continuous(project)
+        running = Run(project, session, trigger, model, stop or threading.Event())
+        try:
+            return running.finish() if once else running.serve(views_every_s)
+        finally:
+            running.queries.stop()
+
+
+def _continuous(project: Project) -> dict[str, Any]:
+    return {"processingTime": project.settings.trigger or _TRIGGER}
+
+
+class Run:
+    """One run of one project in one session."""
+
+    def __init__(
+        self,
+        project: Project,
+        spark: "SparkSession",
+        trigger: dict[str, Any],
+        progress: Progress,
+        stop: threading.Event,
+    ) -> None:
+        problems = Problems()
+        self.queries = Queries(progress, problems)
+        self._project = project
+        self._declarations = project.declarations
+        self._progress = progress
+        self._stop = stop
+        self._clock = SystemClock()
+        self._flows = Flows(project, spark, trigger, problems)
+        self._batches: dict[str, FlowReport] = {}
+        self._seen: dict[str, dict[str, int]] = {}
+
+    def finish(self) -> RunReport:
+        """All that is there, step by step."""
+        for step in steps(self._declarations):
+            self.queries.wait(self._start(step.streams), self._stop)
+            self._work_off(step)
+            if self._stop.is_set():
+                break
+        return self._report()
+
+    def serve(self, views_every_s: float) -> RunReport:
+        """Everything at once, until it is asked to stop."""
+        for step in steps(self._declarations):
+            self._start(step.streams)
+            self._work_off(step)
+        due = self._clock.monotonic_ms() + views_every_s * 1000
+        while not self._stop.wait(LOOK_S):
+            self.queries.check()
+            if self._clock.monotonic_ms() >= due:
+                self._refresh_moved()
+                due = self._clock.monotonic_ms() + views_every_s * 1000
+        self.queries.stop()
+        return self._report()
+
+    def _start(self, flows: Iterable[Flow]) -> list[str]:
+        started = []
+        for flow in flows:
+            self._progress.announce(self._flows.query_name(flow), self._flows.expectations(flow))
+            with _told(flow):
+                self.queries.add(flow.name, self._flows.start(flow))
+            started.append(flow.name)
+        return started
+
+    def _work_off(self, step: Step) -> None:
+        for flow in step.batches:
+            if self._stop.is_set():
+                return
+            with _told(flow):
+                if flow.once:
+                    self._flows.append_once(flow)
+                    self._batches[flow.name] = FlowReport(flow.name, "once", 1)
+                else:
+                    self._refresh(flow)
+
+    def _refresh(self, flow: Flow) -> None:
+        self._seen[flow.name] = self._versions(flow)
+        failed, rows = self._flows.refresh(flow)
+        before = self._batches.get(flow.name)
+        times = before.batches + 1 if before else 1
+        self._batches[flow.name] = FlowReport(flow.name, "view", times, rows, failed)
+        self._progress.note(f"{self._flows.query_name(flow)} refreshed: {rows:,} rows")
+
+    def _refresh_moved(self) -> None:
+        for step in steps(self._declarations):
+            for flow in step.batches:
+                moved = flow.topics or self._seen.get(flow.name) != self._versions(flow)
+                if is_view(self._declarations, flow) and moved:
+                    with _told(flow):
+                        self._refresh(flow)
+
+    def _versions(self, flow: Flow) -> dict[str, int]:
+        names = tables_read(self._declarations, flow)
+        return {name: open_table(self._flows.target(name)).version() for name in names}
+
+    def _report(self) -> RunReport:
+        flows = (*self.queries.reports(), *self._batches.values())
+        return RunReport(self._project.name, flows, self._stop.is_set())
+
+
+@contextmanager
+def _told(flow: Flow) -> Iterator[None]:
+    """What a flow's query or its first look at a target raises, as one line with its place."""
+    try:
+        yield
+    except FlowError:
+        raise
+    except Exception as problem:
+        raise FlowError(flow.name, f"{flow.origin}: {words(problem)}") from problem

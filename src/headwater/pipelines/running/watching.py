@@ -1,0 +1,197 @@
+"""Queries that run: waiting for them, telling why one failed, ending them, adding them up.
+
+It also opens what every run needs around its queries: a session, the listener that commits lag,
+and an end for both.
+"""
+
+import json
+import logging
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
+
+from headwater.errors import KafkaError
+from headwater.pipelines.running.causes import cause, shortened
+from headwater.pipelines.running.lag import track_lag
+from headwater.pipelines.running.progress import Progress
+from headwater.pipelines.running.quality import ExpectationError
+from headwater.pipelines.running.signals import keeping_sigint
+from headwater.pipelines.running.spark_log import log_settings
+from headwater.pipelines.session import spark_session
+from headwater.pipelines.tables.table import TableError
+from headwater.seams.clock import SystemClock
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+    from headwater.pipelines.running.quality import BatchWriter
+
+LOOK_S: Final = 0.1
+_LET_FINISH_S: Final = 20.0
+_LET_HEAR_MS: Final = 10_000
+_PLAIN: Final = (KafkaError, ExpectationError, TableError)
+"""Errors whose text is a whole sentence: their class name would only be noise."""
+
+
+class FlowError(Exception):
+    """A flow that cannot run, or stopped running, and the one line that says why."""
+
+    def __init__(self, flow: str, text: str) -> None:
+        super().__init__(f"{flow}: {text}")
+        self.flow = flow
+        self.text = text
+
+
+@dataclass(frozen=True)
+class FlowReport:
+    """What one flow did in a run."""
+
+    flow: str
+    kind: str
+    """stream, view or once"""
+    batches: int = 0
+    rows: int = 0
+    """Rows read by a stream; rows kept by a view."""
+    failed: Mapping[str, int] = field(default_factory=dict)
+    """Rows that did not meet an expectation, by its name."""
+    lag: int | None = None
+
+
+class Problems:
+    """What went wrong inside of a batch, in its own words: Spark only passes on a trace."""
+
+    def __init__(self) -> None:
+        self._by_flow: dict[str, Exception] = {}
+
+    def watched(self, flow: str, write: "BatchWriter") -> "BatchWriter":
+        """The writer; what it raises is remembered."""
+
+        def watched(batch: "DataFrame", batch_id: int) -> None:
+            try:
+                write(batch, batch_id)
+            except Exception as problem:
+                self._by_flow[flow] = problem
+                raise
+
+        return watched
+
+    def of(self, flow: str) -> Exception | None:
+        """What a batch of the flow raised."""
+        return self._by_flow.get(flow)
+
+
+class Queries:
+    """The streaming queries of a run, by the names of their flows."""
+
+    def __init__(self, progress: Progress, problems: Problems) -> None:
+        self._progress = progress
+        self._problems = problems
+        self._clock = SystemClock()
+        self._running: dict[str, StreamingQuery] = {}
+
+    def add(self, flow: str, query: "StreamingQuery") -> None:
+        """A query that was started."""
+        self._running[flow] = query
+
+    def wait(self, flows: Iterable[str], stop: threading.Event) -> None:
+        """Until all of these have ended, or one failed, or it is time to stop."""
+        names = list(flows)
+        while not stop.is_set() and any(self._running[name].isActive for name in names):
+            self.check()
+            stop.wait(LOOK_S)
+        self.check()
+
+    def check(self) -> None:
+        """Raise a FlowError where a query has failed."""
+        for name, query in self._running.items():
+            failed = query.exception()
+            if failed is not None:
+                raise FlowError(name, words(self._problems.of(name) or failed))
+
+    def stop(self) -> None:
+        """Let batches that are being written finish, within reason, and end the queries."""
+        deadline = self._clock.monotonic_ms() + _LET_FINISH_S * 1000
+        pause = threading.Event()
+        for query in self._running.values():
+            while _is_writing(query) and self._clock.monotonic_ms() < deadline:
+                pause.wait(LOOK_S)
+            query.stop()
+
+    def reports(self) -> list[FlowReport]:
+        """What each has done; reports that are still on their way are fetched."""
+        return [self._report(name, query) for name, query in self._running.items()]
+
+    def _report(self, flow: str, query: "StreamingQuery") -> FlowReport:
+        for progress in query.recentProgress:
+            self._progress.observe(json.loads(progress.json))
+        told = self._progress.announce(query.name or flow)
+        return FlowReport(flow, "stream", told.batches, told.rows, dict(told.failed), told.lag)
+
+
+def _is_writing(query: "StreamingQuery") -> bool:
+    return query.isActive and bool(query.status["isTriggerActive"])
+
+
+def words(problem: BaseException) -> str:
+    """An error in its own words; those of Spark are cut out of their traces."""
+    text = str(problem)
+    if isinstance(problem, PySparkException | Py4JError):
+        return cause(text)
+    return shortened(text if isinstance(problem, _PLAIN) else f"{type(problem).__name__}: {text}")
+
+
+@contextmanager
+def session_for(
+    name: str,
+    *,
+    bootstrap_servers: str,
+    progress: Progress,
+    logs: Path,
+    master: str,
+    settings: Mapping[str, str],
+    spark: "SparkSession | None" = None,
+) -> "Iterator[SparkSession]":
+    """A session whose queries commit their lag; one that was not given is stopped in the end."""
+    with keeping_sigint():
+        running = spark or spark_session(
+            name, master=master, settings={**log_settings(logs), **settings}
+        )
+    listener = track_lag(
+        running, bootstrap_servers, on_progress=lambda told: progress.observe(json.loads(told.json))
+    )
+    try:
+        with _quiet_py4j():
+            yield running
+    finally:
+        _let_hear(running)
+        listener.stop()
+        if spark is None:
+            running.stop()
+
+
+@contextmanager
+def _quiet_py4j() -> Iterator[None]:
+    """Py4J logs the trace of a batch that failed; what it raised is told in one line instead."""
+    logger = logging.getLogger("py4j.clientserver")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _let_hear(spark: "SparkSession") -> None:
+    """Listeners hear late, and a stopped session tells them nothing more: wait for the last word.
+
+    Spark has no public name for this; where it is gone, the lag may be shown a batch too high.
+    """
+    with suppress(Py4JError, AttributeError):
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_LET_HEAR_MS)

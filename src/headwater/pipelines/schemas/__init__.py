@@ -1,0 +1,1 @@
+"""Schemas of records as columns of Spark."""

@@ -1,0 +1,117 @@
+"""Columns from samples of JSON: each type is the least that holds all values seen.
+
+Types form a lattice with STRING on top (BIGINT below DOUBLE, DATE below TIMESTAMP), so the order
+of the samples does not matter. Samples that are no JSON object are passed over, as ingestion sends
+such records to the dead letter topic. Whole numbers are BIGINT at once: that all of the samples
+are small says nothing of the next record. Every column is nullable for the same reason.
+"""
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, TypeAlias
+
+from headwater.pipelines.schemas.ddl import Column, SchemaError, distinct, struct
+
+_DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
+_TIMESTAMP = re.compile(
+    r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?(Z|[+-]\d\d:\d\d)?", re.ASCII
+)
+_WIDER = {("BIGINT", "DOUBLE"): "DOUBLE", ("DATE", "TIMESTAMP"): "TIMESTAMP"}
+_LONG = 1 << 63
+
+
+@dataclass(frozen=True)
+class _Struct:
+    fields: dict[str, "_Shape"]
+
+
+@dataclass(frozen=True)
+class _Array:
+    items: "_Shape"
+
+
+_Shape: TypeAlias = str | _Struct | _Array | None
+"""A scalar type, a nested one, or None: only null was seen."""
+
+
+def infer_columns(samples: Iterable[bytes]) -> list[Column]:
+    """The columns of all samples that are JSON objects; SchemaError if none is."""
+    shape: _Shape = None
+    for sample in samples:
+        value = _object(sample)
+        if value is not None:
+            shape = _join(shape, _shape(value))
+    if not isinstance(shape, _Struct) or not shape.fields:
+        raise SchemaError("$", "no sample is a JSON object with fields; give a schema instead")
+    return _columns(shape, "$")
+
+
+def _object(sample: bytes) -> dict[str, Any] | None:
+    try:
+        value = json.loads(sample)
+    except (ValueError, RecursionError):  # no JSON, no UTF-8, or built to be deep
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _shape(value: Any) -> _Shape:
+    if isinstance(value, dict):
+        return _Struct({name: _shape(child) for name, child in value.items()})
+    if isinstance(value, list):
+        items: _Shape = None
+        for item in value:
+            items = _join(items, _shape(item))
+        return _Array(items)
+    return _scalar(value)
+
+
+def _scalar(value: Any) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "BOOLEAN"
+    if isinstance(value, int):
+        return "BIGINT" if -_LONG <= value < _LONG else "STRING"
+    return "DOUBLE" if isinstance(value, float) else _of_text(value)
+
+
+def _of_text(text: str) -> str:
+    kind = "DATE" if _DATE.fullmatch(text) else "TIMESTAMP" if _TIMESTAMP.fullmatch(text) else ""
+    try:
+        datetime.fromisoformat(text) if kind else None
+    except ValueError:  # such as the 31st of February
+        return "STRING"
+    return kind or "STRING"
+
+
+def _join(one: _Shape, other: _Shape) -> _Shape:
+    """The least type that holds both."""
+    if one is None or other is None or one == other:
+        return other if one is None else one
+    if isinstance(one, _Struct) and isinstance(other, _Struct):
+        names = dict.fromkeys([*one.fields, *other.fields])
+        return _Struct({n: _join(one.fields.get(n), other.fields.get(n)) for n in names})
+    if isinstance(one, _Array) and isinstance(other, _Array):
+        return _Array(_join(one.items, other.items))
+    if isinstance(one, str) and isinstance(other, str):
+        return _WIDER.get((min(one, other), max(one, other)), "STRING")
+    return "STRING"
+
+
+def _columns(shape: _Struct, path: str) -> list[Column]:
+    found = [
+        Column(name, _ddl(child, f"{path}.{name}")) for name, child in shape.fields.items() if name
+    ]
+    return distinct(path, found)
+
+
+def _ddl(shape: _Shape, path: str) -> str:
+    if isinstance(shape, _Struct):
+        fields = _columns(shape, path)
+        return struct(fields) if fields else "MAP<STRING, STRING>"
+    if isinstance(shape, _Array):
+        return f"ARRAY<{_ddl(shape.items, path)}>"
+    return shape or "STRING"

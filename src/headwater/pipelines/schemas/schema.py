@@ -1,0 +1,46 @@
+"""Schemas of records as Spark DDL: from JSON Schema, from Avro-style records, from samples.
+
+What has no faithful column type is refused with its path inside of the schema; nothing becomes
+a STRING by surprise. Names with odd characters are backquoted.
+"""
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from headwater.pipelines.schemas.avro import record_columns
+from headwater.pipelines.schemas.ddl import Column, SchemaError
+from headwater.pipelines.schemas.infer import infer_columns
+from headwater.pipelines.schemas.json_schema import object_columns
+
+__all__ = ["Column", "SchemaError", "columns", "infer", "load_schema", "to_ddl"]
+
+
+def to_ddl(schema: Mapping[str, Any]) -> str:
+    """The columns of a JSON Schema object or of an Avro-style record."""
+    return ", ".join(column.ddl() for column in columns(schema))
+
+
+def columns(schema: Mapping[str, Any]) -> list[Column]:
+    """As `to_ddl`, one by one."""
+    if not isinstance(schema, Mapping):
+        raise SchemaError("$", "it should be an object")
+    if schema.get("type") == "record":
+        return record_columns(schema)
+    return object_columns(schema)
+
+
+def load_schema(text: str) -> Mapping[str, Any]:
+    """A schema from the text of its file."""
+    try:
+        loaded = json.loads(text)
+    except ValueError as problem:
+        raise SchemaError("$", f"it is no JSON: {problem}") from None
+    if not isinstance(loaded, dict):
+        raise SchemaError("$", "it should be an object")
+    return loaded
+
+
+def infer(samples: Iterable[bytes]) -> str:
+    """The columns that JSON samples have in common; see schema_infer."""
+    return ", ".join(column.ddl() for column in infer_columns(samples))

@@ -1,0 +1,1 @@
+"""Whole logs as files: archives, audits, replays, and Spark over segment files."""

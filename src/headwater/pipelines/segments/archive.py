@@ -1,0 +1,313 @@
+"""Copies the sealed segments of a broker's folder into an archive, beside the running broker.
+
+The rule that makes runs repeatable: an archive of a partition has an end, and a run adds what lies
+beyond it. A file in the archive never changes. Each new one is copied under another name, synced,
+read back batch by batch, and only then given its name; the manifest, written last, makes it part
+of the archive. So a run that is cut off leaves nothing that the next run would not put right.
+
+A segment that the broker deletes, or replaces by a compacted one, while it is being copied stays
+whole: the open file outlives its name. Only what is below the high watermark is copied, since the
+rest may still be cut off by another leader.
+"""
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from mmap import ACCESS_READ, mmap
+from typing import Final
+
+from headwater.errors import E, KafkaError
+from headwater.log.folders import name_of, read_topic_id, write_topic_id
+from headwater.log.segment import ABORTED_INDEX, LOG
+from headwater.model import ZERO_UUID, TopicPartition, uuid_text
+from headwater.pipelines.segments import manifest
+from headwater.pipelines.segments.archive_sources import LOCK, Source, held
+from headwater.pipelines.segments.files import bases, partition_folders
+from headwater.pipelines.segments.manifest import Entry
+from headwater.pipelines.segments.walk import Batch, Damage, codec_name, walk
+from headwater.records.checksum import crc32c
+from headwater.seams.clock import Clock, SystemClock
+from headwater.seams.files import OsFiles
+
+_TEMPORARY: Final = ".tmp"
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What a run did."""
+
+    added: list[Entry] = field(default_factory=list)
+    present: int = 0
+    """Segments that the archive had already."""
+    waiting: int = 0
+    """Sealed segments that are not yet below the high watermark."""
+    notes: list[str] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    """Why something that should have been archived was not."""
+
+
+def archive(
+    sources: Sequence[Source],
+    to: str,
+    *,
+    include_active: bool = False,
+    link: bool = False,
+    clock: Clock | None = None,
+) -> Outcome:
+    """Add to the archive in `to` what the sources have beyond it.
+
+    Args:
+        sources: Where the partitions are; `archive_sources` finds them.
+        to: The archive's folder; made if it is not there.
+        include_active: Take the active segments too. Only for a broker that is stopped.
+        link: Share the bytes with the broker's files where both are on one file system. Saves
+            space; a disk that damages one then damages both.
+        clock: Says when.
+    """
+    with _locked(to):
+        run = _Run(os.path.abspath(to), include_active, link, clock or SystemClock())
+        for source in sources:
+            run.partition(source)
+    return run.outcome
+
+
+def verify(folder: str) -> list[str]:
+    """What is not as the manifest says: files missing, cut, changed, or in the folder without it."""
+    known = manifest.load(folder).entries
+    if not known:
+        raise KafkaError(E.LOG_DIR_NOT_FOUND, f"{folder}: there is no archive")
+    problems = [problem for entry in known.values() for problem in _differences(folder, entry)]
+    for path in partition_folders(folder).values():
+        for base in bases(path):
+            file = f"{os.path.basename(path)}/{base:020d}{LOG}"
+            if file not in known:
+                problems.append(f"{file}: not in the manifest; the next archive run puts it right")
+    return problems
+
+
+class _Run:
+    def __init__(self, to: str, include_active: bool, link: bool, clock: Clock) -> None:
+        self.outcome = Outcome()
+        self._to = to
+        self._include_active = include_active
+        self._link = link
+        self._clock = clock
+        self._manifest = manifest.load(to)
+
+    def partition(self, source: Source) -> None:
+        """Bring the archive of one partition to the end of what its folder offers."""
+        topic_id = read_topic_id(OsFiles(), source.folder)
+        known = self._manifest.of(*source.partition)
+        text = "" if topic_id == ZERO_UUID else uuid_text(topic_id)
+        if known and text and known[-1].topic_id not in ("", text):
+            self.outcome.problems.append(
+                f"{source.partition}: the archive holds another topic of this name "
+                f"(id {known[-1].topic_id}, not {text}); archive this one to another folder"
+            )
+            return
+        folder = os.path.join(self._to, name_of(source.partition))
+        OsFiles().mkdir(folder)
+        _remove_leftovers(folder)
+        if topic_id != ZERO_UUID:
+            write_topic_id(OsFiles(), folder, topic_id)
+        before = len(self.outcome.added)
+        try:
+            for entry in self._new_segments(source, folder, known, text):
+                self.outcome.added.append(entry)
+                self._manifest.add([entry])
+        finally:
+            if len(self.outcome.added) > before:
+                OsFiles().sync_dir(folder)
+                manifest.save(self._to, self._manifest, self._now())
+
+    def _new_segments(
+        self, source: Source, folder: str, known: list[Entry], topic_id: str
+    ) -> Iterator[Entry]:
+        """Copy segment by segment, oldest first; one that cannot be copied ends it."""
+        end = known[-1].next_offset if known else -1
+        found = bases(source.folder) if os.path.isdir(source.folder) else []
+        for base, after in zip(found, [*found[1:], None], strict=True):
+            if after is None and not self._include_active:
+                return
+            if after is not None and after <= end:
+                self.outcome.present += 1
+                continue
+            if after is not None and after > source.limit:
+                self.outcome.waiting += 1
+                continue
+            if 0 <= end < base:
+                self.outcome.notes.append(
+                    f"{source.partition}: offsets {end} to {base - 1} were gone before they "
+                    "could be archived"
+                )
+            try:
+                entry = self._take(source, folder, base, after, end, topic_id)
+            except (FileNotFoundError, _Damaged) as problem:
+                self._stopped(source, base, after, problem)
+                return
+            if entry is not None:
+                yield entry
+                end = entry.next_offset
+
+    def _stopped(self, source: Source, base: int, after: int | None, problem: Exception) -> None:
+        """Say why a segment was not taken: it is damaged, or not what it was when we looked.
+
+        Compaction may have put it and its neighbours into one file. The next run looks anew, and
+        must find the end of the archive before them.
+        """
+        now = bases(source.folder) if os.path.isdir(source.folder) else []
+        if base in now and (after is None or after in now):
+            self.outcome.problems.append(str(problem))
+        else:
+            self.outcome.notes.append(
+                f"{source.partition}: segment {base} was deleted or replaced just now; the next "
+                "run goes on from there"
+            )
+
+    def _take(
+        self, source: Source, folder: str, base: int, after: int | None, end: int, topic_id: str
+    ) -> Entry | None:
+        """One new file of the archive; None where nothing in the segment is beyond `end`."""
+        origin = os.path.join(source.folder, f"{base:020d}{LOG}")
+        temporary = os.path.join(folder, f"{base:020d}{LOG}{_TEMPORARY}")
+        if after is None or base < end:
+            start = _copy_batches(origin, base, temporary, max(end, base), torn=after is None)
+            if start is None:
+                os.unlink(temporary)
+                return None
+        else:
+            start = base
+            _copy_file(origin, temporary, link=self._link)
+        _sync(temporary)
+        entry = self._described(temporary, source.partition, start, after, topic_id)
+        _copy_aborted(origin, os.path.join(self._to, entry.file))
+        os.replace(temporary, os.path.join(self._to, entry.file))
+        return entry
+
+    def _described(
+        self, path: str, partition: TopicPartition, base: int, after: int | None, topic_id: str
+    ) -> Entry:
+        """Read a copy from its first byte to its last; raises `_Damaged` where it is not sound."""
+        first, last, records, end = -1, -1, 0, base
+        codecs: Counter[str] = Counter()
+        for found in walk(path, base):
+            if isinstance(found, Damage):
+                raise _Damaged(f"{partition}: segment {base} is damaged at {_where(found)}")
+            header = found.header
+            if header.base_offset < end or (after is not None and header.next_offset > after):
+                raise _Damaged(
+                    f"{partition}: segment {base} has offset {header.base_offset} where {end} "
+                    f"must be, at position {found.position}"
+                )
+            if first < 0 and header.count:
+                first = header.max_timestamp if header.log_append_time else header.base_timestamp
+            last, end = max(last, header.max_timestamp), header.next_offset
+            records += header.count
+            codecs[codec_name(header)] += 1
+        return Entry(
+            topic=partition.topic,
+            topic_id=topic_id,
+            partition=partition.partition,
+            base_offset=base,
+            next_offset=end if after is None else after,
+            size=os.path.getsize(path),
+            crc32c=checksum(path),
+            batches=codecs.total(),
+            records=records,
+            first_timestamp=first,
+            last_timestamp=last,
+            codecs=dict(sorted(codecs.items())),
+            archived_at=self._now(),
+        )
+
+    def _now(self) -> str:
+        moment = datetime.fromtimestamp(self._clock.wall_ms() / 1000, UTC)
+        return moment.isoformat(timespec="seconds").replace("+00:00", "Z")
+
+
+class _Damaged(Exception):
+    """A segment of the source is not what a broker must have written."""
+
+
+def checksum(path: str) -> str:
+    """CRC-32C of a whole file, as the manifest writes it."""
+    with open(path, "rb") as file:
+        if not os.path.getsize(path):
+            return f"{crc32c(b''):08x}"
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as pages, memoryview(pages) as view:
+            return f"{crc32c(view):08x}"
+
+
+def _differences(folder: str, entry: Entry) -> Iterator[str]:
+    path = os.path.join(folder, entry.file)
+    if not os.path.exists(path):
+        yield f"{entry.file}: missing"
+    elif os.path.getsize(path) != entry.size:
+        yield f"{entry.file}: {os.path.getsize(path)} bytes instead of {entry.size}"
+    elif checksum(path) != entry.crc32c:
+        damage = next((f for f in walk(path, entry.base_offset) if isinstance(f, Damage)), None)
+        where = f", damaged at {_where(damage)}" if damage else ""
+        yield f"{entry.file}: not the bytes that were archived{where}"
+
+
+def _where(damage: Damage) -> str:
+    return f"position {damage.position}: {damage.reason}"
+
+
+def _copy_file(origin: str, temporary: str, *, link: bool) -> None:
+    if link:
+        with suppress(OSError):  # another file system, or one without links: copy
+            os.link(origin, temporary)
+            return
+    shutil.copyfile(origin, temporary)
+
+
+def _copy_batches(origin: str, base: int, temporary: str, start: int, *, torn: bool) -> int | None:
+    """Copy the batches from offset `start` on; the offset of the first, if there is one.
+
+    For a segment of which the archive has the beginning, and for one that may end in a batch that
+    was never finished: `torn` allows that, and it is left out.
+    """
+    first: int | None = None
+    damage: Damage | None = None
+    with open(temporary, "wb") as copy:
+        for found in walk(origin, base):
+            if isinstance(found, Damage):
+                damage = found
+            if damage is not None and not (torn and found is damage):
+                raise _Damaged(f"{origin}: damaged at {_where(damage)}")
+            if isinstance(found, Batch) and found.header.base_offset >= start:
+                first = found.header.base_offset if first is None else first
+                copy.write(found.data)
+    return first
+
+
+def _copy_aborted(origin: str, target: str) -> None:
+    """The segment's aborted transactions, which readers of committed records need."""
+    source, copy = (path.removesuffix(LOG) + ABORTED_INDEX for path in (origin, target))
+    if os.path.exists(source):
+        shutil.copyfile(source, copy + _TEMPORARY)
+        _sync(copy + _TEMPORARY)
+        os.replace(copy + _TEMPORARY, copy)
+
+
+def _sync(path: str) -> None:
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def _remove_leftovers(folder: str) -> None:
+    for name in os.listdir(folder):
+        if name.endswith(_TEMPORARY):
+            os.unlink(os.path.join(folder, name))
+
+
+@contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    OsFiles().mkdir(folder)
+    with held(os.path.join(folder, LOCK), f"another run archives to {folder}"):
+        yield

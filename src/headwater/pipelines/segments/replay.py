@@ -1,0 +1,144 @@
+"""Replays a time range of archived segments into a topic.
+
+The records of each original partition are written by one task, in the order of their offsets. The
+topic sink knows those of an earlier attempt by the replay's id and skips them: a replay that was cut
+off completes when it is run again, and one that was finished writes nothing a second time.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from hashlib import sha256
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as f
+
+from headwater.client.admin import BlockingAdmin
+from headwater.errors import E, KafkaError
+from headwater.pipelines.segments.files import find_segments
+
+HEADERS: Final = "replay."
+"""The names of the headers that tell where a record comes from begin with this."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """What to replay from where to where."""
+
+    path: str
+    into: str
+    start_ms: int
+    end_ms: int
+    topics: tuple[str, ...] = ()
+    """Of these topics; of all that the path has if empty."""
+    keys: Collection[bytes] = ()
+    """Only records with these keys; all if empty."""
+    by_key: bool = False
+    """Let keys choose the partitions; otherwise each record goes to the number it came from."""
+    id: str = ""
+    """Names the replay, so that it can be repeated; made of all the above if empty."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Further options of `format("headwater-segments")`."""
+
+    @property
+    def identity(self) -> str:
+        """The id, given or derived: the same replay has the same one."""
+        if self.id:
+            return self.id
+        said = (
+            self.path,
+            self.into,
+            self.start_ms,
+            self.end_ms,
+            sorted(self.topics),
+            sorted(self.keys),
+            self.by_key,
+            sorted(self.options.items()),
+        )
+        return sha256(repr(said).encode()).hexdigest()[:16]
+
+
+def replay(spark: SparkSession, what: Replay, bootstrap_servers: str) -> dict[str, int]:
+    """Write the records of the range; how many of each topic the range has.
+
+    Those that an earlier run with the same identity has written are counted and not written again.
+    """
+    from headwater.pipelines.topic_sink.topic_sink import write_batch
+
+    sources = _sources(what)
+    _check_target(what, bootstrap_servers, max(sources.values()))
+    counts = {}
+    for topic, highest in sources.items():
+        seen = Observation()
+        write_batch(
+            replayed(spark, what, topic, highest + 1).observe(seen, f.count("*").alias("rows")),
+            bootstrap_servers=bootstrap_servers,
+            topic=what.into,
+            query=f"replay-{what.identity}-{topic}",
+            batch_id=0,
+        )
+        counts[topic] = seen.get["rows"]
+    return counts
+
+
+def replayed(spark: SparkSession, what: Replay, topic: str, partitions: int) -> DataFrame:
+    """The records of one topic as the sink takes them: a task for each partition, in order."""
+    read = spark.read.format("headwater-segments").options(
+        **what.options,
+        topic=topic,
+        includeHeaders="true",
+        startingTimestamp=str(what.start_ms),
+        endingTimestamp=str(what.end_ms),
+    )
+    rows = read.load(what.path)
+    if what.keys:
+        rows = rows.where(f.col("key").isin([bytearray(key) for key in what.keys]))
+    ordered = rows.repartitionById(partitions, "partition").sortWithinPartitions(
+        "partition", "offset"
+    )
+    chosen = ordered.select("key", "value", _with_origin().alias("headers"), "partition")
+    return chosen.drop("partition") if what.by_key else chosen
+
+
+def _with_origin() -> Column:
+    """The record's own headers and where it was."""
+    milliseconds = f.unix_millis("timestamp").cast("string")
+    origin = {
+        "topic": f.col("topic"),
+        "partition": f.col("partition").cast("string"),
+        "offset": f.col("offset").cast("string"),
+        "timestamp": milliseconds,
+    }
+    added = [
+        f.struct(f.lit(HEADERS + name).alias("key"), text.cast("binary").alias("value"))
+        for name, text in origin.items()
+    ]
+    own = f.coalesce("headers", f.array().cast("array<struct<key: string, value: binary>>"))
+    return f.concat(own, f.array(*added))
+
+
+def _sources(what: Replay) -> dict[str, int]:
+    """The topics to replay, each with its highest partition."""
+    if what.end_ms <= what.start_ms:
+        raise KafkaError(E.INVALID_REQUEST, "the range ends before it begins")
+    highest: dict[str, int] = {}
+    for segment in find_segments(what.path):
+        if not what.topics or segment.topic in what.topics:
+            highest[segment.topic] = max(segment.partition, highest.get(segment.topic, 0))
+    missing = set(what.topics) - set(highest)
+    if missing or not highest:
+        names = ", ".join(sorted(missing)) or "any topic"
+        raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION, f"{what.path} has no segments of {names}")
+    return highest
+
+
+def _check_target(what: Replay, bootstrap_servers: str, highest: int) -> None:
+    """Refuse a topic that is missing or too narrow before Spark has read a byte."""
+    with BlockingAdmin(bootstrap_servers=bootstrap_servers) as admin:
+        partitions = len(admin.describe_topics([what.into])[what.into].partitions)
+    if not what.by_key and partitions <= highest:
+        raise KafkaError(
+            E.INVALID_PARTITIONS,
+            f"{what.into} has {partitions} partitions, but records come from partition {highest}: "
+            "add partitions, or let keys choose the partition",
+        )

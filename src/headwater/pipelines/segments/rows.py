@@ -1,0 +1,220 @@
+"""The batches of segment files as Arrow, in two grains: their records, or one row for each batch.
+
+Records get the columns of `format("headwater")`; the codec writes them straight into Arrow's
+buffers. Which rows are wanted is a `Wanted`; damage either ends the reading or is passed over.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headwater.client.consumer.arrow import record_batch
+from headwater.errors import E, KafkaError
+from headwater.log.aborted_index import AbortedTransaction
+from headwater.pipelines.segments.files import MAX_OFFSET, Piece
+from headwater.pipelines.segments.walk import Batch, Damage, Found, codec_name, walk
+from headwater.records.batch import BatchHeader
+from headwater.records.codec import ColumnReader
+
+ROWS: Final = 65_536
+"""Records that are gathered at most, give or take a batch."""
+BYTES: Final = 2 << 20
+"""Bytes of records that are gathered at most: larger pieces cost the JVM more for each row."""
+
+RECORD_COLUMNS: Final = (
+    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
+    "timestampType int"
+)
+HEADERS_COLUMN: Final = ", headers array<struct<key: string, value: binary>>"
+BATCH_COLUMNS: Final = (
+    "topic string, partition int, base_offset bigint, last_offset bigint, count int, codec string, "
+    "base_timestamp timestamp, max_timestamp timestamp, timestamp_type int, producer_id bigint, "
+    "producer_epoch int, base_sequence int, last_sequence int, leader_epoch int, size bigint, "
+    "crc_ok boolean, control boolean, transactional boolean, file string, position bigint, "
+    "problem string"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which records of a piece are read: times from `start_ms` to below `end_ms`, offsets too."""
+
+    start_ms: int | None = None
+    end_ms: int | None = None
+    start_offset: int = 0
+    end_offset: int = MAX_OFFSET
+    failfast: bool = True
+    aborted: Mapping[int, Sequence[AbortedTransaction]] = field(default_factory=dict)
+    """Transactions not to be shown, by producer id; those of a producer in the order of their ends."""
+
+    def may_hold(self, header: BatchHeader) -> bool:
+        """Whether a batch can have records that are wanted."""
+        return not (
+            header.control
+            or header.last_offset < self.start_offset
+            or header.base_offset >= self.end_offset
+            or (self.start_ms is not None and header.max_timestamp < self.start_ms)
+            or (header.transactional and self._dropped(header))
+        )
+
+    def _dropped(self, header: BatchHeader) -> bool:
+        """Whether the first transaction of the producer that ends behind the batch has it."""
+        ended = self.aborted.get(header.producer_id, ())
+        rank = bisect_left(ended, header.base_offset, key=attrgetter("last_offset"))
+        return rank < len(ended) and ended[rank].first_offset <= header.base_offset
+
+    def cut(self, rows: Any) -> Any:
+        """The rows of a record batch that are wanted."""
+        tests = []
+        if self.end_offset < MAX_OFFSET:
+            tests.append(pc.less(rows.column("offset"), self.end_offset))
+        times = rows.column("timestamp").cast(pa.int64())
+        if self.start_ms is not None:
+            tests.append(pc.greater_equal(times, self.start_ms))
+        if self.end_ms is not None:
+            tests.append(pc.less(times, self.end_ms))
+        for test in tests[1:]:
+            tests[0] = pc.and_(tests[0], test)
+        return rows.filter(tests[0]) if tests else rows
+
+
+def records(piece: Piece, wanted: Wanted, schema: Any) -> Iterator[Any]:
+    """The records of a piece as RecordBatches of `schema`."""
+    reader = ColumnReader()
+    for found in walk(piece.segment.path, piece.segment.base_offset, piece.start, piece.end):
+        problem = found if isinstance(found, Damage) else _read(reader, found, wanted)
+        if problem is not None and wanted.failfast:
+            raise _damaged(piece, problem)
+        if reader.count >= ROWS or reader.size >= BYTES:
+            yield from _gathered(reader, piece, wanted, schema)
+    yield from _gathered(reader, piece, wanted, schema)
+
+
+def batches(piece: Piece, wanted: Wanted, schema: Any) -> Iterator[Any]:
+    """One row for each batch of a piece, and one for each damage."""
+    gathered: list[dict[str, Any]] = []
+    for found in walk(piece.segment.path, piece.segment.base_offset, piece.start, piece.end):
+        if isinstance(found, Damage) and wanted.failfast:
+            raise _damaged(piece, found)
+        if isinstance(found, Damage) or _in_range(found.header, wanted):
+            gathered.append(_row(piece, found))
+        if len(gathered) >= ROWS:
+            yield _table(gathered, schema)
+            gathered = []
+    if gathered:
+        yield _table(gathered, schema)
+
+
+def _read(reader: ColumnReader, batch: Batch, wanted: Wanted) -> Damage | None:
+    if not wanted.may_hold(batch.header):
+        return None
+    try:
+        reader.add(batch.data, 0, False, from_offset=wanted.start_offset)
+    except KafkaError as malformed:
+        return Damage(batch.position, batch.size, malformed.message, batch.header)
+    return None
+
+
+def _damaged(piece: Piece, damage: Damage) -> KafkaError:
+    return KafkaError(
+        E.CORRUPT_MESSAGE,
+        f"{piece.segment.path}: damaged at position {damage.position}: {damage.reason}; "
+        "the option mode=permissive passes over it",
+    )
+
+
+def _gathered(reader: ColumnReader, piece: Piece, wanted: Wanted, schema: Any) -> Iterator[Any]:
+    if not reader.count:
+        return
+    columns = reader.finish()
+    runs = [(piece.segment.topic, piece.segment.partition, columns.count)]
+    rows = wanted.cut(record_batch(columns, runs))
+    if rows.num_rows:
+        yield spark_rows(rows, schema)
+
+
+def spark_rows(rows: Any, schema: Any) -> Any:
+    """What a consumer's `poll_arrow` gives, with the types and nulls that Spark's users know."""
+    names = {"timestampType": "timestamp_type"}
+    shapes = {"timestamp": _times, "headers": _headers}
+    columns = []
+    for wanted in schema:
+        column = rows.column(names.get(wanted.name, wanted.name))
+        shape = shapes.get(wanted.name)
+        columns.append(shape(column, wanted.type) if shape else column.cast(wanted.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _times(times: Any, kind: Any) -> Any:
+    """Milliseconds as Spark's microseconds; null for a time that they cannot hold."""
+    try:
+        return times.cast(kind)
+    except pa.ArrowInvalid:
+        numbers, limit = times.cast(pa.int64()), MAX_OFFSET // 1000
+        fits = pc.and_(pc.less_equal(numbers, limit), pc.greater_equal(numbers, -limit))
+        return pc.if_else(fits, times, pa.scalar(None, times.type)).cast(kind)
+
+
+def _headers(headers: Any, kind: Any) -> Any:
+    """Null where a record has none, as Spark's Kafka source has it."""
+    none = pc.equal(pc.list_value_length(headers), 0)
+    pairs = headers.values.cast(kind.value_type)
+    return pa.ListArray.from_arrays(headers.offsets, pairs, type=kind, mask=none)
+
+
+def _in_range(header: BatchHeader, wanted: Wanted) -> bool:
+    return not (
+        header.last_offset < wanted.start_offset
+        or header.base_offset >= wanted.end_offset
+        or (wanted.start_ms is not None and header.max_timestamp < wanted.start_ms)
+        or (wanted.end_ms is not None and header.base_timestamp >= wanted.end_ms)
+    )
+
+
+def _row(piece: Piece, found: Found) -> dict[str, Any]:
+    header, sound = found.header, isinstance(found, Batch)
+    said: dict[str, Any] = {}
+    if header is not None:
+        said = {
+            "base_offset": header.base_offset,
+            "last_offset": min(header.last_offset, MAX_OFFSET),
+            "count": header.count,
+            "codec": codec_name(header),
+            "base_timestamp": header.base_timestamp,
+            "max_timestamp": header.max_timestamp,
+            "timestamp_type": int(header.log_append_time),
+            "producer_id": header.producer_id,
+            "producer_epoch": header.producer_epoch,
+            "base_sequence": header.base_sequence,
+            "last_sequence": header.last_sequence,
+            "leader_epoch": header.leader_epoch,
+            "control": header.control,
+            "transactional": header.transactional,
+        }
+    return {
+        **said,
+        "topic": piece.segment.topic,
+        "partition": piece.segment.partition,
+        "size": found.size,
+        "crc_ok": sound,
+        "file": piece.segment.path,
+        "position": found.position,
+        "problem": None if isinstance(found, Batch) else found.reason,
+    }
+
+
+def _table(rows: list[dict[str, Any]], schema: Any) -> Any:
+    columns = []
+    for kind in schema:
+        values = [row.get(kind.name) for row in rows]
+        if pa.types.is_timestamp(kind.type):
+            times = pa.array(values, pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
+            columns.append(_times(times, kind.type))
+        else:
+            columns.append(pa.array(values, kind.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)

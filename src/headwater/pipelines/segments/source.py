@@ -1,0 +1,109 @@
+"""`format("headwater-segments")`: archived or copied segment files as Spark reads them.
+
+The driver finds the files and shares them out, one task for each file or piece of a large one; the
+executors read, so the path must mean the same files on every machine. No broker is asked.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from headwater.log.aborted_index import AbortedTransaction
+from headwater.model import TopicPartition
+from headwater.pipelines.segments.files import Piece, SegmentFile, aborted_in, find_segments, split
+from headwater.pipelines.segments.options import Options, parse_options
+from headwater.pipelines.segments.rows import (
+    BATCH_COLUMNS,
+    HEADERS_COLUMN,
+    RECORD_COLUMNS,
+    Wanted,
+    batches,
+    records,
+)
+
+Aborted: TypeAlias = dict[int, list[AbortedTransaction]]
+"""By producer."""
+
+
+class SegmentsDataSource(DataSource):
+    """Segment files of Headwater or Apache Kafka."""
+
+    @classmethod
+    def name(cls) -> str:
+        """What stands in `format(...)`."""
+        return "headwater-segments"
+
+    def schema(self) -> str:
+        """The columns of records, or those of batches."""
+        options = parse_options(self.options)
+        if options.level == "batches":
+            return BATCH_COLUMNS
+        return RECORD_COLUMNS + (HEADERS_COLUMN if options.headers else "")
+
+    def reader(self, schema: StructType) -> "SegmentsReader":
+        """For `spark.read`."""
+        return SegmentsReader(parse_options(self.options), schema)
+
+
+@dataclass
+class Share(InputPartition):
+    """What one task reads."""
+
+    piece: Piece
+    wanted: Wanted
+
+
+class SegmentsReader(DataSourceReader):
+    """Plans on the driver, reads on executors."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        self._options = options
+        self._schema = to_arrow_schema(schema, timezone="UTC")
+
+    def partitions(self) -> list[InputPartition]:
+        """A share for each file, several for a large one; files that cannot matter are left out."""
+        options = self._options
+        found = find_segments(options.path, options.named)
+        chosen = [segment for segment in found if options.may_want(segment)]
+        aborted = _aborted(chosen) if options.committed else {}
+        return [
+            Share(piece, self._wanted(segment, aborted.get(_place(segment), {})))
+            for segment in chosen
+            for piece in split(segment, options.split_bytes)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        """The rows of one share; none for the placeholder that Spark makes of no shares."""
+        if not isinstance(partition, Share):
+            return iter(())
+        read = batches if self._options.level == "batches" else records
+        return read(partition.piece, partition.wanted, self._schema)
+
+    def _wanted(self, segment: SegmentFile, aborted: Aborted) -> Wanted:
+        options = self._options
+        return Wanted(
+            start_ms=options.start_ms,
+            end_ms=options.end_ms,
+            start_offset=options.start_of(segment),
+            end_offset=options.end_of(segment),
+            failfast=options.failfast,
+            aborted={
+                producer: [row for row in rows if row.last_offset >= segment.base_offset]
+                for producer, rows in aborted.items()
+            },
+        )
+
+
+def _place(segment: SegmentFile) -> TopicPartition:
+    return TopicPartition(segment.topic, segment.partition)
+
+
+def _aborted(segments: list[SegmentFile]) -> dict[TopicPartition, Aborted]:
+    folders: dict[TopicPartition, set[str]] = {}
+    for segment in segments:
+        folders.setdefault(_place(segment), set()).add(segment.folder)
+    return {where: aborted_in(below) for where, below in folders.items()}

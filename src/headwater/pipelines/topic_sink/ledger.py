@@ -1,0 +1,95 @@
+"""How far a query is with the topics it writes to: marks in the group `headwater-sink.<query>`.
+
+The offsets of the group are where the last finished batch ended, so that only what came after
+them can belong to a batch that is repeated. Nothing is ever deleted here.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from headwater.client.admin import BlockingAdmin as Admin
+from headwater.client.consumer.record import OffsetAndMetadata
+from headwater.errors import KafkaError
+from headwater.model import TopicPartition
+from headwater.pipelines.topic_sink.origin import Before, Mark, Origin, State, before, read_mark
+
+log = logging.getLogger(__name__)
+
+
+class Opening(NamedTuple):
+    """What a task must know before it writes to a topic."""
+
+    before: Before
+    starts: Mapping[TopicPartition, int]
+    """Where the tail of each partition begins; a partition that is missing is all tail."""
+
+
+class Ledger:
+    """The marks of one query."""
+
+    def __init__(self, admin: Admin, query: str) -> None:
+        self.group = f"headwater-sink.{query}"
+        self._admin = admin
+
+    def open(
+        self, topic: str, partitions: Iterable[int], origin: Origin, run: str, attempt: int
+    ) -> Opening:
+        """Begin to write; after this the group knows of the batch.
+
+        A query that is new to the topic begins at its end. The end is taken before the group is
+        asked a second time: whoever still finds no mark has an end from before anybody's first
+        record, because every task leaves a mark before it writes.
+        """
+        held = self._held(topic)
+        if not held:
+            ends = self._admin.end_offsets(TopicPartition(topic, row) for row in partitions)
+            held = self._held(topic)
+            if not held:
+                self._mark(ends, Mark(State.BEGUN, origin.batch, run))
+                return Opening(Before.NOTHING, ends)
+        mark = _mark_of(held)
+        starts = {place: row.offset for place, row in held.items()}
+        found = before(mark, origin.batch, run, attempt)
+        begun = Mark(State.BEGUN, origin.batch, run)
+        if found is Before.NOTHING and mark != begun:
+            self._mark(starts, begun)
+        return Opening(found, starts)
+
+    def finish(self, topics: Iterable[str], batch: int) -> None:
+        """The batch is in these topics: its end is where the next tail begins."""
+        views = self._admin.describe_topics(topics)
+        ends = self._admin.end_offsets(
+            TopicPartition(name, row.partition)
+            for name, view in views.items()
+            for row in view.partitions
+        )
+        self._mark(ends, Mark(State.DONE, batch))
+
+    def tear(self, topics: Iterable[str], batch: int) -> None:
+        """A task failed; those that come after it must look before they write."""
+        for topic in topics:
+            try:
+                held = self._held(topic)
+                starts = {place: row.offset for place, row in held.items()}
+                if before(_mark_of(held), batch, "", 0) is not Before.EVERYTHING:
+                    self._mark(starts, Mark(State.TORN, batch))
+            except KafkaError as problem:
+                log.warning("batch %d of %s could not be marked as torn: %s", batch, topic, problem)
+
+    def _held(self, topic: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        rows = self._admin.group_offsets(self.group)
+        return {place: row for place, row in rows.items() if place.topic == topic}
+
+    def _mark(self, offsets: Mapping[TopicPartition, int], mark: Mark) -> None:
+        note = mark.text()
+        self._admin.set_group_offsets(
+            self.group,
+            {place: OffsetAndMetadata(offset, note) for place, offset in offsets.items()},
+        )
+
+
+def _mark_of(held: Mapping[TopicPartition, OffsetAndMetadata]) -> Mark | None:
+    """The one mark of a topic; a partition that only some commits knew of may lag behind."""
+    marks = [mark for row in held.values() if (mark := read_mark(row.metadata))]
+    return max(marks, key=lambda mark: mark.batch, default=None)

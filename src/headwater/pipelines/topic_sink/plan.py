@@ -1,0 +1,195 @@
+"""What a topic sink was asked for: its options and columns, checked before anything is written.
+
+Option and column names are those of Spark's Kafka connector.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import repeat
+from typing import Any, Final
+
+import pyarrow
+from pyspark.errors import PySparkValueError
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    StringType,
+    StructType,
+)
+
+from headwater.config.client import AdminSettings, ProducerSettings
+from headwater.config.keys import ConfigError, nearest
+from headwater.model import topic_name_problem
+from headwater.pipelines.topic_sink.origin import Pair, Pairs, without_origin
+
+SERVERS: Final = "kafka.bootstrap.servers"
+QUERY: Final = "originQuery"
+BATCH: Final = "originBatch"
+OWN: Final = (SERVERS, "topic", "includeHeaders", QUERY, BATCH)
+SPARKS: Final = frozenset({"checkpointlocation", "path", "outputmode", "queryname", "truncate"})
+"""Options that Spark puts beside the sink's own."""
+PROMISED: Final = {"acks": ("all", "-1"), "enable.idempotence": ("true",)}
+"""What the guarantees of the sink rest on."""
+
+Row = tuple[str | None, int | None, bytes | None, bytes | None, Pairs]
+"""Topic, partition, key, value and headers of a record."""
+
+
+class SinkError(PySparkValueError):
+    """The sink cannot do what it was asked for."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A sink as it was asked for; goes to every task."""
+
+    producer: Mapping[str, str]
+    """Keywords of the producer."""
+    topic: str | None
+    """Where all rows go; None where the column says it."""
+    columns: frozenset[str]
+    query: str | None = None
+    batch: int | None = None
+
+    @property
+    def client(self) -> dict[str, str]:
+        """Keywords that any other client takes as well."""
+        return {
+            name: value
+            for name, value in self.producer.items()
+            if name.replace("_", ".") in AdminSettings.KEYS
+        }
+
+    @property
+    def plain(self) -> bool:
+        """Whether rows are keys and values for one topic, and nothing else."""
+        return self.topic is not None and not self.columns & {"headers", "partition"}
+
+    def rows(self, batch: Any) -> Iterator[Row]:
+        """The records that the rows of an Arrow batch mean."""
+        return zip(
+            repeat(self.topic) if self.topic is not None else self._texts(batch, "topic"),
+            self._values(batch, "partition"),
+            self._bytes(batch, "key"),
+            self._bytes(batch, "value"),
+            self._headers(batch),
+            strict=False,
+        )
+
+    def _values(self, batch: Any, name: str) -> Any:
+        return batch.column(name).to_pylist() if name in self.columns else repeat(None)
+
+    def _bytes(self, batch: Any, name: str) -> Any:
+        if name not in self.columns:
+            return repeat(None)
+        return batch.column(name).cast(pyarrow.binary()).to_pylist()
+
+    def _texts(self, batch: Any, name: str) -> Any:
+        return batch.column(name).cast(pyarrow.string()).to_pylist()
+
+    def _headers(self, batch: Any) -> Any:
+        if "headers" not in self.columns:
+            return repeat(())
+        return map(_pairs, batch.column("headers").to_pylist())
+
+
+def _pairs(row: list[dict[str, Any]] | None) -> Pairs:
+    pairs: list[Pair] = [(pair["key"], pair["value"]) for pair in row or ()]
+    return without_origin(pairs)
+
+
+def plan(options: Mapping[str, str], schema: StructType) -> Plan:
+    """Check options and columns; SinkError names what is wrong and what would be right.
+
+    Columns that mean nothing to a topic are left out, as the connector does.
+    """
+    given = {name.lower(): value for name, value in options.items()}
+    _check_names(given)
+    topic = given.get("topic")
+    if topic is not None and (problem := topic_name_problem(topic)):
+        raise SinkError(f"option topic: {problem}")
+    columns = _columns(schema, topic)
+    return Plan(_producer(given), topic, columns, given.get(QUERY.lower()), _batch(given))
+
+
+def _check_names(given: Mapping[str, str]) -> None:
+    known = {name.lower(): name for name in OWN}
+    for name in given:
+        if name not in known and name not in SPARKS and not name.startswith("kafka."):
+            raise SinkError(f"unknown option {name} of the topic sink{nearest(name, known)}")
+
+
+def _batch(given: Mapping[str, str]) -> int | None:
+    query, batch = given.get(QUERY.lower()), given.get(BATCH.lower())
+    if (query is None) != (batch is None):
+        raise SinkError(f"{QUERY} and {BATCH} say together where rows come from: give both")
+    if batch is not None and not batch.isdigit():
+        raise SinkError(f"{BATCH} is the number of a batch, not {batch!r}")
+    return None if batch is None else int(batch)
+
+
+def _producer(given: Mapping[str, str]) -> dict[str, str]:
+    if SERVERS not in given:
+        raise SinkError(f"option {SERVERS} is missing: name at least one broker, HOST:PORT")
+    settings = {
+        name.removeprefix("kafka."): value
+        for name, value in given.items()
+        if name.startswith("kafka.")
+    }
+    for name, allowed in PROMISED.items():
+        if settings.get(name, allowed[0]).lower() not in allowed:
+            raise SinkError(
+                f"kafka.{name} must stay {allowed[0]}: a row that counts as written must be stored, "
+                f"and once"
+            )
+    keywords = {name.replace(".", "_"): value for name, value in settings.items()}
+    try:
+        ProducerSettings.of(keywords)
+    except ConfigError as problem:
+        raise SinkError(f"options kafka.*: {problem}") from problem
+    return keywords
+
+
+# -- columns
+
+
+def _columns(schema: StructType, topic: str | None) -> frozenset[str]:
+    names = frozenset(schema.fieldNames())
+    if "value" not in names:
+        raise SinkError(
+            f"a topic sink needs a column value, string or binary; there "
+            f"{'is' if len(names) == 1 else 'are'} {', '.join(sorted(names)) or 'none'}"
+        )
+    if topic is None and "topic" not in names:
+        raise SinkError("which topic? Give the option topic, or a column topic")
+    for name, (fits, wanted) in _TYPES.items():
+        if name in names and not fits(kind := schema[name].dataType):
+            raise SinkError(
+                f"column {name} is {kind.simpleString()}; it must be {wanted}: cast it, or write a "
+                f"struct with to_json"
+            )
+    return names & _TYPES.keys()
+
+
+def _text_or_bytes(kind: DataType) -> bool:
+    return isinstance(kind, StringType | BinaryType)
+
+
+def _is_headers(kind: DataType) -> bool:
+    pair = kind.elementType if isinstance(kind, ArrayType) else None
+    if not isinstance(pair, StructType) or pair.fieldNames() != ["key", "value"]:
+        return False
+    return isinstance(pair["key"].dataType, StringType) and isinstance(
+        pair["value"].dataType, BinaryType
+    )
+
+
+_TYPES: Final[dict[str, tuple[Callable[[DataType], bool], str]]] = {
+    "value": (_text_or_bytes, "string or binary"),
+    "key": (_text_or_bytes, "string or binary"),
+    "topic": (lambda kind: isinstance(kind, StringType), "string"),
+    "partition": (lambda kind: isinstance(kind, IntegerType), "int"),
+    "headers": (_is_headers, "array<struct<key:string,value:binary>>"),
+}

@@ -1,0 +1,185 @@
+"""One attempt of one task: its rows go to the topics, but for those that are there already.
+
+An attempt that fails waits for what it has under way before it says so: the next attempt reads the
+tail, and must find it.
+"""
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final
+
+import pyarrow
+from pyspark.sql.datasource import WriterCommitMessage
+
+from headwater.client.admin import BlockingAdmin as Admin
+from headwater.client.errors import ClientError
+from headwater.client.producer.blocking import Producer
+from headwater.client.producer.bulk import SentMany
+from headwater.client.producer.futures import SendFuture
+from headwater.errors import E, KafkaError
+from headwater.pipelines.topic_sink.ledger import Ledger
+from headwater.pipelines.topic_sink.origin import HEADER, Before, Origin, Pairs, Recalled
+from headwater.pipelines.topic_sink.plan import Plan
+from headwater.pipelines.topic_sink.recall import recall
+
+log = logging.getLogger(__name__)
+
+UNDER_WAY: Final = 8
+"""So many Arrow batches may wait for their acknowledgement."""
+SETTLE_S: Final = 0.5
+"""The last request of a task that was killed may reach the log after the task is gone."""
+FLUSH_S: Final = 5.0
+
+
+class TopicWriteError(ClientError):
+    """Rows could not be stored; the cause says why."""
+
+    CODE = E.UNKNOWN_SERVER_ERROR
+
+
+@dataclass
+class Written(WriterCommitMessage):
+    """What a task did."""
+
+    topics: tuple[str, ...]
+    """Those that it had something to do with; not those where its batch was finished before."""
+    rows: int
+    found: int
+    """Rows that were in the topic already."""
+    origin: Origin | None
+
+
+class Attempt:
+    """Writes rows; a context, so that nothing is left under way."""
+
+    def __init__(self, plan: Plan, origin: Origin | None, run: str, number: int) -> None:
+        self._plan = plan
+        self._origin = origin
+        self._stem = b"" if origin is None else origin.stem
+        self._run = run
+        self._number = number
+        self._recalled: dict[str, Recalled | None] = {}
+        """Of each topic written to: what is there already; None where that is all."""
+        self._under_way: deque[Sequence[SendFuture | SentMany]] = deque()
+        self._index = self._rows = self._found = 0
+        self._producer = Producer(**plan.producer)
+        self._admin = Admin(**plan.client) if origin else None
+
+    def send(self, batch: Any) -> None:
+        """Put the rows of an Arrow batch on their way."""
+        topic = self._plan.topic
+        self._rows += batch.num_rows
+        if topic is None:
+            sent: Sequence[SendFuture | SentMany] = self._send_rows(batch)
+        elif (there := self._records_there(topic)) is None:
+            self._found += batch.num_rows
+            return
+        elif self._origin is None and self._plan.plain:
+            sent = [self._send_columns(topic, batch)]
+        elif there:
+            sent = self._send_rows(batch)
+        else:
+            sent = self._send_new(topic, batch)
+        self._under_way.append(sent)
+        while len(self._under_way) > UNDER_WAY:
+            self._settle()
+
+    def finish(self) -> Written:
+        """Wait until every row is stored."""
+        if self._plan.topic is not None and self._origin is not None:
+            self._records_there(self._plan.topic)  # a task without rows opens its topic as well
+        while self._under_way:
+            self._settle()
+        return Written(self._begun(), self._rows, self._found, self._origin)
+
+    def _send_columns(self, topic: str, batch: Any) -> SentMany:
+        key = "key" if "key" in self._plan.columns else None
+        return self._producer.send_table(topic, pyarrow.Table.from_batches([batch]), key=key)
+
+    def _send_new(self, topic: str, batch: Any) -> list[SendFuture]:
+        """Rows of which none is there: the usual ones, in a loop as short as can be."""
+        send, origin, first = self._producer.send, self._origin_of, self._index
+        self._index += batch.num_rows
+        return [
+            send(topic, value, key, partition, (*headers, *origin(index)))
+            for index, (_, partition, key, value, headers) in enumerate(
+                self._plan.rows(batch), first
+            )
+        ]
+
+    def _send_rows(self, batch: Any) -> list[SendFuture]:
+        """Rows that are looked at one by one."""
+        sent = []
+        for topic, partition, key, value, headers in self._plan.rows(batch):
+            if topic is None:
+                raise TopicWriteError("the column topic of a row is null: say where it goes")
+            there = self._records_there(topic)
+            if there is None or (there and there.take(key, value, headers)):
+                self._found += 1
+                continue
+            origin = self._origin_of(self._index)
+            self._index += 1
+            sent.append(self._producer.send(topic, value, key, partition, (*headers, *origin)))
+        return sent
+
+    def _origin_of(self, index: int) -> Pairs:
+        return () if self._origin is None else ((HEADER, b"%b%d" % (self._stem, index)),)
+
+    def _records_there(self, topic: str) -> Recalled | None:
+        try:
+            return self._recalled[topic]
+        except KeyError:
+            there = self._recalled[topic] = self._opened(topic)
+            if there is not None:
+                self._index = max(self._index, there.next_index)
+            return there
+
+    def _opened(self, topic: str) -> Recalled | None:
+        """What is in the topic of this task's rows; None where the batch is finished."""
+        if self._admin is None or self._origin is None:
+            return Recalled()
+        ledger = Ledger(self._admin, self._origin.query)
+        partitions = self._producer.partitions_for(topic)
+        found, starts = ledger.open(topic, partitions, self._origin, self._run, self._number)
+        match found:
+            case Before.NOTHING:
+                return Recalled()
+            case Before.EVERYTHING:
+                log.info("batch %d is in %s already", self._origin.batch, topic)
+                return None
+            case Before.PERHAPS:
+                if self._number:
+                    threading.Event().wait(SETTLE_S)
+                return recall(self._plan.client, topic, starts, self._origin)
+
+    def _begun(self) -> tuple[str, ...]:
+        return tuple(topic for topic, there in self._recalled.items() if there is not None)
+
+    def _settle(self) -> None:
+        for future in self._under_way.popleft():
+            try:
+                future.result()
+            except KafkaError as problem:
+                topics = ", ".join(self._recalled)
+                raise TopicWriteError(
+                    f"rows could not be stored in {topics}: {problem}", problem.code
+                ) from problem
+
+    def __enter__(self) -> "Attempt":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._producer.close(FLUSH_S if error else None)
+        if self._admin is not None and self._origin is not None:
+            if error is not None:
+                Ledger(self._admin, self._origin.query).tear(self._begun(), self._origin.batch)
+            self._admin.close()

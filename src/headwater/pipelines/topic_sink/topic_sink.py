@@ -1,0 +1,172 @@
+"""Rows to topics: `df.write.format("headwater")` and `df.writeStream.format("headwater")`.
+
+A stream is written exactly once as long as a batch that is repeated has the same rows in the same
+tasks; at least once otherwise. What a batch has written is never deleted, least of all in `abort`,
+which Spark also calls after a commit that took effect and then failed.
+"""
+
+import logging
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from pyspark import TaskContext
+from pyspark.sql import DataFrame
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from headwater.client.admin import BlockingAdmin as Admin
+from headwater.pipelines.topic_sink.ledger import Ledger
+from headwater.pipelines.topic_sink.origin import Origin
+from headwater.pipelines.topic_sink.plan import BATCH, QUERY, SERVERS, Plan, SinkError, plan
+from headwater.pipelines.topic_sink.task import Attempt, Written
+from headwater.seams.randomness import SystemRandomness
+
+log = logging.getLogger(__name__)
+
+Messages = list[WriterCommitMessage | None]
+
+_QUERY_PROPERTY = "sql.streaming.queryId"
+_BATCH_PROPERTY = "streaming.sql.batchId"
+_told: set[str] = set()
+"""Queries whose guarantee this process has spoken of."""
+
+
+def stream_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool = False
+) -> "TopicStreamWriter":
+    """The sink of a streaming query; every output mode appends what it gives."""
+    asked = plan(options, schema)
+    if asked.query is not None:
+        raise SinkError(f"{QUERY} and {BATCH} are for batch writes: a stream knows its own")
+    return TopicStreamWriter(asked)
+
+
+def batch_writer(
+    options: Mapping[str, str], schema: StructType, overwrite: bool = False
+) -> "TopicBatchWriter":
+    """The sink of `df.write`."""
+    if overwrite:
+        raise SinkError("a topic cannot be overwritten: use mode('append')")
+    return TopicBatchWriter(plan(options, schema))
+
+
+def write_batch(
+    df: DataFrame,
+    *,
+    bootstrap_servers: str,
+    topic: str | None,
+    query: str,
+    batch_id: int,
+    options: Mapping[str, str] | None = None,
+) -> None:
+    """Write one batch of a stream from within `foreachBatch`, once however often it is repeated.
+
+    Args:
+        df: Rows with the columns of the sink.
+        bootstrap_servers: One or more HOST:PORT.
+        topic: Where to; None where a column says it.
+        query: The id of the streaming query, which a new checkpoint changes. A second write of the
+            same batch to the same topic needs a name of its own, such as `f"{query}.late"`: under
+            the same one it would be taken for a repetition.
+        batch_id: What `foreachBatch` was told.
+        options: Further options of the sink.
+    """
+    chosen = {**(options or {}), SERVERS: bootstrap_servers, QUERY: query, BATCH: str(batch_id)}
+    if topic is not None:
+        chosen["topic"] = topic
+    df.write.format("headwater").options(**chosen).mode("append").save()
+
+
+class TopicBatchWriter(DataSourceArrowWriter):
+    """Writes a DataFrame."""
+
+    def __init__(self, asked: Plan) -> None:
+        self._plan = asked
+        self._run = _new_run()
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """One task."""
+        query, batch = self._plan.query, self._plan.batch
+        return _write(self._plan, iterator, query, batch, self._run)
+
+    def commit(self, messages: Messages) -> None:
+        """All tasks are done."""
+        if self._plan.batch is not None:
+            _finish(self._plan, messages, self._plan.batch)
+
+    def abort(self, messages: Messages) -> None:
+        """What is written stays; a repetition finds it."""
+
+
+class TopicStreamWriter(DataSourceStreamArrowWriter):
+    """Writes the batches of a stream."""
+
+    def __init__(self, asked: Plan) -> None:
+        self._plan = asked
+        self._run = _new_run()
+
+    def write(self, iterator: Iterator[Any]) -> Written:
+        """One task of one batch."""
+        context = _context()
+        query, batch = (
+            context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _BATCH_PROPERTY)
+        )
+        if query is None or batch is None:
+            raise SinkError("Spark did not say which batch of which query this is")
+        _tell_once(query)
+        return _write(self._plan, iterator, query, int(batch), self._run)
+
+    def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
+        """All tasks of a batch are done."""
+        _finish(self._plan, messages, batchId)
+
+    def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
+        """What is written stays; a repetition finds it."""
+
+
+def _write(
+    asked: Plan, iterator: Iterator[Any], query: str | None, batch: int | None, run: str
+) -> Written:
+    context = _context()
+    origin = None
+    if query is not None and batch is not None:
+        origin = Origin(query, batch, context.partitionId())
+    with Attempt(asked, origin, run, context.attemptNumber()) as attempt:
+        for rows in iterator:
+            attempt.send(rows)
+        return attempt.finish()
+
+
+def _finish(asked: Plan, messages: Messages, batch: int) -> None:
+    done = [message for message in messages if isinstance(message, Written)]
+    topics = sorted({topic for message in done for topic in message.topics})
+    query = next((message.origin.query for message in done if message.origin), None)
+    if query is None or not topics:
+        return
+    with Admin(**asked.client) as admin:
+        Ledger(admin, query).finish(topics, batch)
+
+
+def _context() -> TaskContext:
+    context = TaskContext.get()
+    if context is None:
+        raise SinkError("a topic is written to by Spark's tasks only")
+    return context
+
+
+def _new_run() -> str:
+    return SystemRandomness().uuid().hex()[:12]
+
+
+def _tell_once(query: str) -> None:
+    if query not in _told:
+        _told.add(query)
+        log.warning(
+            "topic sink of query %s: exactly once if a repeated batch has the same rows, at least "
+            "once if not (rand(), the time of day, a source that forgets)",
+            query,
+        )

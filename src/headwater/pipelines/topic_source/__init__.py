@@ -1,0 +1,1 @@
+"""Topics as Spark reads them: the reading half of `format("headwater")`."""

@@ -1,0 +1,156 @@
+"""Where each micro-batch of a stream begins and ends: the driver's part of a streaming query.
+
+Spark keeps offsets in its checkpoint, but not the one at which a query began. A query that starts
+at `latest` and dies in its first batch would start later the next time, and lose what lay between.
+So where a start cannot be found again the first batch is empty: its end, which Spark does keep, is
+the start.
+"""
+
+from typing import Final
+
+from headwater.model import TopicPartition, Uuid
+from headwater.pipelines.topic_source.offsets import OffsetRange, Offsets, advance, backlog, ranges
+from headwater.pipelines.topic_source.options import SourceOptions
+from headwater.pipelines.topic_source.pace import Pace
+from headwater.pipelines.topic_source.topics_view import TopicsView
+from headwater.seams.clock import Clock, SystemClock
+
+NEVER: Final = 1 << 62
+
+
+class StreamPlan:
+    """One run of one streaming query."""
+
+    def __init__(
+        self,
+        options: SourceOptions,
+        view: TopicsView | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._options = options
+        self._view = TopicsView(options) if view is None else view
+        self._clock = SystemClock() if clock is None else clock
+        self._ids: dict[str, Uuid] = {}
+        self._anew: set[str] = set()
+        """Topics of which the last look found another of the same name."""
+        self._initial: Offsets | None = None
+        self._pinned: Offsets | None = None
+        """The start, until the batch that records it is planned."""
+        self._pin_told = False
+        self._target: Offsets | None = None
+        self._pace = None if options.target_ms is None else Pace(options.target_ms)
+        self._planned_ms: int | None = None
+        """When the last batch with something to read was planned."""
+        self._planned_rows = 0
+        self.known_latest: Offsets | None = None
+        """How far the topics reached when that was last asked."""
+
+    def initial(self) -> Offsets:
+        """Where a query without a checkpoint begins; the same answer for the whole run."""
+        if self._initial is None:
+            seen = self._view.all_seen()
+            self._ids.update(seen.ids)
+            ends = self._view.ends(seen.partitions)
+            self._initial = self._view.starts(self._options.starting, ends)
+            if not self._options.starting.repeatable:
+                self._pinned = self._initial
+        return self._initial
+
+    def stop_here(self) -> None:
+        """Trigger.AvailableNow: read what is there now and nothing that comes later."""
+        self._target = self._latest({})
+
+    def next_end(self, start: Offsets, max_rows: int | None, min_rows: int | None) -> Offsets:
+        """Where the batch from `start` ends; `start` itself where none is due."""
+        if self._pins(start):
+            return start
+        latest = self._target if self._target is not None else self._latest(start)
+        self.known_latest = latest
+        rewound = self._rewound(start, latest)
+        available = backlog(start, latest)
+        if self._too_few(available, min_rows) and not rewound:
+            return start
+        limit = max_rows
+        if self._pace is not None and limit is not None:
+            limit = min(limit, self._paced())
+        end = advance(start, latest, limit, rewound)
+        if end != start:
+            self._planned_ms = self._clock.monotonic_ms()
+            self._planned_rows = sum(one.size for one in ranges(start, end))
+        return end
+
+    def ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
+        """What the batch reads."""
+        if start == self._pinned:
+            self._pinned = None  # from now on this offset is an ordinary one
+            return []
+        return ranges(start, end)
+
+    def _pins(self, start: Offsets) -> bool:
+        """Whether the empty first batch is due; being asked twice means that it is over."""
+        if start != self._pinned:
+            return False
+        if self._pin_told:
+            self._pinned = None
+            return False
+        self._pin_told = True
+        return True
+
+    # -- how much
+
+    def _too_few(self, available: int, min_rows: int | None) -> bool:
+        """Whether to wait for more: not in the first batch, and not for ever."""
+        if min_rows is None or self._target is not None or available >= min_rows:
+            return False
+        return self._since_planned() < self._options.max_delay_ms
+
+    def _paced(self) -> int:
+        """Rows for a batch of the length asked for. Being asked again means the last one is over."""
+        assert self._pace is not None
+        if self._planned_rows:
+            self._pace.took(self._planned_rows, self._since_planned())
+            self._planned_rows = 0
+        return self._pace.rows
+
+    def _since_planned(self) -> int:
+        planned = self._planned_ms
+        return NEVER if planned is None else self._clock.monotonic_ms() - planned
+
+    # -- what became of the topics
+
+    def _latest(self, start: Offsets) -> Offsets:
+        """The ends of all partitions; asked again where one seems to be behind what was read.
+
+        A new leader may for a moment know less than the old one told.
+        """
+        attempt = 0
+        while True:
+            attempt += 1
+            seen = self._view.seen()
+            self._anew = {
+                name for name, known in seen.ids.items() if self._ids.get(name, known) != known
+            }
+            latest = self._view.brokers.latest(seen.partitions)
+            behind = any(latest.get(where, 0) < offset for where, offset in start.items())
+            if not behind or attempt >= self._options.lookups:
+                self._ids.update(seen.ids)
+                return latest
+            self._view.brokers.rest(self._options.lookup_interval_ms)
+
+    def _rewound(self, start: Offsets, latest: Offsets) -> list[TopicPartition]:
+        """Partitions that hold other records than those read so far."""
+        found = []
+        for where, offset in sorted(start.items()):
+            if where not in latest:
+                self._view.lost(
+                    f"{where} is gone: the topic was deleted after offset {offset} was reached"
+                )
+            elif offset and (where.topic in self._anew or latest[where] < offset):
+                self._view.lost(
+                    f"{where}: the topic was deleted and made anew: the query had read up to offset "
+                    f"{offset}, and the partition ends at {latest[where]} now. A new checkpoint "
+                    f"begins anew; with failOnDataLoss=false the new topic is read from its beginning"
+                )
+                found.append(where)
+        self._anew = set()
+        return found

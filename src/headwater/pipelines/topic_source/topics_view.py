@@ -1,0 +1,160 @@
+"""The topics of a query as brokers tell of them, and what its options mean in offsets."""
+
+import logging
+import re
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from headwater.client.cluster import TopicView
+from headwater.client.errors import UnknownTopicOrPartitionError
+from headwater.config.keys import ConfigError, nearest
+from headwater.model import TopicPartition, Uuid
+from headwater.pipelines.topic_source.brokers_loop import Brokers, brokers, partitions_of
+from headwater.pipelines.topic_source.offsets import EARLIEST, LATEST, OffsetRange, Offsets
+from headwater.pipelines.topic_source.options import Bound, SourceOptions
+from headwater.pipelines.topic_source.range_reader import REMEDY, DataLossError
+
+log = logging.getLogger(__name__)
+
+
+class Ends(NamedTuple):
+    """Both ends of each partition."""
+
+    earliest: Offsets
+    latest: Offsets
+
+
+class Seen(NamedTuple):
+    """What is there of the topics of a query at one moment."""
+
+    partitions: list[TopicPartition]
+    ids: dict[str, Uuid]
+
+
+class TopicsView:
+    """Asks on behalf of one query, on the driver."""
+
+    def __init__(self, options: SourceOptions) -> None:
+        self._options = options
+        self.brokers: Brokers = brokers(options.client)
+
+    # -- what there is
+
+    def seen(self) -> Seen:
+        """The partitions to read that exist now."""
+        options = self._options
+        if options.pattern is not None:
+            pattern = re.compile(options.pattern)
+            views = self.brokers.topics(lambda name: pattern.fullmatch(name) is not None)
+            views = {name: view for name, view in views.items() if not view.internal}
+        else:
+            names = set(options.topics) or {where.topic for where in options.assigned}
+            views = self.brokers.topics(names.__contains__)
+        found = partitions_of(views.values())
+        if options.assigned:
+            found = [where for where in found if where in options.assigned]
+        return Seen(found, {name: view.topic_id for name, view in views.items()})
+
+    def all_seen(self) -> Seen:
+        """Like `seen`, for the start of a query: what is named and missing is an error."""
+        seen = self.seen()
+        names = set(self._options.topics) | {where.topic for where in self._options.assigned}
+        if missing := sorted(names - seen.ids.keys()):
+            known: dict[str, TopicView] = self.brokers.topics(lambda _: True)
+            raise UnknownTopicOrPartitionError(
+                f"there is no topic {missing[0]}{nearest(missing[0], known)}: check the name, or "
+                f"create it before the query starts"
+            )
+        if absent := sorted(set(self._options.assigned) - set(seen.partitions)):
+            raise UnknownTopicOrPartitionError(f"assign names {absent[0]}, which does not exist")
+        return seen
+
+    def ends(self, partitions: Collection[TopicPartition]) -> Ends:
+        """Both ends, asked for now."""
+        return Ends(self.brokers.earliest(partitions), self.brokers.latest(partitions))
+
+    # -- what bounds mean
+
+    def starts(self, bound: Bound, ends: Ends) -> Offsets:
+        """Where reading begins."""
+        if bound.kind == "committed":
+            told = self.brokers.committed(bound.group)
+            return {where: told.get(where, first) for where, first in ends.earliest.items()}
+        if bound.kind in ("time", "times"):
+            found = self._at_times(bound, ends, "startingOffsetsByTimestamp")
+            late = sorted(where for where, offset in found.items() if offset is None)
+            if late and not self._options.no_match_is_latest:
+                raise ConfigError(
+                    f"{late[0]} has no record as new as the starting time: choose an earlier one, or "
+                    f"set startingOffsetsByTimestampStrategy=latest to wait for what comes"
+                )
+            return _or_latest(found, ends)
+        return self._at_offsets(bound, ends, "startingOffsets")
+
+    def stops(self, bound: Bound, ends: Ends) -> Offsets:
+        """Where a batch query ends."""
+        if bound.kind in ("time", "times"):
+            return _or_latest(self._at_times(bound, ends, "endingOffsetsByTimestamp"), ends)
+        return self._at_offsets(bound, ends, "endingOffsets")
+
+    def _at_times(self, bound: Bound, ends: Ends, option: str) -> dict[TopicPartition, int | None]:
+        if bound.kind == "time":
+            return self.brokers.at_times(dict.fromkeys(ends.latest, bound.time_ms))
+        return self.brokers.at_times(_complete(bound.offsets or {}, ends, option))
+
+    def _at_offsets(self, bound: Bound, ends: Ends, option: str) -> Offsets:
+        if bound.kind == "earliest":
+            return dict(ends.earliest)
+        if bound.kind == "latest":
+            return dict(ends.latest)
+        told = _complete(bound.offsets or {}, ends, option)
+        sides = {EARLIEST: ends.earliest, LATEST: ends.latest}
+        return {
+            where: sides[offset][where] if offset in sides else offset
+            for where, offset in told.items()
+        }
+
+    # -- batch queries
+
+    def between(self, starts: Offsets, stops: Offsets, ends: Ends) -> list[OffsetRange]:
+        """The ranges of a batch query; records that are not there are lost ones."""
+        found = []
+        for where in sorted(starts):
+            start, stop = starts[where], stops[where]
+            if start > stop and stop < ends.latest[where]:
+                raise ConfigError(f"{where} would be read from {start} to {stop}: the end is first")
+            first, last = max(start, ends.earliest[where]), min(stop, ends.latest[where])
+            if first > start and stop > start:
+                lost = f"{where}: offsets {start} to {min(first, stop) - 1} are gone"
+                self.lost(f"{lost}: the partition begins at {ends.earliest[where]} now")
+            if last < stop or start > last:
+                self.lost(f"{where}: it ends at {last}, before offset {max(start, stop)}")
+            if first < last:
+                found.append(OffsetRange(where.topic, where.partition, first, last))
+        return found
+
+    def lost(self, what: str) -> None:
+        """Fail, or warn, as `failOnDataLoss` says."""
+        if self._options.fail_on_data_loss:
+            raise DataLossError(f"{what}. {REMEDY}")
+        log.warning("%s; going on without it, as failOnDataLoss=false says", what)
+
+
+def _or_latest(found: Mapping[TopicPartition, int | None], ends: Ends) -> Offsets:
+    return {
+        where: ends.latest[where] if offset is None else offset for where, offset in found.items()
+    }
+
+
+def _complete(
+    told: Mapping[TopicPartition, int], ends: Ends, option: str
+) -> Mapping[TopicPartition, int]:
+    """JSON must name the partitions of the query, all of them and no others."""
+    if missing := sorted(ends.latest.keys() - told.keys()):
+        raise ConfigError(
+            f"{option} leaves out {missing[0]}: it must name every partition (-2 is the earliest "
+            f"offset, -1 the latest)"
+        )
+    if foreign := sorted(told.keys() - ends.latest.keys()):
+        raise ConfigError(f"{option} names {foreign[0]}, which this query does not read")
+    return told

@@ -1,0 +1,60 @@
+"""The one line out of Spark's traces."""
+
+from headwater.pipelines.running.causes import cause, shortened
+
+RAISED = """\
+[STREAM_FAILED] Query [id = 7c3aa925, runId = b97b504e] terminated with exception: \
+[USER_RAISED_EXCEPTION] boom SQLSTATE: P0001 SQLSTATE: XXKST
+=== Streaming Query ===
+Identifier: [id = 7c3aa925, runId = b97b504e]
+Current State: ACTIVE
+"""
+
+PYTHON = """\
+[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: Error while calling
+Traceback (most recent call last):
+  File "worker.py", line 10, in main
+    process()
+  File "source.py", line 42, in read
+    raise KafkaError(...)
+headwater.errors.KafkaError: events-0: offset 12 is gone: retention has removed it
+ SQLSTATE: 38000
+=== Streaming Query ===
+"""
+
+TASK = """\
+Job aborted due to stage failure: Task 0 in stage 37.0 failed 1 times, most recent failure: \
+Lost task 0.0 in stage 37.0 (TID 43) (127.0.0.1 executor driver): \
+org.apache.spark.SparkRuntimeException: [DIVIDE_BY_ZERO] Division by zero. SQLSTATE: 22012
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.divideByZeroError(Query.scala:203)
+Driver stacktrace:
+"""
+
+
+def test_a_failed_query_tells_its_cause_and_no_ids():
+    assert cause(RAISED) == "boom"
+
+
+def test_the_error_below_a_python_trace_is_the_cause():
+    assert cause(PYTHON) == "events-0: offset 12 is gone: retention has removed it"
+
+
+def test_of_several_python_traces_the_last_counts():
+    text = PYTHON.replace("=== Streaming Query ===", "") + (
+        '\nTraceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: no number\n'
+    )
+    assert cause(text) == "ValueError: no number"
+
+
+def test_a_failed_task_tells_its_message():
+    assert cause(TASK) == "Division by zero."
+
+
+def test_a_text_of_no_known_shape_is_one_line_of_bounded_length():
+    assert cause("something\nodd") == "something odd"
+    assert len(cause("x" * 5000)) == 500
+    assert shortened("a\n  b") == "a b"
+
+
+def test_nothing_at_all_says_so():
+    assert cause("") == "Spark gave no reason"

@@ -1,0 +1,117 @@
+"""What is compared, refused and forgotten before Spark starts."""
+
+import pytest
+
+from headwater.pipelines.declaring.project import load_project
+from headwater.pipelines.running.checkpoints import Checkpoints
+from headwater.pipelines.running.plan import is_view
+from headwater.pipelines.running.prepare import (
+    NotReadyError,
+    changes,
+    problems,
+    refresh,
+    remember,
+    written_topics,
+)
+
+PIPELINE = """
+from headwater import pipelines as hw
+
+
+@hw.table
+@hw.expect_or_drop("has a value", "value IS NOT NULL")
+@hw.quarantine(topic="events.dead")
+def bronze():
+    return hw.topic("events").where("offset >= 0")
+
+
+@hw.table
+def silver():
+    return hw.read_stream("bronze").select("value")
+
+
+@hw.materialized_view
+def gold():
+    return hw.read("silver")
+
+
+hw.create_sink("out", "topic:events.out")
+
+
+@hw.append_flow(target="out")
+def back():
+    return hw.read_stream("silver")
+"""
+
+
+@pytest.fixture
+def load(tmp_path):
+    def write(text=PIPELINE):
+        (tmp_path / "shop.py").write_text(text)
+        return load_project(tmp_path / "shop.py")
+
+    return write
+
+
+def test_a_pipeline_that_did_not_change_says_nothing(load):
+    assert changes(load()) == []
+    remember(load())
+    assert changes(load()) == []
+
+
+def test_each_change_has_its_verdict_until_it_is_remembered(load):
+    remember(load())
+    changed = load(PIPELINE.replace("offset >= 0", "offset > 0").replace('"events")', '"others")'))
+    assert {(change.flow, change.verdict) for change in changes(changed)} == {
+        ("bronze", "needs new checkpoint"),
+        ("bronze", "safe"),
+    }
+    assert changes(changed, refreshed=["bronze"]) == []
+    remember(changed)
+    assert changes(changed) == []
+
+
+def test_a_flow_that_is_gone_is_told_once(load):
+    remember(load())
+    without = load(PIPELINE[: PIPELINE.index("hw.create_sink")])
+    assert [change.flow for change in changes(without)] == ["back"]
+    remember(without)
+    assert changes(without) == []
+
+
+def test_a_refresh_forgets_checkpoints_and_counts(load):
+    project = load()
+    places = Checkpoints.of(project.storage)
+    for name in ("silver", "back"):
+        places.place(name).mkdir(parents=True)
+    with pytest.raises(NotReadyError, match="silver would be emptied under others: add --refresh"):
+        refresh(project, ["silver"])
+    assert places.place("silver").exists()
+    said = refresh(project, ["silver", "back"])
+    assert not places.place("silver").exists()
+    assert places.times_refreshed("silver") == 1
+    assert "out gets its records again: what is there stays there" in said
+    remember(project)
+    assert places.times_refreshed("silver") == 1
+
+
+def test_a_view_needs_no_refresh(load):
+    project = load()
+    assert any(is_view(project.declarations, flow) for flow in project.declarations.flows)
+    assert refresh(project, ["gold"]) == [
+        "gold is computed whole on every run; there is nothing to refresh"
+    ]
+
+
+def test_sinks_and_dead_letters_are_the_topics_that_are_written(load):
+    assert written_topics(load().declarations) == ["events.out", "events.dead"]
+
+
+def test_a_view_with_a_dead_letter_topic_would_repeat_itself(load):
+    text = PIPELINE.replace(
+        "@hw.materialized_view\n",
+        '@hw.materialized_view\n@hw.expect_or_drop("v", "value > 1")\n'
+        '@hw.quarantine(topic="gold.dead")\n',
+    )
+    (problem,) = problems(load(text), live=False)
+    assert "would send the same rows to gold.dead again" in str(problem)
