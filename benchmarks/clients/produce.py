@@ -30,14 +30,15 @@ def headwater_send(bootstrap: str, count: int, values: list[bytes], keys: Any, h
     with Producer(bootstrap_servers=bootstrap) as producer:
         send = producer.send
         producer.partitions_for(TOPIC)
+        if "table" in how:
+            import pyarrow as pa
+
+            table = pa.table({"value": values})
         started()
         if "many" in how:
             for _ in range(0, count, len(values)):
                 producer.send_many(TOPIC, values)
         elif "table" in how:
-            import pyarrow as pa
-
-            table = pa.table({"value": values})
             for _ in range(0, count, len(values)):
                 producer.send_table(TOPIC, table)
         elif keys is None:

@@ -8,7 +8,8 @@ C. No object is made per record.
 
 from bisect import bisect_right
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, repeat
+from operator import add
 from typing import Final
 
 from headwater.errors import E, KafkaError
@@ -39,6 +40,16 @@ class _Varints(dict[int, bytes]):
 
     def __missing__(self, number: int) -> bytes:
         encoded = write_varint(number)
+        if number < _KEPT:
+            self[number] = encoded
+        return encoded
+
+
+class _AfterNoHeaders(dict[int, bytes]):
+    """Encoded lengths of records, behind the header count (none) of the record before."""
+
+    def __missing__(self, number: int) -> bytes:
+        encoded = b"\x00" + write_varint(number)
         if number < _KEPT:
             self[number] = encoded
         return encoded
@@ -95,6 +106,7 @@ class _Sizes(dict[int, int]):
 
 
 _VARINTS: Final = _Varints()
+_AFTER_NO_HEADERS: Final = _AfterNoHeaders()
 _WITH_LENGTH: Final = _WithLength()
 _LENGTHS: Final = _Lengths()
 _HEADS: Final = [_Heads(inner) for inner in range(16)]
@@ -126,6 +138,8 @@ class BatchWriter:
     __slots__ = (
         "_edge",
         "_headers",
+        "_inner",
+        "_keyed",
         "_keys",
         "_limit",
         "_measured",
@@ -145,6 +159,10 @@ class BatchWriter:
         self._limit = min(size_limit, _LARGEST)
         self._timestamp: int | None = None
         self._edge = 0
+        self._inner = 0
+        """What every record of the stretch has beside key and value."""
+        self._keyed = False
+        """The last record has a key, and so its stretch is known not to be plain."""
         self._sizes: dict[int, int] = _SIZES[0]
         self._keys: list[bytes | None] = []
         """Keys of the first records; those of the rest are null."""
@@ -187,15 +205,24 @@ class BatchWriter:
         if self._measured != number:
             self._measure()
         if (
-            key is None
-            and timestamp == self._timestamp
+            timestamp == self._timestamp
             and number != self._edge
             and type(value) is bytes
             and not headers
         ):
-            size = self._size + self._sizes[len(value)]
+            if key is None:
+                size = self._size + self._sizes[len(value)]
+            elif type(key) is bytes and self._keyed:
+                body = self._inner + _WITH_LENGTH[len(key)] + _WITH_LENGTH[len(value)]
+                size = self._size + _WITH_LENGTH[body]
+            else:
+                return self._append(timestamp, key, value, headers)
             if size > self._limit:
                 return -1
+            if key is not None:
+                self._keys.append(key)
+            elif self._keyed:
+                self._keyed = False
             self.values.append(value)
             self._measured = number + 1
             self._size = size
@@ -205,6 +232,7 @@ class BatchWriter:
     def _measure(self) -> None:
         """Count the bytes of values that were appended by hand."""
         late = self.values[self._measured :]
+        self._keyed = False
         self._size += sum(map(self._sizes.__getitem__, map(len, late)))  # type: ignore[arg-type]
         self._measured += len(late)
 
@@ -304,6 +332,7 @@ class BatchWriter:
             stretch.plain = False
         if value is None:
             stretch.plain = False
+        self._keyed = key is not None
         self.values.append(value)
         self._measured = number + 1
         self._size = size
@@ -329,6 +358,7 @@ class BatchWriter:
         self._timestamp = stretch.timestamp
         self._edge = _EDGES[bisect_right(_EDGES, stretch.start)]
         self._sizes = _SIZES[stretch.inner]
+        self._inner = 2 + stretch.inner
 
     def _extend(self, values: Sequence[bytes | None]) -> int:
         """Take as many of these as fit; none at all where one of them is not plain bytes."""
@@ -340,6 +370,7 @@ class BatchWriter:
         if taken <= 0:
             return 0
         self.values += values[:taken]
+        self._keyed = False
         self._measured += taken
         self._size = totals[taken]
         return taken
@@ -350,6 +381,8 @@ class BatchWriter:
         for stretch, end in zip(self._stretches, [*ends, self.count], strict=True):
             if stretch.plain:
                 parts += self._encode_plain(stretch, end)
+            elif keyed := self._encode_keyed(stretch, end):
+                parts += keyed
             else:
                 self._encode_any(stretch, end, parts)
         return parts
@@ -368,6 +401,28 @@ class BatchWriter:
         parts[1::4] = _places(stretch.prefix, start, end)
         parts[2::4] = map(_LENGTHS.__getitem__, lengths)
         parts[3::4] = values
+        parts[0] = parts[0][1:]
+        parts.append(b"\x00")
+        return parts
+
+    def _encode_keyed(self, stretch: _Stretch, end: int) -> list[bytes] | None:
+        """Records with keys and values and without headers, column by column; None for others."""
+        start, count = stretch.start, end - stretch.start
+        keys, values = self._keys[start:end], self.values[start:end]
+        if self._headers or len(keys) < count or None in keys or None in values:
+            return None
+        key_sizes: list[int] = list(map(len, keys))  # type: ignore[arg-type]
+        value_sizes: list[int] = list(map(len, values))  # type: ignore[arg-type]
+        whole = _WITH_LENGTH.__getitem__
+        inner = repeat(2 + stretch.inner, count)
+        parts: list[bytes] = [b""] * (6 * count)
+        bodies = map(add, map(add, map(whole, key_sizes), map(whole, value_sizes)), inner)
+        parts[0::6] = map(_AFTER_NO_HEADERS.__getitem__, bodies)
+        parts[1::6] = _places(stretch.prefix, start, end)
+        parts[2::6] = map(_VARINTS.__getitem__, key_sizes)
+        parts[3::6] = keys  # type: ignore[assignment]
+        parts[4::6] = map(_VARINTS.__getitem__, value_sizes)
+        parts[5::6] = values  # type: ignore[assignment]
         parts[0] = parts[0][1:]
         parts.append(b"\x00")
         return parts
