@@ -41,7 +41,8 @@ PATIENCE_S = 180.0
 PAUSE_S = 0.02
 BURST = 5
 BROKEN_EVERY = 20
-VICTIMS = ("driver", "executor", "broker")
+VICTIMS = ("driver", "executor", "broker", "executor", "broker")
+"""In turns: a driver takes by far the longest to come back."""
 SETTINGS = {"auto.create.topics.enable": "false", "log.segment.bytes": str(1 << 20)}
 
 
@@ -200,7 +201,7 @@ def run(kills: int, seed: int, folder: Path, tell: Callable[[str], None]) -> Rep
 
 
 def _victims(kills: int, chance: random.Random) -> Iterator[str]:
-    """As many of each, in any order."""
+    """Fixed shares of each, in any order."""
     names = [VICTIMS[number % len(VICTIMS)] for number in range(kills)]
     chance.shuffle(names)
     return iter(names)
