@@ -20,7 +20,7 @@ Offsets may be missing: compaction removes records, transactions leave markers. 
 for later calls in the same process; a child process makes its own.
 """
 
-import time
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -174,7 +174,7 @@ class _RangeReader:
             rest_ms = rests.next_ms()
             if self._clock.monotonic_ms() + rest_ms > until_ms:
                 raise self._gave_up(problem) from problem
-            time.sleep(rest_ms / 1000)
+            threading.Event().wait(rest_ms / 1000)
 
     def _answer(self) -> Fetched | None:
         stream = self._stream if self._stream and self._stream.waiting else self._ask()

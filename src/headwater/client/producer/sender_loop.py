@@ -122,10 +122,8 @@ class Sender:
         """Make a turn soon; from any thread, under the producer's lock."""
         if not self._signalled:
             self._signalled = True
-            if threading.get_ident() == self._thread:
-                self._loop.call_soon(self._turn)  # no system call to wake what is awake
-            else:
-                self._loop.call_soon_threadsafe(self._turn)
+            here = threading.get_ident() == self._thread  # no system call to wake what is awake
+            (self._loop.call_soon if here else self._loop.call_soon_threadsafe)(self._turn)
 
     def wake_by(self, due_ms: int) -> None:
         """Make a turn at `due_ms` at the latest; from any thread, under the producer's lock."""
