@@ -1,4 +1,4 @@
-"""Writes docs/clients/reference.md and settings.md: what the clients say of themselves.
+"""Writes docs/clients/reference.md, settings.md and docs/pipelines/reference.md from the code.
 
     python -m tools.api_reference           writes the pages
     python -m tools.api_reference --check   says which are out of date
@@ -6,14 +6,16 @@
 Derived from docstrings, signatures and the tables of settings, so that they cannot disagree.
 """
 
+import dataclasses
 import inspect
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import headwater
+from headwater import pipelines
 from headwater.client import errors
 from headwater.client.admin import ConfigChange, ConfigEntry, GroupDescription, OffsetChange
 from headwater.client.consumer.assignors import Assignor, GroupMember
@@ -31,14 +33,27 @@ from headwater.config.client import (
     ProducerSettings,
 )
 from headwater.config.keys import Key
+from headwater.pipelines import java, session, targets
+from headwater.pipelines.declaring import declare, decorators, graph, project, upgrade
+from headwater.pipelines.ingest import frozen_schema
+from headwater.pipelines.running import lag, prepare, quality, runner, watching
+from headwater.pipelines.schemas import ddl, schema
+from headwater.pipelines.segments import audit, replay
+from headwater.pipelines.tables import reading, writing
+from headwater.pipelines.tables import table as tables
+from headwater.pipelines.topic_sink import plan, task, topic_sink
+from headwater.pipelines.topic_source import range_reader
 
-PAGES = Path(__file__).parent.parent / "docs" / "clients"
+DOCS = Path(__file__).parent.parent / "docs"
 _NOTE = "Derived from the code by `python -m tools.api_reference`; do not edit.\n"
 _FENCE = re.compile(r"\n*```.*?```\n*", re.DOTALL)
 _MODULES = re.compile(r"\b(?:[a-z_]+\.)+(?=[A-Z])")
+_UNREADABLE = re.compile(r"(?<== )<.*>(?=[,)])")
 _QUOTED = re.compile(r"(: |-> )'([^']+)'")
 _SECTION = re.compile(r"^(Args|Returns|Raises):$")
-_ARGUMENT = re.compile(r"^    (\w+): ")
+_ARGUMENT = re.compile(r"^    (\*{0,2}\w+): ")
+_UNSAID = {"forked", "onQueryStarted", "onQueryProgress", "onQueryIdle", "onQueryTerminated"}
+"""Methods that are called by others than users."""
 
 CLASSES: Sequence[tuple[str, type]] = (
     ("headwater.Producer", headwater.Producer),
@@ -70,6 +85,104 @@ BESIDE: Sequence[type] = (
     ConfigEntry,
     GroupDescription,
     OffsetChange,
+)
+
+PIPELINES: Sequence[tuple[str, str, Sequence[Callable[..., Any]]]] = (
+    (
+        "Declaring",
+        "From `headwater.pipelines`, which pipelines import as `hw`; [declare.md](declare.md).",
+        (
+            decorators.table,
+            decorators.materialized_view,
+            decorators.temporary_view,
+            decorators.append_flow,
+            decorators.create_streaming_table,
+            decorators.create_sink,
+            decorators.expect,
+            decorators.expect_or_drop,
+            decorators.expect_or_fail,
+            decorators.expect_all,
+            decorators.expect_all_or_drop,
+            decorators.expect_all_or_fail,
+            decorators.quarantine,
+            declare.Quarantine,
+            declare.read,
+            declare.read_stream,
+            declare.topic,
+            declare.topic_snapshot,
+            declare.spark,
+        ),
+    ),
+    (
+        "Loading and checking",
+        "Without Spark.",
+        (
+            project.load_project,
+            declare.Project,
+            graph.check,
+            graph.order,
+            declare.bind,
+            upgrade.fingerprint,
+            upgrade.describe_change,
+            schema.to_ddl,
+            schema.infer,
+        ),
+    ),
+    (
+        "Running",
+        "[running.md](running.md), [lag.md](lag.md).",
+        (
+            runner.run,
+            runner.RunReport,
+            watching.FlowReport,
+            session.spark_session,
+            session.register,
+            lag.track_lag,
+            lag.LagListener,
+        ),
+    ),
+    (
+        "Tables and topics",
+        "[tables.md](tables.md), [sink.md](sink.md).",
+        (
+            writing.write_stream,
+            writing.TableSink,
+            writing.overwrite,
+            reading.read_table,
+            tables.open_table,
+            topic_sink.write_batch,
+        ),
+    ),
+    (
+        "Whole logs",
+        "[archive.md](archive.md).",
+        (
+            audit.audit,
+            audit.AuditReport,
+            audit.checked,
+            audit.findings,
+            audit.totals,
+            audit.key_statistics,
+            audit.latest_per_key,
+            replay.replay,
+            replay.Replay,
+        ),
+    ),
+)
+PIPELINE_ERRORS: Sequence[type[Exception]] = (
+    declare.DeclarationError,
+    prepare.NotReadyError,
+    watching.FlowError,
+    quality.ExpectationError,
+    tables.TableError,
+    tables.TableConflict,
+    plan.SinkError,
+    task.TopicWriteError,
+    range_reader.DataLossError,
+    frozen_schema.IngestError,
+    targets.TargetError,
+    ddl.SchemaError,
+    java.JavaMissingError,
 )
 
 
@@ -112,14 +225,52 @@ def settings_page() -> str:
     return "\n".join(parts)
 
 
-def _class(title: str, cls: type) -> Iterator[str]:
-    yield f"## {title}\n"
+def pipelines_page() -> str:
+    """Every function and class that pipelines are written with."""
+    parts = [
+        "# Reference of the pipelines\n",
+        _NOTE,
+        "What stands in `headwater.pipelines` is imported when it is first used, so that declaring a "
+        "pipeline needs no Spark.\n",
+    ]
+    for title, words, things in PIPELINES:
+        parts += [f"## {title}\n", words + "\n"]
+        for thing in things:
+            parts += _pipeline_part(thing)
+    rows = [[f"`{_public(cls)}`", _prose(cls)] for cls in PIPELINE_ERRORS]
+    return "\n".join([*parts, "## Errors\n", _table(("class", "when"), rows)])
+
+
+def _pipeline_part(thing: Any) -> Iterator[str]:
+    if isinstance(thing, type):
+        yield from _class(f"`{_public(thing)}`", thing, "###")
+        return
+    yield f"### `{_public(thing)}`\n"
+    yield f"`{thing.__name__}{_signature(thing, escaped=False)}`\n"
+    yield _prose(thing) + "\n"
+
+
+def _public(thing: Any) -> str:
+    """The shortest name that a user can import it by."""
+    name = thing.__name__
+    short = name in dir(pipelines) and getattr(pipelines, name) is thing
+    return f"headwater.pipelines.{name}" if short else f"{thing.__module__}.{name}"
+
+
+def _class(title: str, cls: type, level: str = "##") -> Iterator[str]:
+    yield f"{level} {title}\n"
     yield _prose(cls) + "\n"
-    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        yield "Fields: " + ", ".join(f"`{name}`" for name in cls._fields) + ".\n"
+    if fields := _fields(cls):
+        yield "Fields: " + ", ".join(f"`{name}`" for name in fields) + ".\n"
     for name, member in _members(cls):
-        yield f"### {name}{_signature(member)}\n"
+        yield f"{level}# {name}{_signature(member)}\n"
         yield _prose(member) + "\n"
+
+
+def _fields(cls: type) -> Sequence[str]:
+    if dataclasses.is_dataclass(cls):
+        return [field.name for field in dataclasses.fields(cls) if not field.name.startswith("_")]
+    return getattr(cls, "_fields", ()) if issubclass(cls, tuple) else ()
 
 
 def _members(cls: type) -> Iterator[tuple[str, Any]]:
@@ -135,17 +286,18 @@ def _members(cls: type) -> Iterator[tuple[str, Any]]:
             ):  # fmt: skip
                 continue
             seen.add(name)
-            if inspect.getdoc(plain) and name != "forked":
+            if inspect.getdoc(plain) and name not in _UNSAID:
                 yield name, plain
 
 
-def _signature(member: Any) -> str:
+def _signature(member: Any, *, escaped: bool = True) -> str:
     if isinstance(member, property):
         return ""
     signature = inspect.signature(member)
     parameters = [one for name, one in signature.parameters.items() if name not in ("self", "cls")]
     text = _QUOTED.sub(r"\1\2", str(signature.replace(parameters=parameters)))
-    return _MODULES.sub("", text).replace("|", "\\|")
+    text = _UNREADABLE.sub("...", _MODULES.sub("", text)).replace("~", "")
+    return text.replace("|", "\\|") if escaped else text
 
 
 def _prose(member: Any) -> str:
@@ -195,8 +347,12 @@ def _table(heads: Sequence[str], rows: Any) -> str:
 
 
 def pages() -> dict[str, str]:
-    """File name to content."""
-    return {"reference.md": reference_page(), "settings.md": settings_page()}
+    """File name, below docs, to content."""
+    return {
+        "clients/reference.md": reference_page(),
+        "clients/settings.md": settings_page(),
+        "pipelines/reference.md": pipelines_page(),
+    }
 
 
 def outdated() -> list[str]:
@@ -204,7 +360,7 @@ def outdated() -> list[str]:
     return [
         name
         for name, text in pages().items()
-        if not (PAGES / name).is_file() or (PAGES / name).read_text(encoding="utf-8") != text
+        if not (DOCS / name).is_file() or (DOCS / name).read_text(encoding="utf-8") != text
     ]
 
 
@@ -213,12 +369,10 @@ def main(arguments: Sequence[str]) -> int:
     stale = outdated()
     if "--check" in arguments:
         for name in stale:
-            sys.stderr.write(
-                f"docs/clients/{name} is out of date: run python -m tools.api_reference\n"
-            )
+            sys.stderr.write(f"docs/{name} is out of date: run python -m tools.api_reference\n")
         return 1 if stale else 0
     for name in stale:
-        (PAGES / name).write_text(pages()[name], encoding="utf-8")
+        (DOCS / name).write_text(pages()[name], encoding="utf-8")
     return 0
 
 

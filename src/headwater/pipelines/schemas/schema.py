@@ -42,5 +42,5 @@ def load_schema(text: str) -> Mapping[str, Any]:
 
 
 def infer(samples: Iterable[bytes]) -> str:
-    """The columns that JSON samples have in common; see schema_infer."""
+    """The columns of JSON samples, each of the least type that holds all of its values."""
     return ", ".join(column.ddl() for column in infer_columns(samples))
