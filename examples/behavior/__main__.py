@@ -28,7 +28,14 @@ from headwater.testing import Broker
 
 HERE = Path(__file__).parent
 OUT = HERE.parents[1] / "build" / "behavior"
-SHOWN = {"per_minute": 6, "funnel": 4, "top_items": 8, "sessions": 6, "by_level": 4}
+SHOWN = {
+    "per_minute": ("events", "the busiest minutes", 6),
+    "funnel": ("of_first", "how far people go", 4),
+    "top_items": ("revenue", "what earns the most", 8),
+    "sessions": ("bought", "the best visits", 6),
+    "by_level": ("revenue", "what members spend", 4),
+}
+"""Of each gold table: by what it is sorted here, what that shows, and how many rows."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -135,14 +142,20 @@ def _lag(bootstrap: str) -> int:
 
 
 def _show(tables: dict[str, pd.DataFrame], console: Console) -> None:
-    for name, rows in SHOWN.items():
-        table = tables[name]
-        shown = Table(*map(str, table.columns), title=f"{name} ({len(table):,} rows)")
+    for name, (column, what, rows) in SHOWN.items():
+        table = tables[name].sort_values(column, ascending=False)
+        shown = Table(*map(str, table.columns), title=f"{name}: {what} ({len(table):,} rows)")
         for row in table.head(rows).itertuples(index=False):
-            shown.add_row(
-                *(f"{cell:,.2f}" if isinstance(cell, float) else str(cell) for cell in row)
-            )
+            shown.add_row(*map(_cell, row))
         console.print(shown)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, pd.Timestamp):
+        return f"{value:%H:%M:%S}"
+    if isinstance(value, float):
+        return "-" if pd.isna(value) else f"{value:,.2f}"
+    return f"{value:,}" if isinstance(value, int) else str(value)
 
 
 def _numbers(truth: Truth, tables: dict[str, pd.DataFrame]) -> dict[str, str]:
