@@ -115,7 +115,16 @@ def _judge(tables: Path, bootstrap: str, truth: Truth, console: Console) -> bool
     for name, (found, sent) in checks.items():
         shown.add_row(name, f"{found:,}", f"{sent:,}", "ok" if found == sent else "[red]WRONG")
     console.print(shown)
+    _show_dead(quarantine, console)
     return all(found == sent for found, sent in checks.values())
+
+
+def _show_dead(quarantine: pd.DataFrame, console: Console) -> None:
+    """What the dead letters lack; one may lack several things."""
+    shown = Table("it is not so that it", "events", title="Why is an event a dead letter?")
+    for reason, count in quarantine["_reasons"].explode().value_counts().items():
+        shown.add_row(str(reason), f"{count:,}")
+    console.print(shown)
 
 
 def _rows(table: Path) -> int:
