@@ -9,11 +9,13 @@ counted; medians are told, and their ratio. All columns are read in each case.
 
 import argparse
 import json
+import os
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from itertools import cycle, islice
 from pathlib import Path
 
 from headwater.pipelines.tables.writing import write_stream
@@ -30,6 +32,9 @@ TABLE_RECORDS = 1_000_000
 COST_BATCHES = 40
 CASES = ("source-100B", "source-1KB", "delta", "fixed-cost")
 TARGETS = {"source-100B": 0.8, "source-1KB": 0.8, "delta": 0.8, "fixed-cost": 2.0}
+
+DIFFERENT = 10_000
+"""Values of a topic before they repeat: more than any compressor or cache looks back."""
 
 Contest = dict[str, Callable[[], float]]
 """By contestant: does the work once, and says rows a second (or milliseconds)."""
@@ -59,9 +64,9 @@ class Bench:
         name = f"bench-{size}-{records}"
         if name not in self._filled:
             self._filled.add(name)
-            value = b"x" * SIZES[size]
+            values = cycle(_values(SIZES[size]))
             with Producer(bootstrap_servers=self._bootstrap, profile="throughput") as producer:
-                producer.send_many(name, (value for _ in range(records))).result()
+                producer.send_many(name, islice(values, records)).result()
         return name
 
     def _read(self, form: str, topic: str) -> DataFrame:
@@ -166,6 +171,12 @@ class Bench:
     def _place(self) -> str:
         self._runs += 1
         return str(self._folder / str(self._runs))
+
+
+def _values(size: int) -> list[bytes]:
+    """Noise: nothing of it compresses, for whoever reads it."""
+    noise = os.urandom(DIFFERENT * size)
+    return [noise[at : at + size] for at in range(0, len(noise), size)]
 
 
 def compare(bench: Bench, case: str, rounds: int) -> dict[str, object]:

@@ -7,8 +7,9 @@ from headwater import pipelines as hw
 
 EVENT = (
     "event_id STRING, user_id STRING, behavior STRING, item_id STRING, category STRING,"
-    " price DOUBLE, device STRING, time TIMESTAMP"
+    " price DOUBLE, device STRING, time TIMESTAMP, broken STRING"
 )
+JSON = {"columnNameOfCorruptRecord": "broken"}
 
 
 @hw.table(comment="Every record of the topic as it came, with its place there.")
@@ -24,7 +25,7 @@ def bronze() -> DataFrame:
 
 
 @hw.table(comment="Events that can be believed, each once.")
-@hw.expect_or_drop("is whole", "event_id IS NOT NULL")
+@hw.expect_or_drop("is whole", "whole")
 @hw.expect_or_drop("has a user", "user_id IS NOT NULL")
 @hw.expect_or_drop(
     "is a known behaviour",
@@ -45,9 +46,10 @@ def silver() -> DataFrame:
     place = f.concat_ws("-", "_topic", "_partition", "_offset")
     return (
         hw.read_stream("bronze")
-        .select("*", f.from_json("body", EVENT).alias("event"))
+        .select("*", f.from_json("body", EVENT, JSON).alias("event"))
         .select(
             "event.*",
+            f.col("event.broken").isNull().alias("whole"),
             "arrived",
             "_topic",
             "_partition",
@@ -55,6 +57,7 @@ def silver() -> DataFrame:
             "body",
             f.coalesce("event.event_id", place).alias("identity"),
         )
+        .drop("broken")
         .withWatermark("arrived", "1 hour")
         .dropDuplicatesWithinWatermark(["identity"])
     )
