@@ -56,7 +56,7 @@ class Flows:
             raise FlowError(flow.name, f"{flow.origin}: its query gave rows that do not stream")
         sink = self._project.declarations.sinks.get(flow.target)
         if sink is not None and not parse_target(sink.target).is_table:
-            writer = self._to_topic(rows, sink)
+            writer = self._to_topic(flow, rows, sink)
         else:
             writer = self._to_table(flow, rows, sink)
         writer = writer.queryName(self.query_name(flow)).trigger(**self._trigger)
@@ -81,14 +81,7 @@ class Flows:
         noted = self._checkpoints.noted(flow.name) or {}
         if noted.get("sent") == app:
             return
-        write_batch(
-            self._frame(flow),
-            bootstrap_servers=self._project.bootstrap_servers,
-            topic=parse_target(sink.target).place,
-            query=app,
-            batch_id=0,
-            options=sink.options,
-        )
+        self._send(self._frame(flow), sink, app, 0)
         self._checkpoints.note(flow.name, {**noted, "sent": app})
 
     def refresh(self, flow: Flow) -> tuple[dict[str, int], int]:
@@ -120,10 +113,23 @@ class Flows:
             rows = rows.to(columns(dataset.schema))
         return rows
 
-    def _to_topic(self, rows: "DataFrame", sink: Sink) -> "DataStreamWriter":
-        servers = {"kafka.bootstrap.servers": self._project.bootstrap_servers}
-        topic = {"topic": parse_target(sink.target).place}
-        return rows.writeStream.format("headwater").options(**servers, **topic, **sink.options)
+    def _to_topic(self, flow: Flow, rows: "DataFrame", sink: Sink) -> "DataStreamWriter":
+        """As `format("headwater")` would, but for the processes that Spark starts for such a sink."""
+
+        def send(batch: "DataFrame", batch_id: int) -> None:
+            self._send(batch, sink, query_id(batch.sparkSession), batch_id)
+
+        return rows.writeStream.foreachBatch(self._problems.watched(flow.name, send))
+
+    def _send(self, rows: "DataFrame", sink: Sink, query: str, batch_id: int) -> None:
+        write_batch(
+            rows,
+            bootstrap_servers=self._project.bootstrap_servers,
+            topic=parse_target(sink.target).place,
+            query=query,
+            batch_id=batch_id,
+            options=sink.options,
+        )
 
     def _to_table(self, flow: Flow, rows: "DataFrame", sink: Sink | None) -> "DataStreamWriter":
         target, options = self._place(flow, sink)

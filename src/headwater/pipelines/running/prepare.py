@@ -39,6 +39,11 @@ def make_ready(project: Project, refreshed: Sequence[str] = ()) -> list[str]:
     lines = _allowed(changes(project, refreshed))
     lines += refresh(project, refreshed)
     lines += [f"topic {name} was created" for name in create_topics(project)]
+    lines += [
+        f"topic {name} gets each row once as long as a repeated batch has the same rows: "
+        "at least once where a query draws lots or asks for the time"
+        for name in written_topics(project.declarations)
+    ]
     remember(project)
     return lines
 

@@ -1,12 +1,14 @@
 """Delta tables: the log is `_delta_log`, the batch of an application is Delta's own `txn` action.
 
 Commits go through deltalake with no retry of its own: after every conflict the log is read again
-and asked whether the batch is there by now. So a driver that was thought dead cannot add it twice.
+and asked whether the batch is there by now. Between that question and the commit the log is not
+read, so that a commit of another is a conflict: a driver thought dead cannot add a batch twice.
 """
 
 import json
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from datetime import date
 from typing import Any, Final
 from urllib.parse import unquote
@@ -70,7 +72,7 @@ class DeltaKind:
 
     def partition_by(self) -> tuple[str, ...]:
         """The columns that name folders."""
-        return tuple(self._present().metadata().partition_columns)
+        return _partition_columns(self._present())
 
     def files(self, version: int | None = None) -> list[DataFile]:
         """The files of the newest version, or of an older one that is still kept."""
@@ -176,7 +178,9 @@ class DeltaKind:
                 if self._create(placed, schema, app, batch, partition_by):
                     return True
                 continue
-            existing = same_partitions(self.partition_by(), partition_by, str(self.target), files)
+            existing = same_partitions(
+                _partition_columns(table), partition_by, str(self.target), files
+            )
             if self._evolve(table, schema) and self._commit(
                 table,
                 "append",
@@ -208,7 +212,9 @@ class DeltaKind:
                 if self._create(placed, schema, app, batch, partition_by):
                     return True
                 continue
-            existing = same_partitions(self.partition_by(), partition_by, str(self.target), files)
+            existing = same_partitions(
+                _partition_columns(table), partition_by, str(self.target), files
+            )
             adds = self._adds(placed, schema)
             if self._commit(table, "overwrite", adds, schema, existing, app, batch):
                 return True
@@ -246,15 +252,13 @@ class DeltaKind:
         return True
 
     def _evolve(self, table: DeltaTable, schema: pa.Schema) -> bool:
-        """Adds the columns that are new; False where another committer came between."""
+        """Whether the table has all columns; False: they were new, so look again for the batch."""
         fresh = new_columns(_arrow_schema(table), schema, str(self.target))
         if not fresh:
             return True
-        try:
+        with suppress(CommitFailedError):
             table.alter.add_columns([Field.from_arrow(field) for field in fresh])
-        except CommitFailedError:
-            return False
-        return self._newest() is not None
+        return False
 
     def _commit(
         self,
@@ -333,6 +337,10 @@ def _properties(app: str, batch: int) -> CommitProperties:
 
 def _arrow_schema(table: DeltaTable) -> pa.Schema:
     return plain_schema(pa.schema(table.schema().to_arrow()))
+
+
+def _partition_columns(table: DeltaTable) -> tuple[str, ...]:
+    return tuple(table.metadata().partition_columns)
 
 
 def _replaces(actions: Iterator[Action] | list[Action]) -> bool:

@@ -37,7 +37,7 @@ from headwater.pipelines.tables.schemas import (
     same_partitions,
 )
 from headwater.pipelines.tables.staging import (
-    drop_attempts,
+    drop_attempt,
     drop_losers,
     new_attempt,
     place,
@@ -288,7 +288,7 @@ class IcebergKind:
         change = table.transaction()
         self._swap(table, change, old, place(merged, base, self._data), **{_COMPACTION: "true"})
         won = self._commit(table, change)
-        drop_attempts(base, self._data, {os.path.basename(attempt)} if won else ())
+        drop_attempt(base, attempt, None if won else self._data)
         if not won:
             raise TableConflict(f"{self.target}: another committer came between")
         return Compaction(len(old), len(merged))

@@ -22,7 +22,7 @@ from headwater.pipelines.tables.schemas import (
     plain_schema,
     same_partitions,
 )
-from headwater.pipelines.tables.staging import new_attempt, staging_folder
+from headwater.pipelines.tables.staging import drop_attempt, new_attempt, staging_folder
 from headwater.pipelines.tables.table import (
     BEFORE_ALL,
     Compaction,
@@ -36,6 +36,7 @@ from headwater.pipelines.targets import Target
 
 _ATTEMPTS: Final = 100
 _COMPACTION: Final = "headwater-compaction"
+_TAKEN: Final = "another committer took files that were being merged"
 _REPLACED: Final = os.path.join("_headwater", "replaced")
 
 
@@ -182,25 +183,39 @@ class ParquetKind:
         shutil.rmtree(self.staging(app, batch), ignore_errors=True)
 
     def compact(self, target_bytes: int) -> Compaction:
-        """One manifest that puts merged files in the place of small ones."""
+        """One manifest that puts merged files in the place of small ones.
+
+        After an error that is no conflict the merged files stay: the manifest may name them.
+        """
         state = self._present()
         groups = merge_plan(self.files(), target_bytes)
         if not groups:
             return Compaction(0, 0)
         base = self.staging(_COMPACTION, state.version)
         attempt = new_attempt(base)
-        held = [column for column in state.schema if column.name not in state.partition_by]
+        old = [os.path.relpath(file.path, self._folder) for group in groups for file in group]
+        try:
+            merged = self._merged(state, groups, attempt)
+            self._swap(old, merged, base)
+        except TableConflict:
+            drop_attempt(base, attempt)
+            raise
+        drop_attempt(base, attempt)
+        return Compaction(len(old), len(merged))
+
+    def _merged(
+        self, state: State, groups: Sequence[Sequence[DataFile]], attempt: str
+    ) -> list[StagedFile]:
+        held = pa.schema([row for row in state.schema if row.name not in state.partition_by])
         merged = []
         for number, group in enumerate(groups):
             inside = os.path.dirname(os.path.relpath(group[0].path, self._folder))
             place = os.path.join(attempt, inside, f"{number}.parquet")
-            merged.append(merge(group, pa.schema(held), place))
-        old = [os.path.relpath(file.path, self._folder) for group in groups for file in group]
-        try:
-            self._swap(old, merged, base)
-        finally:
-            shutil.rmtree(base, ignore_errors=True)
-        return Compaction(len(old), len(merged))
+            try:
+                merged.append(merge(group, held, place))
+            except FileNotFoundError as moved:
+                raise TableConflict(f"{self.target}: {_TAKEN}") from moved
+        return merged
 
     def _swap(self, old: Sequence[str], merged: Sequence[StagedFile], base: str) -> None:
         """Appends that came between do no harm; whatever took one of the old files away does."""
@@ -222,7 +237,7 @@ class ParquetKind:
             )
             if self._commit(swap):
                 return
-        raise TableConflict(f"{self.target}: another committer took files that were being merged")
+        raise TableConflict(f"{self.target}: {_TAKEN}")
 
     def _commit(self, manifest: Manifest) -> bool:
         if not self._log.commit(manifest):

@@ -6,6 +6,7 @@ since rows that were handed on cannot be called back. Executors read Parquet to 
 """
 
 import difflib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -113,9 +114,14 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last = self._table.open().version()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """One for each file with new rows."""
+        """One for each file with new rows, in the same order whenever the batch is planned.
+
+        A log that was summed up, or files that a compaction moved, must not give tasks other
+        numbers: sinks know rows of a repeated batch by their task. The name stays with a file.
+        """
         steps = self._steps(start, end["version"])
-        return [FilePart(file) for _, files in steps for file in files]
+        ordered = (sorted(files, key=_name) for _, files in steps)
+        return [FilePart(file) for files in ordered for file in files]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Runs on an executor."""
@@ -168,6 +174,10 @@ def _admitted(steps: Sequence[tuple[int, Sequence[DataFile]]], limit: ReadLimit)
             break
         chosen = version
     return chosen
+
+
+def _name(file: DataFile) -> str:
+    return os.path.basename(file.path)
 
 
 def read_file(file: DataFile, schema: StructType) -> Iterator[pa.RecordBatch]:

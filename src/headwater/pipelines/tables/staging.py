@@ -11,6 +11,7 @@ import re
 import shutil
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
 from urllib.parse import unquote
 
 import pyarrow.parquet as pq
@@ -93,12 +94,21 @@ def drop_attempts(base: str, root: str, taken: Collection[str]) -> None:
     Call it when the batch is in the table: then no other attempt can be committed any more.
     """
     for attempt in _subfolders(base):
-        tree = os.path.join(base, attempt)
-        if attempt not in taken:
-            for file in list(_placed(tree, root, attempt)):
-                os.remove(file)
-        shutil.rmtree(tree, ignore_errors=True)
+        drop_attempt(base, os.path.join(base, attempt), None if attempt in taken else root)
     shutil.rmtree(base, ignore_errors=True)
+
+
+def drop_attempt(base: str, tree: str, placed_in: str | None = None) -> None:
+    """Removes one attempt's folder below `base`, and its placed files where their place is given.
+
+    For compactions: others may be at work below the same base, or have just won.
+    """
+    if placed_in is not None:
+        for file in list(_placed(tree, placed_in, os.path.basename(tree))):
+            os.remove(file)
+    shutil.rmtree(tree, ignore_errors=True)
+    with suppress(OSError):  # somebody else's attempt is there
+        os.rmdir(base)
 
 
 def drop_losers(base: str, root: str, won: str | None, in_table: Files) -> None:

@@ -6,9 +6,11 @@ which Spark also calls after a commit that took effect and then failed.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
 from typing import Any
 
+import pyarrow
 from pyspark import TaskContext
 from pyspark.sql import DataFrame
 from pyspark.sql.datasource import (
@@ -31,6 +33,8 @@ Messages = list[WriterCommitMessage | None]
 
 _QUERY_PROPERTY = "sql.streaming.queryId"
 _BATCH_PROPERTY = "streaming.sql.batchId"
+_TOPICS_DDL = "topics ARRAY<STRING>"
+_TOPICS_TYPE = pyarrow.list_(pyarrow.string())
 _told: set[str] = set()
 """Queries whose guarantee this process has spoken of."""
 
@@ -65,6 +69,9 @@ def write_batch(
 ) -> None:
     """Write one batch of a stream from within `foreachBatch`, once however often it is repeated.
 
+    It does what `df.write.format("headwater")` with an origin does, as a plain job: for each write
+    of a Python data source Spark starts two processes of Python, for this one none.
+
     Args:
         df: Rows with the columns of the sink.
         bootstrap_servers: One or more HOST:PORT.
@@ -78,7 +85,9 @@ def write_batch(
     chosen = {**(options or {}), SERVERS: bootstrap_servers, QUERY: query, BATCH: str(batch_id)}
     if topic is not None:
         chosen["topic"] = topic
-    df.write.format("headwater").options(**chosen).mode("append").save()
+    asked = plan(chosen, df.schema)
+    topics = df.mapInArrow(partial(_run_task, asked, _new_run()), _TOPICS_DDL).collect()
+    _mark_done(asked, query, batch_id, {name for row in topics for name in row["topics"]})
 
 
 class TopicBatchWriter(DataSourceArrowWriter):
@@ -141,14 +150,23 @@ def _write(
         return attempt.finish()
 
 
+def _run_task(asked: Plan, run: str, batches: Iterator[Any]) -> Iterator[Any]:
+    """One task of `write_batch`: its rows go to topics, and the names of those come back."""
+    written = _write(asked, batches, asked.query, asked.batch, run)
+    yield pyarrow.record_batch([pyarrow.array([written.topics], _TOPICS_TYPE)], names=["topics"])
+
+
 def _finish(asked: Plan, messages: Messages, batch: int) -> None:
     done = [message for message in messages if isinstance(message, Written)]
-    topics = sorted({topic for message in done for topic in message.topics})
     query = next((message.origin.query for message in done if message.origin), None)
-    if query is None or not topics:
-        return
-    with Admin(**asked.client) as admin:
-        Ledger(admin, query).finish(topics, batch)
+    if query is not None:
+        _mark_done(asked, query, batch, {topic for message in done for topic in message.topics})
+
+
+def _mark_done(asked: Plan, query: str, batch: int, topics: Collection[str]) -> None:
+    if topics:
+        with Admin(**asked.client) as admin:
+            Ledger(admin, query).finish(sorted(topics), batch)
 
 
 def _context() -> TaskContext:

@@ -6,7 +6,6 @@ record before the end may be missing, by compaction or because a transaction was
 """
 
 import logging
-from bisect import bisect_left
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -27,8 +26,6 @@ log = logging.getLogger(__name__)
 
 ROWS: Final = 65_536
 """The most rows of one Arrow batch, give or take a batch of the log."""
-ENOUGH_BYTES: Final = 2 * 1024 * 1024
-"""An Arrow batch is handed over once it holds this much: large ones cost the JVM more per row."""
 MAX_FETCH_BYTES: Final = 4 * 1024 * 1024
 _TIME: Final = pa.timestamp("us", tz="UTC")
 _HEADERS: Final = pa.list_(
@@ -109,17 +106,13 @@ class RangeReader:
     def _batches(self, fetched: Fetched, end: int, fixed: "_Fixed") -> Iterator[Any]:
         """Batches of the log are gathered until they fill one of Arrow."""
         while True:
-            reader, before = ColumnReader(), -1
-            while before < reader.count < ROWS and reader.size < ENOUGH_BYTES:
-                before = reader.count
-                fetched.take_columns(reader, before + 1)
+            reader = ColumnReader()
+            fetched.take_columns(reader, ROWS, last=end - 1)
             if not reader.count:
                 return
-            batch = self._shaped(reader.finish(), end, fixed)
-            if batch.num_rows:
-                yield batch
+            yield self._shaped(reader.finish(), fixed)
 
-    def _shaped(self, columns: Columns, end: int, fixed: "_Fixed") -> Any:
+    def _shaped(self, columns: Columns, fixed: "_Fixed") -> Any:
         count = columns.count
         topics, partitions = fixed.columns(count)
         offsets = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(columns.offsets)])
@@ -134,12 +127,7 @@ class RangeReader:
         ]
         if self._headers:
             arrays.append(_headers(columns))
-        batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
-        # A batch of the log may reach beyond the end of the range.
-        known = memoryview(columns.offsets).cast("B").cast("q")
-        if known[count - 1] < end:
-            return batch
-        return batch.slice(0, bisect_left(known, end, 0, count))
+        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _past_loss(self, wanted: OffsetRange, position: int, ends: OutOfRange) -> int:
         """Where to go on after records that are gone; raises where that is not wanted."""
