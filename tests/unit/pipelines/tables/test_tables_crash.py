@@ -9,8 +9,9 @@ import textwrap
 import pyarrow.dataset as ds
 import pytest
 
-from headwater.pipelines.tables.table import open_table
-from tests.unit.pipelines.lake import KINDS, append, data_files_on_disk, ids, rows
+from headwater.pipelines.tables import iceberg, parquet
+from headwater.pipelines.tables.table import TableConflict, open_table
+from tests.unit.pipelines.lake import KINDS, append, data_files_on_disk, ids, rows, stage
 
 PRELUDE = """
 import os, signal, sys
@@ -82,3 +83,67 @@ def test_two_committers_to_one_table_both_succeed(tmp_path, kind):
     wanted = [*range(4), *range(100, 104)]
     assert ids(open_table(target).files()) == wanted
     assert {file.path for file in open_table(target).files()} == data_files_on_disk(target)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_driver_thought_dead_that_commits_between_the_question_and_the_commit_is_noticed(
+    tmp_path, kind, monkeypatch
+):
+    target = f"{kind}:{tmp_path}/table"
+    append(target, rows(0), 0)
+    slow, quick = open_table(target), open_table(target)
+    schema = slow.stored(rows(1).schema)
+    newest, asked = slow._newest, []
+
+    def overtaken():
+        found = newest()
+        if not asked:
+            asked.append(found)
+            assert quick.append(stage(quick, rows(1), "app", 1)[0], schema, "app", 1)
+        return found
+
+    files, _ = stage(slow, rows(1), "app", 1)
+    monkeypatch.setattr(slow, "_newest", overtaken)
+    assert not slow.append(files, schema, "app", 1)
+    assert ids(open_table(target).files()) == [0, 1]
+
+
+@pytest.mark.parametrize("kind", ["iceberg", "parquet"])
+def test_a_compaction_that_lost_leaves_the_files_of_the_one_that_won(tmp_path, kind, monkeypatch):
+    target = f"{kind}:{tmp_path}/table"
+    for number in range(4):
+        append(target, rows(number), number)
+    module = {"iceberg": iceberg, "parquet": parquet}[kind]
+    merge, kept = module.merge, []
+
+    def overtaken(*merged):
+        if not kept:  # the other one has committed, and did not get to tidy up
+            kept.append("the other one")
+            with monkeypatch.context() as dying:
+                dying.setattr(module, "drop_attempt", lambda *_: None)
+                open_table(target).compact(1 << 20)
+        return merge(*merged)
+
+    monkeypatch.setattr(module, "merge", overtaken)
+    with pytest.raises(TableConflict):
+        open_table(target).compact(1 << 20)
+    assert ids(open_table(target).files()) == [0, 1, 2, 3]
+
+
+def test_a_compaction_of_a_parquet_table_that_fails_after_its_manifest_loses_no_rows(
+    tmp_path, monkeypatch
+):
+    target = f"parquet:{tmp_path}/table"
+    for number in range(4):
+        append(target, rows(number), number)
+    table = open_table(target)
+    assert table.exists()
+
+    def disk_is_full(manifest):
+        raise OSError("no space left")
+
+    with monkeypatch.context() as full:
+        full.setattr(table, "_settle", disk_is_full)
+        with pytest.raises(OSError, match="no space"):
+            table.compact(1 << 20)
+    assert ids(open_table(target).files()) == [0, 1, 2, 3]
