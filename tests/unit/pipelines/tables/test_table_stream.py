@@ -1,0 +1,32 @@
+"""The driver's part of a stream from a table: which tasks a batch has. Without Spark."""
+
+import os
+
+import pytest
+from deltalake import DeltaTable
+
+from headwater.pipelines.tables.source import TableStreamReader, spark_schema
+from headwater.pipelines.tables.table import open_table
+from tests.unit.pipelines.lake import KINDS, append, ids, rows
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_batch_that_is_planned_again_after_its_log_was_tidied_has_the_same_tasks(tmp_path, kind):
+    target = f"{kind}:{tmp_path}/table"
+    for number in range(4):
+        batch = rows(*range(number, 40, 4), day=[str(day % 7) for day in range(10)])
+        append(target, batch, number, partition_by=("day",))
+    upto = open_table(target).version()
+
+    def planned(start):
+        reader = TableStreamReader({"path": target}, spark_schema(open_table(target).schema()))
+        found = [part.value for part in reader.partitions(start, {"version": upto})]
+        return [os.path.basename(file.path) for file in found], ids(found)
+
+    whole = {"version": upto - 1, "whole": True}
+    first = planned(whole)
+    assert first[1] == list(range(40))
+    if kind == "delta":
+        DeltaTable(f"{tmp_path}/table").create_checkpoint()
+    open_table(target).compact(1 << 20)
+    assert planned(whole) == first
