@@ -42,7 +42,7 @@ setup: .venv/.ready
 
 peers: .venv/.peers       # what tests and benchmarks compare with
 
-.venv/.peers: .venv/.ready tools/apt-packages tools/jars.py $(shell find tests/compat -name '*.go' -o -name '*.java' -o -name 'go.*')
+.venv/.peers: .venv/.ready tools/apt-packages tools/jars.py tools/class_archive.py $(shell find tests/compat -name '*.go' -o -name '*.java' -o -name 'go.*')
 	sh tools/apt-packages
 	$(BIN)/python -m tests.compat.prepare
 	touch $@

@@ -1,11 +1,13 @@
 """Fetches and builds what the suite needs, ahead of its first run: `python -m tests.compat.prepare`.
 
-What this machine cannot have is named and left out; the tests that need it are skipped.
+What this machine cannot have is named and left out; the tests that need it are skipped, or slow.
 """
 
 import sys
 from collections.abc import Callable
 
+from tools.class_archive import ArchiveUnavailable
+from tools.class_archive import make as make_class_archive
 from tools.jars import SETS, JarsUnavailable, jars
 
 from tests.compat.client import Unavailable
@@ -18,6 +20,7 @@ STEPS: dict[str, Callable[[], object]] = {
     "the server of the Java tools": compiled,
     "the franz-go program": franz.build,
     "kcat": lambda: Kcat("nowhere:0"),
+    "the archive of Spark's classes": make_class_archive,
 }
 
 
@@ -26,7 +29,7 @@ def main() -> None:
     for name, step in STEPS.items():
         try:
             step()
-        except (Unavailable, JarsUnavailable) as missing:
+        except (Unavailable, JarsUnavailable, ArchiveUnavailable) as missing:
             sys.stderr.write(f"without {name}: {missing}\n")
 
 

@@ -4,6 +4,7 @@ import itertools
 import os
 
 import pytest
+from tools.class_archive import quick_java
 
 import headwater
 from headwater.testing import Broker
@@ -18,8 +19,16 @@ SETTINGS = {
 }
 
 
+@pytest.fixture(scope="session", autouse=True)
+def short_lived_java():
+    """Every JVM from here on, those of child processes as well, is made to start quickly."""
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("JAVA_TOOL_OPTIONS", quick_java())
+        yield
+
+
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory):
+def spark(tmp_path_factory, short_lived_java):
     """ONE local[2] session: starting Spark costs seconds, so that nobody starts another."""
     from headwater.pipelines.session import spark_session
 
