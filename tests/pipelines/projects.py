@@ -12,7 +12,7 @@ from pyspark.sql import functions as sf
 
 @hw.table
 def bronze():
-    return hw.topic("{topic}", {limit}).select(
+    return hw.topic("{topic}").select(
         sf.col("value").cast("string").alias("text"),
         sf.col("topic"), sf.col("partition"), sf.col("offset"), sf.col("timestamp"),
     )
@@ -78,9 +78,9 @@ def write_project(folder: Path, bootstrap: str, files: dict[str, str], extra: st
     return load_project(folder)
 
 
-def shop(folder: Path, bootstrap: str, topic: str, limit: str = "", extra: str = ""):
+def shop(folder: Path, bootstrap: str, topic: str, extra: str = ""):
     """Bronze, silver with quarantine and dead letters, gold in SQL, and a flow back to a topic."""
-    files = {"shop.py": SHOP.format(topic=topic, limit=limit), "gold.sql": GOLD}
+    files = {"shop.py": SHOP.format(topic=topic), "gold.sql": GOLD}
     return write_project(folder, bootstrap, files, extra)
 
 

@@ -1,6 +1,6 @@
-"""Queries into tables of all kinds, in a process that dies at a chosen step of their second batch.
+"""Queries into tables of all kinds, in a process that dies at a chosen step of a chosen batch.
 
-Run as: python -m tests.pipelines.table_victim FOLDER STEP
+Run as: python -m tests.pipelines.table_victim FOLDER STEP BATCH
 The steps are cut in from here: the product knows nothing of them. The process dies when all
 queries have come to the step, so one start of Spark serves all kinds.
 """
@@ -11,11 +11,9 @@ import sys
 import threading
 
 from headwater.pipelines.session import spark_session
-from headwater.pipelines.tables import writing
 from headwater.pipelines.tables.writing import TableSink, write_stream
 
 KINDS = ("delta", "iceberg", "parquet")
-STEPS = ("before the files", "after the files", "after the commit")
 _all_are_there = threading.Barrier(len(KINDS))
 
 
@@ -24,15 +22,15 @@ def die(*_args, **_named):
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def cut_in(step: str) -> None:
-    """Makes the second batch of every query end where the step says."""
+def cut_in(step: str, last_batch: int) -> None:
+    """Makes this batch of every query end where the step says."""
     call = TableSink.__call__
 
     def dying(sink, batch, batch_id):
-        if batch_id == 1:
+        if batch_id == last_batch:
             match step:
                 case "before the files":
-                    writing.new_attempt = die
+                    sink._table.staging = die
                 case "after the files":
                     sink._table.append = die
                 case "after the commit":
@@ -43,7 +41,7 @@ def cut_in(step: str) -> None:
 
 
 def start(spark, folder: str, kind: str):
-    """The query that the test resumes: three batches of two rows in two partitions."""
+    """The query that the test resumes: each file of the folder is a batch."""
     reader = spark.readStream.schema("id long, day string").option("maxFilesPerTrigger", 1)
     return write_stream(
         reader.json(f"{folder}/in"),
@@ -54,8 +52,8 @@ def start(spark, folder: str, kind: str):
     )
 
 
-def main(folder: str, step: str) -> None:
-    cut_in(step)
+def main(folder: str, step: str, last_batch: str) -> None:
+    cut_in(step, int(last_batch))
     spark = spark_session("victim", master="local[2]")
     for query in [start(spark, folder, kind) for kind in KINDS]:
         query.awaitTermination()

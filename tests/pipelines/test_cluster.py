@@ -1,4 +1,4 @@
-"""Runs in processes of their own: a Spark cluster by its URL, signals, and a killed driver."""
+"""Runs in processes of their own: a Spark cluster by its URL, signals, exit codes."""
 
 import os
 import signal
@@ -9,8 +9,7 @@ import time
 import pytest
 from tools.spark_cluster import SparkCluster
 
-from headwater.pipelines.running.runner import run
-from tests.pipelines.lake import headers_of, records_of, rows_of
+from tests.pipelines.lake import rows_of
 from tests.pipelines.projects import copied, shop
 
 PATIENCE_S = 200
@@ -62,39 +61,6 @@ def test_a_cluster_by_its_url_runs_a_pipeline_until_it_is_told_to_stop(
     said = (tmp_path / "out").read_text()
     assert "far.raw: rows 100" in said
     assert "Exception" not in said
-
-
-@pytest.mark.timeout(300)
-def test_a_driver_that_is_killed_leaves_every_row_exactly_once(
-    spark, bootstrap, topic, produce, tmp_path
-):
-    orders = topic("orders", partitions=2)
-    project = shop(tmp_path / "killed", bootstrap, orders, limit='maxOffsetsPerTrigger="30"')
-    bronze = project.storage / "bronze"
-    good = [f'{{"id": {number}, "price": 1}}' for number in range(200)]
-    produce(orders, [*good, *('{"price": 5}' for _ in range(10))])
-    with (tmp_path / "out").open("wb") as out:
-        process = command("run", project.root, "--once", "--master", "local[1]", *SMALL, out=out)
-        try:
-            until(lambda: committed_versions(bronze) >= 4, process, "three batches")
-        finally:
-            process.kill()
-            process.wait()
-    assert 0 < count(bronze) < 210
-    run(project, once=True, spark=spark)
-
-    assert count(bronze) == 210
-    assert rows_of(project.storage / "silver", "id") == [(number,) for number in range(200)]
-    assert len(set(rows_of(project.storage / "refused", "partition", "offset"))) == 10
-    assert len(rows_of(project.storage / "refused")) == 10
-    sent = sorted(int(record.key) for record in records_of(bootstrap, f"{orders}.out"))
-    assert sent == list(range(200))
-    letters = records_of(bootstrap, f"{orders}.dead")
-    origins = {
-        (headers_of(each)["dead-letter.partition"], headers_of(each)["dead-letter.offset"])
-        for each in letters
-    }
-    assert len(letters) == len(origins) == 10
 
 
 def test_a_mistake_in_the_graph_is_one_line_and_exit_code_2_before_spark_starts(

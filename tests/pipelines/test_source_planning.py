@@ -112,9 +112,9 @@ def test_a_starting_time_after_everything_is_an_error_unless_latest_is_chosen(
 
 
 def test_a_topic_that_does_not_exist_is_named_with_its_nearest(batch_ranges, topic):
-    name = topic("orders")
+    name = topic("unlike-all-others")
     with pytest.raises(UnknownTopicOrPartitionError, match=f"did you mean {name}"):
-        batch_ranges(name[:-1] + "x")
+        batch_ranges(name.replace("unlike", "unlyke"))
     with pytest.raises(UnknownTopicOrPartitionError, match="which does not exist"):
         batch_ranges(assign=f'{{"{name}": [0, 7]}}')
 
