@@ -3,7 +3,8 @@
 Producers send at a steady rate, then at two and a half times that, then at a quarter of it. The
 pipeline takes the steady rate and no more (`maxOffsetsPerTrigger` at a fixed trigger). Its lag, as
 every group tool shows it, rises during the peak and drains after it; how long that takes is
-predicted when the peak ends. No producer waits, and every event is in the table afterwards.
+predicted when the peak ends, from how fast the pipeline read during it. No producer waits, and every
+event is in the table afterwards.
 
     python -m examples.behavior.festival [--out lag.png]
 """
@@ -14,6 +15,7 @@ import tempfile
 import threading
 import time
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,7 +45,17 @@ class Plan:
     after: int = 250
     steady_s: float = 4.0
     peak_s: float = 4.0
-    trigger_s: float = 0.5
+    trigger_s: float = 1.0
+
+    @property
+    def batch(self) -> int:
+        """The most that the pipeline takes at a time; when no more waits, it has caught up."""
+        return int(self.steady * self.trigger_s)
+
+    @property
+    def excess(self) -> int:
+        """What the peak brings beyond what the pipeline takes."""
+        return int((self.peak - self.steady) * self.peak_s)
 
     @property
     def peak_ends_s(self) -> float:
@@ -77,7 +89,7 @@ class Outcome:
     plan: Plan
     samples: list[Sample] = field(default_factory=list)
     predicted_s: float = 0.0
-    """Seconds from the peak's end until nothing is left, as reckoned at the peak's end."""
+    """Seconds from the peak's end until no more than a batch waits, as reckoned at that moment."""
     drained_s: float = 0.0
     """The same, as it came."""
     sent: int = 0
@@ -106,14 +118,18 @@ class Crowd:
         self._thread.start()
         return self._began
 
+    def send(self) -> None:
+        """One event."""
+        before = time.perf_counter()
+        self._producer.send(TOPIC, b"event %d" % self.sent)
+        self.longest_s = max(self.longest_s, time.perf_counter() - before)
+        self.sent += 1
+
     def _run(self) -> None:
         while not self._stop.wait(_TICK_S):
             due = self._plan.due(time.monotonic() - self._began)
             while self.sent < due:
-                before = time.perf_counter()
-                self._producer.send(TOPIC, b"event %d" % self.sent)
-                self.longest_s = max(self.longest_s, time.perf_counter() - before)
-                self.sent += 1
+                self.send()
 
     def finish(self) -> None:
         """Everyone goes home; returns when all is acknowledged."""
@@ -132,23 +148,26 @@ def hold(spark: SparkSession, bootstrap: str, folder: Path, plan: Plan | None = 
             .option("kafka.bootstrap.servers", bootstrap)
             .option("subscribe", TOPIC)
             .option("startingOffsets", "earliest")
-            .option("maxOffsetsPerTrigger", str(int(outcome.plan.steady * outcome.plan.trigger_s)))
+            .option("maxOffsetsPerTrigger", str(outcome.plan.batch))
             .load()
             .selectExpr("CAST(value AS STRING) AS event", "timestamp"),
             f"delta:{folder}/table",
             checkpoint=f"{folder}/checkpoint",
             name=QUERY,
-            trigger={"processingTime": f"{outcome.plan.trigger_s} seconds"},
+            trigger={"processingTime": f"{round(outcome.plan.trigger_s * 1000)} milliseconds"},
         )
         crowd = Crowd(bootstrap, outcome.plan)
         try:
+            crowd.send()
+            query.processAllAvailable()  # the first batch takes seconds, whatever is in it
             _watch(admin, crowd, outcome)
+            crowd.finish()
+            query.processAllAvailable()
         finally:
             crowd.finish()
-            outcome.sent, outcome.longest_send_s = crowd.sent, crowd.longest_s
-            query.processAllAvailable()
             query.stop()
-            spark.streams.removeListener(listener)
+            listener.stop()
+    outcome.sent, outcome.longest_send_s = crowd.sent, crowd.longest_s
     return outcome
 
 
@@ -156,7 +175,6 @@ def _watch(admin: Admin, crowd: Crowd, outcome: Outcome) -> None:
     """Sample the lag until the peak has drained."""
     plan = outcome.plan
     began = crowd.start()
-    batch = plan.steady * plan.trigger_s
     while True:
         time.sleep(_SAMPLE_S)
         sample = _sample(admin, time.monotonic() - began)
@@ -164,10 +182,20 @@ def _watch(admin: Admin, crowd: Crowd, outcome: Outcome) -> None:
         if sample.at_s > PATIENCE_S:
             raise TimeoutError(f"the lag is still {sample.lag} after {PATIENCE_S:.0f} s")
         if sample.at_s > plan.peak_ends_s:
-            outcome.predicted_s = outcome.predicted_s or sample.lag / (plan.steady - plan.after)
+            outcome.predicted_s = outcome.predicted_s or _predicted_s(outcome)
             outcome.drained_s = sample.at_s - plan.peak_ends_s
-            if sample.lag <= batch:  # no more than what one trigger takes
+            if sample.lag <= plan.batch:
                 return
+
+
+def _predicted_s(outcome: Outcome) -> float:
+    """What waits now, by how much more is read than will come."""
+    plan, now = outcome.plan, outcome.samples[-1]
+    seen = [sample for sample in outcome.samples if sample.at_s > plan.steady_s]
+    # Reading goes in steps of a batch: from step to step the time is right.
+    steps = [after for before, after in pairwise(seen) if after.read > before.read]
+    rate = (steps[-1].read - steps[0].read) / (steps[-1].at_s - steps[0].at_s)
+    return (now.lag - plan.batch) / (rate - plan.after)
 
 
 def _sample(admin: Admin, at_s: float) -> Sample:
@@ -196,7 +224,7 @@ def draw(outcome: Outcome, file: Path) -> None:
         axes.plot(times, [sample.lag for sample in samples], color=BLUE, linewidth=1.8)
         at_end = next(sample for sample in samples if sample.at_s > plan.peak_ends_s)
         done = at_end.at_s + outcome.predicted_s
-        axes.plot([at_end.at_s, done], [at_end.lag, 0], color=ORANGE, linestyle="--")
+        axes.plot([at_end.at_s, done], [at_end.lag, plan.batch], color=ORANGE, linestyle="--")
         axes.annotate(
             f"predicted: drained in {outcome.predicted_s:.1f} s\nit took {outcome.drained_s:.1f} s",
             ((at_end.at_s + done) / 2, at_end.lag / 2),
