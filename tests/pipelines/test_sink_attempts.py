@@ -158,3 +158,33 @@ def test_a_row_without_a_topic_is_refused(attempt, topic):
     name = topic()
     with pytest.raises(TopicWriteError, match="topic of a row is null"):
         attempt(name, [(None, "a")])
+
+
+def test_a_second_attempt_whose_first_never_began_leaves_word_that_it_writes(
+    attempt, finish, topic, bootstrap
+):
+    name = topic()
+    attempt(name, ["earlier"], batch=BATCH - 1)
+    finish(name, batch=BATCH - 1)
+    attempt(name, ["a"], number=1)
+    attempt(name, ["a"], run="the driver was killed")
+    assert values_of(bootstrap, name) == [b"a", b"earlier"]
+
+
+def test_a_failure_before_the_first_row_makes_a_repeated_stage_look_for_a_killed_task(
+    attempt, topic, bootstrap
+):
+    name = topic()
+    attempt(name, ["a"])  # and its executor is gone, with the shuffle files that others need
+    with (
+        pytest.raises(ConnectionError),
+        Attempt(
+            Plan({"bootstrap_servers": bootstrap}, name, frozenset({"value"})),
+            Origin(f"query-{name}", BATCH, 0),
+            "r",
+            1,
+        ),
+    ):
+        raise ConnectionError("no shuffle files")
+    attempt(name, ["a"], number=0)
+    assert values_of(bootstrap, name) == [b"a"]

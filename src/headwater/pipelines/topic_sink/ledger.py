@@ -50,11 +50,9 @@ class Ledger:
                 return Opening(Before.NOTHING, ends)
         mark = _mark_of(held)
         starts = {place: row.offset for place, row in held.items()}
-        found = before(mark, origin.batch, run, attempt)
-        begun = Mark(State.BEGUN, origin.batch, run)
-        if found is Before.NOTHING and mark != begun:
-            self._mark(starts, begun)
-        return Opening(found, starts)
+        if mark is None or mark.batch < origin.batch:
+            self._mark(starts, Mark(State.BEGUN, origin.batch, run))
+        return Opening(before(mark, origin.batch, run, attempt), starts)
 
     def finish(self, topics: Iterable[str], batch: int) -> None:
         """The batch is in these topics: its end is where the next tail begins."""
@@ -72,7 +70,7 @@ class Ledger:
             try:
                 held = self._held(topic)
                 starts = {place: row.offset for place, row in held.items()}
-                if before(_mark_of(held), batch, "", 0) is not Before.EVERYTHING:
+                if held and before(_mark_of(held), batch, "", 0) is not Before.EVERYTHING:
                     self._mark(starts, Mark(State.TORN, batch))
             except KafkaError as problem:
                 log.warning("batch %d of %s could not be marked as torn: %s", batch, topic, problem)

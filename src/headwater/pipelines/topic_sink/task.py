@@ -159,6 +159,15 @@ class Attempt:
     def _begun(self) -> tuple[str, ...]:
         return tuple(topic for topic, there in self._recalled.items() if there is not None)
 
+    def _torn(self) -> tuple[str, ...]:
+        """Topics that this failure is told to, also where it came before the first row.
+
+        The attempt before it may have been killed with its executor, and left no word itself.
+        """
+        topic = self._plan.topic
+        unopened = topic is not None and topic not in self._recalled
+        return (topic,) if unopened and topic else self._begun()
+
     def _settle(self) -> None:
         for future in self._under_way.popleft():
             try:
@@ -181,5 +190,5 @@ class Attempt:
         self._producer.close(FLUSH_S if error else None)
         if self._admin is not None and self._origin is not None:
             if error is not None:
-                Ledger(self._admin, self._origin.query).tear(self._begun(), self._origin.batch)
+                Ledger(self._admin, self._origin.query).tear(self._torn(), self._origin.batch)
             self._admin.close()
