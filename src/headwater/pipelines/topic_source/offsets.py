@@ -122,11 +122,12 @@ def advance(
 
     A partition that `start` does not know is new and read from its beginning. A partition in
     `rewound` holds other records than those that were read so far, since its topic was made anew:
-    it is read from 0, which an end below its start tells `ranges`.
+    it is read from 0, which an end below its start tells `ranges`. Any other one that ends before
+    its start has lost its last records, and waits until it has grown again.
     """
     begins = {where: 0 if where in rewound else start.get(where, 0) for where in latest}
     ends = {
-        where: min(end, start[where] - 1) if where in rewound else end
+        where: min(end, start[where] - 1) if where in rewound else max(end, begins[where])
         for where, end in latest.items()
     }
     sizes = {where: max(0, ends[where] - begin) for where, begin in begins.items()}

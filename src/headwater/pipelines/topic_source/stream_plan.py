@@ -33,6 +33,8 @@ class StreamPlan:
         self._ids: dict[str, Uuid] = {}
         self._anew: set[str] = set()
         """Topics of which the last look found another of the same name."""
+        self._same: set[str] = set()
+        """Topics that the last look found to be those of the look before."""
         self._initial: Offsets | None = None
         self._pinned: Offsets | None = None
         """The start, until the batch that records it is planned."""
@@ -52,6 +54,8 @@ class StreamPlan:
             self._ids.update(seen.ids)
             ends = self._view.ends(seen.partitions)
             self._initial = self._view.starts(self._options.starting, ends)
+            if self._target is not None:  # asked for before the start: what came since is beyond it
+                self._target = dict(ends.latest)
             if not self._options.starting.repeatable:
                 self._pinned = self._initial
         return self._initial
@@ -130,6 +134,7 @@ class StreamPlan:
             self._anew = {
                 name for name, known in seen.ids.items() if self._ids.get(name, known) != known
             }
+            self._same = seen.ids.keys() & self._ids.keys() - self._anew
             latest = self._view.brokers.latest(seen.partitions)
             behind = any(latest.get(where, 0) < offset for where, offset in start.items())
             if not behind or attempt >= self._options.lookups:
@@ -144,6 +149,12 @@ class StreamPlan:
             if where not in latest:
                 self._view.lost(
                     f"{where} is gone: the topic was deleted after offset {offset} was reached"
+                )
+            elif where.topic in self._same and latest[where] < offset:
+                self._view.lost(
+                    f"{where}: the log was cut: the query had read up to offset {offset}, and the "
+                    f"partition ends at {latest[where]} now. With failOnDataLoss=false the query "
+                    f"goes on at {offset}, without what is written before it"
                 )
             elif offset and (where.topic in self._anew or latest[where] < offset):
                 self._view.lost(

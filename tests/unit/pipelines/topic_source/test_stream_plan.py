@@ -1,0 +1,87 @@
+"""What a stream plans when brokers tell it things at awkward moments."""
+
+import pytest
+
+from headwater.model import TopicPartition
+from headwater.pipelines.topic_source.options import parse
+from headwater.pipelines.topic_source.range_reader import DataLossError
+from headwater.pipelines.topic_source.stream_plan import StreamPlan
+from headwater.pipelines.topic_source.topics_view import Ends, Seen, TopicsView
+
+HERE = TopicPartition("t", 0)
+
+
+class Topics(TopicsView):
+    """One partition that ends where the test says."""
+
+    def __init__(self, options, end):
+        self._options = options
+        self.brokers = self
+        self.end = end
+        self.id = b"1" * 16
+
+    def seen(self):
+        return Seen([HERE], {"t": self.id})
+
+    def ends(self, partitions):
+        return Ends(dict.fromkeys(partitions, 0), self.latest(partitions))
+
+    def latest(self, partitions):
+        return dict.fromkeys(partitions, self.end)
+
+    def rest(self, interval_ms):
+        pass
+
+
+def planned(end, **chosen):
+    base = {"kafka.bootstrap.servers": "nowhere:1", "subscribe": "t"}
+    options = parse({**base, **chosen}, streaming=True)
+    view = Topics(options, end)
+    return StreamPlan(options, view), view
+
+
+def test_records_that_come_while_an_available_now_query_starts_at_latest_are_no_loss():
+    plan, view = planned(100, startingOffsets="latest")
+    plan.stop_here()
+    view.end = 105
+    start = plan.initial()
+    assert start == {HERE: 105}
+    assert plan.next_end(start, None, None) == start
+    assert plan.ranges(start, start) == []
+    view.end = 110
+    assert plan.next_end(start, None, None) == start
+
+
+def test_a_log_that_was_cut_is_not_read_again_from_its_beginning():
+    plan, view = planned(100, startingOffsets="earliest", failOnDataLoss="false")
+    end = plan.next_end(plan.initial(), None, None)
+    assert end == {HERE: 100}
+    view.end = 90
+    assert plan.next_end(end, None, None) == end
+    view.end = 103
+    onward = plan.next_end(end, None, None)
+    assert [tuple(one) for one in plan.ranges(end, onward)] == [("t", 0, 100, 103)]
+
+
+def test_a_log_that_was_cut_is_a_loss():
+    plan, view = planned(100, startingOffsets="earliest")
+    end = plan.next_end(plan.initial(), None, None)
+    view.end = 90
+    with pytest.raises(DataLossError, match="the log was cut: the query had read up to offset 100"):
+        plan.next_end(end, None, None)
+
+
+@pytest.mark.parametrize("end", [5, 500])
+def test_another_topic_of_the_same_name_is_read_from_its_beginning(end):
+    plan, view = planned(100, startingOffsets="earliest", failOnDataLoss="false")
+    start = plan.next_end(plan.initial(), None, None)
+    view.id, view.end = b"2" * 16, end
+    onward = plan.next_end(start, None, None)
+    assert [tuple(one) for one in plan.ranges(start, onward)] == [("t", 0, 0, min(end, 99))]
+
+
+def test_a_topic_that_is_shorter_than_the_checkpoint_of_an_earlier_run_is_another_one():
+    plan, _ = planned(5, startingOffsets="earliest", failOnDataLoss="false")
+    start = {HERE: 100}
+    onward = plan.next_end(start, None, None)
+    assert [tuple(one) for one in plan.ranges(start, onward)] == [("t", 0, 0, 5)]
