@@ -105,14 +105,22 @@ def headwater_range(bootstrap: str, watch: Stopwatch, how: str) -> None:
     import pyarrow  # noqa: F401 - imported before the clock starts
 
     from headwater import Consumer
-    from headwater.client.consumer.range_reader import read_range
+    from headwater.pipelines.topic_source.brokers_loop import brokers
+    from headwater.pipelines.topic_source.offsets import OffsetRange
+    from headwater.pipelines.topic_source.range_reader import RangeReader
 
     with Consumer(bootstrap_servers=bootstrap) as consumer:
         partitions = [TopicPartition(TOPIC, number) for number in consumer.partitions_for(TOPIC)]
         ends = consumer.end_offsets(partitions)
+    reader = RangeReader(
+        brokers({"bootstrap_servers": bootstrap}),
+        headers=False,
+        fail_on_data_loss=True,
+        timeout_ms=30_000,
+    )
     watch.start()
     for partition, end in ends.items():
-        for batch in read_range(bootstrap, *partition, 0, end):
+        for batch in reader.read(OffsetRange(*partition, 0, end)):
             watch.saw(batch.num_rows)
     watch.tell()
 
@@ -181,7 +189,7 @@ CLIENTS: dict[str, tuple[Read, str, str, float]] = {
     "headwater compiled poll": (headwater_poll, "", "compiled", 1.0),
     "headwater compiled poll aio": (headwater_aio, "", "compiled", 1.0),
     "headwater compiled poll_arrow": (headwater_poll, "arrow", "compiled", 1.0),
-    "headwater compiled read_range": (headwater_range, "", "compiled", 1.0),
+    "headwater compiled ranges": (headwater_range, "", "compiled", 1.0),
     "aiokafka": (aiokafka_getmany, "", "", 0.15),
     "kafka-python": (kafka_python_poll, "", "", 0.05),
 }

@@ -18,12 +18,12 @@ from collections.abc import Callable, Iterator
 from itertools import cycle, islice
 from pathlib import Path
 
-from headwater.pipelines.tables.writing import write_stream
 from pyspark.sql import DataFrame, SparkSession
 from tools.jars import JarsUnavailable, jars
 
 from headwater import Producer
 from headwater.pipelines.session import spark_session
+from headwater.pipelines.tables.writing import write_stream
 from headwater.testing import Broker
 
 PARTITIONS = 2

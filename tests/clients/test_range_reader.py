@@ -1,4 +1,4 @@
-"""A range of offsets straight to Arrow, on both brokers."""
+"""Ranges of offsets as the tasks of a Spark source read them, without Spark, on both brokers."""
 
 import multiprocessing
 import socket
@@ -8,18 +8,27 @@ import confluent_kafka
 import pytest
 
 import headwater
-from headwater.client.consumer.range_reader import read_range
-from headwater.client.errors import (
-    ForkedError,
-    OffsetOutOfRangeError,
-    TimedOutError,
-    UnknownTopicOrPartitionError,
-)
+from headwater.client.consumer.blocking_stream import Stream
+from headwater.client.errors import TimedOutError
 from headwater.errors import KafkaError
 from headwater.model import TopicPartition
+from headwater.pipelines.topic_source.brokers_loop import brokers
+from headwater.pipelines.topic_source.offsets import OffsetRange
+from headwater.pipelines.topic_source.range_reader import DataLossError, RangeReader
 from headwater.testing import Broker
 
-IMPATIENT = {"default_api_timeout_ms": 300, "retry_backoff_ms": 20, "fetch_max_wait_ms": 50}
+FEW = {"max_partition_fetch_bytes": "700"}
+"""Answers of a batch or two."""
+
+
+def read_range(bootstrap, topic, start, end, *, timeout_ms=30_000, **client):
+    reader = RangeReader(
+        brokers({"bootstrap_servers": bootstrap, **client}),
+        headers=True,
+        fail_on_data_loss=True,
+        timeout_ms=timeout_ms,
+    )
+    return reader.read(OffsetRange(topic, 0, start, end))
 
 
 def offsets(batches):
@@ -38,70 +47,52 @@ def filled(stage, lane):
 
 @pytest.mark.parametrize(("start", "end"), [(0, 1000), (0, 1), (999, 1000), (137, 642), (5, 5)])
 def test_a_range_holds_its_offsets_and_no_others(bootstrap, filled, start, end):
-    batches = list(read_range(bootstrap, filled, 0, start, end))
+    batches = list(read_range(bootstrap, filled, start, end))
     assert offsets(batches) == list(range(start, end))
     values = [value for batch in batches for value in batch.column("value").to_pylist()]
     assert values == [b"%d" % number for number in range(start, end)]
 
 
-def test_every_column_is_what_poll_arrow_gives(bootstrap, filled):
-    import pyarrow as pa
-
-    with headwater.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as consumer:
-        consumer.assign([(filled, 0)])
-        polled = []
-        while sum(batch.num_rows for batch in polled) < 1000:
-            polled.append(consumer.poll_arrow(10))
-    read = list(read_range(bootstrap, filled, 0, 0, 1000))
-    assert pa.Table.from_batches(read).to_pylist() == pa.Table.from_batches(polled).to_pylist()
-
-
 def test_small_answers_are_asked_for_one_after_the_other(bootstrap, filled):
-    few = {"max_partition_fetch_bytes": 700}
-    assert offsets(read_range(bootstrap, filled, 0, 3, 997, options=few)) == list(range(3, 997))
+    assert offsets(read_range(bootstrap, filled, 3, 997, **FEW)) == list(range(3, 997))
 
 
 def test_connections_serve_again(bootstrap, filled, monkeypatch):
-    list(read_range(bootstrap, filled, 0, 0, 1000))
+    list(read_range(bootstrap, filled, 0, 1000))
 
     def refused(*_):
         raise AssertionError("a connection was opened")
 
     monkeypatch.setattr(socket, "create_connection", refused)
-    assert len(offsets(read_range(bootstrap, filled, 0, 0, 1000))) == 1000
+    assert len(offsets(read_range(bootstrap, filled, 0, 1000))) == 1000
 
 
 def test_a_range_left_half_way_leaves_no_answer_behind(bootstrap, filled):
-    few = {"max_partition_fetch_bytes": 700}
     for _ in range(3):
-        reading = read_range(bootstrap, filled, 0, 0, 1000, options=few)
+        reading = read_range(bootstrap, filled, 0, 1000, **FEW)
         next(reading)
         reading.close()
-    assert len(offsets(read_range(bootstrap, filled, 0, 0, 1000))) == 1000
+    assert len(offsets(read_range(bootstrap, filled, 0, 1000))) == 1000
 
 
 def test_a_child_process_reads_over_connections_of_its_own(bootstrap, filled):
-    list(read_range(bootstrap, filled, 0, 0, 1000))
-    reading = read_range(bootstrap, filled, 0, 0, 1000, options={"max_partition_fetch_bytes": 700})
-    next(reading)
+    list(read_range(bootstrap, filled, 0, 1000))
 
     def work():
-        with pytest.raises(ForkedError):
-            list(reading)
-        assert offsets(read_range(bootstrap, filled, 0, 0, 1000)) == list(range(1000))
+        assert offsets(read_range(bootstrap, filled, 0, 1000)) == list(range(1000))
 
     child = multiprocessing.get_context("fork").Process(target=work)
     child.start()
     child.join()
     assert child.exitcode == 0
-    assert offsets(reading)[-1] == 999
+    assert offsets(read_range(bootstrap, filled, 0, 1000)) == list(range(1000))
 
 
 def test_threads_may_read_side_by_side(bootstrap, filled):
     found = []
 
     def read():
-        found.append(offsets(read_range(bootstrap, filled, 0, 0, 1000)))
+        found.append(offsets(read_range(bootstrap, filled, 0, 1000)))
 
     threads = [threading.Thread(target=read) for _ in range(4)]
     for thread in threads:
@@ -111,15 +102,15 @@ def test_threads_may_read_side_by_side(bootstrap, filled):
     assert found == [list(range(1000))] * 4
 
 
-def test_a_range_beyond_the_end_waits_and_tells_where_the_end_is(bootstrap, filled):
-    reading = read_range(bootstrap, filled, 0, 990, 1010, options=IMPATIENT)
+def test_a_range_beyond_the_end_waits_and_tells_what_it_waited_for(bootstrap, filled):
+    reading = read_range(bootstrap, filled, 990, 1010, timeout_ms=300, fetch_max_wait_ms="50")
     assert offsets([next(reading)]) == list(range(990, 1000))
-    with pytest.raises(TimedOutError, match="ends at 1000, the range at 1010"):
+    with pytest.raises(TimedOutError, match=r"from offset 1000 on .* sent no records"):
         next(reading)
 
 
 def test_what_comes_while_a_range_waits_is_read(stage, filled):
-    reading = read_range(stage.bootstrap, filled, 0, 1000, 1001)
+    reading = read_range(stage.bootstrap, filled, 1000, 1001)
     later = threading.Timer(0.2, lambda: stage.fill(filled, [b"late"]))
     later.start()
     assert offsets(reading) == [1000]
@@ -129,14 +120,13 @@ def test_what_comes_while_a_range_waits_is_read(stage, filled):
 def test_a_range_that_was_deleted_is_an_error(stage, filled):
     with headwater.Admin(bootstrap_servers=stage.bootstrap) as admin:
         admin.delete_records({TopicPartition(filled, 0): 500})
-    with pytest.raises(OffsetOutOfRangeError, match="offset 100 of the range up to 600"):
-        list(read_range(stage.bootstrap, filled, 0, 100, 600))
+    with pytest.raises(DataLossError, match="offsets 100 to 499 are gone"):
+        list(read_range(stage.bootstrap, filled, 100, 600))
 
 
-@pytest.mark.parametrize(("name", "partition"), [("nowhere", 0), (None, 9)])
-def test_a_partition_that_is_not_there_is_an_error(bootstrap, filled, name, partition):
-    with pytest.raises(UnknownTopicOrPartitionError):
-        list(read_range(bootstrap, name or filled, partition, 0, 1, options=IMPATIENT))
+def test_a_topic_that_is_not_there_is_lost(bootstrap):
+    with pytest.raises(DataLossError, match="the topic was deleted"):
+        list(read_range(bootstrap, "nowhere", 0, 1, request_timeout_ms="500"))
 
 
 def test_aborted_transactions_are_left_out_where_asked(apache_stage):
@@ -151,51 +141,33 @@ def test_aborted_transactions_are_left_out_where_asked(apache_stage):
         producer.flush()
         producer.abort_transaction(30) if value == b"dropped" else producer.commit_transaction(30)
     # A transaction is a record and a marker.
-    everything = read_range(apache_stage.bootstrap, topic, 0, 0, 6)
+    everything = read_range(apache_stage.bootstrap, topic, 0, 6)
     assert offsets(everything) == [0, 2, 4]
-    committed = read_range(apache_stage.bootstrap, topic, 0, 0, 6, "read_committed")
+    committed = read_range(apache_stage.bootstrap, topic, 0, 6, isolation_level="read_committed")
     assert offsets(committed) == [0, 4]
 
 
-def test_nobody_listening_is_told_with_the_address() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-    with pytest.raises(TimedOutError, match=address):
-        list(read_range(address, "t", 0, 0, 1, options=IMPATIENT))
-
-
-def test_a_listener_that_never_answers_is_given_up() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        address = f"127.0.0.1:{silent.getsockname()[1]}"
-        options = {**IMPATIENT, "socket_connection_setup_timeout_ms": 100}
-        with pytest.raises(TimedOutError, match="did not answer"):
-            list(read_range(address, "t", 0, 0, 1, options=options))
+def test_a_listener_that_never_answers_is_given_up():
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(TimedOutError, match="did not answer"),
+    ):
+        Stream(*silent.getsockname(), "test", 0.1)
 
 
 @pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", (2**31 - 1).to_bytes(4)])
 def test_a_listener_that_is_no_broker_is_named(said):
     def answer(server):
-        while True:
-            try:
-                peer, _ = server.accept()
-            except OSError:
-                return
+        peer, _ = server.accept()
+        with peer:
             peer.sendall(said)
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         thread = threading.Thread(target=answer, args=(server,))
         thread.start()
-        address = f"127.0.0.1:{server.getsockname()[1]}"
         with pytest.raises(KafkaError, match="is it a Kafka broker"):
-            list(read_range(address, "t", 0, 0, 1, options=IMPATIENT))
-        server.shutdown(socket.SHUT_RDWR)
-    thread.join()
-
-
-@pytest.mark.parametrize(("start", "end"), [(-1, 5), (5, 4)])
-def test_senseless_ranges_are_refused_at_once(start, end):
-    with pytest.raises(ValueError, match="no range"):
-        read_range("localhost:1", "t", 0, start, end)
+            Stream(*server.getsockname(), "test", 5)
+        thread.join()
 
 
 def test_a_broker_that_restarts_is_waited_for() -> None:
@@ -203,8 +175,7 @@ def test_a_broker_that_restarts_is_waited_for() -> None:
         broker.create_topic("t")
         with headwater.Producer(bootstrap_servers=broker.bootstrap, batch_size=500) as producer:
             producer.send_many("t", [b"%d" % number for number in range(1000)])
-        few = {"max_partition_fetch_bytes": 700}
-        reading = read_range(broker.bootstrap, "t", 0, 0, 1000, options=few)
+        reading = read_range(broker.bootstrap, "t", 0, 1000, **FEW)
         first = offsets([next(reading)])
         broker.restart()
         assert first + offsets(reading) == list(range(1000))

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
-from headwater.pipelines.topic_source.spark_source import BatchReader, StreamReader, spark_schema
+from headwater.pipelines.arrow_rows import ddl
+from headwater.pipelines.topic_source.options import wants_headers
+from headwater.pipelines.topic_source.spark_source import BatchReader, StreamReader
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -30,7 +32,7 @@ class HeadwaterDataSource(DataSource):
 
     def schema(self) -> str:
         """The columns of Spark's Kafka source; headers only where they are asked for."""
-        return spark_schema(self.options)
+        return ddl(headers=wants_headers(self.options))
 
     def reader(self, schema: StructType) -> "DataSourceReader":
         """For `spark.read`."""

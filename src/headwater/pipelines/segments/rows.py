@@ -7,30 +7,24 @@ buffers. Which rows are wanted is a `Wanted`; damage either ends the reading or 
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
 from operator import attrgetter
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater.client.consumer.arrow import record_batch
 from headwater.errors import E, KafkaError
 from headwater.log.aborted_index import AbortedTransaction
+from headwater.pipelines.arrow_rows import ROWS, PartitionRows, offsets, spark_times, times
 from headwater.pipelines.segments.files import MAX_OFFSET, Piece
 from headwater.pipelines.segments.walk import Batch, Damage, Found, codec_name, walk
 from headwater.records.batch import BatchHeader
 from headwater.records.codec import ColumnReader
+from headwater.records.columns import Columns
 
-ROWS: Final = 65_536
-"""Records that are gathered at most, give or take a batch."""
 BYTES: Final = 2 << 20
 """Bytes of records that are gathered at most: larger pieces cost the JVM more for each row."""
-
-RECORD_COLUMNS: Final = (
-    "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, "
-    "timestampType int"
-)
-HEADERS_COLUMN: Final = ", headers array<struct<key: string, value: binary>>"
 BATCH_COLUMNS: Final = (
     "topic string, partition int, base_offset bigint, last_offset bigint, count int, codec string, "
     "base_timestamp timestamp, max_timestamp timestamp, timestamp_type int, producer_id bigint, "
@@ -68,31 +62,31 @@ class Wanted:
         rank = bisect_left(ended, header.base_offset, key=attrgetter("last_offset"))
         return rank < len(ended) and ended[rank].first_offset <= header.base_offset
 
-    def cut(self, rows: Any) -> Any:
-        """The rows of a record batch that are wanted."""
+    def chosen(self, columns: Columns) -> Any:
+        """Which of these records are wanted, as an array of truths; None where all are."""
         tests = []
         if self.end_offset < MAX_OFFSET:
-            tests.append(pc.less(rows.column("offset"), self.end_offset))
-        times = rows.column("timestamp").cast(pa.int64())
+            tests.append(pc.less(offsets(columns), self.end_offset))
+        sent = times(columns).cast(pa.int64())
         if self.start_ms is not None:
-            tests.append(pc.greater_equal(times, self.start_ms))
+            tests.append(pc.greater_equal(sent, self.start_ms))
         if self.end_ms is not None:
-            tests.append(pc.less(times, self.end_ms))
-        for test in tests[1:]:
-            tests[0] = pc.and_(tests[0], test)
-        return rows.filter(tests[0]) if tests else rows
+            tests.append(pc.less(sent, self.end_ms))
+        return reduce(pc.and_, tests) if tests else None
 
 
 def records(piece: Piece, wanted: Wanted, schema: Any) -> Iterator[Any]:
     """The records of a piece as RecordBatches of `schema`."""
     reader = ColumnReader()
-    for found in walk(piece.segment.path, piece.segment.base_offset, piece.start, piece.end):
+    segment = piece.segment
+    rows = PartitionRows(segment.topic, segment.partition, headers="headers" in schema.names)
+    for found in walk(segment.path, segment.base_offset, piece.start, piece.end):
         problem = found if isinstance(found, Damage) else _read(reader, found, wanted)
         if problem is not None and wanted.failfast:
             raise _damaged(piece, problem)
         if reader.count >= ROWS or reader.size >= BYTES:
-            yield from _gathered(reader, piece, wanted, schema)
-    yield from _gathered(reader, piece, wanted, schema)
+            yield from _gathered(reader, rows, wanted, schema)
+    yield from _gathered(reader, rows, wanted, schema)
 
 
 def batches(piece: Piece, wanted: Wanted, schema: Any) -> Iterator[Any]:
@@ -128,43 +122,17 @@ def _damaged(piece: Piece, damage: Damage) -> KafkaError:
     )
 
 
-def _gathered(reader: ColumnReader, piece: Piece, wanted: Wanted, schema: Any) -> Iterator[Any]:
+def _gathered(
+    reader: ColumnReader, rows: PartitionRows, wanted: Wanted, schema: Any
+) -> Iterator[Any]:
     if not reader.count:
         return
     columns = reader.finish()
-    runs = [(piece.segment.topic, piece.segment.partition, columns.count)]
-    rows = wanted.cut(record_batch(columns, runs))
-    if rows.num_rows:
-        yield spark_rows(rows, schema)
-
-
-def spark_rows(rows: Any, schema: Any) -> Any:
-    """What a consumer's `poll_arrow` gives, with the types and nulls that Spark's users know."""
-    names = {"timestampType": "timestamp_type"}
-    shapes = {"timestamp": _times, "headers": _headers}
-    columns = []
-    for wanted in schema:
-        column = rows.column(names.get(wanted.name, wanted.name))
-        shape = shapes.get(wanted.name)
-        columns.append(shape(column, wanted.type) if shape else column.cast(wanted.type))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
-
-
-def _times(times: Any, kind: Any) -> Any:
-    """Milliseconds as Spark's microseconds; null for a time that they cannot hold."""
-    try:
-        return times.cast(kind)
-    except pa.ArrowInvalid:
-        numbers, limit = times.cast(pa.int64()), MAX_OFFSET // 1000
-        fits = pc.and_(pc.less_equal(numbers, limit), pc.greater_equal(numbers, -limit))
-        return pc.if_else(fits, times, pa.scalar(None, times.type)).cast(kind)
-
-
-def _headers(headers: Any, kind: Any) -> Any:
-    """Null where a record has none, as Spark's Kafka source has it."""
-    none = pc.equal(pc.list_value_length(headers), 0)
-    pairs = headers.values.cast(kind.value_type)
-    return pa.ListArray.from_arrays(headers.offsets, pairs, type=kind, mask=none)
+    chosen, batch = wanted.chosen(columns), rows.batch(columns)
+    if chosen is not None:
+        batch = batch.filter(chosen)
+    if batch.num_rows:
+        yield batch.select(schema.names).cast(schema)
 
 
 def _in_range(header: BatchHeader, wanted: Wanted) -> bool:
@@ -213,8 +181,8 @@ def _table(rows: list[dict[str, Any]], schema: Any) -> Any:
     for kind in schema:
         values = [row.get(kind.name) for row in rows]
         if pa.types.is_timestamp(kind.type):
-            times = pa.array(values, pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
-            columns.append(_times(times, kind.type))
+            told = pa.array(values, pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
+            columns.append(spark_times(told))
         else:
             columns.append(pa.array(values, kind.type))
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -14,16 +14,10 @@ from pyspark.sql.types import StructType
 
 from headwater.log.aborted_index import AbortedTransaction
 from headwater.model import TopicPartition
+from headwater.pipelines.arrow_rows import ddl
 from headwater.pipelines.segments.files import Piece, SegmentFile, aborted_in, find_segments, split
 from headwater.pipelines.segments.options import Options, parse_options
-from headwater.pipelines.segments.rows import (
-    BATCH_COLUMNS,
-    HEADERS_COLUMN,
-    RECORD_COLUMNS,
-    Wanted,
-    batches,
-    records,
-)
+from headwater.pipelines.segments.rows import BATCH_COLUMNS, Wanted, batches, records
 
 Aborted: TypeAlias = dict[int, list[AbortedTransaction]]
 """By producer."""
@@ -40,9 +34,7 @@ class SegmentsDataSource(DataSource):
     def schema(self) -> str:
         """The columns of records, or those of batches."""
         options = parse_options(self.options)
-        if options.level == "batches":
-            return BATCH_COLUMNS
-        return RECORD_COLUMNS + (HEADERS_COLUMN if options.headers else "")
+        return BATCH_COLUMNS if options.level == "batches" else ddl(headers=options.headers)
 
     def reader(self, schema: StructType) -> "SegmentsReader":
         """For `spark.read`."""

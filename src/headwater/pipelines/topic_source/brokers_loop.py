@@ -8,48 +8,27 @@ and have a deadline; a broker that moves, restarts or stays away for a while is 
 import asyncio
 import os
 from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
-from concurrent.futures import Future
-from typing import Any, Final, NamedTuple, TypeVar
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
+from headwater.client.backoff import Backoff
 from headwater.client.blocking import LoopThread, loop_thread
 from headwater.client.cluster import Cluster, TopicView
-from headwater.client.consumer.fetched import Aborted
 from headwater.client.consumer.lookups import OffsetLookups
 from headwater.client.errors import TimedOutError, failure
 from headwater.config.client import ConsumerSettings
-from headwater.errors import E, KafkaError, error_of
-from headwater.model import ZERO_UUID, TopicPartition, Uuid
+from headwater.errors import E, KafkaError
+from headwater.model import TopicPartition
+from headwater.pipelines.topic_source.fetching import Fetching, Leader, OutOfRange
 from headwater.pipelines.topic_source.offsets import EARLIEST, LATEST, Offsets
-from headwater.seams.clock import SystemClock
+from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.network import TcpNetwork
 from headwater.seams.randomness import SystemRandomness
 from headwater.seams.tasks import LoopTasks
-from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
 T = TypeVar("T")
 
-_NAMES_UP_TO: Final = 12
-"""Versions of Fetch above it know topics by their ids only."""
-_NO_SESSION: Final = -1
 _TOPIC_WAIT_MS: Final = 5000
-_FINAL: Final = frozenset(
-    {E.TOPIC_AUTHORIZATION_FAILED, E.INVALID_TOPIC_EXCEPTION, E.CORRUPT_MESSAGE}
-)
-
-
-class Piece(NamedTuple):
-    """Batches of one partition, from the one that has the offset asked for."""
-
-    records: memoryview
-    aborted: list[Aborted] | None
-    """What read_committed must leave out; None where everything is shown."""
-
-
-class OutOfRange(NamedTuple):
-    """There is no such offset: the partition has these ends now, 0 and 0 if its topic is gone."""
-
-    earliest: int
-    latest: int
 
 
 class Brokers:
@@ -57,23 +36,23 @@ class Brokers:
 
     def __init__(self, settings: ConsumerSettings) -> None:
         self.settings = settings
-        self._clock = SystemClock()
+        self.clock: Clock = SystemClock()
         self._thread: LoopThread = loop_thread()
-        self._committed_only = settings.isolation_level == "read_committed"
         self._cluster: Cluster = self._thread.call(self._made())
-        self._lookups = OffsetLookups(self._cluster, committed_only=self._committed_only)
+        committed_only = settings.isolation_level == "read_committed"
+        self._lookups = OffsetLookups(self._cluster, committed_only=committed_only)
 
     async def _made(self) -> Cluster:
         return Cluster(
             self.settings,
             TcpNetwork(),
-            self._clock,
+            self.clock,
             SystemRandomness(),
             LoopTasks(),
             auto_create=False,
         )
 
-    def rest(self, interval_ms: int) -> None:
+    def rest(self, interval_ms: float) -> None:
         """Wait a little before brokers are asked again."""
         self._thread.call(asyncio.sleep(interval_ms / 1000))
 
@@ -126,63 +105,39 @@ class Brokers:
 
     # -- records
 
-    def fetch(
-        self, where: TopicPartition, offset: int, max_bytes: int, timeout_ms: int
-    ) -> "Future[Piece | OutOfRange]":
-        """Ask for records; the caller works on while they come."""
-        deadline = self._clock.monotonic_ms() + timeout_ms
-        work = self._fetched(where, offset, max_bytes, deadline, timeout_ms)
-        return asyncio.run_coroutine_threadsafe(work, self._thread.loop)
+    def fetching(self, where: TopicPartition, timeout_ms: int) -> Fetching:
+        """A reader of one partition; each of its answers is waited for this long."""
+        return Fetching(self, where, timeout_ms)
 
-    async def _fetched(
-        self, where: TopicPartition, offset: int, max_bytes: int, deadline: int, timeout_ms: int
-    ) -> Piece | OutOfRange:
-        """Repeat until records come; what went wrong last is told when the time is over."""
-        backoff = self._cluster.backoff()
-        problem = "the broker sent no records"
-        while self._clock.monotonic_ms() < deadline:
-            try:
-                found = await self._attempt(where, offset, max_bytes)
-                if found is not None:
-                    return found
-            except (KafkaError, OSError) as failed:
-                if isinstance(failed, KafkaError) and failed.code in _FINAL:
-                    raise
-                problem = str(failed)
-            await asyncio.sleep(backoff.next_ms() / 1000)
-            await self._refresh(deadline)
-        raise TimedOutError(
-            f"{where}: the records from offset {offset} on did not come within {timeout_ms} ms "
-            f"(kafkaConsumer.pollTimeoutMs): {problem}"
-        )
+    def leader(self, where: TopicPartition) -> Leader | None:
+        """Who leads a partition; None where there is no such topic."""
+        return self._call(self._found_leader(where), f"who leads {where}")
 
-    async def _refresh(self, deadline: int) -> None:
-        left = max(1, deadline - self._clock.monotonic_ms()) / 1000
-        try:
-            async with asyncio.timeout(left):
+    def ends(self, where: TopicPartition) -> OutOfRange:
+        """Where a partition begins and ends."""
+        return OutOfRange(self.earliest([where])[where], self.latest([where])[where])
+
+    def backoff(self) -> Backoff:
+        """How long to rest, each time."""
+        return self._cluster.backoff()
+
+    def look_again(self, limit_ms: int) -> None:
+        """Find out anew who leads what, or give up in silence: whoever asks tries again."""
+        self._thread.call(self._refreshed(limit_ms))
+
+    async def _refreshed(self, limit_ms: int) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_ms / 1000):
                 await self._cluster.refresh()
-        except TimeoutError:
-            return
 
-    async def _attempt(
-        self, where: TopicPartition, offset: int, max_bytes: int
-    ) -> Piece | OutOfRange | None:
+    async def _found_leader(self, where: TopicPartition) -> Leader | None:
         if not await self._exists(where.topic):
-            return OutOfRange(0, 0)
+            return None
         leader = self._cluster.leader(where)
         if leader is None:
             raise failure(E.LEADER_NOT_AVAILABLE, f"{where} has no leader at the moment")
         topic_id = self._cluster.topics[where.topic].topic_id
-        request = self._request(where, topic_id, offset, max_bytes)
-        connection = await self._cluster.connection(leader)
-        version = connection.version_for(request, _NAMES_UP_TO if topic_id == ZERO_UUID else None)
-        limit = (self.settings.fetch_max_wait_ms + self.settings.request_timeout_ms) / 1000
-        async with asyncio.timeout(limit):
-            frame = await connection.start(request, version)
-        answer = connection.decode(frame, FetchResponse, version)
-        if answer.error_code:
-            raise failure(answer.error_code)
-        return await self._taken(where, answer.responses[0].partitions[0])
+        return Leader(leader.host, leader.port, topic_id)
 
     async def _exists(self, topic: str) -> bool:
         """Whether brokers know the topic; one that was just made may take a moment."""
@@ -196,48 +151,6 @@ class Brokers:
                 raise
             return False
         return True
-
-    async def _taken(
-        self, where: TopicPartition, row: FetchResponse.PartitionData
-    ) -> Piece | OutOfRange | None:
-        if row.error_code == E.OFFSET_OUT_OF_RANGE:
-            earliest = await self._lookups.ends([where], EARLIEST)
-            latest = await self._lookups.ends([where], LATEST)
-            return OutOfRange(earliest[where], latest[where])
-        if row.error_code:
-            raise failure(row.error_code, f"{where}: {error_of(row.error_code).text}")
-        if not row.records:
-            return None
-        aborted = [
-            Aborted(one.producer_id, one.first_offset) for one in row.aborted_transactions or ()
-        ]
-        return Piece(memoryview(row.records), aborted if self._committed_only else None)
-
-    def _request(
-        self, where: TopicPartition, topic_id: Uuid, offset: int, max_bytes: int
-    ) -> FetchRequest:
-        partition = FetchRequest.FetchPartition(
-            partition=where.partition,
-            current_leader_epoch=-1,
-            fetch_offset=offset,
-            last_fetched_epoch=-1,
-            partition_max_bytes=max_bytes,
-        )
-        return FetchRequest(
-            replica_id=-1,
-            max_wait_ms=self.settings.fetch_max_wait_ms,
-            min_bytes=1,
-            max_bytes=max_bytes,
-            isolation_level=1 if self._committed_only else 0,
-            session_id=0,
-            session_epoch=_NO_SESSION,
-            rack_id=self.settings.client_rack,
-            topics=[
-                FetchRequest.FetchTopic(
-                    topic=where.topic, topic_id=topic_id, partitions=[partition]
-                )
-            ],
-        )
 
 
 _open: dict[tuple[int, frozenset[tuple[str, str]]], Brokers] = {}

@@ -9,28 +9,20 @@ import logging
 from collections.abc import Iterator
 from typing import Any, Final
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from headwater.client.consumer.fetched import Fetched
 from headwater.client.consumer.places import Place
 from headwater.client.errors import ClientError, CorruptRecordError
 from headwater.errors import E
 from headwater.model import TopicPartition
-from headwater.pipelines.topic_source.brokers_loop import Brokers, OutOfRange, Piece
+from headwater.pipelines.arrow_rows import ROWS, PartitionRows
+from headwater.pipelines.topic_source.brokers_loop import Brokers
+from headwater.pipelines.topic_source.fetching import Fetching, OutOfRange, Piece
 from headwater.pipelines.topic_source.offsets import OffsetRange
 from headwater.records.codec import ColumnReader
-from headwater.records.columns import Column, Columns
 
 log = logging.getLogger(__name__)
 
-ROWS: Final = 65_536
-"""The most rows of one Arrow batch, give or take a batch of the log."""
 MAX_FETCH_BYTES: Final = 4 * 1024 * 1024
-_TIME: Final = pa.timestamp("us", tz="UTC")
-_HEADERS: Final = pa.list_(
-    pa.field("element", pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())]))
-)
 
 
 class DataLossError(ClientError):
@@ -45,20 +37,6 @@ REMEDY: Final = (
 )
 
 
-def schema(*, headers: bool) -> Any:
-    """The columns, typed exactly as Spark wants them."""
-    fields = [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("topic", pa.string()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset", pa.int64()),
-        pa.field("timestamp", _TIME),
-        pa.field("timestampType", pa.int32()),
-    ]
-    return pa.schema([*fields, pa.field("headers", _HEADERS)] if headers else fields)
-
-
 class RangeReader:
     """Reads ranges, one at a time."""
 
@@ -69,16 +47,24 @@ class RangeReader:
         self._headers = headers
         self._fail = fail_on_data_loss
         self._timeout_ms = timeout_ms
-        self._schema = schema(headers=headers)
 
     def read(self, wanted: OffsetRange) -> Iterator[Any]:
         """The records of a range, in order, as pyarrow RecordBatches."""
         where = TopicPartition(wanted.topic, wanted.partition)
-        fixed = _Fixed(wanted.topic, wanted.partition)
+        fetching = self._brokers.fetching(where, self._timeout_ms)
+        try:
+            yield from self._read(fetching, wanted, where)
+        finally:
+            fetching.close()
+
+    def _read(
+        self, fetching: Fetching, wanted: OffsetRange, where: TopicPartition
+    ) -> Iterator[Any]:
+        rows = PartitionRows(*where, headers=self._headers)
         position, size = wanted.start, self._brokers.settings.max_partition_fetch_bytes
-        coming = self._brokers.fetch(where, position, size, self._timeout_ms)
+        fetching.ask(position, size)
         while position < wanted.end:
-            answer = coming.result()
+            answer = fetching.take()
             if isinstance(answer, OutOfRange):
                 position = self._past_loss(wanted, position, answer)
                 fetched = None
@@ -87,9 +73,9 @@ class RangeReader:
                 size = _next_size(wanted.end, position, fetched)
                 position = fetched.end_offset
             if position < wanted.end:
-                coming = self._brokers.fetch(where, position, size, self._timeout_ms)
+                fetching.ask(position, size)
             if fetched is not None:
-                yield from self._batches(fetched, wanted.end, fixed)
+                yield from _batches(fetched, wanted.end, rows)
 
     def _opened(self, where: TopicPartition, position: int, piece: Piece) -> Fetched:
         place = Place(where)
@@ -102,32 +88,6 @@ class RangeReader:
                 f"whole batch; see its log"
             )
         return fetched
-
-    def _batches(self, fetched: Fetched, end: int, fixed: "_Fixed") -> Iterator[Any]:
-        """Batches of the log are gathered until they fill one of Arrow."""
-        while True:
-            reader = ColumnReader()
-            fetched.take_columns(reader, ROWS, last=end - 1)
-            if not reader.count:
-                return
-            yield self._shaped(reader.finish(), fixed)
-
-    def _shaped(self, columns: Columns, fixed: "_Fixed") -> Any:
-        count = columns.count
-        topics, partitions = fixed.columns(count)
-        offsets = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(columns.offsets)])
-        arrays = [
-            _bytes(columns.keys, count),
-            _bytes(columns.values, count),
-            topics,
-            partitions,
-            offsets,
-            _times(columns, count),
-            _kinds(columns, count),
-        ]
-        if self._headers:
-            arrays.append(_headers(columns))
-        return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _past_loss(self, wanted: OffsetRange, position: int, ends: OutOfRange) -> int:
         """Where to go on after records that are gone; raises where that is not wanted."""
@@ -150,23 +110,6 @@ class RangeReader:
         return onward
 
 
-class _Fixed:
-    """The columns that are the same in every row of a partition, made once for the largest batch."""
-
-    def __init__(self, topic: str, partition: int) -> None:
-        self._topic, self._partition = topic, partition
-        self._made = 0
-        self._topics: Any = None
-        self._partitions: Any = None
-
-    def columns(self, count: int) -> tuple[Any, Any]:
-        if count > self._made:
-            self._made = count
-            self._topics = pa.repeat(pa.scalar(self._topic, pa.string()), count)
-            self._partitions = pa.repeat(pa.scalar(self._partition, pa.int32()), count)
-        return self._topics.slice(0, count), self._partitions.slice(0, count)
-
-
 def _next_size(end: int, position: int, fetched: Fetched) -> int:
     """How much to ask for next: what the rest of the range should need, within bounds."""
     each = fetched.size / (fetched.end_offset - position)
@@ -174,40 +117,11 @@ def _next_size(end: int, position: int, fetched: Fetched) -> int:
     return min(MAX_FETCH_BYTES, rest)
 
 
-def _bytes(column: Column, count: int, kind: Any = None) -> Any:
-    validity = None if column.validity is None else pa.py_buffer(column.validity)
-    buffers = [validity, pa.py_buffer(column.offsets), pa.py_buffer(column.data)]
-    return pa.Array.from_buffers(kind or pa.binary(), count, buffers)
-
-
-def _times(columns: Columns, count: int) -> Any:
-    kind = pa.timestamp("ms", tz="UTC")
-    told = pa.Array.from_buffers(kind, count, [None, pa.py_buffer(columns.timestamps)])
-    try:
-        return told.cast(_TIME)
-    except pa.ArrowInvalid:  # a record with a time that microseconds cannot hold
-        numbers = told.cast(pa.int64())
-        limit = (1 << 63) // 1000 - 1
-        fits = pc.and_(pc.less_equal(numbers, limit), pc.greater_equal(numbers, -limit))
-        return pc.if_else(fits, told, pa.scalar(None, kind)).cast(_TIME)
-
-
-def _kinds(columns: Columns, count: int) -> Any:
-    told = pa.Array.from_buffers(pa.int8(), count, [None, pa.py_buffer(columns.timestamp_types)])
-    return told.cast(pa.int32())
-
-
-def _headers(columns: Columns) -> Any:
-    """A list for each row; null where a record has none, as Spark's Kafka source has it."""
-    found = columns.headers
-    if found is None:
-        return pa.nulls(columns.count, _HEADERS)
-    pairs = pa.StructArray.from_arrays(
-        [_bytes(found.keys, found.count, pa.string()), _bytes(found.values, found.count)],
-        fields=list(_HEADERS.value_type),
-    )
-    edges = pa.Array.from_buffers(
-        pa.int32(), columns.count + 1, [None, pa.py_buffer(found.offsets)]
-    )
-    empty = pc.equal(edges.slice(0, columns.count), edges.slice(1))
-    return pa.ListArray.from_arrays(edges, pairs, type=_HEADERS, mask=empty)
+def _batches(fetched: Fetched, end: int, rows: PartitionRows) -> Iterator[Any]:
+    """Batches of the log are gathered until they fill one of Arrow."""
+    while True:
+        reader = ColumnReader()
+        fetched.take_columns(reader, ROWS, last=end - 1)
+        if not reader.count:
+            return
+        yield rows.batch(reader.finish())

@@ -6,7 +6,7 @@ Nothing hangs on `commit` and `stop`, because Spark calls them late or never.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any
 
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -25,22 +25,11 @@ from headwater.pipelines.topic_source.offsets import (
     split,
     to_json,
 )
-from headwater.pipelines.topic_source.options import SourceOptions, parse, wants_headers
+from headwater.pipelines.topic_source.options import SourceOptions, parse
 from headwater.pipelines.topic_source.pace import MOST_ROWS
 from headwater.pipelines.topic_source.range_reader import RangeReader
 from headwater.pipelines.topic_source.stream_plan import StreamPlan
 from headwater.pipelines.topic_source.topics_view import TopicsView
-
-COLUMNS: Final = (
-    "key BINARY, value BINARY, topic STRING, partition INT, offset BIGINT, timestamp TIMESTAMP, "
-    "timestampType INT"
-)
-HEADERS: Final = "headers ARRAY<STRUCT<key: STRING, value: BINARY>>"
-
-
-def spark_schema(options: Mapping[str, str]) -> str:
-    """The columns that these options give."""
-    return f"{COLUMNS}, {HEADERS}" if wants_headers(options) else COLUMNS
 
 
 class _Reading:

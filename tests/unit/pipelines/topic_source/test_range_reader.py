@@ -1,6 +1,5 @@
 """A range of a partition as Arrow: exactly its records, exactly Spark's types."""
 
-from concurrent.futures import Future
 from datetime import UTC, datetime
 
 import pyarrow as pa
@@ -10,9 +9,10 @@ from headwater.client.consumer.fetched import Aborted
 from headwater.client.errors import CorruptRecordError
 from headwater.config.client import ConsumerSettings
 from headwater.model import TopicPartition
-from headwater.pipelines.topic_source.brokers_loop import OutOfRange, Piece
+from headwater.pipelines.arrow_rows import schema
+from headwater.pipelines.topic_source.fetching import OutOfRange, Piece
 from headwater.pipelines.topic_source.offsets import OffsetRange
-from headwater.pipelines.topic_source.range_reader import DataLossError, RangeReader, schema
+from headwater.pipelines.topic_source.range_reader import DataLossError, RangeReader
 from headwater.records.builder import build_batch
 from headwater.records.control import Marker, build_marker
 from headwater.records.record import Record
@@ -27,12 +27,18 @@ class Answers:
         self.left = list(answers)
         self.asked = []
 
-    def fetch(self, where, offset, max_bytes, timeout_ms):
+    def fetching(self, where, timeout_ms):
         assert where == TopicPartition("t", 3)
+        return self
+
+    def ask(self, offset, max_bytes):
         self.asked.append(offset)
-        coming = Future()
-        coming.set_result(self.left.pop(0))
-        return coming
+
+    def take(self):
+        return self.left.pop(0)
+
+    def close(self):
+        assert not self.left
 
 
 def batch(first, *values, headers=(), timestamp=1000, **options):
