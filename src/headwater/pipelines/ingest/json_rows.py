@@ -1,9 +1,9 @@
 """Records with JSON values as typed rows, where nothing becomes NULL in silence.
 
 `from_json` alone gives NULL for a field of the wrong type, takes the first of two objects, and
-ignores what stands behind an object. Here a value is parsed inside of an array, so that anything
-after its object is an error too, and a record that does not fit is refused as a whole with a reason
-for each field at fault. What a column takes: its own JSON type and nothing else, except that a
+ignores what stands behind an object. Here a value is parsed inside of an array, between two marks
+that no value can know, so that anything around its object is an error too, and a record that does
+not fit is refused as a whole with a reason for each field at fault. What a column takes: its own JSON type and nothing else, except that a
 STRING keeps any JSON value as its text and a TIMESTAMP also takes seconds since 1970 as a number.
 """
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
+from headwater.pipelines.ingest.json_limits import beyond
 from headwater.pipelines.running.progress import QUALITY
 from headwater.pipelines.running.quality import REASONS
 
@@ -33,6 +34,7 @@ DATE: Final = "_date"
 _CORRUPT: Final = "__corrupt"
 _PARSED: Final = "__parsed"
 _UNDECLARED: Final = "__undeclared"
+_MARK: Final = "__mark"
 _STRICT: Final = {
     "mode": "PERMISSIVE",
     "columnNameOfCorruptRecord": _CORRUPT,
@@ -40,7 +42,6 @@ _STRICT: Final = {
     "allowNonNumericNumbers": "false",
 }
 _SHOWN: Final = 60
-_LAST_TIME: Final = "9999-12-31 23:59:59.999999"
 
 
 class JsonRows:
@@ -68,10 +69,14 @@ class JsonRows:
         """The records as the source gives them, with what they hold and why they are refused."""
         text = sf.col("value").cast("string")
         fields = st.StructType([_nullable(field) for field in self._schema.fields])
+        fields = fields.add(_MARK, st.StringType())
         wrapper = st.StructType(
             [st.StructField("v", st.ArrayType(fields)), st.StructField(_CORRUPT, st.StringType())]
         )
-        wrapped = sf.concat(sf.lit('{"v":['), text, sf.lit("]}"))
+        mark = sf.concat(sf.lit(f'{{"{_MARK}":"'), _mark(text), sf.lit('"}'))
+        wrapped = sf.concat(
+            sf.lit('{"v":['), mark, sf.lit(","), text, sf.lit(","), mark, sf.lit("]}")
+        )
         parsed = records.withColumn(_PARSED, sf.from_json(wrapped, wrapper, _STRICT))
         undeclared = self._undeclared(text) if self._unknown != "drop" else sf.lit(None)
         parsed = parsed.withColumn(_UNDECLARED, undeclared.cast("map<string,string>"))
@@ -84,7 +89,7 @@ class JsonRows:
 
     def good(self, judged: "DataFrame") -> "DataFrame":
         """The typed columns, then where each row came from."""
-        row = sf.col(_PARSED)["v"][0]
+        row = sf.col(_PARSED)["v"][1]
         columns = [row[field.name].alias(field.name) for field in self._schema.fields]
         if self._unknown == "keep":
             columns.append(sf.col(_UNDECLARED).alias(UNKNOWN))
@@ -100,12 +105,13 @@ class JsonRows:
     def _reasons(self, text: "Column") -> "Column":
         """What is wrong with a record; empty where nothing is."""
         parsed, rows = sf.col(_PARSED), sf.col(_PARSED)["v"]
-        fits = parsed[_CORRUPT].isNull() & (sf.size(rows) == 1) & rows[0].isNotNull()
+        marked = (rows[0][_MARK] == _mark(text)) & (rows[2][_MARK] == _mark(text))
+        fits = parsed[_CORRUPT].isNull() & (sf.size(rows) == 3) & marked & rows[1].isNotNull()
         return (
             sf.when(sf.col("value").isNull(), _told("the record has no value"))
             .when(~sf.is_valid_utf8(text), _told("the value is not UTF-8 text"))
             .when(~sf.coalesce(fits, sf.lit(False)), self._misfits(text))
-            .otherwise(_present(self._shortcomings(rows[0])))
+            .otherwise(_present(self._shortcomings(rows[1], text)))
         )
 
     def _misfits(self, text: "Column") -> "Column":
@@ -114,16 +120,13 @@ class JsonRows:
         faults = _present([_fault(text, values, field) for field in self._schema.fields])
         return sf.when(sf.size(faults) > 0, faults).otherwise(_told("the value is no JSON object"))
 
-    def _shortcomings(self, row: "Column") -> "list[Column]":
-        """What a record lacks whose fields all have their types."""
+    def _shortcomings(self, row: "Column", text: "Column") -> "list[Column]":
+        """What is wrong with a record whose fields all have their types."""
         found = [
             sf.when(missing, f"field {name} is required and missing")
             for name, missing in _required(row, self._schema)
         ]
-        for field in self._schema.fields:
-            if isinstance(field.dataType, st.TimestampType):
-                late = row[field.name] > sf.lit(_LAST_TIME).cast("timestamp")
-                found.append(sf.when(late, f"field {field.name} is after the year 9999"))
+        found += beyond(row, text, self._schema)
         if self._unknown == "refuse":
             names = sf.array_join(sf.map_keys(sf.col(_UNDECLARED)), ", ")
             found.append(sf.concat(sf.lit("not in the schema: "), names))
@@ -187,6 +190,11 @@ def type_name(kind: st.DataType) -> str:
     if isinstance(kind, st.ArrayType):
         return f"ARRAY<{type_name(kind.elementType)}>"
     return kind.simpleString().upper()
+
+
+def _mark(text: "Column") -> "Column":
+    """Differs from value to value, so that none can hold its own."""
+    return sf.xxhash64(text).cast("string")
 
 
 def _told(text: str) -> "Column":

@@ -1,0 +1,56 @@
+"""Values that look like rows and are none: each is a dead letter with its reason."""
+
+from headwater.pipelines.ingest.json_rows import JsonRows, columns
+from headwater.pipelines.running.quality import REASONS
+
+SCHEMA = (
+    "a BIGINT, d DOUBLE, f FLOAT, t TIMESTAMP, n STRUCT<t: TIMESTAMP, deep: ARRAY<DOUBLE>>, "
+    "many ARRAY<TIMESTAMP>, named MAP<STRING, TIMESTAMP>"
+)
+NO_OBJECT = "the value is no JSON object"
+RECORD = (
+    "CAST(NULL AS BINARY) AS key, value, 't' AS topic, 0 AS partition, offset, "
+    "timestamp_seconds(1) AS timestamp, 0 AS timestampType"
+)
+
+
+def time_of(field):
+    return f"field {field} has a time outside of the years 1 to 9999"
+
+
+def number_of(field):
+    return f"field {field} has a number that is too large"
+
+
+GOOD = [
+    b'{"a":1700000000000000000,"t":"2024-01-01T00:00:00Z","d":-1e308}',
+    b'{"t":253402300799,"n":{"t":-62135596800,"deep":[1.5,null]},"many":[0,null]}',
+    b'{"__mark":"mine","a":1}',
+]
+BAD = [
+    (b'{"a":1}]} and more', NO_OBJECT),
+    (b'{"a":1}],"v":[{"a":2}', NO_OBJECT),
+    (b'{"a":1}],"other":[{"a":2}', NO_OBJECT),
+    (b'{"a":1},{"__mark":"mine"}', NO_OBJECT),
+    (b'{"t":1700000000000}', time_of("t")),
+    (b'{"t":18446744073710}', time_of("t")),  # as microseconds, some moment in 1970
+    (b'{"n":{"t":18446744073710}}', time_of("n")),
+    (b'{"many":[1,18446744073710]}', time_of("many")),
+    (b'{"named":{"x":18446744073710}}', time_of("named")),
+    (b'{"t":-62135596801}', time_of("t")),
+    (b'{"d":1e999}', number_of("d")),
+    (b'{"f":-1e300}', number_of("f")),
+    (b'{"n":{"deep":[0,1e999]}}', number_of("n")),
+]
+
+
+def test_what_is_taken_for_something_else_is_refused_and_the_rest_are_rows(spark):
+    values = [*GOOD, *(value for value, _ in BAD)]
+    numbered = [(bytearray(value), number) for number, value in enumerate(values)]
+    records = spark.createDataFrame(numbered, "value BINARY, offset BIGINT")
+    rows = JsonRows(columns(SCHEMA))
+    judged = rows.judged(records.selectExpr(*RECORD.split(", ")))
+    kept = {row["_offset"] for row in rows.good(judged).select("_offset").collect()}
+    told = {row["offset"]: row[REASONS] for row in rows.bad(judged).collect()}
+    assert kept == set(range(len(GOOD)))
+    assert [told[len(GOOD) + number] for number in range(len(BAD))] == [[why] for _, why in BAD]
