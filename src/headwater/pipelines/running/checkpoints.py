@@ -14,6 +14,8 @@ from typing import Any, Final
 FOLDER: Final = "_checkpoints"
 REFRESHED: Final = "refreshed"
 """The fact that counts full refreshes."""
+UNFINISHED: Final = "refresh unfinished"
+"""The fact that a full refresh has begun and not ended."""
 
 
 class Checkpoints:
@@ -59,10 +61,9 @@ class Checkpoints:
         """How often a flow was begun anew: what it wrote before does not count any more."""
         return int((self.noted(flow) or {}).get(REFRESHED, 0))
 
-    def forget(self, flow: str) -> None:
-        """Begin anew: the next run starts where its sources start."""
+    def drop_checkpoint(self, flow: str) -> None:
+        """Begin anew: the next run starts where its sources start. The facts stay."""
         shutil.rmtree(self.place(flow), ignore_errors=True)
-        self.drop_note(flow)
 
     def drop_note(self, flow: str) -> None:
         """Forget the facts, and keep the checkpoint."""

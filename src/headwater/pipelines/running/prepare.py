@@ -11,7 +11,7 @@ from headwater.pipelines.declaring.declare import Declarations, Flow, Project
 from headwater.pipelines.declaring.graph import Problem, check
 from headwater.pipelines.declaring.upgrade import Change, describe_change, fingerprint
 from headwater.pipelines.running.binding import table_target
-from headwater.pipelines.running.checkpoints import REFRESHED, Checkpoints
+from headwater.pipelines.running.checkpoints import REFRESHED, UNFINISHED, Checkpoints
 from headwater.pipelines.running.plan import is_view, refresh_needs
 from headwater.pipelines.tables.table import Table, open_table
 from headwater.pipelines.targets import parse_target
@@ -36,6 +36,7 @@ def make_ready(project: Project, refreshed: Sequence[str] = ()) -> list[str]:
     found = problems(project)
     if found:
         raise NotReadyError(found)
+    refreshed = [*refreshed, *unfinished(project)]
     lines = _allowed(changes(project, refreshed))
     lines += refresh(project, refreshed)
     lines += [f"topic {name} was created" for name in create_topics(project)]
@@ -124,7 +125,8 @@ def refresh(project: Project, names: Iterable[str]) -> list[str]:
     """Begin flows anew: no checkpoint, and empty tables; says what was done.
 
     Downstream streams of an emptied table must be refreshed too, and all flows into one table
-    together: NotReadyError names those that are missing, and nothing is changed.
+    together: NotReadyError names those that are missing, and nothing is changed. Killed in between,
+    the next run does it again: a table that is full under a new checkpoint would get its rows twice.
     """
     declarations, chosen = project.declarations, list(dict.fromkeys(names))
     flows = {flow.name: flow for flow in declarations.flows}
@@ -136,7 +138,20 @@ def refresh(project: Project, names: Iterable[str]) -> list[str]:
         told = " ".join(f"--refresh {name}" for name in needed)
         tables = ", ".join(sorted(set(needed.values())))
         raise NotReadyError([f"{tables} would be emptied under others: add {told}"])
-    return [line for name in chosen for line in _refresh(project, flows[name])]
+    places = Checkpoints.of(project.storage)
+    for name in chosen:
+        places.note(name, {**(places.noted(name) or {}), UNFINISHED: True})
+    lines = [line for name in chosen for line in _refresh(project, flows[name])]
+    for name in chosen:
+        places.note(name, {**(places.noted(name) or {}), UNFINISHED: False})
+    return lines
+
+
+def unfinished(project: Project) -> list[str]:
+    """Flows whose refresh was killed."""
+    noted = Checkpoints.of(project.storage).all_noted()
+    known = {flow.name for flow in project.declarations.flows}
+    return [name for name, facts in noted.items() if facts.get(UNFINISHED) and name in known]
 
 
 def _refresh(project: Project, flow: Flow) -> Iterator[str]:
@@ -145,8 +160,8 @@ def _refresh(project: Project, flow: Flow) -> Iterator[str]:
         return
     places = Checkpoints.of(project.storage)
     again = places.times_refreshed(flow.name) + 1
-    places.forget(flow.name)
-    places.note(flow.name, {REFRESHED: again})
+    places.note(flow.name, {REFRESHED: again, UNFINISHED: True})
+    places.drop_checkpoint(flow.name)
     yield f"{flow.name} starts from the beginning of what it reads"
     dataset = project.declarations.datasets.get(flow.target)
     if dataset is None:

@@ -29,12 +29,12 @@ def test_names_with_dots_keep_notes_of_their_own(places):
     assert places.all_noted() == {"ingest.a.x": {"n": 1}, "ingest.a.y": {"n": 2}}
 
 
-def test_forgetting_a_flow_leaves_the_others(places):
+def test_a_flow_that_begins_anew_leaves_the_others_and_its_facts(places):
     for name in ("bronze", "silver"):
         places.place(name).mkdir(parents=True)
         (places.place(name) / "metadata").write_text("{}")
         places.note(name, {})
-    places.forget("silver")
+    places.drop_checkpoint("silver")
     assert places.started("bronze")
     assert not places.started("silver")
-    assert places.all_noted() == {"bronze": {}}
+    assert places.all_noted() == {"bronze": {}, "silver": {}}

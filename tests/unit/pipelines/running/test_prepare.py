@@ -3,6 +3,7 @@
 import pytest
 
 from headwater.pipelines.declaring.project import load_project
+from headwater.pipelines.running import prepare
 from headwater.pipelines.running.checkpoints import Checkpoints
 from headwater.pipelines.running.plan import is_view
 from headwater.pipelines.running.prepare import (
@@ -13,6 +14,8 @@ from headwater.pipelines.running.prepare import (
     remember,
     written_topics,
 )
+from headwater.pipelines.tables.table import open_table
+from tests.unit.pipelines.lake import append, ids, rows
 
 PIPELINE = """
 from headwater import pipelines as hw
@@ -93,6 +96,24 @@ def test_a_refresh_forgets_checkpoints_and_counts(load):
     assert "out gets its records again: what is there stays there" in said
     remember(project)
     assert places.times_refreshed("silver") == 1
+
+
+def test_a_refresh_that_was_killed_is_done_again_by_the_next_run(load, monkeypatch):
+    project = load()
+    table = f"delta:{project.storage}/silver"
+    append(table, rows(1, 2), 0)
+
+    def killed(table):
+        raise SystemExit
+
+    with monkeypatch.context() as dying, pytest.raises(SystemExit):
+        dying.setattr(prepare, "empty", killed)
+        refresh(project, ["silver", "back"])
+    assert ids(open_table(table).files()) == [1, 2]
+    assert prepare.unfinished(project) == ["back", "silver"]
+    refresh(project, prepare.unfinished(project))
+    assert ids(open_table(table).files()) == []
+    assert prepare.unfinished(project) == []
 
 
 def test_a_view_needs_no_refresh(load):
