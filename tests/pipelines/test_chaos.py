@@ -4,12 +4,15 @@ import pytest
 from tools.pipeline_chaos import run
 
 SEED = 5
+MASTER = "local-cluster[1,2,1024]"
+"""One executor that must come back, where the long run has two: a JVM less for each driver."""
 
 
 @pytest.mark.timeout(300)
 def test_kills_of_drivers_executors_and_brokers_lose_and_double_nothing(tmp_path):
     told = []
-    report = run(6, SEED, tmp_path, told.append)
+    victims = ("driver", "executor", "broker")
+    report = run(6, SEED, tmp_path, told.append, MASTER, victims=victims)
     assert report.problems == [], told
     assert report.kills == {"driver": 2, "executor": 2, "broker": 2}
     assert report.whole > 100
