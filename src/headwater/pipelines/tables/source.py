@@ -1,6 +1,7 @@
 """`format("headwater-table")`: tables as a source of Spark, whole or as a stream of new rows.
 
-A stream's offset is a version of the table. It starts with the whole content of one version and
+A stream's offset is a version of the table, with its name, since Spark tells the inputs of a query
+apart by their order only. It starts with the whole content of one version and
 goes on with what later ones appended. Compactions are no new rows; a replaced table is an error,
 since rows that were handed on cannot be called back. Executors read Parquet to Arrow.
 """
@@ -92,7 +93,7 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:  # noqa: N802
         """Before the version whose whole content comes first."""
-        return {"version": self._table.open().first_version() - 1, "whole": True}
+        return {**self._offset(self._table.open().first_version() - 1), "whole": True}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         """As the options say."""
@@ -100,14 +101,15 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
         """As many versions as the limit admits, and at least one."""
+        self._check(start)
         newest = self._table.open().version() if self._last is None else self._last
         if newest <= start["version"]:
             return start
-        return {"version": _admitted(self._steps(start, newest), limit)}
+        return self._offset(_admitted(self._steps(start, newest), limit))
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
         """The newest version, for Spark's progress."""
-        return {"version": self._table.open().version()}
+        return self._offset(self._table.open().version())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """What comes after this moment is for the next run."""
@@ -127,7 +129,18 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Runs on an executor."""
         return read_file(partition.value, self._schema)
 
+    def _offset(self, version: int) -> Offset:
+        return {"version": version, "table": self._table.name}
+
+    def _check(self, start: Offset) -> None:
+        if (of := start.get("table", self._table.name)) != self._table.name:
+            raise TableError(
+                f"the checkpoint is that of a stream from {of}, and this one reads "
+                f"{self._table.name}: keep the order of a query's inputs, or begin a new checkpoint"
+            )
+
     def _steps(self, start: Offset, upto: int) -> list[tuple[int, list[DataFile]]]:
+        self._check(start)
         after, table = start["version"], self._table.open()
         if upto <= after:
             return []
@@ -143,6 +156,7 @@ class _Source:
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = _checked(options)
         self.limit = _limit(self._options)
+        self.name = os.path.basename(self._options.get("path", "").rstrip("/"))
         self._opened: Table | None = None
 
     def open(self) -> Table:

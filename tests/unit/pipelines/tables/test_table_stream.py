@@ -4,9 +4,10 @@ import os
 
 import pytest
 from deltalake import DeltaTable
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headwater.pipelines.tables.source import TableStreamReader, spark_schema
-from headwater.pipelines.tables.table import open_table
+from headwater.pipelines.tables.table import TableError, open_table
 from tests.unit.pipelines.lake import KINDS, append, ids, rows
 
 
@@ -30,3 +31,26 @@ def test_a_batch_that_is_planned_again_after_its_log_was_tidied_has_the_same_tas
         DeltaTable(f"{tmp_path}/table").create_checkpoint()
     open_table(target).compact(1 << 20)
     assert planned(whole) == first
+
+
+def test_a_stream_refuses_the_place_of_another_table(tmp_path):
+    readers = []
+    for name in ("left", "right"):
+        target = f"delta:{tmp_path}/{name}"
+        append(target, rows(1), 0)
+        schema = spark_schema(open_table(target).schema())
+        readers.append(TableStreamReader({"path": target}, schema))
+    left, right = readers
+    place = left.latestOffset(left.initialOffset(), ReadAllAvailable())
+    with pytest.raises(TableError, match="that of a stream from left, and this one reads right"):
+        right.latestOffset(place, ReadAllAvailable())
+
+
+def test_a_place_without_the_name_of_its_table_is_taken(tmp_path):
+    target = f"delta:{tmp_path}/table"
+    for number in range(2):
+        append(target, rows(number), number)
+    reader = TableStreamReader({"path": target}, spark_schema(open_table(target).schema()))
+    assert reader.latestOffset({"version": 1}, ReadAllAvailable()) == {"version": 1}
+    onward = reader.latestOffset({"version": 0}, ReadAllAvailable())
+    assert onward == {"version": 1, "table": "table"}
