@@ -9,6 +9,7 @@ import click
 
 from headwater.cli.options import bootstrap_option, json_option
 from headwater.cli.output import show, show_json
+from headwater.cli.running import told_in_a_line
 from headwater.errors import E, KafkaError
 
 _COPY = "copy"
@@ -117,9 +118,10 @@ def audit(folder: str, compacted: bool, topic: str | None, master: str, as_json:
     from headwater.pipelines.segments.audit import audit as run
     from headwater.pipelines.session import spark_session
 
-    spark = spark_session("headwater archive audit", master=master)
     path = os.path.abspath(folder)  # executors need not run where this command does
-    report = run(spark, path, compacted=compacted, **({"topic": topic} if topic else {}))
+    with told_in_a_line():
+        spark = spark_session("headwater archive audit", master=master)
+        report = run(spark, path, compacted=compacted, **({"topic": topic} if topic else {}))
     if as_json:
         found = [finding._asdict() for finding in report.findings]
         parts = [_plain(totals._asdict()) for totals in report.partitions]
@@ -179,7 +181,8 @@ def replay(
         by_key=by_key,
         id=name,
     )
-    counts = run(spark_session("headwater archive replay", master=master), what, bootstrap)
+    with told_in_a_line():
+        counts = run(spark_session("headwater archive replay", master=master), what, bootstrap)
     rows = [{"topic": topic, "into": into, "records": count} for topic, count in counts.items()]
     show(rows, as_json=as_json)
     click.echo(f"replay id {what.identity}", err=True)

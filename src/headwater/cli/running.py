@@ -57,6 +57,17 @@ def running_options(with_mode: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
+def told_in_a_line() -> Iterator[None]:
+    """What Spark raises becomes one line and exit code 1, without its traces."""
+    from headwater.pipelines.running.watching import SPARK_ERRORS, words
+
+    try:
+        yield
+    except SPARK_ERRORS as problem:
+        raise click.ClickException(words(problem)) from problem
+
+
+@contextmanager
 def shown(wanted: bool) -> "Iterator[Progress]":
     """A model of progress, displayed where that is wanted."""
     from headwater.pipelines.running.display import Display

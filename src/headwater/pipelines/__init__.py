@@ -33,9 +33,14 @@ if TYPE_CHECKING:
     from headwater.pipelines.declaring.project import load_project as load_project
     from headwater.pipelines.running.lag import track_lag as track_lag
     from headwater.pipelines.running.runner import run as run
+    from headwater.pipelines.session import register as register
     from headwater.pipelines.session import spark_session as spark_session
     from headwater.pipelines.tables.reading import read_table as read_table
+    from headwater.pipelines.tables.table import open_table as open_table
+    from headwater.pipelines.tables.writing import TableSink as TableSink
+    from headwater.pipelines.tables.writing import overwrite as overwrite
     from headwater.pipelines.tables.writing import write_stream as write_stream
+    from headwater.pipelines.topic_sink.topic_sink import write_batch as write_batch
 
 _HOMES = {
     "declaring.declare": ("Quarantine", "read", "read_stream", "spark", "topic", "topic_snapshot"),
@@ -58,9 +63,11 @@ _HOMES = {
     "running.lag": ("track_lag",),
     "declaring.project": ("load_project",),
     "running.runner": ("run",),
-    "session": ("spark_session",),
+    "session": ("register", "spark_session"),
     "tables.reading": ("read_table",),
-    "tables.writing": ("write_stream",),
+    "tables.table": ("open_table",),
+    "tables.writing": ("TableSink", "overwrite", "write_stream"),
+    "topic_sink.topic_sink": ("write_batch",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -74,7 +74,8 @@ def read_project_file(
     environment: Mapping[str, str] | None = None,
 ) -> ProjectFile:
     """The text of a pipeline.yml in `root`; DeclarationError where it makes no sense."""
-    page = _Page(text, file, os.environ if environment is None else environment)
+    environment = os.environ if environment is None else environment
+    page = _Page(text, file, environment)
     page.override(overrides)
     page.refuse_unknown(page.values, KEYS)
     patterns = definitions or page.texts("definitions") or ("*.py", "*.sql")
@@ -86,7 +87,9 @@ def read_project_file(
         name=name,
         root=root,
         storage=root / Path(page.text("storage") or "storage").expanduser(),
-        bootstrap_servers=page.text("bootstrap_servers") or "localhost:9092",
+        bootstrap_servers=page.text("bootstrap_servers")
+        or environment.get("HEADWATER_BOOTSTRAP")
+        or "localhost:9092",
         definitions=_definitions(page, Path(file).parent, patterns),
         settings=_settings(page),
         spark=_spark(page),

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 LOOK_S: Final = 0.1
 _LET_FINISH_S: Final = 20.0
 _LET_HEAR_MS: Final = 10_000
+SPARK_ERRORS: Final = (PySparkException, Py4JError)
+"""What Spark raises in Python."""
 _PLAIN: Final = (KafkaError, ExpectationError, TableError)
 """Errors whose text is a whole sentence: their class name would only be noise."""
 
@@ -142,7 +144,7 @@ def _is_writing(query: "StreamingQuery") -> bool:
 def words(problem: BaseException) -> str:
     """An error in its own words; those of Spark are cut out of their traces."""
     text = str(problem)
-    if isinstance(problem, PySparkException | Py4JError):
+    if isinstance(problem, SPARK_ERRORS):
         return cause(text)
     return shortened(text if isinstance(problem, _PLAIN) else f"{type(problem).__name__}: {text}")
 
