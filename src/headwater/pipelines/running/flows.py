@@ -71,10 +71,13 @@ class Flows:
             self._send_once(flow, sink, app)
             return
         target, options = self._place(flow, sink)
-        if open_table(target).last_batch(app) < 0:
+        table = open_table(target)
+        if table.last_batch(app) < 0:
             quality = self._quality(flow)
             gate = self._gate(flow, quality, TableSink(target, app=app, **options), app)
             gate(quality.judged(self._frame(flow)), 0)
+            if table.last_batch(app) < 0:  # no row was good, and that too is only true once
+                table.append([], table.schema(), app, 0)
 
     def _send_once(self, flow: Flow, sink: Sink, app: str) -> None:
         """A topic cannot be asked what it got long ago: that it is done is noted here."""

@@ -34,6 +34,14 @@ def test_a_batch_is_in_the_table_once_however_often_it_is_offered(target):
     assert {file.path for file in table.files()} == data_files_on_disk(target)
 
 
+def test_a_batch_of_no_files_counts_as_well(target):
+    append(target, rows(1), 0)
+    table = open_table(target)
+    assert table.append([], table.schema(), "once", 0)
+    assert open_table(target).last_batch("once") == 0
+    assert ids(open_table(target).files()) == [1]
+
+
 def test_applications_count_their_batches_apart(target):
     append(target, rows(1), 7, app="one")
     append(target, rows(2), 0, app="the other, with / and spaces")
