@@ -26,6 +26,8 @@ _GZIP_WINDOW = 31
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_MAGIC = _XERIAL_HEADER[:8]
 _XERIAL_BLOCK = 32 << 10
+_FIRST_STEP = 64 << 10
+"""Output that is made room for at first, where input does not tell how much it becomes."""
 _I32 = struct.Struct(">i")
 
 
@@ -142,11 +144,16 @@ def _lz4(data: Buffer, level: int | None) -> bytes:
 
 
 def _unlz4(data: Buffer, bound: int) -> bytes:
+    """Decode in steps: the library takes memory for all that it may write, not for what it does."""
     from lz4.frame import LZ4FrameDecompressor  # type: ignore[import-untyped]
 
     stretch = LZ4FrameDecompressor()
+    step = min(bound + 1, max(_FIRST_STEP, 4 * len(data)))
     try:
-        out: bytes = stretch.decompress(data, max_length=bound + 1)
+        out: bytes = stretch.decompress(data, max_length=step)
+        while not (stretch.eof or stretch.needs_input) and len(out) <= bound:
+            step = min(8 * step, bound + 1 - len(out))
+            out += stretch.decompress(b"", max_length=step)
     except RuntimeError as broken:
         raise _undecodable("lz4", broken) from None
     if len(out) > bound:
@@ -169,7 +176,7 @@ def _unzstd(data: Buffer, bound: int) -> bytes:
     """
     from cramjam import DecompressionError, zstd
 
-    size = min(bound, max(64 << 10, 8 * len(data)))
+    size = min(bound, max(_FIRST_STEP, 8 * len(data)))
     while True:
         out = bytearray(size)
         try:

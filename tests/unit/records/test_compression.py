@@ -67,6 +67,14 @@ def test_lz4_frames_with_content_size_as_kafka_python_writes_them_are_read():
     assert decompress(Codec.LZ4, packed, MIB) == b"text" * 100
 
 
+@pytest.mark.parametrize("size", [1, 64 << 10, (64 << 10) + 1, MIB, 20 * MIB])
+def test_lz4_frames_are_read_however_far_they_expand(size):
+    packed = compress(Codec.LZ4, bytes(size))
+    assert decompress(Codec.LZ4, packed, size, size) == bytes(size)
+    with pytest.raises(KafkaError, match=f"more than {size - 1} bytes"):
+        decompress(Codec.LZ4, packed, size - 1, size)
+
+
 def test_zstd_frames_that_do_not_tell_their_size_are_read_however_far_they_expand():
     stream = cramjam.zstd.Compressor()
     stream.compress(b"ab" * 400_000)
