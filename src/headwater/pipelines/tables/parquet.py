@@ -37,7 +37,8 @@ from headwater.pipelines.targets import Target
 _ATTEMPTS: Final = 100
 _COMPACTION: Final = "headwater-compaction"
 _TAKEN: Final = "another committer took files that were being merged"
-_REPLACED: Final = os.path.join("_headwater", "replaced")
+REPLACED: Final = os.path.join("_headwater", "replaced")
+"""Where files are that a later version took away, below the table's folder."""
 
 
 class ParquetKind:
@@ -75,7 +76,7 @@ class ParquetKind:
 
     def _data_file(self, entry: Entry, newest: State) -> DataFile:
         """The file where it is now: in its place, or put aside by a later version."""
-        folder = "" if entry.path in newest.files else _REPLACED
+        folder = "" if entry.path in newest.files else REPLACED
         path = os.path.join(self._folder, folder, entry.path)
         return DataFile(path, entry.rows, entry.size, entry.partition)
 
@@ -255,7 +256,7 @@ class ParquetKind:
 
     def _settle(self, manifest: Manifest) -> None:
         for path in manifest.remove:
-            self._move(path, os.path.join(_REPLACED, path), manifest.version)
+            self._move(path, os.path.join(REPLACED, path), manifest.version)
         for entry in manifest.add:
             self._move(entry.staged, entry.path, manifest.version)
 

@@ -29,6 +29,7 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructType
 
+from headwater.pipelines.tables.parquet import REPLACED
 from headwater.pipelines.tables.reading import spark_schema
 from headwater.pipelines.tables.shaping import shaped
 from headwater.pipelines.tables.table import DataFile, Table, TableError, open_table
@@ -194,10 +195,23 @@ def _name(file: DataFile) -> str:
     return os.path.basename(file.path)
 
 
+def where_now(path: str) -> str:
+    """The file, or where a compaction has put it since the batch was planned; it stays readable."""
+    if os.path.exists(path):
+        return path
+    above = os.path.dirname(path)
+    while above != os.path.dirname(above):
+        aside = os.path.join(above, REPLACED, os.path.relpath(path, above))
+        if os.path.exists(aside):
+            return aside
+        above = os.path.dirname(above)
+    return path
+
+
 def read_file(file: DataFile, schema: StructType) -> Iterator[pa.RecordBatch]:
     """The rows of a file in the columns of a schema, partition values and NULLs filled in."""
     wanted = to_arrow_schema(schema, timezone="UTC")
-    with pq.ParquetFile(file.path) as source:
+    with pq.ParquetFile(where_now(file.path)) as source:
         held = [name for name in wanted.names if name in source.schema_arrow.names]
         for batch in source.iter_batches(_ROWS_AT_ONCE, columns=held):
             yield shaped(batch, wanted, dict(file.partition))

@@ -54,3 +54,16 @@ def test_a_place_without_the_name_of_its_table_is_taken(tmp_path):
     assert reader.latestOffset({"version": 1}, ReadAllAvailable()) == {"version": 1}
     onward = reader.latestOffset({"version": 0}, ReadAllAvailable())
     assert onward == {"version": 1, "table": "table"}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_files_that_a_compaction_merges_after_a_batch_was_planned_are_read(tmp_path, kind):
+    target = f"{kind}:{tmp_path}/table"
+    for number in range(3):
+        append(target, rows(number, day=["x"]), number, partition_by=("day",))
+    reader = TableStreamReader({"path": target}, spark_schema(open_table(target).schema()))
+    start = reader.initialOffset()
+    planned = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    assert open_table(target).compact(1 << 20).merged == 3
+    batches = [batch for part in planned for batch in reader.read(part)]
+    assert sorted(row["id"] for batch in batches for row in batch.to_pylist()) == [0, 1, 2]
