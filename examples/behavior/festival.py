@@ -3,8 +3,8 @@
 Producers send at a steady rate, then at two and a half times that, then at a quarter of it. The
 pipeline takes the steady rate and no more (`maxOffsetsPerTrigger` at a fixed trigger). Its lag, as
 every group tool shows it, rises during the peak and drains after it; how long that takes is
-predicted when the peak ends, from how fast the pipeline read during it. No producer waits, and every
-event is in the table afterwards.
+predicted when the peak ends, from how fast the pipeline has read until then. No producer waits, and
+every event is in the table afterwards.
 
     python -m examples.behavior.festival [--out lag.png]
 """
@@ -191,11 +191,12 @@ def _watch(admin: Admin, crowd: Crowd, outcome: Outcome) -> None:
 def _predicted_s(outcome: Outcome) -> float:
     """What waits now, by how much more is read than will come."""
     plan, now = outcome.plan, outcome.samples[-1]
-    seen = [sample for sample in outcome.samples if sample.at_s > plan.steady_s]
     # Reading goes in steps of a batch: from step to step the time is right.
-    steps = [after for before, after in pairwise(seen) if after.read > before.read]
-    rate = (steps[-1].read - steps[0].read) / (steps[-1].at_s - steps[0].at_s)
-    return (now.lag - plan.batch) / (rate - plan.after)
+    steps = [after for before, after in pairwise(outcome.samples) if after.read > before.read]
+    rate = float(plan.steady)
+    if len(steps) > 1:
+        rate = (steps[-1].read - steps[0].read) / (steps[-1].at_s - steps[0].at_s)
+    return (now.lag - plan.batch) / max(rate - plan.after, 1)
 
 
 def _sample(admin: Admin, at_s: float) -> Sample:
