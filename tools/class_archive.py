@@ -57,9 +57,7 @@ def make() -> Path:
     with tempfile.TemporaryDirectory(dir=CACHE) as folder:
         draft = Path(folder) / archive.name
         command = [sys.executable, "-m", "tools.class_archive", str(draft)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, timeout=PATIENCE_S, check=False
-        )
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode or not draft.exists():
             raise ArchiveUnavailable(f"Spark left no archive: {done.stderr[-300:]}")
         for old in CACHE.glob("classes-*.jsa"):

@@ -40,6 +40,7 @@ def installed(tmp_path):
     return tmp_path
 
 
+@pytest.mark.timeout(300)
 def test_spark_finds_the_format_by_itself_and_runs_on_the_bundled_java(
     installed, bootstrap, topic, produce
 ):
@@ -58,6 +59,6 @@ def test_spark_finds_the_format_by_itself_and_runs_on_the_bundled_java(
     }
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, bootstrap, name],
-        env=environment, cwd=installed, capture_output=True, text=True, timeout=110, check=False,
+        env=environment, cwd=installed, capture_output=True, text=True, timeout=200, check=False,
     )  # fmt: skip
     assert done.stdout.split() == ["read", "2", "registered"], done.stderr[-3000:]
