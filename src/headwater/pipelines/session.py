@@ -5,6 +5,7 @@ It sets what is easily forgotten and nothing that the caller has said.
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -22,11 +23,16 @@ _SOURCES: Final = (
     ("headwater.pipelines.tables.source", "TableDataSource"),
     ("headwater.pipelines.segments.source", "SegmentsDataSource"),
 )
+_UNIX_SOCKETS: Final = (
+    {"spark.python.unix.domain.socket.enabled": "true"} if hasattr(socket, "AF_UNIX") else {}
+)
+"""How the JVM and its Python workers talk: quicker than TCP, by far so on a busy machine."""
 _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
+    **_UNIX_SOCKETS,
 }
 _LOOPBACK: Final = {
     "spark.driver.host": "127.0.0.1",
