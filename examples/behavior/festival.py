@@ -226,11 +226,12 @@ def draw(outcome: Outcome, file: Path) -> None:
         at_end = next(sample for sample in samples if sample.at_s > plan.peak_ends_s)
         done = at_end.at_s + outcome.predicted_s
         axes.plot([at_end.at_s, done], [at_end.lag, plan.batch], color=ORANGE, linestyle="--")
-        axes.annotate(
+        axes.text(
+            *(0.99, 0.97),  # the corner that a lag which drains leaves free
             f"predicted: drained in {outcome.predicted_s:.1f} s\nit took {outcome.drained_s:.1f} s",
-            ((at_end.at_s + done) / 2, at_end.lag / 2),
-            xytext=(10, 10),
-            textcoords="offset points",
+            transform=axes.transAxes,
+            ha="right",
+            va="top",
             color=ORANGE,
         )
         axes.set_xlabel("seconds")
