@@ -20,7 +20,7 @@ def test_a_peak_waits_in_the_topic_drains_as_predicted_and_loses_nothing(spark, 
     assert outcome.longest_send_s < 0.5
     assert outcome.highest_lag >= 0.7 * PLAN.excess
     assert outcome.samples[-1].lag <= PLAN.batch
-    assert outcome.predicted_s == pytest.approx(outcome.drained_s, rel=0.4, abs=2.0)
+    assert outcome.predicted_s == pytest.approx(outcome.drained_s, rel=0.5, abs=3.0)
 
     draw(outcome, tmp_path / "lag.png")
     drawn = (tmp_path / "lag.png").read_bytes()
