@@ -15,7 +15,7 @@ from pathlib import Path
 import pandas as pd
 from deltalake import DeltaTable
 from examples.behavior.charts import CHARTS, draw_all
-from examples.behavior.events import Shop, Truth
+from examples.behavior.events import HOURS, Shop, Truth
 from examples.behavior.produce import DEAD, EVENTS, PROFILES, PURCHASES, create_topics, produce
 from rich.console import Console
 from rich.table import Table
@@ -68,10 +68,13 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _fill(bootstrap: str, events: int, seed: int, console: Console) -> Truth:
-    """An evening's events, which began three hours ago, and everyone's profile."""
+    """An evening's events, which ended some hours ago, and everyone's profile.
+
+    Not even the latest of them may come from the future: a broker refuses that.
+    """
     create_topics(bootstrap)
     truth, shop = Truth(), Shop(seed)
-    began = (int(time.time()) - 3 * 3600) // 60 * 60_000
+    began = (int(time.time()) - 2 * HOURS * 3600) // 60 * 60_000
     started = time.perf_counter()
     produce(bootstrap, PROFILES, list(shop.profiles(began)), console)
     produce(bootstrap, EVENTS, shop.arrivals(events, began, truth), console)

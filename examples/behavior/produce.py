@@ -31,10 +31,18 @@ def create_topics(bootstrap: str, partitions: int = 3) -> None:
 
 def produce(bootstrap: str, topic: str, arrivals: Sequence[Arrival], console: Console) -> None:
     """Send all of them, keyed by user and stamped with the time they came; returns when acknowledged."""
+    failures: list[Exception] = []
+
+    def note(stored: object, failure: Exception | None) -> None:
+        if failure is not None:
+            failures.append(failure)
+
     with Producer(bootstrap_servers=bootstrap, profile="throughput") as producer:
-        for arrival in _shown(arrivals, topic, console):
-            producer.send(topic, arrival.value, key=arrival.key, timestamp=arrival.time_ms)
+        for each in _shown(arrivals, topic, console):
+            producer.send(topic, each.value, key=each.key, timestamp=each.time_ms, on_delivery=note)
         producer.flush()
+    if failures:
+        raise failures[0]
 
 
 def _shown(arrivals: Sequence[Arrival], topic: str, console: Console) -> Iterable[Arrival]:
