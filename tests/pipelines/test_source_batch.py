@@ -58,7 +58,7 @@ def test_many_rows_come_once_each_however_tasks_are_cut(read, topic, producer):
     whole = read(name)
     cut = read(name, minPartitions="7", maxRecordsPerPartition="9000")
     assert whole.rdd.getNumPartitions() == 3
-    assert cut.rdd.getNumPartitions() >= 7
+    assert 5 <= cut.rdd.getNumPartitions() <= 9  # about seven: shares of partitions are rounded
     summed = "COUNT(*)", "COUNT(DISTINCT value)", "SUM(CAST(CAST(value AS STRING) AS BIGINT))"
     assert cut.selectExpr(*summed).first() == (30_000, 30_000, 30_000 * 29_999 // 2)
 

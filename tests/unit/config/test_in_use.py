@@ -12,7 +12,7 @@ from headwater.config.resolve import BROKER_SYNONYMS
 from headwater.config.topic import TopicSettings
 
 ROOT = Path(headwater.__file__).parent
-NOT_A_BROKER = ("cli", "client", "config")
+NOT_A_BROKER = ("cli", "client", "collect", "config", "pipelines")
 OUTSIDE = "\n".join(
     file.read_text()
     for file in ROOT.rglob("*.py")
