@@ -41,7 +41,7 @@ SHOWN = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run it all; 0 if the tables hold exactly what was sent."""
     options = _options(arguments)
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=not sys.stdout.isatty())
     shutil.rmtree(options.out, ignore_errors=True)
     settings = {"log.retention.ms": "-1"}
     with Broker(settings, data_dir=str(options.out / "broker"), subprocess=True) as broker:

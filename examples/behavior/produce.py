@@ -52,6 +52,7 @@ def _shown(arrivals: Sequence[Arrival], topic: str, console: Console) -> Iterabl
         MofNCompleteColumn(),
         console=console,
         transient=True,
+        disable=not console.is_terminal,
     )
     with bar:
         task = bar.add_task(topic, total=len(arrivals))
