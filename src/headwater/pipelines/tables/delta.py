@@ -19,6 +19,7 @@ from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
+from headwater.pipelines.tables.committing import Change, Committer
 from headwater.pipelines.tables.schemas import (
     check_partitions,
     new_columns,
@@ -26,7 +27,7 @@ from headwater.pipelines.tables.schemas import (
     plain_schema,
     same_partitions,
 )
-from headwater.pipelines.tables.staging import drop_losers, place, staging_folder
+from headwater.pipelines.tables.staging import drop_losers, staging_folder
 from headwater.pipelines.tables.statistics import delta_statistics
 from headwater.pipelines.tables.table import (
     BEFORE_ALL,
@@ -39,15 +40,13 @@ from headwater.pipelines.tables.table import (
 )
 from headwater.pipelines.targets import Target
 
-_ATTEMPTS: Final = 100
-"""Each lost one means that another committer won, so this many are lost only to a crowd."""
 _UNREADABLE: Final = frozenset({"deletionVectors", "columnMapping"})
 _NOT_IN_NAMES: Final = " ,;{}()\n\t="
 
 Action = dict[str, Any]
 
 
-class DeltaKind:
+class DeltaKind(Committer):
     """A table in Delta's format. It reads and writes what any Delta reader does."""
 
     keeps_partition_columns = False
@@ -159,91 +158,37 @@ class DeltaKind:
         """Below an underscore; the files move to their places before the commit."""
         return staging_folder(self._folder, app, batch)
 
-    def append(
-        self,
-        files: Sequence[StagedFile],
-        schema: pa.Schema,
-        app: str,
-        batch: int,
-        partition_by: Sequence[str] = (),
-    ) -> bool:
+    def _attempt(self, change: Change) -> bool | None:
         """One commit with the files and the batch; new columns come in a commit before it."""
-        placed: list[StagedFile] | None = None
-        for _ in range(_ATTEMPTS):
-            table = self._newest()
-            if table is not None and self._is_done(table, app, batch):
-                return self._names(placed)
-            placed = placed or place(files, self.staging(app, batch), self._folder)
-            if table is None:
-                if self._create(placed, schema, app, batch, partition_by):
-                    return True
-                continue
-            existing = same_partitions(
-                _partition_columns(table), partition_by, str(self.target), files
-            )
-            if self._evolve(table, schema) and self._commit(
-                table,
-                "append",
-                self._adds(placed, schema),
-                _arrow_schema(table),
-                existing,
-                app,
-                batch,
-            ):
-                return True
-        raise TableConflict(f"{self.target}: other committers were faster {_ATTEMPTS} times")
+        table = self._newest()
+        if table is not None and self._is_done(table, change.app, change.batch):
+            return change.is_among(self.files())
+        placed = change.placed(self.staging(change.app, change.batch), self._folder)
+        if table is None:
+            return self._create(placed, change) or None
+        existing = same_partitions(
+            _partition_columns(table), change.partition_by, str(self.target), change.files
+        )
+        if not change.replaces and not self._evolve(table, change.schema):
+            return None
+        schema = change.schema if change.replaces else _arrow_schema(table)
+        mode = "overwrite" if change.replaces else "append"
+        adds = self._adds(placed, change.schema)
+        done = self._commit(table, mode, adds, schema, existing, change.app, change.batch)
+        return done or None
 
-    def replace(
-        self,
-        files: Sequence[StagedFile],
-        schema: pa.Schema,
-        app: str,
-        batch: int,
-        partition_by: Sequence[str] = (),
-    ) -> bool:
-        """One commit that removes all files, adds the new ones and sets the schema."""
-        placed: list[StagedFile] | None = None
-        for _ in range(_ATTEMPTS):
-            table = self._newest()
-            if table is not None and self._is_done(table, app, batch):
-                return self._names(placed)
-            placed = placed or place(files, self.staging(app, batch), self._folder)
-            if table is None:
-                if self._create(placed, schema, app, batch, partition_by):
-                    return True
-                continue
-            existing = same_partitions(
-                _partition_columns(table), partition_by, str(self.target), files
-            )
-            adds = self._adds(placed, schema)
-            if self._commit(table, "overwrite", adds, schema, existing, app, batch):
-                return True
-        raise TableConflict(f"{self.target}: other committers were faster {_ATTEMPTS} times")
-
-    def _names(self, placed: Sequence[StagedFile] | None) -> bool:
-        """Whether the batch that is in the table is this attempt, whose answer was lost."""
-        mine = {file.path for file in placed or ()}
-        return not mine.isdisjoint(file.path for file in self.files())
-
-    def _create(
-        self,
-        files: Sequence[StagedFile],
-        schema: pa.Schema,
-        app: str,
-        batch: int,
-        partition_by: Sequence[str],
-    ) -> bool:
+    def _create(self, files: Sequence[StagedFile], change: Change) -> bool:
         """The first version; False where another committer made it in the same moment."""
-        check_partitions(schema, partition_by)
+        check_partitions(change.schema, change.partition_by)
         os.makedirs(self._folder, exist_ok=True)
         try:
             create_table_with_add_actions(
                 self._folder,
-                Schema.from_arrow(schema),
-                self._adds(files, schema),
+                Schema.from_arrow(change.schema),
+                self._adds(files, change.schema),
                 mode="error",
-                partition_by=list(partition_by),
-                commit_properties=_properties(app, batch),
+                partition_by=list(change.partition_by),
+                commit_properties=_properties(change.app, change.batch),
             )
         except DeltaError:
             if self._newest() is None:

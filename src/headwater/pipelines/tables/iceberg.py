@@ -28,6 +28,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.types import DateType
 from sqlalchemy.exc import OperationalError
 
+from headwater.pipelines.tables.committing import Change, Committer
 from headwater.pipelines.tables.compaction import merge, merge_plan
 from headwater.pipelines.tables.schemas import (
     check_partitions,
@@ -54,7 +55,6 @@ from headwater.pipelines.tables.table import (
 )
 from headwater.pipelines.targets import Target
 
-_ATTEMPTS: Final = 100
 _NAME: Final = ("headwater", "rows")
 _BATCH: Final = "headwater.batch."
 _COMPACTION: Final = "headwater-compaction"
@@ -68,7 +68,7 @@ _PROPERTIES: Final = {
 _SCHEME: Final = "file://"
 
 
-class IcebergKind:
+class IcebergKind(Committer):
     """A table in Iceberg's format. A version is a snapshot's sequence number."""
 
     keeps_partition_columns = True
@@ -162,59 +162,26 @@ class IcebergKind:
         """Below an underscore; the files move to their places before the commit."""
         return staging_folder(self._folder, app, batch)
 
-    def append(
-        self,
-        files: Sequence[StagedFile],
-        schema: pa.Schema,
-        app: str,
-        batch: int,
-        partition_by: Sequence[str] = (),
-    ) -> bool:
-        """One transaction with the new columns, the files and the batch."""
-        placed: list[StagedFile] | None = None
-        for _ in range(_ATTEMPTS):
-            table = self._newest() or self._create(schema, partition_by)
-            if _last_batch(table, app) >= batch:
-                return self._names(placed)
-            same_partitions(_partition_columns(table), partition_by, str(self.target), files)
-            fresh = new_columns(_arrow_schema(table), schema, str(self.target))
-            placed = placed or place(files, self.staging(app, batch), self._data)
-            change = table.transaction()
+    def _attempt(self, change: Change) -> bool | None:
+        """One transaction with the columns, the files and the batch."""
+        table = self._newest() or self._create(change.schema, change.partition_by)
+        if _last_batch(table, change.app) >= change.batch:
+            return change.is_among(self.files())
+        where = str(self.target)
+        same_partitions(_partition_columns(table), change.partition_by, where, change.files)
+        columns = _arrow_schema(table)
+        fresh = [] if change.replaces else new_columns(columns, change.schema, where)
+        placed = change.placed(self.staging(change.app, change.batch), self._data)
+        transaction = table.transaction()
+        if change.replaces:
+            _set_columns(transaction, columns, change.schema)
+            self._swap(table, transaction, None, placed)
+        else:
             if fresh:
-                _add_columns(change, fresh)
+                _add_columns(transaction, fresh)
             if placed:
-                change.add_files(_addresses(placed), check_duplicate_files=False)
-            if self._commit(table, change, app, batch):
-                return True
-        raise TableConflict(f"{self.target}: other committers were faster {_ATTEMPTS} times")
-
-    def replace(
-        self,
-        files: Sequence[StagedFile],
-        schema: pa.Schema,
-        app: str,
-        batch: int,
-        partition_by: Sequence[str] = (),
-    ) -> bool:
-        """One transaction that removes all files, sets the columns and adds the new files."""
-        placed: list[StagedFile] | None = None
-        for _ in range(_ATTEMPTS):
-            table = self._newest() or self._create(schema, partition_by)
-            if _last_batch(table, app) >= batch:
-                return self._names(placed)
-            same_partitions(_partition_columns(table), partition_by, str(self.target), files)
-            placed = placed or place(files, self.staging(app, batch), self._data)
-            change = table.transaction()
-            _set_columns(change, _arrow_schema(table), schema)
-            self._swap(table, change, None, placed)
-            if self._commit(table, change, app, batch):
-                return True
-        raise TableConflict(f"{self.target}: other committers were faster {_ATTEMPTS} times")
-
-    def _names(self, placed: Sequence[StagedFile] | None) -> bool:
-        """Whether the batch that is in the table is this attempt, whose answer was lost."""
-        mine = {file.path for file in placed or ()}
-        return not mine.isdisjoint(file.path for file in self.files())
+                transaction.add_files(_addresses(placed), check_duplicate_files=False)
+        return self._commit(table, transaction, change.app, change.batch) or None
 
     def _swap(
         self,

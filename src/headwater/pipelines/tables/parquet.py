@@ -9,10 +9,11 @@ only the newest version can have moves left. Files that a version takes away mov
 import os
 import shutil
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, Literal
 
 import pyarrow as pa
 
+from headwater.pipelines.tables.committing import ATTEMPTS, Change, Committer
 from headwater.pipelines.tables.compaction import merge, merge_plan
 from headwater.pipelines.tables.manifests import Entry, Manifest, ManifestLog, State
 from headwater.pipelines.tables.schemas import (
@@ -34,14 +35,13 @@ from headwater.pipelines.tables.table import (
 )
 from headwater.pipelines.targets import Target
 
-_ATTEMPTS: Final = 100
 _COMPACTION: Final = "headwater-compaction"
 _TAKEN: Final = "another committer took files that were being merged"
 REPLACED: Final = os.path.join("_headwater", "replaced")
 """Where files are that a later version took away, below the table's folder."""
 
 
-class ParquetKind:
+class ParquetKind(Committer):
     """A folder of Parquet files with a log of manifests."""
 
     keeps_partition_columns = False
@@ -113,48 +113,22 @@ class ParquetKind:
         """Below an underscore; the files move to their places after the commit."""
         return staging_folder(self._folder, app, batch)
 
-    def append(
-        self,
-        files: Sequence[StagedFile],
-        schema: pa.Schema,
-        app: str,
-        batch: int,
-        partition_by: Sequence[str] = (),
-    ) -> bool:
-        """One manifest with the new columns, the files and the batch."""
-        for _ in range(_ATTEMPTS):
-            state = self._newest()
-            if state.batches.get(app, BEFORE_ALL) >= batch:
-                return False
-            partitions = self._partitions(state, schema, partition_by, files)
-            fresh = new_columns(state.schema, schema, str(self.target))
-            columns = pa.schema([*state.schema, *fresh])
-            add = self._entries(files, state.version + 1, self.staging(app, batch))
-            if self._commit(
-                Manifest(state.version + 1, "append", app, batch, columns, partitions, add)
-            ):
-                return True
-        raise TableConflict(f"{self.target}: other committers were faster {_ATTEMPTS} times")
-
-    def replace(
-        self,
-        files: Sequence[StagedFile],
-        schema: pa.Schema,
-        app: str,
-        batch: int,
-        partition_by: Sequence[str] = (),
-    ) -> bool:
-        """One manifest that takes all files away, sets the columns and adds the new files."""
-        for _ in range(_ATTEMPTS):
-            state = self._newest()
-            if state.batches.get(app, BEFORE_ALL) >= batch:
-                return False
-            partitions = self._partitions(state, schema, partition_by, files)
-            version, old = state.version + 1, tuple(state.files)
-            add = self._entries(files, version, self.staging(app, batch))
-            if self._commit(Manifest(version, "replace", app, batch, schema, partitions, add, old)):
-                return True
-        raise TableConflict(f"{self.target}: other committers were faster {_ATTEMPTS} times")
+    def _attempt(self, change: Change) -> bool | None:
+        """One manifest with the columns, the files and the batch."""
+        state = self._newest()
+        if state.batches.get(change.app, BEFORE_ALL) >= change.batch:
+            return False
+        partitions = self._partitions(state, change.schema, change.partition_by, change.files)
+        version, columns, old = state.version + 1, change.schema, tuple(state.files)
+        if not change.replaces:
+            fresh = new_columns(state.schema, change.schema, str(self.target))
+            columns, old = pa.schema([*state.schema, *fresh]), ()
+        action: Literal["append", "replace"] = "replace" if change.replaces else "append"
+        add = self._entries(change.files, version, self.staging(change.app, change.batch))
+        manifest = Manifest(
+            version, action, change.app, change.batch, columns, partitions, add, old
+        )
+        return self._commit(manifest) or None
 
     def _partitions(
         self,
@@ -220,7 +194,7 @@ class ParquetKind:
 
     def _swap(self, old: Sequence[str], merged: Sequence[StagedFile], base: str) -> None:
         """Appends that came between do no harm; whatever took one of the old files away does."""
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             state = self._newest()
             if not all(path in state.files for path in old):
                 break
