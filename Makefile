@@ -8,7 +8,9 @@ run: setup                ## a broker, an evening of events, the reference pipel
 	$(BIN)/python -m examples.behavior
 
 test: peers check         ## everything: checks, unit, property, simulation, integration, real clients
-	$(BIN)/pytest
+	$(BIN)/python -m tools.side_by_side \
+	  spark $(BIN)/pytest tests/pipelines --override-ini=cache_dir=.cache/pytest-spark -- \
+	  rest $(BIN)/pytest --ignore=tests/pipelines
 
 check: setup              ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

@@ -1,0 +1,58 @@
+"""Two commands at once: whole lines, the right exit code, a clear word for a slip."""
+
+import subprocess
+import sys
+
+import pytest
+from tools.side_by_side import split
+
+
+def side_by_side(*words):
+    return subprocess.run(
+        [sys.executable, "-m", "tools.side_by_side", *words],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def python(code):
+    return [sys.executable, "-c", code]
+
+
+def test_lines_stay_whole_and_carry_the_name():
+    halves = "print('ha', end='', flush=True); import time; time.sleep(0.05); print('lf')"
+    done = side_by_side("one", *python(halves), "--", "two", *python(halves))
+    assert done.returncode == 0
+    assert sorted(done.stdout.splitlines()) == ["one: half", "two: half"]
+
+
+def test_they_run_at_the_same_time(tmp_path):
+    """Each waits for a file that the other one makes."""
+    meet = (
+        "import pathlib, sys, time\n"
+        "mine, theirs = map(pathlib.Path, sys.argv[1:])\n"
+        "mine.touch()\n"
+        "deadline = time.monotonic() + 20\n"
+        "while not theirs.exists():\n"
+        "    assert time.monotonic() < deadline\n"
+    )
+    a, b = str(tmp_path / "a"), str(tmp_path / "b")
+    done = side_by_side("one", *python(meet), a, b, "--", "two", *python(meet), b, a)
+    assert done.returncode == 0, done.stdout
+
+
+def test_one_that_fails_fails_all_and_stops_nobody():
+    done = side_by_side("bad", *python("raise SystemExit(3)"), "--", "good", *python("print(1)"))
+    assert (done.returncode, done.stdout) == (3, "good: 1\n")
+
+
+def test_what_goes_to_stderr_is_told_too():
+    done = side_by_side("it", *python("import sys; print('oh', file=sys.stderr)"))
+    assert done.stdout == "it: oh\n"
+
+
+def test_a_name_without_a_command_is_a_slip():
+    with pytest.raises(SystemExit, match="one has no command"):
+        list(split(["one", "--", "two", "true"]))
