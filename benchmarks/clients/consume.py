@@ -1,60 +1,36 @@
 """Consumers beside each other: records per second and CPU time per record, in one run.
 
-    python -m benchmarks.clients.consume [--rounds 3] [--case 100B] [--client NAME] [--json FILE]
+    python -m benchmarks.clients.consume [--broker apache] [--rounds 3] [--case 100B] [--client NAME]
 
-One broker in a process of its own holds a topic written beforehand; each client reads all of it in
-a process of its own, from being told what to read to the last record. Clients take turns, so that a slow minute
-of the machine hits all of them alike; medians are told, and their ratio to the better of
-confluent-kafka as it comes and confluent-kafka tuned (fetch.queue.backoff.ms, a big queue).
+The broker holds a topic written beforehand; each client reads all of it, or the first part of it if
+it is a slow one, from being told what to read to the last record. Medians of the rounds are told,
+and their ratio to the better of confluent-kafka as it comes and confluent-kafka tuned
+(fetch.queue.backoff.ms, a big queue); `contest` says how they are taken. The last row is no client
+but what the stream carries (`wire`).
 """
 
 import argparse
 import asyncio
-import json
-import os
-import resource
-import statistics
-import subprocess
-import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.clients.contest import (
+    TOPIC,
+    Figures,
+    Stopwatch,
+    arguments,
+    parsed,
+    rate_table,
+    run_worker,
+    running,
+    save,
+    take_turns,
+)
 from headwater.model import TopicPartition
 
-TOPIC = "bench"
 CASES = {"100B": (100, 3_000_000), "1KB": (1024, 600_000)}
-
-
-class Stopwatch:
-    """From the moment a client is told what to read to the last record: what it fetches ahead counts."""
-
-    def __init__(self, count: int) -> None:
-        self.left = count
-        self._count = count
-        self._began = (0.0, 0.0)
-
-    def start(self) -> None:
-        """The client is connected and is about to be told."""
-        self._began = (time.perf_counter(), _cpu())
-
-    def saw(self, records: int) -> None:
-        """These came."""
-        self.left -= records
-
-    def tell(self) -> None:
-        """Everything came."""
-        elapsed = time.perf_counter() - self._began[0]
-        told = {
-            "rate": self._count / elapsed,
-            "cpu_us": (_cpu() - self._began[1]) / self._count * 1e6,
-        }
-        print(json.dumps(told), flush=True)
-
-
-def _cpu() -> float:
-    usage = resource.getrusage(resource.RUSAGE_SELF)
-    return usage.ru_utime + usage.ru_stime
+DIFFERENT = 10_000
+"""Records of a topic before they repeat."""
 
 
 def headwater_poll(bootstrap: str, watch: Stopwatch, how: str) -> None:
@@ -67,16 +43,17 @@ def headwater_poll(bootstrap: str, watch: Stopwatch, how: str) -> None:
         if how == "arrow":
             import pyarrow  # noqa: F401 - imported before the clock starts
         partitions = [(TOPIC, number) for number in consumer.partitions_for(TOPIC)]
+        left = watch.count
         watch.start()
         consumer.assign(partitions)
         if how == "arrow":
-            while watch.left > 0:
+            while left > 0:
                 batch = consumer.poll_arrow(5)
-                watch.saw(batch.num_rows if batch is not None else 0)
+                left -= batch.num_rows if batch is not None else 0
         else:
-            while watch.left > 0:
-                watch.saw(len(consumer.poll(5)))
-        watch.tell()
+            while left > 0:
+                left -= len(consumer.poll(5))
+        watch.stop()
 
 
 def headwater_aio(bootstrap: str, watch: Stopwatch, how: str) -> None:
@@ -90,11 +67,12 @@ def headwater_aio(bootstrap: str, watch: Stopwatch, how: str) -> None:
             bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=500
         ) as consumer:
             partitions = [(TOPIC, number) for number in await consumer.partitions_for(TOPIC)]
+            left = watch.count
             watch.start()
             await consumer.assign(partitions)
-            while watch.left > 0:
-                watch.saw(len(await consumer.poll(5)))
-            watch.tell()
+            while left > 0:
+                left -= len(await consumer.poll(5))
+            watch.stop()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(run())
@@ -118,11 +96,14 @@ def headwater_range(bootstrap: str, watch: Stopwatch, how: str) -> None:
         fail_on_data_loss=True,
         timeout_ms=30_000,
     )
+    left = watch.count
     watch.start()
     for partition, end in ends.items():
         for batch in reader.read(OffsetRange(*partition, 0, end)):
-            watch.saw(batch.num_rows)
-    watch.tell()
+            left -= batch.num_rows
+    if left > 0:
+        raise RuntimeError(f"{left} records are missing")
+    watch.stop()
 
 
 def confluent_consume(bootstrap: str, watch: Stopwatch, how: str) -> None:
@@ -136,29 +117,32 @@ def confluent_consume(bootstrap: str, watch: Stopwatch, how: str) -> None:
         options |= {"queued.max.messages.kbytes": 1_048_576}
     consumer = Consumer(options)
     partitions = consumer.list_topics(TOPIC).topics[TOPIC].partitions
+    left = watch.count
     watch.start()
     consumer.assign([TopicPartition(TOPIC, number, 0) for number in partitions])
-    while watch.left > 0:
-        watch.saw(len(consumer.consume(500, 0.5)))
-    watch.tell()
+    while left > 0:
+        left -= len(consumer.consume(500, 0.5))
+    watch.stop()
     consumer.close()
 
 
 def aiokafka_getmany(bootstrap: str, watch: Stopwatch, how: str) -> None:
     """Aiokafka."""
     import uvloop
-    from aiokafka import AIOKafkaConsumer
+    from aiokafka import AIOKafkaConsumer  # type: ignore[import-untyped]
 
     async def run() -> None:
         consumer = AIOKafkaConsumer(
-            TOPIC, bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=500
+            bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=500
         )
-        watch.start()
         await consumer.start()
-        while watch.left > 0:
+        left = watch.count
+        watch.start()
+        consumer.subscribe([TOPIC])
+        while left > 0:
             found = await consumer.getmany(timeout_ms=5000)
-            watch.saw(sum(map(len, found.values())))
-        watch.tell()
+            left -= sum(map(len, found.values()))
+        watch.stop()
         await consumer.stop()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -167,17 +151,25 @@ def aiokafka_getmany(bootstrap: str, watch: Stopwatch, how: str) -> None:
 
 def kafka_python_poll(bootstrap: str, watch: Stopwatch, how: str) -> None:
     """kafka-python."""
-    from kafka import KafkaConsumer
+    from kafka import KafkaConsumer  # type: ignore[import-untyped]
 
     consumer = KafkaConsumer(
         TOPIC, bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=500
     )
+    left = watch.count
     watch.start()
-    while watch.left > 0:
+    while left > 0:
         found = consumer.poll(timeout_ms=5000)
-        watch.saw(sum(map(len, found.values())))
-    watch.tell()
+        left -= sum(map(len, found.values()))
+    watch.stop()
     consumer.close()
+
+
+def the_wire(bootstrap: str, watch: Stopwatch, how: str) -> None:
+    """No client: what the stream carries."""
+    from benchmarks.clients.wire import fetch_everything
+
+    fetch_everything(bootstrap, watch)
 
 
 Read = Callable[[str, Stopwatch, str], None]
@@ -192,89 +184,56 @@ CLIENTS: dict[str, tuple[Read, str, str, float]] = {
     "headwater compiled ranges": (headwater_range, "", "compiled", 1.0),
     "aiokafka": (aiokafka_getmany, "", "", 0.15),
     "kafka-python": (kafka_python_poll, "", "", 0.05),
+    "the wire, nothing decoded": (the_wire, "", "compiled", 1.0),
 }
 
 
-def measure(bootstrap: str, client: str, count: int) -> dict[str, float]:
-    """One run in a process of its own."""
-    codec = CLIENTS[client][2]
-    environment = {**os.environ, **({"HEADWATER_CODEC": codec} if codec else {})}
-    command = [sys.executable, "-m", "benchmarks.clients.consume", "--worker", client]
-    command += ["--bootstrap", bootstrap, "--count", str(int(count * CLIENTS[client][3]))]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{client}: {done.stderr[-2000:]}")
-    told: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return told
+def contest(case: str, asked: argparse.Namespace) -> dict[str, Figures]:
+    """Medians by client."""
+    size, count = CASES[case]
+    count = max(round(count * asked.scale / DIFFERENT), 1) * DIFFERENT
+    with running(asked.broker, partitions=asked.partitions) as bootstrap:
+        fill(bootstrap, size, count, asked.batch)
+
+        def measure(client: str) -> Figures:
+            _, _, codec, part = CLIENTS[client]
+            return run_worker("consume", client, codec, bootstrap, count=int(count * part))
+
+        return take_turns(asked.client or list(CLIENTS), asked.rounds, measure)
 
 
-def compare(asked: argparse.Namespace) -> dict[str, dict[str, dict[str, float]]]:
-    """Medians by case and client."""
+def fill(bootstrap: str, size: int, count: int, batch_size: int) -> None:
+    """Write so many records."""
     from headwater import Producer
-    from headwater.testing import Broker
 
-    results: dict[str, dict[str, dict[str, float]]] = {}
-    clients = asked.client or list(CLIENTS)
-    for case in asked.case or CASES:
-        size, count = CASES[case]
-        count = int(count * asked.scale)
-        runs: dict[str, list[dict[str, float]]] = {name: [] for name in clients}
-        with Broker(subprocess=True) as broker:
-            address = asked.bootstrap or broker.bootstrap
-            broker.create_topic(TOPIC, partitions=asked.partitions)
-            with Producer(bootstrap_servers=address, batch_size=asked.batch) as producer:
-                values = [b"%08d" % number + bytes(size - 8) for number in range(10_000)]
-                for _ in range(0, count, len(values)):
-                    producer.send_many(TOPIC, values)
-            for _ in range(asked.rounds):
-                for name in clients:
-                    runs[name].append(measure(address, name, count))
-        results[case] = {
-            name: {key: statistics.median(run[key] for run in told) for key in told[0]}
-            for name, told in runs.items()
-        }
-    return results
+    values = [b"%08d" % number + bytes(size - 8) for number in range(DIFFERENT)]
+    with Producer(bootstrap_servers=bootstrap, batch_size=batch_size) as producer:
+        for _ in range(0, count, len(values)):
+            producer.send_many(TOPIC, values)
 
 
-def show(results: dict[str, dict[str, dict[str, float]]]) -> None:
-    """The table, ratios first."""
-    for case, rows in results.items():
-        confluent = [row["rate"] for name, row in rows.items() if name.startswith("confluent")]
-        base = max(confluent, default=float("nan"))
-        spent = [row["cpu_us"] for name, row in rows.items() if name.startswith("confluent")]
-        least = min(spent, default=float("nan"))
-        print(f"\n{case}: rate, CPU")
-        for name, row in rows.items():
-            ratio, cpu = row["rate"] / base, row["cpu_us"]
-            print(
-                f"{ratio:6.2f} x {row['rate']:12,.0f} /s "
-                f"{cpu / least:6.2f} x {cpu:7.2f} us CPU  {name}"
-            )
+def work(client: str, bootstrap: str, count: int) -> None:
+    """One run, in a process of its own."""
+    function, how, _, _ = CLIENTS[client]
+    function(bootstrap, Stopwatch(count), how)
 
 
 def main() -> None:
     """Run all cases and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--worker")
-    parser.add_argument("--bootstrap")
-    parser.add_argument("--count", type=int)
-    parser.add_argument("--case", action="append")
-    parser.add_argument("--client", action="append")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--scale", type=float, default=1.0)
+    parser = arguments(__doc__, CLIENTS)
+    parser.add_argument("--case", action="append", choices=list(CASES), help="repeatable")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the number of records")
     parser.add_argument("--partitions", type=int, default=1)
-    parser.add_argument("--batch", type=int, default=16_384)
-    parser.add_argument("--json")
-    asked = parser.parse_args()
+    parser.add_argument("--batch", type=int, default=16_384, help="bytes of a batch written")
+    parser.add_argument("--count", type=int, help=argparse.SUPPRESS)
+    asked = parsed(parser)
     if asked.worker:
-        function, how, _, _ = CLIENTS[asked.worker]
-        function(asked.bootstrap, Stopwatch(asked.count), how)
+        work(asked.worker, asked.bootstrap, asked.count)
         return
-    results = compare(asked)
-    show(results)
-    if asked.json:
-        with open(asked.json, "w") as out:
-            json.dump(results, out, indent=1)
+    results = {case: contest(case, asked) for case in asked.case or CASES}
+    for case, rows in results.items():
+        print(f"\n{case}, broker {asked.broker}: rate, CPU\n{rate_table(rows)}")
+    save(results, asked.json)
 
 
 if __name__ == "__main__":

@@ -1,28 +1,35 @@
 """From send to poll, at a rate that tires nobody: percentiles of clients beside each other.
 
-    python -m benchmarks.clients.latency [--rounds 3] [--seconds 5] [--rate 1000] [--client NAME]
+    python -m benchmarks.clients.latency [--broker apache] [--rounds 3] [--seconds 5] [--rate 1000]
 
-Each client runs in a process of its own, producer and consumer together as an application would have
-them, against one broker in another process. Records are sent at their times, late or not (an open
-loop), without linger, and carry the time right before they were sent: timers of event loops, which
-are a millisecond coarse, are nobody's latency. Clients take turns; medians over the rounds are told,
-and their ratio to confluent-kafka.
+Producer and consumer run together in one process, as an application would have them. Records are
+sent at their times, late or not (an open loop), without linger, and carry the time right before they
+were sent. A thread keeps those times for everybody: the timers of event loops are a millisecond
+coarse and would send records in pairs. Medians of the rounds are told, and their ratio to
+confluent-kafka; `contest` says how they are taken.
 """
 
 import argparse
 import asyncio
-import json
-import os
-import statistics
-import subprocess
-import sys
+import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from struct import Struct
 from typing import Any
 
-TOPIC = "bench"
+from benchmarks.clients.contest import (
+    TOPIC,
+    Figures,
+    arguments,
+    parsed,
+    run_worker,
+    running,
+    save,
+    take_turns,
+    tell,
+)
+
 WARM_UP_S = 1.0
 _SENT = Struct(">q")
 Run = Callable[[str, float, float], list[int]]
@@ -45,13 +52,39 @@ def late_by(data: bytes) -> int:
     return time.monotonic_ns() - sent
 
 
-def paced(dues: list[int]) -> Iterator[bytes]:
-    """The records, each at its time; for threads."""
+def on_time(dues: list[int]) -> Iterator[None]:
+    """Go on at each of these times."""
     for due in dues:
         rest = due - time.monotonic_ns()
         if rest > 0:
             time.sleep(rest / 1e9)
-        yield value()
+        yield
+
+
+async def on_time_here(dues: list[int]) -> AsyncIterator[None]:
+    """The same on an event loop, which a thread wakes in time."""
+    loop, due, came = asyncio.get_running_loop(), asyncio.Event(), 0
+    bell, rope = socket.socketpair()
+
+    def rung() -> None:
+        nonlocal came
+        came += len(bell.recv(len(dues)))
+        due.set()
+
+    def ring() -> None:
+        for _ in on_time(dues):
+            rope.send(b"!")
+
+    loop.add_reader(bell, rung)
+    threading.Thread(target=ring, daemon=True).start()
+    for number in range(len(dues)):
+        while came <= number:
+            due.clear()
+            await due.wait()
+        yield
+    loop.remove_reader(bell)
+    bell.close()
+    rope.close()
 
 
 def headwater_aio(bootstrap: str, rate: float, seconds: float) -> list[int]:
@@ -63,10 +96,7 @@ def headwater_aio(bootstrap: str, rate: float, seconds: float) -> list[int]:
     seen: list[int] = []
 
     async def send(producer: Any, dues: list[int]) -> None:
-        for due in dues:
-            rest = due - time.monotonic_ns()
-            if rest > 0:
-                await asyncio.sleep(rest / 1e9)
+        async for _ in on_time_here(dues):
             await producer.send(TOPIC, value())
 
     async def run() -> None:
@@ -101,8 +131,8 @@ def headwater_blocking(bootstrap: str, rate: float, seconds: float) -> list[int]
         producer.partitions_for(TOPIC)
 
         def send(dues: list[int]) -> None:
-            for data in paced(dues):
-                producer.send(TOPIC, data)
+            for _ in on_time(dues):
+                producer.send(TOPIC, value())
 
         return _both(send, lambda: [record.value for record in consumer.poll(5)], rate, seconds)
 
@@ -122,13 +152,13 @@ def confluent(bootstrap: str, rate: float, seconds: float) -> list[int]:
     producer.list_topics(TOPIC)
 
     def send(dues: list[int]) -> None:
-        for data in paced(dues):
-            producer.produce(TOPIC, data)
+        for _ in on_time(dues):
+            producer.produce(TOPIC, value())
             producer.poll(0)
 
     def poll() -> list[bytes]:
         record = consumer.poll(5)
-        return [] if record is None or record.error() else [record.value()]
+        return [] if record is None or record.error() else [record.value() or b""]
 
     seen = _both(send, poll, rate, seconds)
     consumer.close()
@@ -150,15 +180,16 @@ def _both(
 def aiokafka(bootstrap: str, rate: float, seconds: float) -> list[int]:
     """Aiokafka on uvloop."""
     import uvloop
-    from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+    from aiokafka import (  # type: ignore[import-untyped]
+        AIOKafkaConsumer,
+        AIOKafkaProducer,
+        TopicPartition,
+    )
 
     seen: list[int] = []
 
     async def send(producer: Any, dues: list[int]) -> None:
-        for due in dues:
-            rest = due - time.monotonic_ns()
-            if rest > 0:
-                await asyncio.sleep(rest / 1e9)
+        async for _ in on_time_here(dues):
             await producer.send(TOPIC, value())
 
     async def run() -> None:
@@ -194,67 +225,46 @@ CLIENTS: dict[str, tuple[Run, str]] = {
 }
 
 
-def measure(bootstrap: str, client: str, rate: float, seconds: float) -> dict[str, float]:
-    """One run in a process of its own; milliseconds."""
-    codec = CLIENTS[client][1]
-    environment = {**os.environ, **({"HEADWATER_CODEC": codec} if codec else {})}
-    command = [sys.executable, "-m", "benchmarks.clients.latency", "--worker", client]
-    command += ["--bootstrap", bootstrap, "--rate", str(rate), "--seconds", str(seconds)]
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{client}: {done.stderr[-2000:]}")
-    told: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return told
+def contest(asked: argparse.Namespace) -> dict[str, Figures]:
+    """Medians of the percentiles by client, in milliseconds."""
+    with running(asked.broker) as bootstrap:
+
+        def measure(client: str) -> Figures:
+            times = {"rate": asked.rate, "seconds": asked.seconds}
+            return run_worker("latency", client, CLIENTS[client][1], bootstrap, **times)
+
+        return take_turns(asked.client or list(CLIENTS), asked.rounds, measure)
 
 
 def work(client: str, bootstrap: str, rate: float, seconds: float) -> None:
-    """The child's part: percentiles of all but the first second."""
+    """One run, in a process of its own: percentiles of all but the first second."""
     late = CLIENTS[client][0](bootstrap, rate, seconds + WARM_UP_S)
     kept = sorted(late[int(rate * WARM_UP_S) :])
-    told = {f"p{share:g}": kept[int(len(kept) * share / 100)] / 1e6 for share in (50, 90, 99)}
-    print(json.dumps(told), flush=True)
+    tell({f"p{share:g}": kept[int(len(kept) * share / 100)] / 1e6 for share in (50, 90, 99)})
+
+
+def table(rows: dict[str, Figures]) -> str:
+    """Percentiles, the median beside its ratio to confluent-kafka's."""
+    base = rows.get("confluent-kafka", {"p50": float("nan")})["p50"]
+    lines = []
+    for client, row in rows.items():
+        times = "  ".join(f"{share} {late:8.3f} ms" for share, late in row.items())
+        lines.append(f"{row['p50'] / base:6.2f} x  {times}  {client}")
+    return "\n".join(lines)
 
 
 def main() -> None:
     """Run all clients and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--worker")
-    parser.add_argument("--bootstrap")
-    parser.add_argument("--client", action="append")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--rate", type=float, default=1000.0)
-    parser.add_argument("--json")
-    asked = parser.parse_args()
+    parser = arguments(__doc__, CLIENTS)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of a run that count")
+    parser.add_argument("--rate", type=float, default=1000.0, help="records a second")
+    asked = parsed(parser)
     if asked.worker:
         work(asked.worker, asked.bootstrap, asked.rate, asked.seconds)
         return
-    results = compare(asked)
-    base = results.get("confluent-kafka", {"p50": float("nan")})["p50"]
-    for name, row in results.items():
-        times = "  ".join(f"{share} {late:8.3f} ms" for share, late in row.items())
-        print(f"{row['p50'] / base:6.2f} x  {times}  {name}")
-    if asked.json:
-        with open(asked.json, "w") as out:
-            json.dump(results, out, indent=1)
-
-
-def compare(asked: argparse.Namespace) -> dict[str, dict[str, float]]:
-    """Medians of the percentiles by client."""
-    from headwater.testing import Broker
-
-    clients = asked.client or list(CLIENTS)
-    runs: dict[str, list[dict[str, float]]] = {name: [] for name in clients}
-    with Broker(subprocess=True) as broker:
-        broker.create_topic(TOPIC, partitions=1)
-        address = asked.bootstrap or broker.bootstrap
-        for _ in range(asked.rounds):
-            for name in clients:
-                runs[name].append(measure(address, name, asked.rate, asked.seconds))
-    return {
-        name: {share: statistics.median(run[share] for run in told) for share in told[0]}
-        for name, told in runs.items()
-    }
+    results = contest(asked)
+    print(f"\nbroker {asked.broker}: from send to poll\n{table(results)}")
+    save(results, asked.json)
 
 
 if __name__ == "__main__":
