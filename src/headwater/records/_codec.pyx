@@ -15,7 +15,7 @@ from cpython.bytearray cimport (
     PyByteArray_Resize,
 )
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from cpython.ref cimport Py_INCREF
+from cpython.ref cimport Py_INCREF, PyObject
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport (
@@ -52,10 +52,14 @@ cdef enum:
     SMALLEST_RECORD = 7
     ROW_FIELDS = 6
     ABSENT = -1  # as a length: null
+    WORTH_KEEPING = 32 * 1024
+    MOST_LENT = 4
 
 cdef extern from "Python.h":
     object PyType_GenericAlloc(type kind, Py_ssize_t size)
     void PyObject_GC_UnTrack(object owner)
+    PyObject* PyList_GET_ITEM(list items, Py_ssize_t index)
+    Py_ssize_t Py_REFCNT(PyObject* owner)
 
 cdef bytes NO_HEADERS = b"\x00"
 

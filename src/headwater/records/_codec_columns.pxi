@@ -2,25 +2,45 @@
 
 @cython.final
 cdef class Memory:
-    """Bytes that grow at their end and are given away as a bytearray."""
+    """Bytes that grow at their end and are given away as a bytearray.
+
+    What was given away lately and is held by nobody any more is used again: fresh pages cost more
+    than what is written into them.
+    """
 
     cdef bytearray memory
     cdef uint8_t* at
     cdef Py_ssize_t size
     cdef Py_ssize_t capacity
+    cdef list lent
 
     def __cinit__(self):
         self.memory = bytearray()
+        self.lent = []
 
     cdef inline int reserve(self, Py_ssize_t more) except -1:
         """Make room for `more` bytes at the end."""
-        cdef Py_ssize_t capacity
         if self.size + more > self.capacity:
-            capacity = max(self.size + more, 2 * self.capacity)
-            PyByteArray_Resize(self.memory, capacity)
-            self.capacity = capacity
-            self.at = <uint8_t*>PyByteArray_AS_STRING(self.memory)
+            self.grow(more)
         return 0
+
+    cdef int grow(self, Py_ssize_t more) except -1:
+        cdef Py_ssize_t capacity
+        if not self.capacity:
+            self.memory = self.unused()
+        capacity = max(self.size + more, 2 * self.capacity, <Py_ssize_t>len(self.memory))
+        PyByteArray_Resize(self.memory, capacity)
+        self.capacity = capacity
+        self.at = <uint8_t*>PyByteArray_AS_STRING(self.memory)
+        return 0
+
+    cdef bytearray unused(self):
+        """Memory that came back, or none yet."""
+        cdef Py_ssize_t index
+        for index in range(len(self.lent)):
+            if Py_REFCNT(PyList_GET_ITEM(self.lent, index)) == 1:
+                return self.lent.pop(index)
+        return bytearray()
 
     cdef inline void put(self, const uint8_t* data, Py_ssize_t size) noexcept nogil:
         """Append into the room reserved."""
@@ -40,6 +60,10 @@ cdef class Memory:
         """All of it; nothing remains."""
         cdef bytearray taken = self.memory
         PyByteArray_Resize(taken, self.size)
+        if self.size >= WORTH_KEEPING:
+            self.lent.append(taken)
+            if len(self.lent) > MOST_LENT:
+                del self.lent[0]
         self.memory = bytearray()
         self.at = NULL
         self.size = self.capacity = 0

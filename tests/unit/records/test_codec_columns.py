@@ -10,7 +10,7 @@ from headwater.records.compression import Codec
 from headwater.records.control import Marker, build_marker
 from headwater.records.murmur import murmur2
 from headwater.records.record import Record, decode_records
-from tests.unit.records.codecs import codec
+from tests.unit.records.codecs import BOTH, codec
 
 __all__ = ["codec"]
 
@@ -252,3 +252,58 @@ def test_rows_are_split_to_the_partitions_of_their_keys(codec):
 def test_rows_cannot_be_split_to_no_partition(codec):
     with pytest.raises(ValueError, match="partitions"):
         codec.split_rows(Column(array("i", [0, 1]), b"a"), 1, 0)
+
+
+def large(first):
+    """A batch whose columns are worth keeping the memory of."""
+    records = [Record(n, NOW, b"k" * 9, b"%06d" % (first + n) * 9) for n in range(5000)]
+    return build_batch(records, now=NOW, base_offset=first)
+
+
+def values_of(columns):
+    return fields(columns.values, columns.count)
+
+
+def test_columns_that_somebody_holds_are_never_written_over(codec):
+    """Arrow, slices of it and plain buffers all count as holding."""
+    reader, batches = codec.ColumnReader(), [large(first) for first in range(0, 40_000, 5000)]
+    held = []
+    for batch in batches:
+        reader.add(batch, 0, True)
+        columns = reader.finish()
+        held.append((rows(columns), values_of(columns).slice(100, 50), columns.offsets))
+    for (expected, slice_, offsets), batch in zip(held, batches, strict=True):
+        again = codec.ColumnReader()
+        again.add(batch, 0, True)
+        columns = again.finish()
+        assert expected == rows(columns)
+        assert slice_.to_pylist() == values_of(columns).slice(100, 50).to_pylist()
+        assert bytes(offsets) == bytes(columns.offsets)
+
+
+def test_columns_come_out_right_in_memory_that_was_used_before(codec):
+    """Shorter and longer ones in turn, each let go of before the next."""
+    reader = codec.ColumnReader()
+    for batches in (
+        [large(0), large(5000)],
+        [large(0)],
+        [build_batch(RECORDS, now=NOW)],
+        [large(0)] * 3,
+    ):
+        fresh = codec.ColumnReader()
+        for batch in batches:
+            reader.add(batch, 0, True)
+            fresh.add(batch, 0, True)
+        assert rows(reader.finish()) == rows(fresh.finish())
+
+
+@pytest.mark.parametrize("codec", BOTH[1:], indirect=True)
+def test_compiled_columns_use_memory_again_that_came_back(codec):
+    reader = codec.ColumnReader()
+    places = []
+    for _ in range(6):
+        reader.add(large(0), 0, True)
+        columns = reader.finish()
+        places.append(pa.py_buffer(columns.values.data).address)
+        del columns
+    assert len(set(places)) < len(places)

@@ -26,6 +26,7 @@ from headwater.client.errors import (
 from headwater.config.client import ConsumerSettings
 from headwater.errors import KafkaError
 from headwater.model import TopicPartition
+from headwater.records.codec import ColumnReader
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.network import Network, TcpNetwork
 from headwater.seams.randomness import Randomness, SystemRandomness
@@ -67,6 +68,7 @@ class Assembly:
         self._network = network or TcpNetwork()
         self._randomness = randomness or SystemRandomness()
         self._metrics = ConsumerMetrics()
+        self._column_reader = ColumnReader()
         self._limit = self.settings.max_poll_records
         self._woken = False
         self._unusable: KafkaError | None = None

@@ -60,7 +60,7 @@ class RangeReader:
     def _read(
         self, fetching: Fetching, wanted: OffsetRange, where: TopicPartition
     ) -> Iterator[Any]:
-        rows = PartitionRows(*where, headers=self._headers)
+        rows, reader = PartitionRows(*where, headers=self._headers), ColumnReader()
         position, size = wanted.start, self._brokers.settings.max_partition_fetch_bytes
         fetching.ask(position, size)
         while position < wanted.end:
@@ -75,7 +75,7 @@ class RangeReader:
             if position < wanted.end:
                 fetching.ask(position, size)
             if fetched is not None:
-                yield from _batches(fetched, wanted.end, rows)
+                yield from _batches(fetched, wanted.end, reader, rows)
 
     def _opened(self, where: TopicPartition, position: int, piece: Piece) -> Fetched:
         place = Place(where)
@@ -117,10 +117,11 @@ def _next_size(end: int, position: int, fetched: Fetched) -> int:
     return min(MAX_FETCH_BYTES, rest)
 
 
-def _batches(fetched: Fetched, end: int, rows: PartitionRows) -> Iterator[Any]:
+def _batches(
+    fetched: Fetched, end: int, reader: ColumnReader, rows: PartitionRows
+) -> Iterator[Any]:
     """Batches of the log are gathered until they fill one of Arrow."""
     while True:
-        reader = ColumnReader()
         fetched.take_columns(reader, ROWS, last=end - 1)
         if not reader.count:
             return
