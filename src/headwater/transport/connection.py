@@ -7,7 +7,8 @@ whoever holds it opens another.
 
 import asyncio
 from collections import deque
-from typing import TypeVar, cast
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
 
 from headwater import __version__
 from headwater.errors import E, KafkaError, error_of
@@ -22,6 +23,8 @@ from headwater.wire.schema import Struct
 from headwater.wire.versions import Versions
 
 Answer = TypeVar("Answer", bound=Struct)
+T = TypeVar("T")
+Read = Callable[[Frame], T]
 
 _API_VERSIONS = 18
 _LAST_CORRELATION_ID = 2**31 - 1
@@ -36,9 +39,10 @@ class Connection(asyncio.BufferedProtocol):
         self._timeout_s = timeout_s
         self._transport: asyncio.Transport | None = None
         self._replies = Replies()
-        self._waiting: deque[tuple[int, asyncio.Future[Frame]]] = deque()
+        self._waiting: deque[tuple[int, asyncio.Future[Any], Read[Any]]] = deque()
         self._sent = 0
         self._served: dict[int, Versions] = {}
+        self._agreed: dict[tuple[type[Struct], int | None], int] = {}
 
     @classmethod
     async def open(
@@ -89,9 +93,16 @@ class Connection(asyncio.BufferedProtocol):
 
         For loops with many requests under way and deadlines of their own: no task, no timer.
         """
+        return self.start_reading(request, version, _as_it_is)
+
+    def start_reading(self, request: Struct, version: int, read: Read[T]) -> "asyncio.Future[T]":
+        """Send `request` now; `read` gets the answer the moment it is there.
+
+        That is before anybody who waits for the future has a turn.
+        """
         correlation_id = self._write(request, version)
-        reply: asyncio.Future[Frame] = asyncio.get_running_loop().create_future()
-        self._waiting.append((correlation_id, reply))
+        reply: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting.append((correlation_id, reply, read))
         return reply
 
     def tell(self, request: Struct, version: int) -> None:
@@ -115,6 +126,12 @@ class Connection(asyncio.BufferedProtocol):
 
     def version_for(self, request: Struct, newest: int | None = None) -> int:
         """The newest version of `request` that both sides know."""
+        agreed = self._agreed.get((type(request), newest))
+        if agreed is None:
+            agreed = self._agreed[type(request), newest] = self._agree(request, newest)
+        return agreed
+
+    def _agree(self, request: Struct, newest: int | None) -> int:
         key = _key_of(request)
         theirs, ours = self._served.get(key), request.__schema__.versions
         name = API[key].name
@@ -200,18 +217,18 @@ class Connection(asyncio.BufferedProtocol):
         """Bytes came: hand whole answers to those who wait."""
         try:
             for frame in self._replies.received(nbytes):
-                correlation_id, reply = self._waiting[0]
+                correlation_id, reply, read = self._waiting[0]
                 if int.from_bytes(frame[:4]) != correlation_id:
                     raise ValueError("an answer out of order")
                 self._waiting.popleft()
                 if not reply.done():
-                    reply.set_result(frame)
+                    _settle(reply, read, frame)
         except (ValueError, IndexError, codec.WireError):
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The stream is gone, and with it every answer still due."""
-        for _, reply in self._waiting:
+        for _, reply, _ in self._waiting:
             if not reply.done():
                 reply.set_exception(self._broken())
         self._waiting.clear()
@@ -227,6 +244,21 @@ class Connection(asyncio.BufferedProtocol):
             E.REQUEST_TIMED_OUT,
             f"{self.address} did not answer within {timeout_s:g} s ({what})",
         )
+
+
+def _as_it_is(frame: Frame) -> Frame:
+    return frame
+
+
+def _settle(reply: "asyncio.Future[T]", read: Read[T], frame: Frame) -> None:
+    """Whatever `read` says, or raises, is for whoever waits."""
+    try:
+        result = read(frame)
+    except Exception as problem:  # noqa: BLE001 - raised again where it is awaited
+        reply.set_exception(problem)
+    else:
+        if not reply.done():
+            reply.set_result(result)
 
 
 def _key_of(request: Struct) -> int:

@@ -4,11 +4,13 @@ Positions go in and out instead of slices: a request is looked at where it was r
 """
 
 import struct
+from functools import lru_cache
 from typing import NamedTuple
 
 from headwater.wire import codec
 from headwater.wire.apis import (
     API,
+    API_VERSIONS,
     CONTROLLED_SHUTDOWN,
     request_header_version,
     response_header_version,
@@ -16,6 +18,7 @@ from headwater.wire.apis import (
 from headwater.wire.messages.headers import RequestHeader as HeaderStruct
 from headwater.wire.primitives import Buffer, WireError, cut_short, skip_tags
 from headwater.wire.schema import Struct
+from headwater.wire.versions import NEWEST
 
 MAX_FRAME = 100 * 1024 * 1024
 _INT32 = struct.Struct(">i")
@@ -23,7 +26,11 @@ _INT32 = struct.Struct(">i")
 _REQUEST_START = struct.Struct(">hhih").unpack_from
 _REQUEST_START_SIZE = 10
 _CLIENT_ID_SIZE = 2
+_CORRELATION_ID = 8
+"""Its place in a request, behind the size, the key and the version."""
 _FLEXIBLE_FROM = {key: api.flexible_from for key, api in API.items()}
+_TAGGED_FROM = _FLEXIBLE_FROM | {API_VERSIONS: NEWEST + 1}
+"""From which version on a response header has tags: see `response_header_version`."""
 _RESPONSE_HEADS = (struct.Struct(">ii"), struct.Struct(">iix"))
 _NEW = tuple.__new__
 
@@ -87,15 +94,22 @@ def request(
     version: int, correlation_id: int, client_id: str | None, message: Struct
 ) -> list[Buffer]:
     """A whole request as parts; records are passed through."""
-    key = _key(message)
+    parts = _sized(codec.encode(message, version, _request_head(_key(message), version, client_id)))
+    _INT32.pack_into(parts[0], _CORRELATION_ID, correlation_id)
+    return parts
+
+
+@lru_cache(maxsize=256)
+def _request_head(api_key: int, version: int, client_id: str | None) -> bytes:
+    """What a request begins with, its size and correlation id left open."""
     header = HeaderStruct(
-        request_api_key=key,
+        request_api_key=api_key,
         request_api_version=version,
-        correlation_id=correlation_id,
+        correlation_id=0,
         client_id=client_id,
     )
-    head = bytes(_INT32.size) + codec.encode_bytes(header, request_header_version(key, version))
-    return _sized(codec.encode(message, version, head))
+    encoded = codec.encode_bytes(header, request_header_version(api_key, version))
+    return bytes(_INT32.size) + encoded
 
 
 def request_frame(
@@ -112,8 +126,13 @@ def read_response_header(buf: Buffer, api_key: int, version: int) -> tuple[int, 
     try:
         (correlation_id,) = _INT32.unpack_from(buf)
         pos = _INT32.size
-        if response_header_version(api_key, version):
-            pos = skip_tags(buf, pos + 1, len(buf), buf[pos])
+        if version >= _TAGGED_FROM[api_key]:
+            tags = buf[pos]
+            pos += 1
+            if tags:
+                pos = skip_tags(buf, pos, len(buf), tags)
+    except KeyError as unknown:
+        raise WireError(f"no API has the key {unknown}") from None
     except (struct.error, IndexError) as wrong:
         raise WireError(f"a response header: {wrong}") from None
     return correlation_id, pos

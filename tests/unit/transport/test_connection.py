@@ -143,3 +143,37 @@ def test_a_peer_that_does_not_speak_kafka_is_told_apart(garbage: bytes) -> None:
     with pytest.raises(KafkaError) as refused:
         asyncio.run(talk(lambda key, version: garbage, work, timeout_s=0.2))
     assert refused.value.code in {E.NETWORK_EXCEPTION, E.REQUEST_TIMED_OUT}
+
+
+def test_an_answer_is_read_the_moment_it_is_there_before_whoever_waits() -> None:
+    order: list[str] = []
+
+    def answer(key: int, version: int) -> Struct:
+        return versions(metadata=(0, 13)) if key == 18 else MetadataResponse(cluster_id="c")
+
+    async def work(connection: Connection) -> None:
+        def read(frame: bytes | memoryview) -> str | None:
+            order.append("read")
+            asyncio.get_running_loop().call_soon(order.append, "called by read")
+            return connection.decode(frame, MetadataResponse, 13).cluster_id
+
+        assert await connection.start_reading(MetadataRequest(), 13, read) == "c"
+        order.append("waited")
+
+    asyncio.run(talk(answer, work))
+    assert order == ["read", "called by read", "waited"]
+
+
+def test_what_reading_an_answer_raises_is_for_whoever_waits() -> None:
+    def answer(key: int, version: int) -> Struct:
+        return versions(metadata=(0, 13)) if key == 18 else MetadataResponse(cluster_id="c")
+
+    async def work(connection: Connection) -> None:
+        def read(frame: bytes | memoryview) -> None:
+            raise LookupError("nothing there")
+
+        with pytest.raises(LookupError):
+            await connection.start_reading(MetadataRequest(), 13, read)
+        assert (await connection.call(MetadataRequest(), MetadataResponse)).cluster_id == "c"
+
+    asyncio.run(talk(answer, work))

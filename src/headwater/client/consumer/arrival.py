@@ -14,25 +14,41 @@ class Arrival:
     """Set whenever poll() should look again."""
 
     def __init__(self) -> None:
-        self._event = asyncio.Event()
+        self._came = False
+        self._waiter: asyncio.Future[None] | None = None
         self._bell = threading.Lock()
         self._bell.acquire()
 
     def set(self) -> None:
         """On the loop: something came."""
-        self._event.set()
+        self._came = True
+        if self._waiter is not None:
+            self._end_wait()
         if self._bell.locked():
             self._bell.release()
 
-    # -- for a task
+    # -- for a task, one at a time
 
     def clear(self) -> None:
         """Forget what came; look once more before `wait`."""
-        self._event.clear()
+        self._came = False
 
-    async def wait(self) -> None:
-        """Until something comes."""
-        await self._event.wait()
+    async def wait(self, limit_s: float) -> None:
+        """Until something comes, or the time is over."""
+        if self._came:
+            return
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_later(limit_s, self._end_wait)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+
+    def _end_wait(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
 
     # -- for a thread
 

@@ -134,9 +134,7 @@ class Consumer:
             )
         self._polling = True
         try:
-            if self._core.quick and (found := take()):
-                if self._core.stalled:
-                    self._core.room_made()
+            if found := self._core.here(take):
                 await asyncio.sleep(0)  # fetching and heartbeats get their turn
                 return found
             deadline = self._core.deadline(timeout_s)

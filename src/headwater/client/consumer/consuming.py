@@ -6,7 +6,6 @@ faces differ in.
 """
 
 import asyncio
-import contextlib
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -33,7 +32,6 @@ from headwater.client.errors import (
 )
 from headwater.errors import KafkaError
 from headwater.model import TopicPartition
-from headwater.records.codec import ColumnReader
 
 log = logging.getLogger(__name__)
 
@@ -60,6 +58,14 @@ class Consuming(Whereabouts):
         now = self._clock.monotonic_ms()
         return not (group.due(now) or self._commits.auto_commit_due(now))
 
+    def here(self, take: Callable[[], T]) -> T | None:
+        """On the loop: what `take` gives without a look at anything else."""
+        if not self.quick or not (found := take()):
+            return None
+        if self.stalled:
+            self.room_made()
+        return found
+
     def take(self, limit: int | None = None) -> Records:
         """Records that are here already; moves the positions."""
         found = Records()
@@ -84,7 +90,9 @@ class Consuming(Whereabouts):
             raise IllegalStateError(
                 "poll_arrow() gives bytes: use it without deserializers and interceptors"
             )
-        reader, runs = ColumnReader(), Runs()
+        reader, runs = self._column_reader, Runs()
+        if reader.count:
+            reader.finish()  # what a poll that was interrupted left behind
 
         def add(fetched: Fetched) -> bool:
             before = reader.count
@@ -129,7 +137,7 @@ class Consuming(Whereabouts):
         """Take from one; false where an error waits for the poll after this one."""
         place = fetched.place
         try:
-            if not add(fetched):
+            if not add(fetched) or fetched.exhausted:
                 self._fetcher.ready.popleft()
                 place.drained += fetched.size
         except (CorruptRecordError, SerializationError) as problem:
@@ -147,9 +155,9 @@ class Consuming(Whereabouts):
             found, limit_ms = await self.look(deadline_ms, take)
             if found or not limit_ms:
                 return found
-            with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(limit_ms / 1000):
-                    await self.arrived.wait()
+            await self.arrived.wait(limit_ms / 1000)
+            if found := self.here(take):
+                return found
 
     async def look(
         self, deadline_ms: int, take: Callable[[], T]

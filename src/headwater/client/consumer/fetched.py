@@ -99,6 +99,11 @@ class Fetched:
         """The place has jumped, or was given up, since this was asked for."""
         return self._version != self.place.version or self.place.leaving
 
+    @property
+    def exhausted(self) -> bool:
+        """Whether all of it was taken, down to the last byte."""
+        return self._at == self.size and not self._pending
+
     def leave_as_bytes(self) -> None:
         """Deserialize nothing of what is left."""
         self._reshape = None

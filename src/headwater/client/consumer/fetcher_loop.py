@@ -32,6 +32,7 @@ from headwater.seams.clock import Clock
 from headwater.seams.network import Network
 from headwater.seams.tasks import LoopTasks
 from headwater.transport.connection import Connection
+from headwater.transport.replies import Frame
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
 log = logging.getLogger(__name__)
@@ -41,8 +42,6 @@ RESET_TO = {"earliest": EARLIEST, "latest": LATEST}
 _NAMES_UP_TO = 12
 _DEPTH = 3
 """A partition may have this many full answers waiting to be handed out."""
-_SMALL = 16_384
-"""Behind an answer of fewer bytes the next request can wait for the records to be handed out."""
 _WAIT_BESIDE_FULL_MS = 25
 """How long a broker may wait for data while partitions that are full for now are left out."""
 _PartitionData = FetchResponse.PartitionData
@@ -59,11 +58,18 @@ class _Lane:
         """Since when a request has been under way; -1 while none is."""
         self.asked: dict[TopicPartition, Wanted] = {}
         self._new_backoff = backoff
-        self.backoff = backoff()
+        self._backoff: Backoff | None = None
+        """Since a request failed; None after one that did not."""
         self.task: asyncio.Task[None] | None = None
 
     def succeeded(self) -> None:
-        self.backoff = self._new_backoff()
+        self._backoff = None
+
+    def rest_ms(self) -> float:
+        """How long to wait after one more failure."""
+        if self._backoff is None:
+            self._backoff = self._new_backoff()
+        return self._backoff.next_ms()
 
     def drop(self) -> None:
         """Let go of the connection; the next one begins a new session."""
@@ -205,15 +211,13 @@ class Fetcher:
                 await self._rest(lane, full)
                 continue
             try:
-                size = await self._fetch(node, lane, wanted, full)
+                await self._fetch(node, lane, wanted, full)
                 lane.succeeded()
-                if size < _SMALL:
-                    await asyncio.sleep(0)  # whoever waits for a few records has them first
             except (KafkaError, OSError) as problem:
                 log.debug("fetching from broker %s failed: %s", node_id, problem)
                 lane.drop()
                 self._cluster.suspect()
-                await asyncio.sleep(lane.backoff.next_ms() / 1000)
+                await asyncio.sleep(lane.rest_ms() / 1000)
             finally:
                 lane.parked_since_ms = -1
 
@@ -233,8 +237,8 @@ class Fetcher:
         except TimeoutError:
             return
 
-    async def _fetch(self, node: Node, lane: _Lane, wanted: list[Wanted], full: bool) -> int:
-        """Ask once and take in the answer; its size."""
+    async def _fetch(self, node: Node, lane: _Lane, wanted: list[Wanted], full: bool) -> None:
+        """Ask once and take in the answer."""
         connection = await self._connected(node, lane)
         settings = self._settings
         by_name = any(row.topic_id == ZERO_UUID for row in wanted)
@@ -256,26 +260,33 @@ class Fetcher:
         limit = (settings.fetch_max_wait_ms + settings.request_timeout_ms) / 1000
         try:
             async with asyncio.timeout(limit):
-                frame = await connection.start(request, version)
+                size, throttled_ms = await connection.start_reading(
+                    request, version, lambda frame: self._came(lane, connection, frame, version)
+                )
+            self._metrics.fetched(self._clock.monotonic_ms(), begun, size, throttled_ms)
         except TimeoutError:
             raise KafkaError(
                 E.REQUEST_TIMED_OUT, f"broker {node.id} did not answer a fetch within {limit:g} s"
             ) from None
         except KafkaError:
-            if lane.connection is not connection:
-                return _SMALL  # cut short by `changed`: ask again
-            raise
+            if lane.connection is connection:
+                raise
+            # else it was cut short by `changed`: ask again
+
+    def _came(
+        self, lane: _Lane, connection: Connection, frame: Frame, version: int
+    ) -> tuple[int, int]:
+        """Take in an answer before the lane goes on: whoever polls has the records first.
+
+        Returns its size, and how long the broker says that it was throttled.
+        """
         lane.parked_since_ms = -1
         answer = connection.decode(frame, FetchResponse, version)
-        if not lane.session.answered(answer.error_code, answer.session_id):
-            return _SMALL
-        if answer.error_code:
-            raise failure(answer.error_code)
-        self._metrics.fetched(
-            self._clock.monotonic_ms(), begun, len(frame), answer.throttle_time_ms
-        )
-        self._received(answer, lane.asked)
-        return len(frame)
+        if lane.session.answered(answer.error_code, answer.session_id):
+            if answer.error_code:
+                raise failure(answer.error_code)
+            self._received(answer, lane.asked)
+        return len(frame), answer.throttle_time_ms
 
     async def _connected(self, node: Node, lane: _Lane) -> Connection:
         address = f"{node.host}:{node.port}"

@@ -4,8 +4,8 @@ It runs on the event loop in short turns and has no task per request: a turn is 
 due, when an answer or new metadata came, or when a timer says so. Each broker gets up to
 max.in.flight requests, each with one batch per partition for as many partitions as fit.
 
-Every batch ends exactly once: stored, or failed with a reason. A fault of the sender itself fails
-all of them and every later send; it is never silent.
+What an answer means for each batch is decided in `fates`. A fault of the sender itself fails all
+batches and every later send; it is never silent.
 """
 
 import asyncio
@@ -21,20 +21,21 @@ from headwater.client.errors import (
     ClientError,
     DeliveryTimeoutError,
     LoopDiedError,
-    failure,
 )
 from headwater.client.metrics import ProducerMetrics
 from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue
-from headwater.client.producer.futures import NO_OFFSET, OnDelivery, RecordMetadata
+from headwater.client.producer.fates import Fates
+from headwater.client.producer.futures import NO_OFFSET
 from headwater.client.producer.identity_loop import Identity
-from headwater.client.producer.sequences import LOST, Sequences
+from headwater.client.producer.sequences import Sequences
 from headwater.config.client import ProducerSettings
-from headwater.errors import E, KafkaError, error_of
+from headwater.errors import KafkaError
 from headwater.records.compression import Codec
 from headwater.seams.clock import Clock
 from headwater.seams.randomness import Randomness
 from headwater.seams.tasks import LoopTasks
 from headwater.transport.connection import Connection
+from headwater.transport.replies import Frame
 from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
 
 log = logging.getLogger(__name__)
@@ -45,7 +46,6 @@ CHECK_MS = 100
 """How often batches under way are compared with their time limits."""
 MAX_BACKLOG = 1 << 20
 """With acks=0 nothing holds the sender back but the bytes the socket has not taken yet."""
-_UNCERTAIN = frozenset({E.REQUEST_TIMED_OUT, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
 _NEVER = 1 << 62
 
 
@@ -94,14 +94,25 @@ class Sender:
         self._accumulator = accumulator
         self._lock = lock
         self._clock = clock
-        self._randomness = randomness
         self._tasks = tasks
-        self._room_freed = room_freed
         self._sequences = Sequences() if settings.enable_idempotence else None
+        self._fates = Fates(
+            settings,
+            cluster,
+            accumulator,
+            self._sequences,
+            lock,
+            metrics=self.metrics,
+            clock=clock,
+            randomness=randomness,
+            room_freed=room_freed,
+        )
         self._codec = Codec[settings.compression_type.upper()]
         self._level = settings.compression_level
         self._acks = settings.required_acks
         self._peers: dict[int, Peer] = {}
+        self._answers: list[tuple[Peer, Exchange, asyncio.Future[Frame]]] = []
+        """Those that came since the last turn."""
         self._identity: Identity | None = None
         if self._sequences is not None:
             self._identity = Identity(
@@ -152,7 +163,7 @@ class Sender:
         with self._lock:
             gone = self._accumulator.clear()
         for batch in gone:
-            self._fail(batch, error)
+            self._fates.fail(batch, error)
 
     def _turn(self) -> None:
         self._signalled = False
@@ -160,6 +171,8 @@ class Sender:
             return
         try:
             now = self._clock.monotonic_ms()
+            if self._answers:
+                self._read_answers(now)
             next_ms = self._work(now)
         except Exception as fault:
             log.exception("the producer's sender died")
@@ -167,7 +180,8 @@ class Sender:
             error.__cause__ = fault
             self.die(error)
             return
-        self.turned.set()
+        if not self.turned.is_set():
+            self.turned.set()
         if next_ms == self._timer_ms:
             return
         if self._timer is not None:
@@ -272,7 +286,7 @@ class Sender:
             if self._acks == 0:
                 connection.tell(request, version)
                 for batch in batches:
-                    self._succeed(batch, NO_OFFSET, -1)
+                    self._fates.succeed(batch, NO_OFFSET, -1)
             else:
                 exchange = Exchange(connection, version, batches, now)
                 reply = connection.start(request, version)
@@ -280,7 +294,7 @@ class Sender:
                 reply.add_done_callback(partial(self._answered, peer, exchange))
         except KafkaError as problem:
             for batch in batches:
-                self._retry(batch, problem, now)
+                self._fates.retry(batch, problem, now)
             return
         self._count_request(batches, now)
 
@@ -289,7 +303,7 @@ class Sender:
             batch.encoded(self._codec, self._level)
         except Exception as fault:
             log.exception("a batch of %s could not be encoded", batch.queue.key)
-            self._fail(batch, ClientError(f"the batch could not be encoded: {fault!r}"))
+            self._fates.fail(batch, ClientError(f"the batch could not be encoded: {fault!r}"))
             return False
         return True
 
@@ -336,18 +350,28 @@ class Sender:
 
     # -- back
 
-    def _answered(self, peer: Peer, exchange: Exchange, done: "asyncio.Future[bytes]") -> None:
-        peer.exchanges.remove(exchange)
-        now = self._clock.monotonic_ms()
-        self.metrics.latencies.add(now, now - exchange.sent_ms)
+    def _answered(self, peer: Peer, exchange: Exchange, done: "asyncio.Future[Frame]") -> None:
+        """An answer came: it is read in the next turn, and who waits for records goes first."""
+        self._answers.append((peer, exchange, done))
         self.wake_here()
+
+    def _read_answers(self, now: int) -> None:
+        answers, self._answers = self._answers, []
+        for peer, exchange, done in answers:
+            peer.exchanges.remove(exchange)
+            self.metrics.latencies.add(now, now - exchange.sent_ms)
+            self._read_answer(peer, exchange, done, now)
+
+    def _read_answer(
+        self, peer: Peer, exchange: Exchange, done: "asyncio.Future[Frame]", now: int
+    ) -> None:
         try:
             answer = exchange.connection.decode(done.result(), ProduceResponse, exchange.version)
         except KafkaError as problem:
             self._cluster.suspect()
             for batch in exchange.batches:
                 batch.uncertain = True
-                self._retry(batch, problem, now)
+                self._fates.retry(batch, problem, now)
             return
         except asyncio.CancelledError:
             return
@@ -360,90 +384,7 @@ class Sender:
             for row in topic.partition_responses
         }
         for batch in exchange.batches:
-            self._settle(batch, rows.get(batch.queue.key), now)
-
-    def _settle(
-        self, batch: Batch, row: ProduceResponse.PartitionProduceResponse | None, now: int
-    ) -> None:
-        if row is None:
-            batch.uncertain = True
-            self._retry(batch, _unanswered(batch), now)
-            return
-        code = error_of(row.error_code)
-        if row.error_code == 0 or code == E.DUPLICATE_SEQUENCE_NUMBER:
-            self._succeed(batch, row.base_offset, row.log_append_time_ms)
-            return
-        batch.uncertain = code in _UNCERTAIN
-        if code == E.MESSAGE_TOO_LARGE and batch.count > 1 and not batch.future.done:
-            self._split(batch, now)
-            return
-        if code in LOST and self._sequences is not None:
-            self._sequences.refused(batch, code)
-            self._retry(batch, failure(code, row.error_message), now)
-        elif code.retriable:
-            self._cluster.suspect()
-            self._retry(batch, failure(code, row.error_message), now)
-        else:
-            self._fail(batch, _explained(batch, row, code))
-
-    def _retry(self, batch: Batch, problem: KafkaError, now: int) -> None:
-        if batch.future.done:
-            batch.in_flight = False
-            self._settled(batch)
-            return
-        if batch.attempts > self._settings.retries:
-            self._fail(batch, problem)
-            return
-        self.metrics.retries.add(now, batch.count)
-        batch.problem = problem
-        with self._lock:
-            self._accumulator.put_back(batch, now + self._rest_ms(batch.attempts))
-        self._settled(batch)
-
-    def _rest_ms(self, attempts: int) -> int:
-        settings = self._settings
-        longest = max(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
-        rest = min(settings.retry_backoff_ms << min(attempts - 1, 16), longest)
-        return rest * (80 + self._randomness.below(41)) // 100
-
-    def _settled(self, batch: Batch) -> None:
-        if self._sequences is not None:
-            self._sequences.settle(batch)
-
-    def _split(self, batch: Batch, now: int) -> None:
-        if self._sequences is not None:
-            batch.in_flight = False
-            self._sequences.given_up(batch)
-        self.metrics.splits.add(now)
-        with self._lock:
-            self._accumulator.split(batch, max(batch.size // 2, 1))
-
-    def _succeed(self, batch: Batch, base_offset: int, log_append_time: int) -> None:
-        batch.in_flight = batch.uncertain = False
-        if self._sequences is not None:
-            self._sequences.acknowledged(batch)
-            self._sequences.settle(batch)
-        if batch.future.done:
-            return
-        self.metrics.sent.add(self._clock.monotonic_ms(), batch.count)
-        batch.future.succeed(base_offset, log_append_time)
-        self._finish(batch)
-
-    def _fail(self, batch: Batch, error: KafkaError) -> None:
-        batch.in_flight = batch.uncertain = False
-        if self._sequences is not None:
-            self._sequences.given_up(batch)
-        if batch.future.done:
-            return
-        self.metrics.errors.add(self._clock.monotonic_ms(), batch.count)
-        batch.future.fail(error)
-        self._finish(batch)
-
-    def _finish(self, batch: Batch) -> None:
-        batch.finish(_tell)
-        with self._lock:
-            self._accumulator.complete(batch)
-        self._room_freed()
+            self._fates.decide(batch, rows.get(batch.queue.key), now)
 
     # -- time
 
@@ -463,7 +404,7 @@ class Sender:
                 if now - oldest.sent_ms >= self._settings.request_timeout_ms:
                     oldest.connection.close()
         for batch in gone:
-            self._fail(batch, self._too_late(batch))
+            self._fates.fail(batch, self._too_late(batch))
 
     def _too_late(self, batch: Batch) -> KafkaError:
         why = f"; the last problem: {batch.problem}" if batch.problem else ""
@@ -477,23 +418,3 @@ class Sender:
         )
         error.__cause__ = batch.problem
         return error
-
-
-def _tell(call: OnDelivery, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
-    try:
-        call(metadata, error)
-    except Exception:
-        log.exception("an on_delivery callback raised; the record's fate is not touched by it")
-
-
-def _unanswered(batch: Batch) -> KafkaError:
-    return failure(E.NETWORK_EXCEPTION, f"the broker's answer leaves out {batch.queue.key}")
-
-
-def _explained(batch: Batch, row: ProduceResponse.PartitionProduceResponse, code: E) -> KafkaError:
-    said = row.error_message or code.text
-    wrong = [
-        f"record {item.batch_index}: {item.batch_index_error_message}"
-        for item in row.record_errors[:3]
-    ]
-    return failure(code, f"{batch.queue.key}: {said}" + "".join(f"; {text}" for text in wrong))

@@ -173,17 +173,23 @@ class Sending(ABC):
             record = chain.on_send(record)
             on_delivery = chain.around(on_delivery)
         try:
-            record = record._replace(
-                key=serialized("key", self._serialize_key, record.key, record.topic),
-                value=serialized("value", self._serialize_value, record.value, record.topic),
-                timestamp=self._wall_ms() if record.timestamp is None else record.timestamp,
-            )
+            record = self._as_bytes(record)
             self._check_size(record)
         except KafkaError as refused:
             if chain is not None:
                 chain.on_acknowledgement(None, refused)
             raise
         return record, on_delivery
+
+    def _as_bytes(self, record: ProducerRecord) -> ProducerRecord:
+        topic, value, key, partition, headers, timestamp = record
+        if key is not None:
+            key = serialized("key", self._serialize_key, key, topic)
+        if value is not None:
+            value = serialized("value", self._serialize_value, value, topic)
+        if timestamp is None:
+            timestamp = self._wall_ms()
+        return ProducerRecord(topic, value, key, partition, headers, timestamp)
 
     def _check_size(self, record: ProducerRecord) -> None:
         size = record_bound(record.key, record.value, record.headers)
@@ -234,7 +240,9 @@ class Sending(ABC):
         No batch at all means that buffer.memory is used up.
         """
         target = topic.sticky if queue is None else queue
-        batch, taken = self._fill_open(target, fill, start)
+        batch, taken = target.open, 0
+        if batch is not None:
+            batch, taken = self._fill_open(target, fill, start)
         if not taken and queue is None:
             target = topic.rotate(full=batch is not None)
             batch, taken = self._fill_open(target, fill, start)

@@ -39,9 +39,33 @@ def test_a_task_that_waits_is_woken() -> None:
     async def run() -> None:
         arrival = Arrival()
         arrival.set()
-        await arrival.wait()
+        await arrival.wait(0)
         arrival.clear()
         asyncio.get_running_loop().call_soon(arrival.set)
-        await asyncio.wait_for(arrival.wait(), 30)
+        await asyncio.wait_for(arrival.wait(1000), 30)
+
+    asyncio.run(run())
+
+
+def test_a_task_waits_no_longer_than_it_wants_to() -> None:
+    async def run() -> None:
+        arrival = Arrival()
+        await asyncio.wait_for(arrival.wait(0.001), 30)
+        arrival.set()
+        await asyncio.wait_for(arrival.wait(1000), 30)
+
+    asyncio.run(run())
+
+
+def test_a_task_that_gave_up_waiting_disturbs_nobody() -> None:
+    async def run() -> None:
+        arrival = Arrival()
+        waiting = asyncio.create_task(arrival.wait(1000))
+        await asyncio.sleep(0)
+        waiting.cancel()
+        arrival.set()
+        await asyncio.gather(waiting, return_exceptions=True)
+        assert waiting.cancelled()
+        await asyncio.wait_for(arrival.wait(1000), 30)
 
     asyncio.run(run())

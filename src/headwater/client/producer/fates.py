@@ -1,0 +1,159 @@
+"""What becomes of a batch that was sent: stored, sent again, taken apart, or given up.
+
+Every batch ends here, exactly once. Belongs to the loop's thread; the producer's lock is taken where
+the accumulator is touched.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+
+from headwater.client.cluster import Cluster
+from headwater.client.errors import failure
+from headwater.client.metrics import ProducerMetrics
+from headwater.client.producer.accumulator import Accumulator, Batch
+from headwater.client.producer.futures import OnDelivery, RecordMetadata
+from headwater.client.producer.sequences import LOST, Sequences
+from headwater.config.client import ProducerSettings
+from headwater.errors import E, KafkaError, error_of
+from headwater.seams.clock import Clock
+from headwater.seams.randomness import Randomness
+from headwater.wire.messages.produce import ProduceResponse
+
+log = logging.getLogger(__name__)
+
+_UNCERTAIN = frozenset({E.REQUEST_TIMED_OUT, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+
+
+class Fates:
+    """The batches of one producer."""
+
+    def __init__(
+        self,
+        settings: ProducerSettings,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        sequences: Sequences | None,
+        lock: threading.Lock,
+        *,
+        metrics: ProducerMetrics,
+        clock: Clock,
+        randomness: Randomness,
+        room_freed: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._sequences = sequences
+        self._lock = lock
+        self._metrics = metrics
+        self._clock = clock
+        self._randomness = randomness
+        self._room_freed = room_freed
+
+    def decide(
+        self, batch: Batch, row: ProduceResponse.PartitionProduceResponse | None, now: int
+    ) -> None:
+        """What the broker's answer means for a batch; None where it says nothing of it."""
+        if row is None:
+            batch.uncertain = True
+            self.retry(batch, _unanswered(batch), now)
+            return
+        code = error_of(row.error_code)
+        if row.error_code == 0 or code == E.DUPLICATE_SEQUENCE_NUMBER:
+            self.succeed(batch, row.base_offset, row.log_append_time_ms)
+            return
+        batch.uncertain = code in _UNCERTAIN
+        if code == E.MESSAGE_TOO_LARGE and batch.count > 1 and not batch.future.done:
+            self._split(batch, now)
+            return
+        if code in LOST and self._sequences is not None:
+            self._sequences.refused(batch, code)
+            self.retry(batch, failure(code, row.error_message), now)
+        elif code.retriable:
+            self._cluster.suspect()
+            self.retry(batch, failure(code, row.error_message), now)
+        else:
+            self.fail(batch, _explained(batch, row, code))
+
+    def retry(self, batch: Batch, problem: KafkaError, now: int) -> None:
+        """Send it again after a rest, unless it was tried often enough."""
+        if batch.future.done:
+            batch.in_flight = False
+            self._settled(batch)
+            return
+        if batch.attempts > self._settings.retries:
+            self.fail(batch, problem)
+            return
+        self._metrics.retries.add(now, batch.count)
+        batch.problem = problem
+        with self._lock:
+            self._accumulator.put_back(batch, now + self._rest_ms(batch.attempts))
+        self._settled(batch)
+
+    def _rest_ms(self, attempts: int) -> int:
+        settings = self._settings
+        longest = max(settings.retry_backoff_ms, settings.retry_backoff_max_ms)
+        rest = min(settings.retry_backoff_ms << min(attempts - 1, 16), longest)
+        return rest * (80 + self._randomness.below(41)) // 100
+
+    def _settled(self, batch: Batch) -> None:
+        if self._sequences is not None:
+            self._sequences.settle(batch)
+
+    def _split(self, batch: Batch, now: int) -> None:
+        if self._sequences is not None:
+            batch.in_flight = False
+            self._sequences.given_up(batch)
+        self._metrics.splits.add(now)
+        with self._lock:
+            self._accumulator.split(batch, max(batch.size // 2, 1))
+
+    def succeed(self, batch: Batch, base_offset: int, log_append_time: int) -> None:
+        """The broker has stored it."""
+        batch.in_flight = batch.uncertain = False
+        if self._sequences is not None:
+            self._sequences.acknowledged(batch)
+            self._sequences.settle(batch)
+        if batch.future.done:
+            return
+        self._metrics.sent.add(self._clock.monotonic_ms(), batch.count)
+        batch.future.succeed(base_offset, log_append_time)
+        self._finish(batch)
+
+    def fail(self, batch: Batch, error: KafkaError) -> None:
+        """It is given up."""
+        batch.in_flight = batch.uncertain = False
+        if self._sequences is not None:
+            self._sequences.given_up(batch)
+        if batch.future.done:
+            return
+        self._metrics.errors.add(self._clock.monotonic_ms(), batch.count)
+        batch.future.fail(error)
+        self._finish(batch)
+
+    def _finish(self, batch: Batch) -> None:
+        batch.finish(_tell)
+        with self._lock:
+            self._accumulator.complete(batch)
+        self._room_freed()
+
+
+def _tell(call: OnDelivery, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+    try:
+        call(metadata, error)
+    except Exception:
+        log.exception("an on_delivery callback raised; the record's fate is not touched by it")
+
+
+def _unanswered(batch: Batch) -> KafkaError:
+    return failure(E.NETWORK_EXCEPTION, f"the broker's answer leaves out {batch.queue.key}")
+
+
+def _explained(batch: Batch, row: ProduceResponse.PartitionProduceResponse, code: E) -> KafkaError:
+    said = row.error_message or code.text
+    wrong = [
+        f"record {item.batch_index}: {item.batch_index_error_message}"
+        for item in row.record_errors[:3]
+    ]
+    return failure(code, f"{batch.queue.key}: {said}" + "".join(f"; {text}" for text in wrong))
