@@ -66,12 +66,18 @@ def headwater_aio(bootstrap: str, watch: Stopwatch, how: str) -> None:
         async with Consumer(
             bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=500
         ) as consumer:
+            if how == "arrow":
+                import pyarrow  # noqa: F401 - imported before the clock starts
             partitions = [(TOPIC, number) for number in await consumer.partitions_for(TOPIC)]
             left = watch.count
             watch.start()
             await consumer.assign(partitions)
             while left > 0:
-                left -= len(await consumer.poll(5))
+                if how == "arrow":
+                    batch = await consumer.poll_arrow(5)
+                    left -= batch.num_rows if batch is not None else 0
+                else:
+                    left -= len(await consumer.poll(5))
             watch.stop()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -178,9 +184,11 @@ CLIENTS: dict[str, tuple[Read, str, str, float]] = {
     "confluent-kafka": (confluent_consume, "", "", 1.0),
     "confluent-kafka tuned": (confluent_consume, "tuned", "", 1.0),
     "headwater pure poll": (headwater_poll, "", "pure", 0.5),
+    "headwater pure poll aio": (headwater_aio, "", "pure", 0.5),
     "headwater compiled poll": (headwater_poll, "", "compiled", 1.0),
     "headwater compiled poll aio": (headwater_aio, "", "compiled", 1.0),
     "headwater compiled poll_arrow": (headwater_poll, "arrow", "compiled", 1.0),
+    "headwater compiled poll_arrow aio": (headwater_aio, "arrow", "compiled", 1.0),
     "headwater compiled ranges": (headwater_range, "", "compiled", 1.0),
     "aiokafka": (aiokafka_getmany, "", "", 0.15),
     "kafka-python": (kafka_python_poll, "", "", 0.05),

@@ -42,6 +42,8 @@ RESET_TO = {"earliest": EARLIEST, "latest": LATEST}
 _NAMES_UP_TO = 12
 _DEPTH = 3
 """A partition may have this many full answers waiting to be handed out."""
+_SMALL = 16_384
+"""Behind an answer of fewer bytes the next request can wait for the records to be handed out."""
 _WAIT_BESIDE_FULL_MS = 25
 """How long a broker may wait for data while partitions that are full for now are left out."""
 _PartitionData = FetchResponse.PartitionData
@@ -260,10 +262,12 @@ class Fetcher:
         limit = (settings.fetch_max_wait_ms + settings.request_timeout_ms) / 1000
         try:
             async with asyncio.timeout(limit):
-                size, throttled_ms = await connection.start_reading(
+                answer, size = await connection.start_reading(
                     request, version, lambda frame: self._came(lane, connection, frame, version)
                 )
-            self._metrics.fetched(self._clock.monotonic_ms(), begun, size, throttled_ms)
+            if size >= _SMALL and not answer.error_code:
+                self._received(answer, lane.asked)
+            self._metrics.fetched(self._clock.monotonic_ms(), begun, size, answer.throttle_time_ms)
         except TimeoutError:
             raise KafkaError(
                 E.REQUEST_TIMED_OUT, f"broker {node.id} did not answer a fetch within {limit:g} s"
@@ -275,18 +279,19 @@ class Fetcher:
 
     def _came(
         self, lane: _Lane, connection: Connection, frame: Frame, version: int
-    ) -> tuple[int, int]:
-        """Take in an answer before the lane goes on: whoever polls has the records first.
+    ) -> tuple[FetchResponse, int]:
+        """Read an answer, and take in a small one: whoever polls has a few records at once.
 
-        Returns its size, and how long the broker says that it was throttled.
+        Behind a large one the lane asks for more first, so that the broker is busy meanwhile.
         """
         lane.parked_since_ms = -1
         answer = connection.decode(frame, FetchResponse, version)
         if lane.session.answered(answer.error_code, answer.session_id):
             if answer.error_code:
                 raise failure(answer.error_code)
-            self._received(answer, lane.asked)
-        return len(frame), answer.throttle_time_ms
+            if len(frame) < _SMALL:
+                self._received(answer, lane.asked)
+        return answer, len(frame)
 
     async def _connected(self, node: Node, lane: _Lane) -> Connection:
         address = f"{node.host}:{node.port}"
