@@ -3,7 +3,8 @@
 Renamed: the old file is read to its end, and a little longer, since its writer may not have
 noticed; then those that were rotated meanwhile, by age; then the new one. Cut after a copy was
 made (copytruncate): the rest is read from the copy, found by how it begins. The same search finds
-the right file after a restart. Time is an argument; nothing here waits.
+the right file after a restart. A file of which nothing was given out is known by nothing: until its
+first line, the place is still the end of the one before. Time is an argument; nothing here waits.
 """
 
 import logging
@@ -38,6 +39,8 @@ class Follower:
         self._max_line = max_line
         self._linger_ms = linger_ms
         self._reading: Reading | None = None
+        self._left: Place | None = None
+        """The end of the file before, as long as nothing of this one was given out."""
         self._grew_ms = 0
         self._forbidden: set[str] = set()
         if place is not None:
@@ -64,7 +67,7 @@ class Follower:
             return []
         if not at_end:
             self._grew_ms = now_ms
-            return lines
+            return self._given(reading, lines)
         if not self._is_left_behind(reading) or now_ms - self._grew_ms < self._linger_ms:
             return []
         return self._finish(reading)
@@ -79,10 +82,13 @@ class Follower:
 
     def last_line(self) -> list[Line]:
         """The line without a newline at the end, for who will not come back."""
-        return self._reading.last_line() if self._reading else []
+        reading = self._reading
+        return self._given(reading, reading.last_line()) if reading else []
 
     def place(self) -> Place | None:
         """Where to go on after all lines given out so far; None if there is no file."""
+        if self._left is not None:
+            return self._left
         return self._reading.place() if self._reading else None
 
     def close(self) -> None:
@@ -98,25 +104,52 @@ class Follower:
         current = self._files.identity(self.path)
         return current is not None and current != reading.identity
 
+    def _given(self, reading: Reading, lines: list[Line]) -> list[Line]:
+        return lines if lines and not self._is_too_early(reading) else []
+
+    def _is_too_early(self, reading: Reading) -> bool:
+        """Whether another file comes before this one: a copy of what this one held, now cut.
+
+        Asked before the first line is given out, and after it was read: so no copy is missed.
+        """
+        if self._left is None:
+            return False
+        oldest = self._rotated_after(self._left)
+        if oldest is not None and oldest.comes_before(reading):
+            reading.close()
+            self._reading = oldest
+            return True
+        if oldest is not None:
+            oldest.close()
+        self._left = None
+        return False
+
     def _finish(self, reading: Reading) -> list[Line]:
+        if self._is_too_early(reading):
+            return []
         lines = reading.last_line()
-        newer = self._rotated_after(reading)
+        self._go_on_after(reading.place()._replace(left_ns=reading.modified_ns))
         reading.close()
-        self._reading = newer or self._open(self.path)
         return lines
 
-    def _rotated_after(self, finished: Reading) -> Reading | None:
-        """The oldest rotated file that is younger than the one just read."""
+    def _go_on_after(self, left: Place) -> None:
+        self._left = left
+        self._reading = self._rotated_after(left) or self._open(self.path)
+
+    def _rotated_after(self, left: Place) -> Reading | None:
+        """The oldest rotated file that is younger than the one that was left."""
         current = self._files.identity(self.path)
+        since_ns = left.left_ns or 0
         oldest: Reading | None = None
         for path in self._rotated_names():
             found = self._open(path)
             if found is None:
                 continue
             if (
-                found.identity not in (current, finished.identity)
-                and found.modified_ns > finished.modified_ns
+                found.identity != current
+                and found.modified_ns > since_ns
                 and (oldest is None or found.modified_ns < oldest.modified_ns)
+                and not found.is_of(left)
             ):
                 found, oldest = oldest, found
             if found is not None:
@@ -124,15 +157,17 @@ class Follower:
         return oldest
 
     def _changed(self, reading: Reading) -> None:
-        place = reading.place()
+        place = self._left or reading.place()
         reading.close()
         self._resume(place)
 
     def _resume(self, place: Place) -> None:
         """Find the file of `place` again: under its name, under another, or as a copy."""
+        self._left = None
         paths = [self.path, *self._rotated_names()]
         itself = [path for path in paths if self._files.identity(path) == place.identity]
-        copies = [path for path in paths if path not in itself] if place.head else []
+        is_known = place.head > 0 and place.left_ns is None  # what was left has no rest to look for
+        copies = [path for path in paths if path not in itself] if is_known else []
         for path in (*itself, *copies):
             found = self._open(path, place.offset)
             if found is not None and found.continues(place):
@@ -140,6 +175,9 @@ class Follower:
                 return
             if found is not None:
                 found.close()
+        if place.left_ns is not None:
+            self._go_on_after(place)
+            return
         if place.offset:
             self.gaps += 1
             log.warning(

@@ -23,6 +23,8 @@ class Place(NamedTuple):
     head: int
     """How many first bytes the fingerprint is of."""
     fingerprint: str
+    left_ns: int | None = None
+    """When the file was last written, once it was read to its end and left for a newer one."""
 
     @property
     def identity(self) -> Identity:
@@ -112,6 +114,14 @@ class Reading:
         size = self._files.size(self._fd)
         return size >= place.offset and self._digest_of(place.head) == place.fingerprint
 
+    def comes_before(self, other: "Reading") -> bool:
+        """Whether this is another file and not younger; a copy is as old as the cut, or older."""
+        return self.identity != other.identity and self.modified_ns <= other.modified_ns
+
+    def is_of(self, place: Place) -> bool:
+        """Whether this is that file, and not another one that was given its inode."""
+        return self.identity == place.identity and self.continues(place)
+
     def close(self) -> None:
         """Let go of the file."""
         self._files.close(self._fd)
@@ -129,6 +139,9 @@ class Reading:
     def _is_unchanged(self) -> bool:
         size = self._files.size(self._fd)
         if size < self.offset + self._seen:
+            return False
+        begun = self._begun[:HEAD]
+        if begun and self._files.read(self._fd, len(begun), self.offset) != begun:
             return False
         return self._digest_of(self._head) == self._fingerprint
 

@@ -5,7 +5,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from headwater.collect.following import Follower
@@ -30,8 +30,7 @@ class Log:
         target = path or self.path
         with target.open("ab") as file:
             file.write(text.encode())
-        self._age += 1  # a clock of its own, so that no two writes seem to be at one time
-        os.utime(target, ns=(self._age, self._age))
+        self._touch(target)
 
     def rename(self, suffix: str = ".1") -> Path:
         old = self.path.with_name(self.path.name + suffix)
@@ -41,9 +40,14 @@ class Log:
     def copy_and_truncate(self, suffix: str = ".1") -> None:
         copy = self.path.with_name(self.path.name + suffix)
         shutil.copyfile(self.path, copy)
-        self._age += 1
-        os.utime(copy, ns=(self._age, self._age))
+        self._touch(copy)
         os.truncate(self.path, 0)
+        self._touch(self.path)
+
+    def _touch(self, path: Path) -> None:
+        """A clock of its own, so that no two writes seem to be at one time."""
+        self._age += 1
+        os.utime(path, ns=(self._age, self._age))
 
     def start(self, max_line: int = 100, from_end: bool = False) -> None:
         self.follower = Follower(
@@ -70,8 +74,11 @@ class Log:
     def rest(self) -> list[str]:
         """All there is, with time for rotated files."""
         found: list[str] = []
-        quiet = 0
-        while quiet < 3:
+        quiet, enough = (
+            0,
+            3 * len(list(self.path.parent.iterdir())),
+        )  # an empty file has its turn too
+        while quiet < enough:
             lines = self.poll()
             found += lines
             quiet = 0 if lines else quiet + 1
@@ -251,6 +258,48 @@ def test_copies_made_during_a_stop_are_caught_up(log: Log) -> None:
     assert log.rest() == ["two", "three", "four"]
 
 
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_copy_of_lines_that_nobody_had_read_is_read(log: Log, is_kept: bool) -> None:
+    log.write("one\n")
+    log.start()
+    assert log.poll() == ["one"]
+    old = log.rename(".3")
+    log.write("")
+    assert log.rest() == []
+    log.stop()  # the new file is open, and empty
+    if not is_kept:
+        old.rename(old.with_name("app.log.3.gz"))
+    log.write("one\ntwo\n")  # it begins like the old one
+    log.copy_and_truncate(".2")
+    log.write("three\n")
+    log.start()
+    assert log.rest() == ["one", "two", "three"]
+    log.stop()
+    assert log.gaps == 0
+
+
+def test_a_begun_line_that_was_copied_away_is_not_mixed_with_another(log: Log) -> None:
+    log.write("begun")
+    log.start()
+    assert log.poll() == []
+    log.copy_and_truncate()
+    log.write("whole\nnext\n")
+    assert log.rest() == ["whole", "next"]
+
+
+def test_a_last_line_that_was_taken_does_not_come_again(log: Log) -> None:
+    log.write("one\n")
+    log.start()
+    assert log.poll() == ["one"]
+    log.rename()
+    log.write("two")
+    assert log.rest() == []
+    assert [line.text for line in log.follower.last_line()] == [b"two"]
+    log.restart()
+    log.write("three\n")
+    assert log.rest() == ["three"]
+
+
 def test_a_rest_that_is_nowhere_is_counted(log: Log) -> None:
     log.write("one\n")
     log.start()
@@ -281,12 +330,17 @@ def test_a_folder_or_a_device_is_no_file(log: Log) -> None:
 
 
 actions = st.lists(
-    st.sampled_from(["write", "partial", "rename", "copy", "poll", "restart", "wait"]), max_size=40
+    st.sampled_from(
+        ["write", "partial", "rename", "copy", "poll", "one line", "restart", "wait", "rest"]
+    ),
+    max_size=40,
 )
 
 
 @settings(max_examples=150, deadline=None)
 @given(actions)
+@example(["rename", "write", "wait", "poll", "copy", "write"])  # the new file: opened, not read
+@example(["rename", "partial", "partial", "rest", "copy"])  # cut, and as long again as before
 def test_whatever_happens_every_line_comes_once_and_in_order(
     tmp_path_factory: pytest.TempPathFactory, steps: list[str]
 ) -> None:
@@ -300,18 +354,22 @@ def test_whatever_happens_every_line_comes_once_and_in_order(
                 text = f"{number}\n" if step == "write" else f"{number},"
                 log.write(text)
                 written += text
-            case "rename" | "copy" if written.endswith("\n"):  # rotation falls between lines
+            case "rename" | "copy" if log.path.exists():
                 rotate = log.rename if step == "rename" else log.copy_and_truncate
                 rotate(f".{1000 - number}")
-                log.write(f"start {number}\n")
-                written += f"start {number}\n"
-                if step == "copy":  # a copy is known by its first bytes, once some were read
-                    found += log.rest()
+                written += "" if written.endswith("\n") else "\n"  # the end of a file ends a line
             case "poll":
                 found += log.poll()
+            case "one line":
+                found += log.poll(1)
             case "restart":
                 log.restart()
             case "wait":
                 log.now += LINGER_MS
+            case "rest":
+                found += log.rest()
     log.write("end\n")
-    assert found + log.rest() == (written + "end\n").splitlines()
+    found += log.rest()
+    log.stop()
+    assert found == (written + "end\n").splitlines()
+    assert log.gaps == 0

@@ -1,5 +1,6 @@
 """Positions over restarts: whole, private, and never guessed."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,22 @@ def test_positions_are_found_again(tmp_path: Path) -> None:
     assert again.of("/logs/a") == HERE._replace(offset=400)
     assert again.of(odd_name) == HERE._replace(offset=7)
     assert again.of("/logs/b") is None
+    again.close()
+
+
+def test_a_file_that_was_left_is_stored_as_such_and_older_positions_are_read(
+    tmp_path: Path,
+) -> None:
+    positions = Positions(OsFiles(), str(tmp_path))
+    positions.store({"/left": HERE._replace(left_ns=5), "/here": HERE})
+    positions.close()
+    stored = tmp_path / "positions.json"
+    content = json.loads(stored.read_text())
+    del content["files"]["/here"]["left_ns"]  # as written before there was such a thing
+    stored.write_text(json.dumps(content))
+    again = Positions(OsFiles(), str(tmp_path))
+    assert again.of("/left") == HERE._replace(left_ns=5)
+    assert again.of("/here") == HERE
     again.close()
 
 
