@@ -1,7 +1,9 @@
 """A broker as a process: what it loads, what it prints, how it ends."""
 
 import json
+import shutil
 import signal
+import socket
 import subprocess
 import sys
 
@@ -9,7 +11,7 @@ import pytest
 
 from headwater.testing import Broker
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
-from tests.unit.broker.live import Client, batch
+from tests.unit.broker.live import Client, batch, until
 
 UNWANTED = {
     "rich",
@@ -126,3 +128,32 @@ def test_a_folder_in_use_is_refused_in_one_line(tmp_path):
     assert second.returncode == 1
     assert "in use by another broker" in second.stderr
     assert "Traceback" not in second.stderr
+
+
+STARTS_A_BROKER = """
+import time
+from headwater.testing import Broker
+
+with Broker(subprocess=True) as broker:
+    print(broker.port, broker.data_dir, flush=True)
+    time.sleep(600)
+"""
+
+
+def test_a_broker_of_a_test_does_not_outlive_a_run_that_was_killed():
+    with subprocess.Popen(
+        [sys.executable, "-c", STARTS_A_BROKER], stdout=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout is not None
+        port, data_dir = run.stdout.readline().split()
+        assert _listens(int(port))
+        run.kill()
+    try:
+        until(lambda: not _listens(int(port)), "the end of the broker")
+    finally:
+        shutil.rmtree(data_dir)
+
+
+def _listens(port):
+    with socket.socket() as peer:
+        return peer.connect_ex(("127.0.0.1", port)) == 0

@@ -1,6 +1,9 @@
 """`headwater up`: one broker in the foreground."""
 
 import json
+import os
+import signal
+import threading
 
 import click
 
@@ -35,6 +38,11 @@ from headwater.config.keys import ConfigError
     help="How much to log.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print the address and the log as JSON.")
+@click.option(
+    "--until-stdin-closes",
+    is_flag=True,
+    help="Stop as well when standard input ends: with the program that started the broker.",
+)
 def command(
     port: int | None,
     data_dir: str | None,
@@ -42,6 +50,7 @@ def command(
     assignments: tuple[str, ...],
     log_level: str,
     as_json: bool,
+    until_stdin_closes: bool,
 ) -> None:
     """Start a broker and serve until SIGTERM or Ctrl-C.
 
@@ -56,6 +65,8 @@ def command(
     from headwater.observe import logs
 
     logs.set_up(log_level.upper(), as_json=as_json)
+    if until_stdin_closes:
+        threading.Thread(target=_stop_with_stdin, name="stdin", daemon=True).start()
 
     def ready(address: str) -> None:
         data = list(settings.log_dirs)
@@ -69,6 +80,12 @@ def command(
         run(settings, ready)
     except (LogDirError, StoreDamaged) as problem:
         raise click.ClickException(str(problem)) from problem
+
+
+def _stop_with_stdin() -> None:
+    while os.read(0, 4096):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def settings_from(

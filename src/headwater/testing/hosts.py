@@ -116,7 +116,8 @@ class ProcessHost:
         errors.parent.mkdir(parents=True, exist_ok=True)
         with errors.open("a") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "headwater", "up", *options],
+                [sys.executable, "-m", "headwater", "up", "--until-stdin-closes", *options],
+                stdin=subprocess.PIPE,  # held open for as long as this process lives
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,
@@ -149,5 +150,6 @@ class ProcessHost:
             process.wait()
             raise
         finally:
-            if process.stdout is not None:
-                process.stdout.close()
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    pipe.close()
