@@ -26,7 +26,7 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table import TableProperties, Transaction
 from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.types import DateType
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import IntegrityError, OperationalError
 
 from headwater.pipelines.tables.committing import Change, Committer
 from headwater.pipelines.tables.compaction import merge, merge_plan
@@ -221,7 +221,8 @@ class IcebergKind(Committer):
         """An empty table, which another committer may have made in the same moment."""
         check_partitions(schema, partition_by)
         catalog = self._open_catalog()
-        with suppress(NamespaceAlreadyExistsError):
+        # The catalog looks before it writes: a namespace that came between breaks a key instead.
+        with suppress(NamespaceAlreadyExistsError, IntegrityError):
             catalog.create_namespace(_NAME[:1])
         change = catalog.create_table_transaction(
             _NAME, schema, location=_SCHEME + self._folder, properties=_PROPERTIES
@@ -273,11 +274,7 @@ class IcebergKind(Committer):
             os.makedirs(os.path.join(self._folder, "metadata"), exist_ok=True)
             place = os.path.join(self._folder, "metadata", "catalog.db")
             where = {"uri": f"sqlite:///{place}", "warehouse": _SCHEME + self._folder}
-            try:
-                self._catalog = SqlCatalog("headwater", **where)
-            except OperationalError:
-                # Another process makes the catalog's own tables in this moment; now they are there.
-                self._catalog = SqlCatalog("headwater", **where)
+            self._catalog = _catalog(where)
         return self._catalog
 
     def _newest(self) -> IcebergTable | None:
@@ -295,6 +292,14 @@ class IcebergKind(Committer):
         if table is None:
             raise TableError(f"there is no table at {self.target}")
         return table
+
+
+def _catalog(where: dict[str, str]) -> SqlCatalog:
+    """The catalog with its own two tables, each of which another process may make first."""
+    for _ in range(2):
+        with suppress(OperationalError):
+            return SqlCatalog("headwater", **where)
+    return SqlCatalog("headwater", **where)
 
 
 def _version(table: IcebergTable) -> int:

@@ -2,12 +2,17 @@
 
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import textwrap
+from contextlib import closing
 
 import pyarrow.dataset as ds
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog, SqlCatalogBaseTable
+from sqlalchemy import event
+from sqlalchemy.schema import CreateTable
 
 from headwater.pipelines.tables import iceberg, parquet
 from headwater.pipelines.tables.table import TableConflict, open_table
@@ -83,6 +88,46 @@ def test_two_committers_to_one_table_both_succeed(tmp_path, kind):
     wanted = [*range(4), *range(100, 104)]
     assert ids(open_table(target).files()) == wanted
     assert {file.path for file in open_table(target).files()} == data_files_on_disk(target)
+
+
+def test_an_iceberg_table_that_another_makes_between_the_look_and_the_write_takes_both(
+    tmp_path, monkeypatch
+):
+    target = f"iceberg:{tmp_path}/table"
+    exists, asked = SqlCatalog.namespace_exists, []
+
+    def overtaken(catalog, name):
+        found = exists(catalog, name)
+        if not asked:
+            asked.append(name)
+            assert append(target, rows(100), 0, app="quick")
+        return found
+
+    monkeypatch.setattr(SqlCatalog, "namespace_exists", overtaken)
+    assert append(target, rows(0), 0, app="slow")
+    assert asked
+    assert ids(open_table(target).files()) == [0, 100]
+
+
+def test_an_iceberg_catalog_whose_tables_another_makes_first_one_after_the_other_is_opened(
+    tmp_path,
+):
+    made = []
+
+    def make_first(table, connection, **_):
+        with closing(sqlite3.connect(tmp_path / "table/metadata/catalog.db")) as other:
+            other.execute(str(CreateTable(table)))
+        made.append(table.name)
+
+    tables = SqlCatalogBaseTable.metadata.sorted_tables
+    for table in tables:
+        event.listen(table, "before_create", make_first)
+    try:
+        assert append(f"iceberg:{tmp_path}/table", rows(0), 0)
+    finally:
+        for table in tables:
+            event.remove(table, "before_create", make_first)
+    assert sorted(made) == ["iceberg_namespace_properties", "iceberg_tables"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
