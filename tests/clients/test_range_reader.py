@@ -155,15 +155,49 @@ def test_a_listener_that_never_answers_is_given_up():
         Stream(*silent.getsockname(), "test", 0.1)
 
 
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (b"", "closed the connection"),
+        (b"\x00\x00", "closed the connection"),
+        ((100).to_bytes(4) + b"half", "closed the connection"),
+    ],
+)
+def test_an_answer_that_is_cut_short_is_told(said, error):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=_answer_once, args=(server, said))
+        thread.start()
+        with pytest.raises(KafkaError, match=error):
+            Stream(*server.getsockname(), "test", 5)
+        thread.join()
+
+
+@pytest.mark.parametrize("said", [b"\x00\x00", (100).to_bytes(4) + b"half"])
+def test_an_answer_that_stops_half_way_is_given_up(said):
+    done = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        thread = threading.Thread(target=_answer_once, args=(server, said, done))
+        thread.start()
+        with pytest.raises(TimedOutError, match="did not answer"):
+            Stream(*server.getsockname(), "test", 0.1)
+        done.set()
+        thread.join()
+
+
+def _answer_once(server, said, done=None):
+    """Say this to whoever comes, and close: at once, or when told to."""
+    peer, _ = server.accept()
+    with peer:
+        peer.recv(1000)
+        peer.sendall(said)
+        if done is not None:
+            done.wait(30)
+
+
 @pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", (2**31 - 1).to_bytes(4)])
 def test_a_listener_that_is_no_broker_is_named(said):
-    def answer(server):
-        peer, _ = server.accept()
-        with peer:
-            peer.sendall(said)
-
     with socket.create_server(("127.0.0.1", 0)) as server:
-        thread = threading.Thread(target=answer, args=(server,))
+        thread = threading.Thread(target=_answer_once, args=(server, said))
         thread.start()
         with pytest.raises(KafkaError, match="is it a Kafka broker"):
             Stream(*server.getsockname(), "test", 5)
