@@ -257,8 +257,7 @@ def _settle(reply: "asyncio.Future[T]", read: Read[T], frame: Frame) -> None:
     except Exception as problem:  # noqa: BLE001 - raised again where it is awaited
         reply.set_exception(problem)
     else:
-        if not reply.done():
-            reply.set_result(result)
+        reply.set_result(result)
 
 
 def _key_of(request: Struct) -> int:
