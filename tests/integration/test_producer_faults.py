@@ -1,6 +1,8 @@
 """What can go wrong around a producer: each time a typed error in time, or nothing to notice."""
 
+import asyncio
 import contextlib
+import gc
 import itertools
 import threading
 import time
@@ -200,6 +202,22 @@ def test_close_keeps_its_timeout_and_fails_what_is_left() -> None:
         with pytest.raises(ClosedError, match="before the record was acknowledged"):
             late.result(1)
         relay.delay.set()
+
+
+def test_an_answer_that_a_closed_producer_did_not_wait_for_is_not_complained_about(caplog) -> None:
+    with relayed() as (broker, relay):
+        broker.create_topic("t")
+        producer = headwater.Producer(bootstrap_servers=broker.bootstrap, **QUICK)
+        producer.send("t", b"before").result(10)
+        relay.delay = threading.Event()
+        producer.send("t", b"late")
+        producer.close(0.2)
+        for _ in range(5):  # turns of the loop: the connection ends, and its answers with it
+            producer._thread.call(asyncio.sleep(0))
+        del producer
+        gc.collect()
+        relay.delay.set()
+    assert "never retrieved" not in caplog.text
 
 
 def test_a_topic_deleted_and_made_anew_is_found_again() -> None:

@@ -32,6 +32,7 @@ from headwater.client.errors import (
 )
 from headwater.errors import KafkaError
 from headwater.model import TopicPartition
+from headwater.records.codec import ColumnReader
 
 log = logging.getLogger(__name__)
 
@@ -90,9 +91,9 @@ class Consuming(Whereabouts):
             raise IllegalStateError(
                 "poll_arrow() gives bytes: use it without deserializers and interceptors"
             )
+        if self._column_reader.count:  # a poll that was interrupted left it like this
+            self._column_reader = ColumnReader()
         reader, runs = self._column_reader, Runs()
-        if reader.count:
-            reader.finish()  # what a poll that was interrupted left behind
 
         def add(fetched: Fetched) -> bool:
             before = reader.count

@@ -111,7 +111,7 @@ class Sender:
         self._level = settings.compression_level
         self._acks = settings.required_acks
         self._peers: dict[int, Peer] = {}
-        self._answers: list[tuple[Peer, Exchange, asyncio.Future[Frame]]] = []
+        self._answers: deque[tuple[Peer, Exchange, asyncio.Future[Frame]]] = deque()
         """Those that came since the last turn."""
         self._identity: Identity | None = None
         if self._sequences is not None:
@@ -352,12 +352,14 @@ class Sender:
 
     def _answered(self, peer: Peer, exchange: Exchange, done: "asyncio.Future[Frame]") -> None:
         """An answer came: it is read in the next turn, and who waits for records goes first."""
+        if not done.cancelled():
+            done.exception()  # heard of, even where no turn comes any more: asyncio would complain
         self._answers.append((peer, exchange, done))
         self.wake_here()
 
     def _read_answers(self, now: int) -> None:
-        answers, self._answers = self._answers, []
-        for peer, exchange, done in answers:
+        while self._answers:  # a turn that is broken off leaves the others to the next one
+            peer, exchange, done = self._answers.popleft()
             peer.exchanges.remove(exchange)
             self.metrics.latencies.add(now, now - exchange.sent_ms)
             self._read_answer(peer, exchange, done, now)

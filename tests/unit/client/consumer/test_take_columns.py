@@ -1,0 +1,53 @@
+"""Columns of what was fetched: one reader serves all polls of a consumer."""
+
+import asyncio
+
+import pytest
+
+from headwater.client.consumer.consuming import Consuming
+from headwater.client.consumer.fetched import Fetched
+from headwater.client.consumer.places import Place
+from headwater.model import TopicPartition
+from headwater.records import codec
+from headwater.records.builder import build_batch
+from headwater.records.record import Record
+
+
+def consuming(*batches: list[bytes]) -> Consuming:
+    """One to whom each batch came in an answer of its own."""
+    core = Consuming(bootstrap_servers="127.0.0.1:1")
+    asyncio.run(core.start())
+    place, first = Place(TopicPartition("t", 0)), 0
+    place.jump(0)
+    for values in batches:
+        rows = [Record(offset=n, value=value) for n, value in enumerate(values, start=first)]
+        data = bytes(build_batch(rows, base_offset=first, leader_epoch=0, now=0))
+        came = Fetched(place, memoryview(data), aborted=None, check_crcs=True)
+        place.fetched += came.size
+        core._fetcher.ready.append(came)
+        first = place.fetch_offset = came.end_offset
+    return core
+
+
+def test_each_poll_has_its_own_rows_and_the_buffer_is_empty_in_the_end() -> None:
+    core = consuming([b"a", b"b"], [b"c"])
+    place = core._fetcher.ready[0].place
+    assert core.take_columns(1)["value"].to_pylist() == [b"a", b"b"]
+    assert core.take_columns(1)["value"].to_pylist() == [b"c"]
+    assert (place.position, place.buffered, len(core._fetcher.ready)) == (3, 0, 0)
+    assert core.take_columns(1) is None
+
+
+@pytest.mark.skipif(codec.NAME != "compiled", reason="of the compiled reader")
+def test_a_poll_that_is_interrupted_while_it_finishes_does_not_end_all_polls(monkeypatch) -> None:
+    from headwater.records import _codec
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    core = consuming([b"a"], [b"b"])
+    with monkeypatch.context() as patched:
+        patched.setattr(_codec, "Columns", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            core.take_columns(1)
+    assert core.take_columns(1)["value"].to_pylist() == [b"b"]
