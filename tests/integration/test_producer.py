@@ -96,13 +96,17 @@ def test_futures_and_callbacks_tell_the_same(producer, topic) -> None:
     assert sorted(metadata for metadata, error in told if error is None) == sorted(results)
 
 
-def test_a_callback_that_raises_harms_nobody(producer, topic, caplog) -> None:
+@pytest.mark.parametrize("fault", [ValueError("mine"), asyncio.CancelledError()], ids=repr)
+def test_a_callback_that_raises_harms_nobody(producer, topic, caplog, fault) -> None:
     def broken(metadata, error):
-        raise ValueError("mine")
+        raise fault
 
     first = producer.send(topic, b"1", on_delivery=broken)
     assert first.result(10).topic == topic
     assert producer.send(topic, b"2").result(10)
+    producer._thread.call(asyncio.sleep(0))  # the turn that told of it is over
+    told = producer.metrics()
+    assert told["buffer-available-bytes"] == told["buffer-total-bytes"]
     assert "on_delivery callback raised" in caplog.text
 
 

@@ -4,6 +4,7 @@ Every batch ends here, exactly once. Belongs to the loop's thread; the producer'
 the accumulator is touched.
 """
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable
@@ -142,7 +143,7 @@ class Fates:
 def _tell(call: OnDelivery, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
     try:
         call(metadata, error)
-    except Exception:
+    except (Exception, asyncio.CancelledError):  # the latter from a future of the user's own
         log.exception("an on_delivery callback raised; the record's fate is not touched by it")
 
 
