@@ -1,5 +1,6 @@
 """`headwater up`: one broker in the foreground."""
 
+import contextlib
 import json
 import os
 import signal
@@ -83,8 +84,9 @@ def command(
 
 
 def _stop_with_stdin() -> None:
-    while os.read(0, 4096):
-        pass
+    with contextlib.suppress(OSError):  # it may be closed from the start
+        while os.read(0, 4096):
+            pass
     os.kill(os.getpid(), signal.SIGTERM)
 
 
