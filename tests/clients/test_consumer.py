@@ -525,6 +525,28 @@ def test_a_cancelled_poll_loses_no_record(stage, bootstrap, lane):
     assert asyncio.run(work()) == NUMBERS
 
 
+def test_a_poll_cancelled_among_records_loses_none(stage, bootstrap, lane):
+    """What a poll did not return is there for the next one, although it was fetched already."""
+    stage.fill(lane, NUMBERS)
+
+    async def work():
+        async with aio.Consumer(
+            bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=3
+        ) as consumer:
+            await consumer.assign([(lane, 0)])
+            seen = []
+            while len(seen) < len(NUMBERS):
+                seen += [record.value for record in await consumer.poll(30)]
+                cut = asyncio.create_task(consumer.poll(0.01))
+                await asyncio.sleep(0)
+                cut.cancel()
+                done = await asyncio.gather(cut, return_exceptions=True)
+                assert isinstance(done[0], asyncio.CancelledError)
+            return seen
+
+    assert asyncio.run(work()) == NUMBERS
+
+
 # -- transactions of others
 
 

@@ -35,6 +35,10 @@ _SOON_MS = 20
 Partition = TopicPartition | tuple[str, int]
 
 
+def _nothing() -> None:
+    return None
+
+
 class Consumer:
     """Reads records; for one thread at a time.
 
@@ -140,7 +144,10 @@ class Consumer:
 
     def _here(self, take: Callable[[], T]) -> T | None:
         """What needs no word with the loop."""
-        if not self._core.quick or not (found := take()):
+        return self._taken(take) if self._core.quick else None
+
+    def _taken(self, take: Callable[[], T]) -> T | None:
+        if not (found := take()):
             return None
         if self._core.stalled:
             self._thread.post(self._core.room_made)
@@ -159,12 +166,14 @@ class Consumer:
         self._flowing = False
         while True:
             arrived.hush()
-            got, limit_ms = self._thread.call(self._core.look(deadline_ms, take))
+            # Nothing is taken over there: an interrupted call would take records with it.
+            got, limit_ms = self._thread.call(self._core.look(deadline_ms, _nothing))
             if isinstance(got, Notice):
                 self._tell(got)
-            elif got or not limit_ms:
-                return got
-            elif arrived.listen(limit_ms / 1000) and (found := self._here(take)):
+                continue
+            if (found := self._taken(take)) or not limit_ms:
+                return found
+            if arrived.listen(limit_ms / 1000) and (found := self._here(take)):
                 return found
 
     def _tell(self, notice: Notice) -> None:

@@ -32,6 +32,10 @@ T = TypeVar("T")
 Partition = TopicPartition | tuple[str, int]
 
 
+_IN_A_ROW = 1024
+"""So many records of `async for` may come before others on the loop get their turn."""
+
+
 class Consumer:
     """Reads records on the event loop that it is first used on.
 
@@ -52,6 +56,8 @@ class Consumer:
     def __init__(self, **options: Any) -> None:
         self._core = Consuming(**options)
         self._polling = False
+        self._steps = 0
+        """How often the next record was asked for."""
         self._loop: asyncio.AbstractEventLoop | None = None
 
     @property
@@ -134,8 +140,11 @@ class Consumer:
             )
         self._polling = True
         try:
+            if self._core.holds_records:
+                # Fetching and heartbeats get their turn, before anything is taken: a task that is
+                # cancelled here would take records with it.
+                await asyncio.sleep(0)
             if found := self._core.here(take):
-                await asyncio.sleep(0)  # fetching and heartbeats get their turn
                 return found
             deadline = self._core.deadline(timeout_s)
             while True:
@@ -160,12 +169,14 @@ class Consumer:
 
     async def __anext__(self) -> ConsumerRecord:
         """The next record; the position moves with each one."""
-        if self._core.started and not self._polling and self._core.quick:
-            found = self._core.take(1)
-            if found:
-                if found[0].offset & 0x3FF == 0 or self._core.stalled:
-                    await asyncio.sleep(0)
-                    self._core.room_made()
+        core = self._core
+        if core.started and not self._polling:
+            self._steps += 1
+            if not self._steps % _IN_A_ROW:
+                await asyncio.sleep(0)
+            if core.quick and (found := core.take(1)):
+                if core.stalled:
+                    core.room_made()
                 return found[0]
         while True:
             records = await self.poll(None, 1)

@@ -59,6 +59,11 @@ class Consuming(Whereabouts):
         now = self._clock.monotonic_ms()
         return not (group.due(now) or self._commits.auto_commit_due(now))
 
+    @property
+    def holds_records(self) -> bool:
+        """Whether some were fetched that nobody has taken yet."""
+        return bool(self._fetcher.ready)
+
     def here(self, take: Callable[[], T]) -> T | None:
         """On the loop: what `take` gives without a look at anything else."""
         if not self.quick or not (found := take()):
