@@ -35,10 +35,6 @@ _SOON_MS = 20
 Partition = TopicPartition | tuple[str, int]
 
 
-def _nothing() -> None:
-    return None
-
-
 class Consumer:
     """Reads records; for one thread at a time.
 
@@ -166,10 +162,9 @@ class Consumer:
         self._flowing = False
         while True:
             arrived.hush()
-            # Nothing is taken over there: an interrupted call would take records with it.
-            got, limit_ms = self._thread.call(self._core.look(deadline_ms, _nothing))
-            if isinstance(got, Notice):
-                self._tell(got)
+            notice, limit_ms = self._thread.call(self._core.look(deadline_ms))
+            if notice is not None:
+                self._tell(notice)
                 continue
             if (found := self._taken(take)) or not limit_ms:
                 return found

@@ -31,7 +31,6 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 Partition = TopicPartition | tuple[str, int]
 
-
 _IN_A_ROW = 1024
 """So many records of `async for` may come before others on the loop get their turn."""
 
@@ -141,8 +140,8 @@ class Consumer:
         self._polling = True
         try:
             if self._core.holds_records:
-                # Fetching and heartbeats get their turn, before anything is taken: a task that is
-                # cancelled here would take records with it.
+                # Fetching and heartbeats get their turn; before anything is taken, because a task
+                # may be cancelled here.
                 await asyncio.sleep(0)
             if found := self._core.here(take):
                 return found

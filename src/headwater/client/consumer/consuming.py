@@ -66,7 +66,10 @@ class Consuming(Whereabouts):
 
     def here(self, take: Callable[[], T]) -> T | None:
         """On the loop: what `take` gives without a look at anything else."""
-        if not self.quick or not (found := take()):
+        return self._taken(take) if self.quick else None
+
+    def _taken(self, take: Callable[[], T]) -> T | None:
+        if not (found := take()):
             return None
         if self.stalled:
             self.room_made()
@@ -158,20 +161,20 @@ class Consuming(Whereabouts):
         """Wait until `take` gives something, a listener must be called, or the time is over."""
         while True:
             self.arrived.clear()
-            found, limit_ms = await self.look(deadline_ms, take)
-            if found or not limit_ms:
+            notice, limit_ms = await self.look(deadline_ms)
+            if notice is not None:
+                return notice
+            if (found := self._taken(take)) or not limit_ms:
                 return found
             await self.arrived.wait(limit_ms / 1000)
             if found := self.here(take):
                 return found
 
-    async def look(
-        self, deadline_ms: int, take: Callable[[], T]
-    ) -> "tuple[T | Notice | None, int]":
-        """What there is without waiting for records, or how long to wait: 0 when time is over.
+    async def look(self, deadline_ms: int) -> tuple[Notice | None, int]:
+        """What a listener must hear, or how long to wait if nothing can be taken: 0 for no longer.
 
         Whoever waits has cleared `arrived` before, and looks again when it is set or when the wait
-        has ended.
+        has ended. Nothing is taken here, so that a look that is cut short takes nothing with it.
         """
         self.check_usable()
         if self._group is not None:
@@ -181,11 +184,8 @@ class Consuming(Whereabouts):
         self._raise_pending()
         self._positions.kick()
         self._commits.auto_commit_if_due()
-        found = take()
         if self._fetcher.stalled:
             self._fetcher.changed()
-        if found:
-            return found, 0
         return None, self._patience_ms(deadline_ms)
 
     def _patience_ms(self, deadline_ms: int) -> int:

@@ -240,9 +240,7 @@ class Sending(ABC):
         No batch at all means that buffer.memory is used up.
         """
         target = topic.sticky if queue is None else queue
-        batch, taken = target.open, 0
-        if batch is not None:
-            batch, taken = self._fill_open(target, fill, start)
+        batch, taken = self._fill_open(target, fill, start)
         if not taken and queue is None:
             target = topic.rotate(full=batch is not None)
             batch, taken = self._fill_open(target, fill, start)
