@@ -63,6 +63,20 @@ def test_a_cluster_by_its_url_runs_a_pipeline_until_it_is_told_to_stop(
     assert "Exception" not in said
 
 
+@pytest.mark.timeout(300)
+def test_an_ingest_in_a_process_of_its_own_infers_a_schema_and_fills_the_table(
+    bootstrap, topic, produce, tmp_path
+):
+    orders, lake = topic("orders"), tmp_path / "lake"
+    produce(orders, ['{"id": 1, "price": 9.5}', '{"id": "one"}', '{"id": 2, "price": 1}'])
+    words = ["ingest", orders, "--to", f"delta:{lake / 'orders'}", "--schema", "infer"]
+    with (tmp_path / "out").open("wb") as out:
+        ended = command(*words, "--bootstrap-server", bootstrap, *SMALL, out=out).wait(PATIENCE_S)
+    said = (tmp_path / "out").read_text()
+    assert (ended, "Traceback" in said) == (0, False), said
+    assert rows_of(lake / "orders", "id", "price") == [("1", 9.5), ("2", 1.0), ("one", None)]
+
+
 def test_a_mistake_in_the_graph_is_one_line_and_exit_code_2_before_spark_starts(
     bootstrap, tmp_path
 ):

@@ -102,6 +102,7 @@ def test_an_inferred_schema_is_frozen_for_later_runs(spark, bootstrap, topic, pr
     produce(events, ['{"n": 1}', '{"n": 2, "s": "x"}'])
     first = plan()
     assert first.schema.names == ["n", "s"]
+    assert not place.parent.exists(), "a plan writes nothing; a run does once its session is up"
     assert run_ingest(first, once=True, spark=spark).failed == {"dead letters": 0}
     produce(events, ['{"n": "three", "late": true}'])
     second = plan()

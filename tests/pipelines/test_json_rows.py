@@ -1,6 +1,9 @@
 """Values that look like rows and are none: each is a dead letter with its reason."""
 
-from headwater.pipelines.ingest.json_rows import JsonRows, columns
+from pyspark.sql.types import StructType
+
+from headwater.pipelines.ingest.ddl_types import columns
+from headwater.pipelines.ingest.json_rows import JsonRows
 from headwater.pipelines.running.quality import REASONS
 
 SCHEMA = (
@@ -42,6 +45,11 @@ BAD = [
     (b'{"f":-1e300}', number_of("f")),
     (b'{"n":{"deep":[0,1e999]}}', number_of("n")),
 ]
+
+
+def test_ddl_means_to_us_what_it_means_to_spark(spark):
+    named = SCHEMA + ", `odd name` STRING NOT NULL COMMENT 'it\\'s', p DEC(7,2), q NUMERIC, z LONG"
+    assert columns(named) == StructType.fromDDL(named)
 
 
 def test_what_is_taken_for_something_else_is_refused_and_the_rest_are_rows(spark):

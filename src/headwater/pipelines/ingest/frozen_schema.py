@@ -11,10 +11,13 @@ from typing import Final
 from pyspark.sql.types import StructType
 
 from headwater.client.consumer.blocking import Consumer
-from headwater.pipelines.ingest.json_rows import columns, type_name
+from headwater.pipelines.ingest.ddl_types import columns
+from headwater.pipelines.ingest.json_rows import type_name
 from headwater.pipelines.running.checkpoints import Checkpoints
 from headwater.pipelines.schemas import schema as schemas
 
+SCHEMA: Final = "schema"
+"""The fact that holds the columns as DDL."""
 _SAMPLE: Final = 1000
 _PATIENCE_S: Final = 10.0
 
@@ -25,21 +28,25 @@ class IngestError(Exception):
 
 def settle_schema(
     wanted: str, topic: str, bootstrap_servers: str, places: Checkpoints, name: str
-) -> StructType:
-    """The schema to use: a file, or what was frozen, or what the first records look like.
+) -> str:
+    """The schema to use, as DDL: a file, or what was frozen, or what the first records look like.
 
-    Whatever it is, it is frozen beside the checkpoint before the first row is written.
+    Writes nothing: `freeze` does, once the table exists.
     """
-    frozen = (places.noted(name) or {}).get("schema")
+    frozen: str | None = (places.noted(name) or {}).get(SCHEMA)
     if wanted == "infer":
-        ddl = frozen or inferred(topic, bootstrap_servers)
-    else:
-        ddl = from_file(Path(wanted))
-        if frozen:
-            check_change(columns(frozen), columns(ddl), wanted)
-    if ddl != frozen:
-        places.note(name, {"schema": ddl})
-    return columns(ddl)
+        return frozen or inferred(topic, bootstrap_servers)
+    ddl = from_file(Path(wanted))
+    if frozen:
+        check_change(columns(frozen), columns(ddl), wanted)
+    return ddl
+
+
+def freeze(ddl: str, places: Checkpoints, name: str) -> None:
+    """Keep the schema beside the checkpoint for all later runs."""
+    noted = places.noted(name) or {}
+    if noted.get(SCHEMA) != ddl:
+        places.note(name, {**noted, SCHEMA: ddl})
 
 
 def from_file(path: Path) -> str:

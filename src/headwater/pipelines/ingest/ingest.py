@@ -16,7 +16,8 @@ from pyspark.sql.types import StructType
 
 from headwater.client.admin import BlockingAdmin, NewTopic
 from headwater.config.keys import nearest
-from headwater.pipelines.ingest.frozen_schema import IngestError, settle_schema
+from headwater.pipelines.ingest.ddl_types import columns
+from headwater.pipelines.ingest.frozen_schema import IngestError, freeze, settle_schema
 from headwater.pipelines.ingest.json_rows import (
     DATE,
     ORIGIN,
@@ -28,7 +29,13 @@ from headwater.pipelines.running.checkpoints import FOLDER, Checkpoints
 from headwater.pipelines.running.flows import make, send_aside
 from headwater.pipelines.running.progress import Progress
 from headwater.pipelines.running.quality import Gate
-from headwater.pipelines.running.watching import FlowReport, Problems, Queries, session_for
+from headwater.pipelines.running.watching import (
+    FlowReport,
+    Problems,
+    Queries,
+    session_for,
+    told_as_flow,
+)
 from headwater.pipelines.tables.writing import TableSink
 from headwater.pipelines.targets import Target, parse_target
 
@@ -47,7 +54,8 @@ class Ingest:
     topic: str
     target: Target
     bootstrap_servers: str
-    schema: StructType
+    ddl: str
+    """The columns, required ones NOT NULL."""
     partition_by: tuple[str, ...] = ()
     dead_letter_topic: str = ""
     """By default the topic's own name with `.dead` behind."""
@@ -58,6 +66,11 @@ class Ingest:
     """By default `_checkpoints` beside the table."""
     options: Mapping[str, str] | None = None
     """More options of the source, such as maxOffsetsPerTrigger."""
+
+    @property
+    def schema(self) -> StructType:
+        """The columns as Spark's types."""
+        return columns(self.ddl)
 
     @property
     def name(self) -> str:
@@ -95,11 +108,12 @@ def plan_ingest(
     check_topic(bootstrap_servers, topic)
     places = Checkpoints(Path(checkpoint).absolute()) if checkpoint else beside(place)
     name = ingest_name(topic, place)
+    ddl = settle_schema(schema, topic, bootstrap_servers, places, name)
     plan = Ingest(
         topic,
         place,
         bootstrap_servers,
-        settle_schema(schema, topic, bootstrap_servers, places, name),
+        ddl,
         tuple(partition_by),
         dead_letter_topic or "",
         start,
@@ -139,7 +153,6 @@ def run_ingest(
     spark: "SparkSession | None" = None,
 ) -> FlowReport:
     """Bring what is in the topic into the table, or go on with it until `stop` is set."""
-    ensure_topic(ingest.bootstrap_servers, ingest.dead_letters)
     model, problems, asked = progress or Progress(), Problems(), stop or threading.Event()
     opened = session_for(
         ingest.name,
@@ -154,7 +167,8 @@ def run_ingest(
         queries = Queries(model, problems)
         model.announce(ingest.name, (REFUSED,))
         try:
-            queries.add(ingest.name, start(ingest, session, once, problems))
+            with told_as_flow(ingest.name):
+                queries.add(ingest.name, start(ingest, session, once, problems))
             queries.wait([ingest.name], asked)
             queries.stop()
             return queries.reports()[0]
@@ -166,10 +180,12 @@ def start(
     ingest: Ingest, spark: "SparkSession", once: bool, problems: Problems
 ) -> "StreamingQuery":
     """Start the one query of an ingest."""
+    ensure_topic(ingest.bootstrap_servers, ingest.dead_letters)
     records = spark.readStream.format("headwater").options(**_options(ingest)).load()
     rows = JsonRows(ingest.schema, unknown=ingest.unknown, dated=DATE in ingest.partition_by)
     judged = rows.judged(records)
     make(spark, rows.good(judged), ingest.target, ingest.partition_by)
+    freeze(ingest.ddl, ingest.places, ingest.name)
     aside = partial(send_aside, ingest.bootstrap_servers, ingest.dead_letters, ingest.name, None)
     gate = Gate(rows, TableSink(ingest.target, partition_by=ingest.partition_by), [aside])
     writer = judged.writeStream.foreachBatch(problems.watched(ingest.name, gate))

@@ -174,14 +174,6 @@ def _nullable_type(kind: st.DataType) -> st.DataType:
     return kind
 
 
-def columns(ddl: str) -> st.StructType:
-    """Columns as SQL writes them: `id BIGINT NOT NULL, name STRING`."""
-    found = st.StructType.fromDDL(ddl)
-    if not isinstance(found, st.StructType):
-        raise TypeError(f"{ddl!r} is one type and not the columns of a table")
-    return found
-
-
 def type_name(kind: st.DataType) -> str:
     """A type as SQL writes it: BIGINT, STRUCT<x: INT>."""
     if isinstance(kind, st.StructType):

@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql.types import StructType
+
 from headwater.pipelines.declaring.declare import Dataset, Flow, Project, Sink
-from headwater.pipelines.ingest.json_rows import columns
 from headwater.pipelines.running.binding import Datasets, table_target
 from headwater.pipelines.running.checkpoints import Checkpoints
 from headwater.pipelines.running.dead_letters import as_records, as_rows
@@ -113,7 +114,7 @@ class Flows:
         rows = self._datasets.frame(flow)
         dataset = self._project.declarations.datasets.get(flow.target)
         if dataset is not None and dataset.schema:
-            rows = rows.to(columns(dataset.schema))
+            rows = rows.to(declared_columns(dataset.schema))
         return rows
 
     def _to_topic(self, flow: Flow, rows: "DataFrame", sink: Sink) -> "DataStreamWriter":
@@ -203,6 +204,14 @@ def send_aside(
     write_batch(
         as_records(rows, flow), bootstrap_servers=servers, topic=topic, query=query, batch_id=batch
     )
+
+
+def declared_columns(ddl: str) -> StructType:
+    """The columns that a declaration writes as DDL; Spark's own parser knows all of its types."""
+    found = StructType.fromDDL(ddl)
+    if not isinstance(found, StructType):
+        raise TypeError(f"schema {ddl!r} is one type and not the columns of a table")
+    return found
 
 
 def table_options(options: Mapping[str, str]) -> dict[str, Any]:

@@ -9,8 +9,7 @@ checkpoints and the tables agree.
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -21,12 +20,11 @@ from headwater.pipelines.running.prepare import make_ready
 from headwater.pipelines.running.progress import Progress
 from headwater.pipelines.running.watching import (
     LOOK_S,
-    FlowError,
     FlowReport,
     Problems,
     Queries,
     session_for,
-    words,
+    told_as_flow,
 )
 from headwater.pipelines.tables.table import open_table
 from headwater.seams.clock import SystemClock
@@ -154,7 +152,7 @@ class Run:
         started = []
         for flow in flows:
             self._progress.announce(self._flows.query_name(flow), self._flows.expectations(flow))
-            with _told(flow):
+            with told_as_flow(flow.name, str(flow.origin)):
                 self.queries.add(flow.name, self._flows.start(flow))
             started.append(flow.name)
         return started
@@ -163,7 +161,7 @@ class Run:
         for flow in step.batches:
             if self._stop.is_set():
                 return
-            with _told(flow):
+            with told_as_flow(flow.name, str(flow.origin)):
                 if flow.once:
                     self._flows.append_once(flow)
                     self._batches[flow.name] = FlowReport(flow.name, "once", 1)
@@ -183,7 +181,7 @@ class Run:
             for flow in step.batches:
                 moved = flow.topics or self._seen.get(flow.name) != self._versions(flow)
                 if is_view(self._declarations, flow) and moved:
-                    with _told(flow):
+                    with told_as_flow(flow.name, str(flow.origin)):
                         self._refresh(flow)
 
     def _versions(self, flow: Flow) -> dict[str, int]:
@@ -193,14 +191,3 @@ class Run:
     def _report(self) -> RunReport:
         flows = (*self.queries.reports(), *self._batches.values())
         return RunReport(self._project.name, flows, self._stop.is_set())
-
-
-@contextmanager
-def _told(flow: Flow) -> Iterator[None]:
-    """What a flow's query or its first look at a target raises, as one line with its place."""
-    try:
-        yield
-    except FlowError:
-        raise
-    except Exception as problem:
-        raise FlowError(flow.name, f"{flow.origin}: {words(problem)}") from problem

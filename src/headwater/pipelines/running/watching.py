@@ -150,6 +150,18 @@ def words(problem: BaseException) -> str:
 
 
 @contextmanager
+def told_as_flow(flow: str, place: str = "") -> Iterator[None]:
+    """Turn what a query raises before it runs into a FlowError of one line, with its place."""
+    try:
+        yield
+    except FlowError:
+        raise
+    except Exception as problem:
+        where = f"{place}: " if place else ""
+        raise FlowError(flow, f"{where}{words(problem)}") from problem
+
+
+@contextmanager
 def session_for(
     name: str,
     *,
