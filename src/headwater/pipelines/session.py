@@ -15,6 +15,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
 from headwater.pipelines.java import java_home
+from headwater.pipelines.jvm_stderr import start_jvm
 
 log = logging.getLogger(__name__)
 
@@ -56,6 +57,7 @@ def spark_session(
     """
     _prepare_environment()
     chosen = {**_DEFAULTS, **(_LOOPBACK if master.startswith("local") else {}), **(settings or {})}
+    start_jvm({"spark.app.name": name, "spark.master": master, **chosen})
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in chosen.items():
         builder = builder.config(key, value)

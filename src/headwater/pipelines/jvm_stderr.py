@@ -1,0 +1,68 @@
+"""Starts Spark's JVM with a filter on its standard error, so that known noise stays off the terminal.
+
+Two things are dropped, because they need no action: Java's note about an incubator module that Spark
+asks for, and the traceback of a Python worker whose socket Spark closed before the worker was done
+(a `LIMIT`, or the end of a session). Every other line passes through unchanged.
+"""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
+
+_INCUBATOR: Final = "WARNING: Using incubator modules"
+_TRACEBACK: Final = "Traceback (most recent call last):"
+_WORKER: Final = ("pyspark/daemon.py", "PySpark daemon failed to flush")
+_CLOSED: Final = ("BrokenPipeError", "ConnectionResetError")
+
+
+def start_jvm(settings: Mapping[str, str]) -> None:
+    """Launch the JVM that the next SparkContext of this process will use.
+
+    Does nothing where there is a JVM already, or where `spark-submit` has started it.
+    """
+    if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return
+    conf = SparkConf()
+    for key, value in settings.items():
+        conf.set(key, value)
+    gateway = launch_gateway(conf, {"stderr": subprocess.PIPE})  # type: ignore[no-untyped-call]
+    SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+    threading.Thread(
+        target=_relay, args=(gateway.proc.stderr,), name="headwater-jvm-stderr", daemon=True
+    ).start()
+
+
+def _relay(lines: Iterable[bytes]) -> None:
+    for line in without_noise(line.decode(errors="replace") for line in lines):
+        sys.stderr.write(line)
+        sys.stderr.flush()
+
+
+def without_noise(lines: Iterable[str]) -> Iterator[str]:
+    """All lines but those that need no action; a traceback is held until its last line is known."""
+    held: list[str] = []
+    for line in lines:
+        if held or line.startswith((_TRACEBACK, _WORKER[1])):
+            held.append(line)
+            if _is_whole(held):
+                yield from () if _is_noise(held) else held
+                held = []
+        elif not line.startswith(_INCUBATOR):
+            yield line
+    yield from held
+
+
+def _is_whole(held: list[str]) -> bool:
+    """Whether the last line is the exception itself."""
+    return not held[-1].startswith((" ", _TRACEBACK, _WORKER[1]))
+
+
+def _is_noise(held: list[str]) -> bool:
+    from_worker = any(mark in line for line in held for mark in _WORKER)
+    return from_worker and held[-1].startswith(_CLOSED)

@@ -1,0 +1,45 @@
+"""What of the JVM's standard error reaches the terminal."""
+
+from headwater.pipelines.jvm_stderr import without_noise
+
+WORKER = """Traceback (most recent call last):
+  File "site-packages/pyspark/daemon.py", line 266, in manager
+    code = worker(sock, authenticated)
+BrokenPipeError: [Errno 32] Broken pipe
+"""
+FLUSH = """PySpark daemon failed to flush the output to the worker process:
+Traceback (most recent call last):
+  File "site-packages/pyspark/daemon.py", line 95, in worker
+    outfile.flush()
+BrokenPipeError: [Errno 32] Broken pipe
+"""
+OURS = """Traceback (most recent call last):
+  File "orders.py", line 3, in price
+    return float(text)
+ValueError: could not convert string to float: 'x'
+"""
+
+
+def shown(*parts: str) -> str:
+    lines = "".join(parts).splitlines(keepends=True)
+    return "".join(without_noise(iter(lines)))
+
+
+def test_a_worker_whose_socket_was_closed_leaves_no_traceback():
+    for noise in (WORKER, FLUSH):
+        assert shown("before\n", noise, "after\n") == "before\nafter\n"
+
+
+def test_the_note_about_the_incubator_module_is_dropped():
+    assert shown("WARNING: Using incubator modules: jdk.incubator.vector\n", "next\n") == "next\n"
+
+
+def test_every_other_traceback_passes_unchanged():
+    pipe_of_the_user = WORKER.replace("pyspark/daemon.py", "orders.py")
+    failed_worker = WORKER.replace("BrokenPipeError", "MemoryError")
+    for kept in (OURS, pipe_of_the_user, failed_worker):
+        assert shown("a\n", kept, WORKER, "b\n") == "a\n" + kept + "b\n"
+
+
+def test_a_traceback_that_is_cut_off_is_not_swallowed():
+    assert shown(OURS[:60]) == OURS[:60]
