@@ -94,18 +94,15 @@ class Housekeeping:
             work = replica.log.unflushed()
             if work is not None:
                 await self._tasks.in_thread(work.run)
-                replica.flushed(work)
-                self._flushed = True
-            else:
-                replica.flushing = False
-        except OSError as failure:
-            replica.flushing = False
-            # A partition that was deleted meanwhile has no files left: that is no sick disk.
-            if self._hosted(replica):
-                syncing = work is not None and work.syncing
-                replica.log.postpone_flush()
-                self._context.tick.written[replica] = None
-                self._health.failed(self._context.replicas, replica, failure, flushing=syncing)
+        except Exception as failure:  # noqa: BLE001 - the replica tells one kind from another
+            replica.flush_failed(work, failure)
+            self._context.tick.written[replica] = None
+            return
+        if work is None:
+            replica.flush_skipped()
+        else:
+            replica.flushed(work)
+            self._flushed = True
 
     def _hosted(self, replica: Replica) -> bool:
         return self._context.replicas.get(*replica.topic_partition) is replica

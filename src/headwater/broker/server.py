@@ -360,6 +360,7 @@ class Broker:
         self.controller.stop()
         self.timer.close()
         await _event(self.registration.withdraw)
+        await self._end_flushes()
         marks = {
             replica.topic_partition: replica.partition.high_watermark
             for replica in self.context.replicas
@@ -370,6 +371,12 @@ class Broker:
         self.log_dirs.close(marks, self.control.broker_epoch, self.seams.tasks.run_all)
         if self._store_lock is not None:
             self.seams.files.close(self._store_lock)
+
+    async def _end_flushes(self) -> None:
+        """A flush that fails now must be heard: its log is not flushed again and marked clean."""
+        for replica in list(self.context.replicas):
+            while replica.flushing:
+                await _event(replica.when_not_flushing)
 
     def abandon(self) -> None:
         """Give back what a start that failed had taken."""

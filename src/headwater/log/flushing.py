@@ -2,11 +2,12 @@
 
 The order matters: index entries and the producer snapshot first (both can be rebuilt), then the
 data, then the folder. When `run` returns, the log up to `end_offset` survives a power cut, and the
-recovery point may move there.
+recovery point may move there. A log that is removed meanwhile ends the work with LogRemoved.
 """
 
 from headwater.log import snapshots
 from headwater.log.entries import EntryFile, save_entries
+from headwater.log.presence import LogRemoved, Presence
 from headwater.log.segment import Segment
 from headwater.seams.files import Files
 
@@ -16,11 +17,14 @@ class FlushWork:
 
     __slots__ = (
         "_bases", "_directory", "_entries", "_files", "_folders", "_indexes", "_needed", "_paths",
-        "_snapshots", "end_offset", "syncing", "truncations",
+        "_presence", "_snapshots", "end_offset", "syncing", "truncations",
     )  # fmt: skip
 
-    def __init__(self, files: Files, directory: str, end_offset: int, truncations: int) -> None:
+    def __init__(
+        self, files: Files, presence: Presence, directory: str, end_offset: int, truncations: int
+    ) -> None:
         self._files = files
+        self._presence = presence
         self._directory = directory
         self.end_offset = end_offset
         self.truncations = truncations
@@ -70,15 +74,18 @@ class FlushWork:
     def run(self) -> None:
         """Do it. OSError means that the log must go offline: the kernel drops what it cannot write."""
         for index, start, data in self._entries:
-            save_entries(self._files, index.path, start, data)
+            with self._presence:
+                save_entries(self._files, index.path, start, data)
         for stem, content in self._snapshots:
-            snapshots.write(self._files, stem, content)
+            with self._presence:
+                snapshots.write(self._files, stem, content)
         self.syncing = True
         for path in self._paths:
             self._sync(path)
         for folder in self._folders:
             self._files.sync_dir(folder)
-        self._remove_old_snapshots()
+        with self._presence:
+            self._remove_old_snapshots()
 
     def settle(self) -> None:
         """Back on the owner's thread: the indexes know what is saved."""
@@ -97,7 +104,10 @@ class FlushWork:
 
     def _sync(self, path: str) -> None:
         try:
-            fd = self._files.open(path)
+            with self._presence:
+                fd = self._files.open(path)
+        except LogRemoved:
+            raise
         except FileNotFoundError:
             # Retention took the segment away meanwhile; what is gone needs no flush.
             return

@@ -243,7 +243,9 @@ class LogDirs:
         for segment in partition_log.segments:
             segment.cuts += 1
             self._descriptors.forget(segment.path)
+        partition_log.drop_staged()
         partition_log.failure = "the partition was deleted"
+        partition_log.presence.end()
         path = log_dir.join(new_name)
         self._files.rename(partition_log.directory, path)
         return path

@@ -19,6 +19,7 @@ from headwater.log.epochs import EpochCache
 from headwater.log.flushing import FlushWork
 from headwater.log.folders import METADATA
 from headwater.log.offset_index import MAX_RELATIVE_OFFSET
+from headwater.log.presence import Presence
 from headwater.log.producers import ProducerStates
 from headwater.log.rebuilding import remove_snapshots, replay_producers
 from headwater.log.recovery_limit import remove_limit, write_limit
@@ -45,7 +46,7 @@ class PartitionLog(SegmentedLog):
     __slots__ = (
         "_buffers", "_dirty_since_ms", "_now_ms", "_snapshots", "_staged", "_staged_bytes",
         "_staged_epoch", "_staged_timestamp", "_transactions", "_unflushed_from", "aborted",
-        "checkpointed", "checkpointed_at", "epochs", "limited", "producers", "recovery_point", "snapshot_offset",
+        "checkpointed", "checkpointed_at", "epochs", "limited", "presence", "producers", "recovery_point", "snapshot_offset",
         "staged_end_offset", "topic_id", "truncations",
     )  # fmt: skip
 
@@ -60,6 +61,7 @@ class PartitionLog(SegmentedLog):
     ) -> None:
         super().__init__(files, descriptors, directory, topic_partition, settings)
         self.topic_id = topic_id
+        self.presence = Presence()
         self.epochs = EpochCache(files, directory)
         self.producers = ProducerStates()
         self._transactions = OpenTransactions()
@@ -206,7 +208,7 @@ class PartitionLog(SegmentedLog):
 
     def truncate_to(self, offset: int) -> None:
         """Drop everything at and above `offset`; a batch that holds it goes as a whole."""
-        self._forget_staged_work()
+        self.drop_staged()
         if offset >= self.log_end_offset:
             return
         if offset <= self.segments[0].base_offset:
@@ -226,7 +228,7 @@ class PartitionLog(SegmentedLog):
 
     def truncate_fully(self, start: int) -> None:
         """Drop everything and go on at `start`."""
-        self._forget_staged_work()
+        self.drop_staged()
         self._begin_truncation(start)
         while self.segments:
             self.discard(self.segments.pop())
@@ -299,7 +301,9 @@ class PartitionLog(SegmentedLog):
             and not self.epochs.unsynced
         ):
             return None
-        work = FlushWork(self._files, self.directory, self.log_end_offset, self.truncations)
+        work = FlushWork(
+            self._files, self.presence, self.directory, self.log_end_offset, self.truncations
+        )
         dirty = self.rank(self.recovery_point)
         for rank, segment in enumerate(self.segments):
             work.add_segment(segment, sync=rank >= dirty)
@@ -341,7 +345,7 @@ class PartitionLog(SegmentedLog):
 
     def close(self) -> None:
         """Flush everything; the log ends here for this process. Any thread, with nobody else on it."""
-        self._forget_staged_work()
+        self.drop_staged()
         if self.failure is None:
             self.active.seal()
             work = self.unflushed()
@@ -467,7 +471,7 @@ class PartitionLog(SegmentedLog):
                 self._files.truncate(self._descriptors.of(active.path), size)
         except OSError as worse:
             self.failure = f"{error}; cutting back failed too: {worse}"
-        self._forget_staged_work()
+        self.drop_staged()
 
     def _forget_staged(self) -> None:
         self._buffers = []
@@ -476,8 +480,8 @@ class PartitionLog(SegmentedLog):
         self._staged_bytes = 0
         self._staged_timestamp = -1
 
-    def _forget_staged_work(self) -> None:
-        """Drop the overlay: offsets, epochs, sequences and transactions of staged batches."""
+    def drop_staged(self) -> None:
+        """Forget staged batches with their offsets, epochs, sequences and transactions."""
         if not self._staged:
             return
         self._forget_staged()

@@ -100,6 +100,7 @@ class Replica:
 
     __slots__ = (
         "_committing",
+        "_flush_ended",
         "_inbox",
         "_surroundings",
         "_writing",
@@ -140,6 +141,7 @@ class Replica:
         self._committing: deque[Pending] = deque()
         self.flushing = False
         """A flush is under way; the older of two at once could end last and undo the newer."""
+        self._flush_ended: list[Callable[[], None]] = []
 
     # -- who may ask
 
@@ -267,6 +269,8 @@ class Replica:
     def write(self) -> None:
         """Write what was staged and tell everyone whom that satisfies."""
         self.dirty = False
+        if self.partition.role is Role.NONE:
+            return
         try:
             self.log.write_staged()
         except OSError as failure:
@@ -314,34 +318,72 @@ class Replica:
         try:
             work = None if self.flushing else self.log.unflushed()
         except OSError as failure:
-            self._flush_failed(failure, syncing=False)
+            self.flush_failed(None, failure)
             return
         if work is None:
             return
         self.flushing = True
 
         def done(_: object, failure: Exception | None) -> None:
-            self.flushing = False
-            if isinstance(failure, OSError):
-                self._flush_failed(failure, syncing=work.syncing)
+            if failure is not None:
+                self.flush_failed(work, failure)
             else:
                 self.flushed(work)
 
         self._surroundings.off_loop(work.run, done)
 
-    def _flush_failed(self, failure: OSError, *, syncing: bool) -> None:
-        if not syncing:
+    def flush_failed(self, work: FlushWork | None, failure: Exception) -> None:
+        """A flush raised: nothing more is durable, and nobody is answered as if it were.
+
+        An error of the disk takes the log dir offline or finds it full; it is never asked to sync
+        the same data again. Any other error is a defect here: the flush is due again.
+        """
+        self._end_flush()
+        if self.log.presence.removed and isinstance(failure, FileNotFoundError):
+            return  # the partition was deleted meanwhile: the disk is fine
+        syncing = work is not None and work.syncing
+        if isinstance(failure, OSError):
+            if not syncing:
+                self.log.postpone_flush()
+            self._surroundings.storage_failed(self, failure, flushing=syncing)
+        else:
+            log.error("flushing %s failed", self.topic_partition, exc_info=failure)
             self.log.postpone_flush()
-        self._surroundings.storage_failed(self, failure, flushing=syncing)
-        self.abandon(KafkaError(E.KAFKA_STORAGE_ERROR, "the disk refused to flush"))
+        if self.treatment.sync_acks:
+            self.abandon(KafkaError(E.KAFKA_STORAGE_ERROR, "the disk refused to flush"))
 
     def flushed(self, work: FlushWork) -> None:
         """A flush is done: answer whom that satisfies, and go on with what came meanwhile."""
-        self.flushing = False
+        self._end_flush()
+        if self.log.presence.removed:
+            return
         self.log.mark_flushed(work)
         self.settle()
         if self.treatment.sync_acks:
             self._sync()
+
+    def flush_skipped(self) -> None:
+        """A flush that was announced had nothing to do."""
+        self._end_flush()
+
+    def when_not_flushing(self, call: Callable[[], None]) -> None:
+        """Call back once no flush is under way."""
+        if self.flushing:
+            self._flush_ended.append(call)
+        else:
+            call()
+
+    def _end_flush(self) -> None:
+        self.flushing = False
+        calls, self._flush_ended = self._flush_ended, []
+        for call in calls:
+            call()
+
+    def stop(self) -> None:
+        """Serve no more: drop what is staged and fail every request that waits here."""
+        self.partition.role = Role.NONE
+        self.log.drop_staged()
+        self.abandon(KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION))
 
     def abandon(self, failure: KafkaError) -> None:
         """Whatever waits here waits in vain."""

@@ -9,7 +9,7 @@ from headwater.errors import E, KafkaError
 from headwater.log.log_dirs import LogDirs
 from headwater.log.partition_log import PartitionLog
 from headwater.model import NO_EPOCH, ZERO_UUID, TopicPartition, Uuid
-from headwater.replication.partition import Partition, Role
+from headwater.replication.partition import Partition
 from headwater.replication.replica import Replica, Surroundings
 from headwater.replication.treatment import Treatment
 
@@ -170,6 +170,7 @@ class Replicas:
                 decided.replicas,
                 decided.isr,
             )
+            replica.log.drop_staged()
             replica.abandon(KafkaError(E.NOT_LEADER_OR_FOLLOWER))
             return
         if decided.leader_epoch > partition.leader_epoch:
@@ -197,8 +198,7 @@ class Replicas:
         if topic in self._topics and not partitions:
             del self._topics[topic]
         if replica is not None:
-            replica.partition.role = Role.NONE
-            replica.abandon(KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION))
+            replica.stop()
         if delete and topic_partition in self.log_dirs.logs:
             folder = self.log_dirs.delete(topic_partition)
             self._surroundings.off_loop(lambda: self.log_dirs.remove(folder), _removed(folder))

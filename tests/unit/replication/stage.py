@@ -7,8 +7,9 @@ from headwater.config.topic import TopicSettings
 from headwater.errors import KafkaError
 from headwater.replication.partition import Partition
 from headwater.replication.replica import Replica
+from headwater.replication.replicas import Leadership, Replicas
 from headwater.replication.treatment import Treatment
-from tests.unit.log.support import LossyFiles, created
+from tests.unit.log.support import PARTITION, TOPIC_ID, LossyFiles, created, opened
 
 NOW = 1_700_000_000_000
 
@@ -109,3 +110,43 @@ class Stage:
         log = self.replica.log
         found = log.read(0, log.log_end_offset, 1 << 20, True)
         return b"" if found is None else bytes(found.load())
+
+
+class Host:
+    """The replicas of a broker over real folders; one life of it."""
+
+    def __init__(self, path, *, files=None, **configs):
+        self.path, self.configs = path, configs
+        self.files = files or LossyFiles()
+        self.around = Surroundings()
+        broker = BrokerSettings.load(None, {"log.dirs": str(path)})
+        overrides = {name.replace("_", "."): value for name, value in configs.items()}
+        settings = TopicSettings.resolve(broker, overrides)
+        treatment = Treatment.of(settings)
+        self.dirs = opened(path, treatment.log_settings, self.files)
+        self.replicas = Replicas(
+            1, self.dirs, lambda _: settings, lambda _: treatment, self.around, 30_000
+        )
+
+    def lead(self, topic_id=TOPIC_ID, epoch=0, is_new=True, partition=PARTITION):
+        return self.replicas.apply(
+            Leadership(partition, topic_id, 1, epoch, epoch, (1,), (1,), is_new)
+        )
+
+    def replica(self) -> Replica:
+        return self.replicas.get(*PARTITION)
+
+    def append(self, records, acks=-1):
+        pending = Pending()
+        self.replica().append(memoryview(bytearray(records)), pending, acks, NOW)
+        return pending
+
+    def written(self, records, acks=-1):
+        pending = self.append(records, acks)
+        self.around.end_tick()
+        return pending
+
+    def killed(self, **changes) -> "Host":
+        """The next life after kill -9."""
+        self.dirs.abandon()
+        return Host(self.path, **{**self.configs, **changes})

@@ -1,0 +1,43 @@
+"""Whether a log still owns its folder.
+
+Names of partitions are reused: after a deletion the same path may belong to a new log. A flush that
+is under way on a file thread opens files by name, so it holds the presence of its log whenever it
+does, and gives up once the log was removed. Nobody holds it while waiting for the disk.
+"""
+
+import errno
+import threading
+from types import TracebackType
+
+
+class LogRemoved(FileNotFoundError):
+    """The log was deleted or set aside; its folder has another name now."""
+
+
+class Presence:
+    """Enter it to use names in the folder; LogRemoved if they may belong to another log."""
+
+    __slots__ = ("_lock", "removed")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self.removed = False
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+        if self.removed:
+            self._lock.release()
+            raise LogRemoved(errno.ENOENT, "the log was removed")
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._lock.release()
+
+    def end(self) -> None:
+        """The folder gets another name: nobody uses the old one for this log any more."""
+        with self._lock:
+            self.removed = True
