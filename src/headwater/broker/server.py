@@ -26,7 +26,9 @@ from headwater.broker.handlers import (
     topics,
 )
 from headwater.broker.housekeeping_loop import Housekeeping
+from headwater.broker.listening import connection_limits, warn_of_plaintext
 from headwater.broker.metadata_cache import MetadataCache
+from headwater.broker.open_files import OpenFiles
 from headwater.broker.partition_writer import PartitionWriter
 from headwater.broker.storage_health import StorageHealth
 from headwater.broker.tick import Tick
@@ -58,11 +60,12 @@ from headwater.replication.replicas import Replicas
 from headwater.seams import Seams
 from headwater.seams.clock import SystemClock
 from headwater.seams.files import OsFiles
+from headwater.seams.limits import raise_open_file_limit
 from headwater.seams.network import Listening, TcpNetwork
 from headwater.seams.randomness import SystemRandomness
 from headwater.seams.tasks import LoopTasks
 from headwater.security.acls import AllowAll
-from headwater.transport.listener import ConnectionLimits, Doorkeeper, open_listener
+from headwater.transport.listener import Doorkeeper, open_listener
 from headwater.wire.messages.control import LeaderAndIsrRequest, UpdateMetadataRequest
 
 log = logging.getLogger("headwater.server")
@@ -103,6 +106,7 @@ class Broker:
         self.listeners: list[Listener] = []
         """Where clients are told to connect, with the ports really taken."""
         self._opened: list[Listening] = []
+        self._shares = OpenFiles.of(seams.open_files)
         self._store_lock: int | None = None
         self._log_dirs_open = False
         self.ruined = asyncio.Event()
@@ -155,9 +159,6 @@ class Broker:
         settings, seams = self.settings, self.seams
         parked = Parked()
         self.timer = DeadlineTimer(parked, seams.clock)
-        limits = ConnectionLimits(
-            settings.max_connections, settings.max_connections_per_ip, _overrides(settings)
-        )
         return Context(
             node_id=self.node_id,
             settings=settings,
@@ -166,7 +167,7 @@ class Broker:
             files=seams.files,
             metadata=MetadataCache(cluster_id),
             tick=Tick(),
-            doorkeeper=Doorkeeper(limits),
+            doorkeeper=Doorkeeper(connection_limits(settings, self._shares)),
             hostile=HostileLog(log, seams.clock.monotonic_ms),
             authorizer=AllowAll(),
             parked=parked,
@@ -182,7 +183,11 @@ class Broker:
         loop = asyncio.get_running_loop()
         self.context = self._make_context(cluster_id)
         self.log_dirs = LogDirs(
-            seams.files, seams.randomness, settings.log_dirs, Identity(self.node_id, cluster_id)
+            seams.files,
+            seams.randomness,
+            settings.log_dirs,
+            Identity(self.node_id, cluster_id),
+            self._shares.files,
         )
         self.health = StorageHealth(self.log_dirs, seams.files, self.ruined.set)
         replicas = self.context.replicas = Replicas(
@@ -238,11 +243,11 @@ class Broker:
         )
 
     async def _listen(self) -> None:
+        backlog = min(self.settings.socket_listen_backlog_size, self._shares.backlog)
         for bound, told in zip(self.settings.bound, self.settings.told, strict=True):
+            warn_of_plaintext(bound)
             factory = partial(Connection, self.context, bound.name, self.dispatch.frame)
-            opened = await open_listener(
-                self.seams.network, bound, factory, self.settings.socket_listen_backlog_size
-            )
+            opened = await open_listener(self.seams.network, bound, factory, backlog)
             self._opened.append(opened)
             self.listeners.append(told if told.port else told._replace(port=opened.port))
 
@@ -307,6 +312,7 @@ class Broker:
         for problem in changed.ignored:
             log.warning("a stored setting is ignored: %s", problem.message)
         self.settings = self.context.settings = changed
+        self.context.doorkeeper.limits = connection_limits(changed, self._shares)
         self.controller.use_rules(self._rules())
         for topic in self.context.replicas.topics():
             self.context.replicas.topic_settings_changed(topic)
@@ -425,17 +431,19 @@ async def _event(start: Callable[[Callable[[], None]], None]) -> None:
     await done
 
 
-def _overrides(settings: BrokerSettings) -> dict[str, int]:
-    pairs = (pair.rpartition(":") for pair in settings.max_connections_per_ip_overrides.split(","))
-    return {host.strip(): int(limit) for host, colon, limit in pairs if colon}
-
-
 # -- a broker as a process
 
 
 def system_seams() -> Seams:
     """The doors to the real world."""
-    return Seams(SystemClock(), SystemRandomness(), OsFiles(), TcpNetwork(), LoopTasks())
+    return Seams(
+        SystemClock(),
+        SystemRandomness(),
+        OsFiles(),
+        TcpNetwork(),
+        LoopTasks(),
+        raise_open_file_limit(),
+    )
 
 
 def run(settings: BrokerSettings, on_ready: Callable[[str], None]) -> None:

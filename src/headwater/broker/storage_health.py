@@ -2,7 +2,8 @@
 
 A full log dir refuses writes, is probed each second and takes them again when there is room. A
 dir that failed in any other way (EIO, read-only, a flush that failed) is offline until the broker
-starts again: after a failed flush the page cache no longer tells the truth.
+starts again: after a failed flush the page cache no longer tells the truth. A process without a
+descriptor left is no sick disk: open files are closed, and what was refused is tried again.
 """
 
 import errno
@@ -10,6 +11,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from headwater.errors import E, KafkaError
+from headwater.log.descriptors import EXHAUSTED
 from headwater.log.log_dirs import LogDirs
 from headwater.replication.replica import Replica
 from headwater.seams.files import Files
@@ -36,11 +38,23 @@ class StorageHealth:
     ) -> None:
         """A write or flush on the culprit's dir failed."""
         directory = _dir_of(culprit)
+        if failure.errno in EXHAUSTED:
+            self._free_descriptors(culprit, failure)
+            return
         here = [replica for replica in replicas if _dir_of(replica) == directory]
         if failure.errno in _FULL and not flushing:
             self._fill(directory, here)
         else:
             self._take_offline(directory, here, failure)
+
+    def _free_descriptors(self, culprit: Replica, failure: OSError) -> None:
+        log.error(
+            "%s: %s; closed %d files and refused the request, raise the limit of open files "
+            "(ulimit -n) or have fewer connections",
+            culprit.topic_partition,
+            failure.strerror,
+            self._log_dirs.free_descriptors(),
+        )
 
     def _fill(self, directory: str, here: list[Replica]) -> None:
         if directory not in self._full:

@@ -152,8 +152,10 @@ class BrokerKeys(Settings):
         idle="the kernel sizes the buffers itself, and better",
     )
     socket_listen_backlog_size: int = key(
-        "socket.listen.backlog.size", INT, default=50, at_least=1,
-        doc="How many connections the system may hold until the broker accepts them.",
+        "socket.listen.backlog.size", INT, default=1024, at_least=1,
+        doc="How many connections the system may hold until the broker accepts them, fewer where "
+            "the limit of open files is low. Kafka's default is 50: in a burst of more each one "
+            "left out waits a second.",
     )
     connections_max_idle_ms: int = key(
         "connections.max.idle.ms", LONG, default=600_000,
@@ -161,7 +163,9 @@ class BrokerKeys(Settings):
     )
     max_connections: int = key(
         "max.connections", INT, default=INT32_MAX, at_least=0, mode=CLUSTER_WIDE,
-        doc="The most client connections at once; past it new ones are closed.",
+        doc="The most client connections at once; past it new ones are closed. Never more than "
+            "the limit of open files (ulimit -n, raised to its hard limit at the start) leaves "
+            "beside the logs.",
     )
     max_connections_per_ip: int = key(
         "max.connections.per.ip", INT, default=INT32_MAX, at_least=0, mode=CLUSTER_WIDE,

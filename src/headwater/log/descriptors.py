@@ -1,13 +1,18 @@
 """Open files, as few as the system allows: a bounded, least recently used set of descriptors.
 
-Only the thread that owns the logs may ask here. A descriptor is valid until the next call, so it
+Where the process or the system has no descriptor left, half of the set is closed and the open is
+tried again: too few descriptors say nothing about a disk. Only the thread that owns the logs may ask here. A descriptor is valid until the next call, so it
 must never be handed to another thread: eviction would give its number to a different file.
 """
 
+import errno
 from collections import OrderedDict
 
 from headwater.log.windows import Windows
 from headwater.seams.files import Files
+
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
+"""No descriptor is left, for this process or for the whole system."""
 
 
 class Descriptors:
@@ -30,11 +35,11 @@ class Descriptors:
         if fd is not None:
             self._open.move_to_end(path)
             return fd
-        return self._keep(path, self._files.open(path))
+        return self._keep(path, self._open_file(path, create=False))
 
     def create(self, path: str) -> int:
         """The descriptor of a file that must not exist yet."""
-        return self._keep(path, self._files.open(path, create=True, exclusive=True))
+        return self._keep(path, self._open_file(path, create=True))
 
     def forget(self, path: str) -> None:
         """Close the file if it is open: its name is about to mean something else."""
@@ -43,10 +48,25 @@ class Descriptors:
         if fd is not None:
             self._files.close(fd)
 
+    def close_half(self) -> int:
+        """Close the half that was not used for the longest time; how many that were."""
+        count = (len(self._open) + 1) // 2
+        for _ in range(count):
+            self._files.close(self._open.popitem(last=False)[1])
+        return count
+
     def close(self) -> None:
         """Close them all."""
         while self._open:
             self._files.close(self._open.popitem()[1])
+
+    def _open_file(self, path: str, *, create: bool) -> int:
+        while True:
+            try:
+                return self._files.open(path, create=create, exclusive=create)
+            except OSError as failure:
+                if failure.errno not in EXHAUSTED or not self.close_half():
+                    raise
 
     def _keep(self, path: str, fd: int) -> int:
         while len(self._open) >= self._limit:

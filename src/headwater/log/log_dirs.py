@@ -127,6 +127,10 @@ class LogDirs:
             self._files.unlink(f"{path}/{name}")
         self._files.rmdir(path)
 
+    def free_descriptors(self) -> int:
+        """Close half of the open files, where the process has no descriptor left; how many."""
+        return self._descriptors.close_half()
+
     def fail(self, log_dir: LogDir, reason: str) -> list[TopicPartition]:
         """Take a folder offline until the next start; its partitions, which no longer write."""
         log.error("log dir %s is offline: %s", log_dir.path, reason)

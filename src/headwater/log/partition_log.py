@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from headwater.errors import E, KafkaError
 from headwater.log import retention, snapshots
 from headwater.log.aborted_index import AbortedTransaction
-from headwater.log.descriptors import Descriptors
+from headwater.log.descriptors import EXHAUSTED, Descriptors
 from headwater.log.epochs import EpochCache
 from headwater.log.flushing import FlushWork
 from headwater.log.folders import METADATA
@@ -467,7 +467,7 @@ class PartitionLog(SegmentedLog):
                 self._files.unlink(segment.path)
             if active.size != size:
                 active.cut(size, self.log_end_offset)
-            else:
+            elif error.errno not in EXHAUSTED:  # without a descriptor nothing was written
                 self._files.truncate(self._descriptors.of(active.path), size)
         except OSError as worse:
             self.failure = f"{error}; cutting back failed too: {worse}"

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from headwater.seams.clock import Clock
 from headwater.seams.files import Files
+from headwater.seams.limits import USUAL_OPEN_FILES
 from headwater.seams.network import Network
 from headwater.seams.randomness import Randomness
 from headwater.seams.tasks import Tasks
@@ -22,3 +23,5 @@ class Seams:
     files: Files
     network: Network
     tasks: Tasks
+    open_files: int = USUAL_OPEN_FILES
+    """How many descriptors the process may have."""

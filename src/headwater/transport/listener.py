@@ -1,6 +1,7 @@
 """Listening for peers: named addresses, and how many peers may come."""
 
 import asyncio
+import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import NamedTuple
@@ -9,6 +10,8 @@ from headwater.config.listeners import Listener
 from headwater.seams.network import Listening, Network
 from headwater.transport.inbound import Inbound
 
+log = logging.getLogger("headwater.server")
+
 
 class ConnectionLimits(NamedTuple):
     """How many connections the broker holds: in all, per address, with exceptions by address."""
@@ -16,6 +19,8 @@ class ConnectionLimits(NamedTuple):
     total: int
     per_host: int
     per_host_overrides: dict[str, int]
+    descriptors: int = 1 << 31
+    """How many there are descriptors for."""
 
     def allowed_from(self, host: str) -> int:
         """The most connections from one address."""
@@ -31,16 +36,29 @@ class Doorkeeper:
         """In the order they came."""
         self.turned_away = 0
         self._by_host: Counter[str] = Counter()
+        self._warned = False
 
     def admit(self, peer: Inbound, host: str) -> bool:
         """Count the peer in, or say no."""
-        too_many = len(self.open) >= self.limits.total
+        count = len(self.open)
+        if count >= self.limits.descriptors:
+            self._warn()
+        too_many = count >= min(self.limits.total, self.limits.descriptors)
         if too_many or self._by_host[host] >= self.limits.allowed_from(host):
             self.turned_away += 1
             return False
         self.open[peer] = None
         self._by_host[host] += 1
         return True
+
+    def _warn(self) -> None:
+        if not self._warned:
+            self._warned = True
+            log.warning(
+                "%d connections are open, as many as the limit of open files allows: further ones "
+                "are closed, raise the limit (ulimit -n)",
+                len(self.open),
+            )
 
     def leave(self, peer: Inbound, host: str) -> None:
         """Count the peer out."""

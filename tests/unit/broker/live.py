@@ -31,7 +31,9 @@ NOTHING = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partition
 class Live:
     """`headwater.broker.server.Broker` on a thread; `on_loop` runs a call where its state lives."""
 
-    def __init__(self, data_dir, settings=None, *, files: Files | None = None):
+    def __init__(
+        self, data_dir, settings=None, *, files: Files | None = None, open_files: int | None = None
+    ):
         self.settings = {
             **NOTHING,
             "log.dirs": str(data_dir),
@@ -39,6 +41,7 @@ class Live:
             **(settings or {}),
         }
         self._files = files
+        self._open_files = open_files
 
     def __enter__(self) -> "Live":
         started: Future[None] = Future()
@@ -62,6 +65,8 @@ class Live:
         seams = system_seams()
         if self._files is not None:
             seams = replace(seams, files=self._files)
+        if self._open_files is not None:
+            seams = replace(seams, open_files=self._open_files)
         self.broker = Broker(settings, seams)
         try:
             await self.broker.start()

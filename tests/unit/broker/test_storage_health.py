@@ -87,3 +87,13 @@ def test_room_does_not_mend_a_disk_that_broke_meanwhile(here):
     state.failed([here.replica], here.replica, OSError(errno.EIO, "broken"), flushing=False)
     state.probe([here.replica])
     assert here.replica.refusal is not None
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("flushing", [False, True])
+def test_a_process_without_descriptors_is_no_sick_disk(here, code, flushing):
+    failure = OSError(code, "too many")
+    health(here).failed([here.replica], here.replica, failure, flushing=flushing)
+    assert here.replica.offline is here.replica.refusal is None
+    assert not here.dirs.dirs[0].offline
+    assert here.dirs.free_descriptors() == 0, "the open files were closed to make room"

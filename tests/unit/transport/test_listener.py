@@ -27,6 +27,13 @@ def test_so_many_in_all():
     assert keeper.turned_away == 1
 
 
+def test_never_more_than_there_are_descriptors_for_and_one_warning(caplog):
+    keeper = Doorkeeper(ConnectionLimits(10, 10, {}, descriptors=2))
+    assert [keeper.admit(Peer(), "host") for _ in range(5)] == [True, True, False, False, False]
+    (warning,) = caplog.records
+    assert "ulimit -n" in warning.getMessage()
+
+
 def test_so_many_from_one_address_with_exceptions():
     keeper = doorkeeper(per_host=1, special=2)
     assert keeper.admit(Peer(), "plain")

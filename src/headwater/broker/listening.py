@@ -1,0 +1,46 @@
+"""What the settings and the system allow of connections, and what an operator should know of them."""
+
+import logging
+
+from headwater.broker.open_files import OpenFiles
+from headwater.config.broker import BrokerSettings
+from headwater.config.listeners import Listener
+from headwater.transport.listener import ConnectionLimits
+
+log = logging.getLogger("headwater.server")
+
+
+def connection_limits(settings: BrokerSettings, shares: OpenFiles) -> ConnectionLimits:
+    """The limits in force: the settings', and never more than there are descriptors for."""
+    if settings.is_set("max.connections") and settings.max_connections > shares.connections:
+        log.warning(
+            "max.connections=%d is more than the limit of open files allows: %d connections are "
+            "accepted, raise the limit (ulimit -n) for more",
+            settings.max_connections,
+            shares.connections,
+        )
+    return ConnectionLimits(
+        settings.max_connections,
+        settings.max_connections_per_ip,
+        _overrides(settings),
+        shares.connections,
+    )
+
+
+def warn_of_plaintext(listener: Listener) -> None:
+    """Anybody who reaches the address can read and write everything: that should be a decision."""
+    if listener.protocol == "PLAINTEXT" and not _is_loopback(listener.host):
+        log.warning(
+            "%s is open to the network without encryption or login: bind it to 127.0.0.1, or keep "
+            "strangers out of the network",
+            listener,
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    return host in ("localhost", "::1") or host.startswith("127.")
+
+
+def _overrides(settings: BrokerSettings) -> dict[str, int]:
+    pairs = (pair.rpartition(":") for pair in settings.max_connections_per_ip_overrides.split(","))
+    return {host.strip(): int(limit) for host, colon, limit in pairs if colon}
