@@ -1,6 +1,6 @@
 """`make run`: a broker, an evening in a shop, the reference pipeline on Spark, and its answers.
 
-Ends by itself when its output is no terminal; on a terminal the broker stays up until Ctrl-C.
+Ends by itself unless its output is a terminal; there the broker stays up until Ctrl-C.
 """
 
 import argparse
@@ -10,20 +10,24 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pandas as pd
 from deltalake import DeltaTable
-from examples.behavior.charts import CHARTS, draw_all
-from examples.behavior.events import HOURS, Shop, Truth
+from examples.behavior.charts import CHARTS, draw_all, euros
+from examples.behavior.checks import Check, check_all, reasons, record_count, row_count
+from examples.behavior.events import BEGINS, HOURS, LATEST_ARRIVAL, Shop, Truth
+from examples.behavior.graph import picture
 from examples.behavior.produce import DEAD, EVENTS, PROFILES, PURCHASES, create_topics, produce
+from examples.behavior.recording import Recorder
+from examples.behavior.report import Report, cell, header, write
 from rich.console import Console
 from rich.table import Table
 
-from headwater import Admin
 from headwater.pipelines import load_project, run
+from headwater.pipelines.declaring.declare import Project
 from headwater.pipelines.running.display import Display
-from headwater.pipelines.running.progress import Progress
 from headwater.testing import Broker
 
 HERE = Path(__file__).parent
@@ -47,12 +51,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with Broker(settings, data_dir=str(options.out / "broker"), subprocess=True) as broker:
         console.print(f"[bold]broker[/]     ready at {broker.bootstrap} (pid {broker.pid})")
         truth = _fill(broker.bootstrap, options.events, options.seed, console)
-        _run_pipeline(broker.bootstrap, options.out, options.master, console)
-        tables = _gold(options.out / "tables")
-        whole = _judge(options.out / "tables", broker.bootstrap, truth, console)
+        project = load_project(
+            HERE,
+            overrides={
+                "bootstrap_servers": broker.bootstrap,
+                "storage": str(options.out / "tables"),
+            },
+        )
+        batches, seconds = _run_pipeline(project, options.master, console)
+        checks = check_all(project.storage, broker.bootstrap, truth)
+        tables = {**_gold(project.storage), "batches": batches, "reasons": reasons(project.storage)}
+        _show_checks(checks, tables["reasons"], console)
         _show(tables, console)
-        page = draw_all(tables, _numbers(truth, tables), options.out / "charts")
-        console.print(f"\n[bold]charts[/]     {page} and {len(CHARTS)} PNGs beside it")
+        page = _report(project, checks, tables, seconds, options.out / "charts")
+        console.print(f"\n[bold]report[/]     {page} and {len(CHARTS)} PNGs beside it")
+        whole = all(check.holds for check in checks)
         if whole and sys.stdout.isatty():
             _stay(broker.bootstrap, page, console)
     return 0 if whole else 1
@@ -68,116 +81,99 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _fill(bootstrap: str, events: int, seed: int, console: Console) -> Truth:
-    """An evening's events, which ended some hours ago, and everyone's profile.
-
-    Not even the latest of them may come from the future: a broker refuses that.
-    """
+    """Send an evening's events and everyone's profile."""
     create_topics(bootstrap)
     truth, shop = Truth(), Shop(seed)
-    began = (int(time.time()) - 2 * HOURS * 3600) // 60 * 60_000
+    began = evening_ms(datetime.now(UTC))
     started = time.perf_counter()
     produce(bootstrap, PROFILES, list(shop.profiles(began)), console)
     produce(bootstrap, EVENTS, shop.arrivals(events, began, truth), console)
     console.print(
         f"[bold]events[/]     {truth.arrivals:,} sent in {time.perf_counter() - started:.1f} s: "
-        f"{truth.repeated:,} repeat another, {truth.dead:,} are broken or far too late"
+        f"{truth.repeated:,} are duplicates, {truth.dead:,} are broken or far too late"
     )
     return truth
 
 
-def _run_pipeline(bootstrap: str, out: Path, master: str, console: Console) -> None:
-    project = load_project(
-        HERE, overrides={"bootstrap_servers": bootstrap, "storage": str(out / "tables")}
-    )
+def evening_ms(now: datetime) -> int:
+    """When the last evening began whose latest event has arrived: brokers refuse the future."""
+    began = now.replace(hour=BEGINS.hour, minute=BEGINS.minute, second=0, microsecond=0)
+    while began + timedelta(hours=HOURS) + LATEST_ARRIVAL > now:
+        began -= timedelta(days=1)
+    return int(began.timestamp() * 1000)
+
+
+def _run_pipeline(project: Project, master: str, console: Console) -> tuple[pd.DataFrame, float]:
+    """The batches of the run, and the seconds it took."""
     started = time.perf_counter()
-    with Display(progress := Progress(), sys.stdout):
-        run(project, once=True, master=master, progress=progress)
-    console.print(f"[bold]pipeline[/]   done in {time.perf_counter() - started:.1f} s")
+    with Display(recorder := Recorder(), sys.stdout):
+        run(project, once=True, master=master, progress=recorder)
+    seconds = time.perf_counter() - started
+    console.print(f"[bold]pipeline[/]   done in {seconds:.1f} s")
+    return recorder.batches(), seconds
 
 
 def _gold(tables: Path) -> dict[str, pd.DataFrame]:
     return {name: DeltaTable(tables / name).to_pandas() for name in SHOWN}
 
 
-def _judge(tables: Path, bootstrap: str, truth: Truth, console: Console) -> bool:
-    """Whether each record sent is where it belongs, and nowhere twice."""
-    silver = DeltaTable(tables / "silver").to_pandas(columns=["event_id", "behavior", "price"])
-    quarantine = DeltaTable(tables / "quarantine").to_pandas()
-    bought = silver[silver["behavior"] == "buy"]
-    checks = {
-        "in bronze, every record": (_rows(tables / "bronze"), truth.arrivals),
-        "in silver, each event once": (silver["event_id"].nunique(), truth.good.total()),
-        "in silver, rows": (len(silver), truth.good.total()),
-        "in quarantine": (len(quarantine), truth.dead),
-        "dead letters in the topic": (_records(bootstrap, DEAD), truth.dead),
-        "purchases in the topic": (_records(bootstrap, PURCHASES), truth.good["buy"]),
-        "revenue in cents": (round(bought["price"].sum() * 100), truth.cents),
-        "lag": (_lag(bootstrap), 0),
-    }
+def _show_checks(checks: Sequence[Check], refused: pd.DataFrame, console: Console) -> None:
     shown = Table("what", "found", "sent", "", title="Was anything lost or doubled?")
-    for name, (found, sent) in checks.items():
-        shown.add_row(name, f"{found:,}", f"{sent:,}", "ok" if found == sent else "[red]WRONG")
+    for check in checks:
+        verdict = "ok" if check.holds else "[red]WRONG"
+        shown.add_row(check.what, f"{check.found:,}", f"{check.sent:,}", verdict)
     console.print(shown)
-    _show_dead(quarantine, console)
-    return all(found == sent for found, sent in checks.values())
-
-
-def _show_dead(quarantine: pd.DataFrame, console: Console) -> None:
-    """What the dead letters lack; one may lack several things."""
-    shown = Table("it is not so that it", "events", title="Why is an event a dead letter?")
-    for reason, count in quarantine["_reasons"].explode().value_counts().items():
-        shown.add_row(str(reason), f"{count:,}")
+    shown = Table("unmet expectation", "events", title="Why were events refused?")
+    for row in refused.itertuples():
+        shown.add_row(str(row.reason), f"{row.events:,}")
     console.print(shown)
-
-
-def _rows(table: Path) -> int:
-    return int(DeltaTable(table).to_pyarrow_dataset().count_rows())
-
-
-def _records(bootstrap: str, topic: str) -> int:
-    with Admin(bootstrap_servers=bootstrap) as admin:
-        count = len(admin.describe_topics([topic])[topic].partitions)
-        return sum(admin.end_offsets([(topic, number) for number in range(count)]).values())
-
-
-def _lag(bootstrap: str) -> int:
-    """What the pipeline's groups have not read, as every group tool computes it."""
-    with Admin(bootstrap_servers=bootstrap) as admin:
-        committed = {
-            partition: offset.offset
-            for group in admin.list_groups()
-            if group.group_id.startswith("behavior.")
-            for partition, offset in admin.group_offsets(group.group_id).items()
-        }
-        ends = admin.end_offsets(list(committed))
-    return sum(ends[partition] - offset for partition, offset in committed.items())
 
 
 def _show(tables: dict[str, pd.DataFrame], console: Console) -> None:
     for name, (column, what, rows) in SHOWN.items():
         table = tables[name].sort_values(column, ascending=False)
-        shown = Table(*map(str, table.columns), title=f"{name}: {what} ({len(table):,} rows)")
-        for row in table.head(rows).itertuples(index=False):
-            shown.add_row(*map(_cell, row))
+        columns = [str(each) for each in table.columns]
+        shown = Table(*map(header, columns), title=f"{name}: {what} ({len(table):,} rows)")
+        for row in table.head(rows).itertuples(index=False, name=None):
+            shown.add_row(*map(cell, columns, row))
         console.print(shown)
 
 
-def _cell(value: object) -> str:
-    if isinstance(value, pd.Timestamp):
-        return f"{value:%H:%M:%S}"
-    if isinstance(value, float):
-        return "-" if pd.isna(value) else f"{value:,.2f}"
-    return f"{value:,}" if isinstance(value, int) else str(value)
+def _report(
+    project: Project,
+    checks: Sequence[Check],
+    tables: dict[str, pd.DataFrame],
+    seconds: float,
+    folder: Path,
+) -> Path:
+    report = Report(
+        checks=checks,
+        numbers=_numbers(tables),
+        graph=picture(project.declarations, _counts(project)),
+        pictures=draw_all(tables, folder),
+        tables=tables,
+        storage=project.storage,
+        seconds=seconds,
+    )
+    return write(report, folder)
 
 
-def _numbers(truth: Truth, tables: dict[str, pd.DataFrame]) -> dict[str, str]:
+def _counts(project: Project) -> dict[str, int]:
+    """Rows of each table and records of each topic, by the keys of the graph."""
+    folders = [log.parent for log in project.storage.glob("*/_delta_log")]
+    tables = {folder.name: row_count(folder) for folder in folders}
+    topics = (EVENTS, PROFILES, DEAD, PURCHASES)
+    servers = project.bootstrap_servers
+    return tables | {f"topic:{topic}": record_count(servers, topic) for topic in topics}
+
+
+def _numbers(tables: dict[str, pd.DataFrame]) -> dict[str, str]:
     return {
         "events": f"{tables['per_minute']['events'].sum():,}",
         "people": f"{tables['by_level']['users'].sum():,}",
         "visits": f"{len(tables['sessions']):,}",
         "purchases": f"{tables['sessions']['bought'].sum():,}",
-        "revenue": f"{tables['by_level']['revenue'].sum():,.0f}",
-        "dead letters": f"{truth.dead:,}",
+        "revenue": euros(tables["by_level"]["revenue"].sum()),
     }
 
 

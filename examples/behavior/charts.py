@@ -1,11 +1,9 @@
-"""The gold tables as pictures: one PNG for each, and a page that has them all.
+"""The run and its gold tables as pictures, a PNG each.
 
-Each chart answers one question, which is its title; numbers stand at the marks, so that nobody has
-to trace a grid line.
+Each chart answers one question, which is its title. Marks carry their numbers, so that no reader
+has to trace a grid line. Times are UTC, money is in euros.
 """
 
-import base64
-import html
 import io
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -47,6 +45,8 @@ STYLE = {
     "figure.dpi": 110,
 }
 
+_THOUSANDS = FuncFormatter(lambda value, _: f"{value:,.0f}")
+
 
 @dataclass(frozen=True)
 class Chart:
@@ -59,18 +59,13 @@ class Chart:
     size: tuple[float, float] = (9, 4)
 
 
-def draw_all(tables: Mapping[str, pd.DataFrame], numbers: Mapping[str, str], folder: Path) -> Path:
-    """Write the PNGs and `report.html` into the folder; the page's path."""
+def draw_all(tables: Mapping[str, pd.DataFrame], folder: Path) -> dict[str, bytes]:
+    """Write each chart as a PNG into the folder; the pictures by the names of their charts."""
     folder.mkdir(parents=True, exist_ok=True)
-    sections = []
-    for chart in CHARTS:
-        table = tables[chart.table]
-        picture = _png(chart, table)
-        (folder / f"{chart.name}.png").write_bytes(picture)
-        sections.append(_section(chart, picture, table))
-    page = folder / "report.html"
-    page.write_text(_page(numbers, sections), encoding="utf-8")
-    return page
+    pictures = {chart.name: _png(chart, tables[chart.table]) for chart in CHARTS}
+    for name, picture in pictures.items():
+        (folder / f"{name}.png").write_bytes(picture)
+    return pictures
 
 
 def _png(chart: Chart, table: pd.DataFrame) -> bytes:
@@ -84,66 +79,146 @@ def _png(chart: Chart, table: pd.DataFrame) -> bytes:
     return written.getvalue()
 
 
+def lag(axes: Axes, table: pd.DataFrame) -> None:
+    """Records that waited in the topics, from batch to batch."""
+    reading = table[table["lag"].notna()].reset_index(drop=True)
+    ends = _seconds(reading, table) + reading["seconds"]
+    before = float(reading["lag"].iloc[0] + reading["rows"].iloc[0])
+    times = [0.0, *ends]
+    waiting = [before, *reading["lag"]]
+    axes.fill_between(times, waiting, step="post", color=PALE, linewidth=0)
+    axes.step(times, waiting, where="post", color=BLUE, linewidth=1.8)
+    axes.annotate(
+        f"{before:,.0f} records are waiting",
+        (0, before),
+        xytext=(4, 3),
+        textcoords="offset points",
+        color=QUIET,
+    )
+    axes.annotate(
+        f"lag {waiting[-1]:,.0f} after {times[-1]:.0f} s",
+        (times[-1], waiting[-1]),
+        xytext=(6, 6),
+        textcoords="offset points",
+        color=QUIET,
+    )
+    axes.set_ylim(0, before * 1.15)
+    axes.set_xlim(0, float((_seconds(table, table) + table["seconds"]).max()))
+    axes.yaxis.set_major_formatter(_THOUSANDS)
+    axes.yaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axes.set_ylabel("records not yet read")
+    axes.set_xlabel("seconds since the first batch")
+    axes.grid(axis="y", color=LINE)
+
+
+def batches(axes: Axes, table: pd.DataFrame) -> None:
+    """Each batch as a bar: when it ran, how long, how many rows."""
+    began = _seconds(table, table)
+    flows = list(dict.fromkeys(table["flow"]))
+    end = float((began + table["seconds"]).max())
+    axes.barh(
+        table["flow"], table["seconds"], left=began, color=BLUE, edgecolor="white", height=0.6
+    )
+    for flow in flows:
+        rows = table[table["flow"] == flow]
+        last = rows.index[-1]
+        told = f"  {rows['rows'].sum():,} rows, slowest batch {rows['seconds'].max():.1f} s"
+        axes.text(began[last] + rows["seconds"].iloc[-1], flow, told, va="center", color=QUIET)
+    axes.set_ylim(len(flows) - 0.5, -0.5)
+    axes.set_xlim(0, end * 1.45)
+    axes.spines["left"].set_visible(False)
+    axes.tick_params(axis="y", length=0, labelcolor=INK)
+    axes.set_xlabel("seconds since the first batch")
+
+
+def reasons(axes: Axes, table: pd.DataFrame) -> None:
+    """Why records were refused."""
+    axes.barh(table["reason"], table["events"], color=ORANGE, height=0.6)
+    axes.invert_yaxis()
+    _bare(axes)
+    for row in table.itertuples():
+        axes.text(row.events, row.reason, f"  {row.events:,}", va="center")
+    axes.set_xlim(0, table["events"].max() * 1.15)
+
+
 def per_minute(axes: Axes, table: pd.DataFrame) -> None:
-    """Events a minute, a line for each behaviour, on a logarithmic scale: the rare ones count too."""
+    """Events per minute, a line for each behavior and one for all, on a logarithmic scale."""
     counts = table.pivot_table(index="minute", columns="behavior", values="events").fillna(0)
     total = counts.sum(axis=1)
-    counts = counts[total >= total.median() / 2]  # the first and last minutes are not whole
+    whole = total >= total.median() / 2  # the first and last minutes are not complete
+    counts, total = counts[whole], total[whole]
     smooth = counts.rolling(3, center=True, min_periods=1).mean()
+    axes.plot(total.index, total, color=INK, linewidth=1.0)
     for name in counts.columns:
         axes.plot(smooth.index, smooth[name], color=COLORS[name], linewidth=1.8)
     axes.set_yscale("log")
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_major_formatter(_THOUSANDS)
     axes.yaxis.set_minor_formatter(NullFormatter())
     axes.grid(axis="y", color=LINE)
-    axes.set_ylabel("events a minute, log scale")
+    axes.set_ylabel("events per minute (log scale)")
+    axes.set_xlabel(f"{counts.index[0]:%A, %-d %B %Y}, UTC")
     axes.margins(x=0)
     axes.xaxis.set_major_formatter(matplotlib.dates.DateFormatter("%H:%M"))
-    for name, height in _apart(smooth.iloc[-10:].mean()):
+    ends = pd.concat([smooth.iloc[-10:].mean(), pd.Series({"all": total.iloc[-10:].mean()})])
+    for name, height in _apart(ends):
         axes.annotate(
             name,
             (counts.index[-1], height),
             xytext=(6, 0),
             textcoords="offset points",
-            color=COLORS[name],
+            color=COLORS.get(name, INK),
             va="center",
             annotation_clip=False,
         )
-    peak = counts.sum(axis=1).idxmax()
+    peak = total.idxmax()
     axes.annotate(
-        f"festival: {counts.sum(axis=1).max():,.0f} a minute",
-        (peak, counts.to_numpy().max()),
+        f"festival: {total.max():,.0f} events in the minute of {peak:%H:%M}",
+        (peak, total.max()),
         xytext=(0, 6),
         textcoords="offset points",
         ha="center",
         color=QUIET,
     )
+    axes.set_ylim(top=total.max() * 1.8)
 
 
 def funnel(axes: Axes, table: pd.DataFrame) -> None:
-    """How many people reach each step, and what part of the step before."""
+    """People who took every step so far, and their share of the step before."""
     steps = table.sort_values("step")
     axes.barh(steps["stage"], steps["users"], color=BLUE, height=0.62)
     axes.invert_yaxis()
     _bare(axes)
-    before = None
     for row in steps.itertuples():
-        part = f"   {row.users / before:.0%} of the step before" if before else ""
-        axes.text(row.users, row.stage, f"  {row.users:,}{part}", va="center")
-        before = row.users
-    axes.set_xlim(0, steps["users"].max() * 1.35)
+        share = f" people, {row.of_previous:.0%} of the step before" if row.step > 1 else " people"
+        axes.text(row.users, row.stage, f"  {row.users:,}{share}", va="center")
+    axes.set_xlim(0, steps["users"].max() * 1.4)
 
 
 def top_items(axes: Axes, table: pd.DataFrame) -> None:
-    """The items that brought in the most."""
-    best = table.sort_values("revenue", ascending=False).head(12)
-    names = [f"{row.item_id} · {row.category}" for row in best.itertuples()]
-    axes.barh(names, best["revenue"], color=BLUE, height=0.66)
-    axes.invert_yaxis()
-    _bare(axes)
-    for name, row in zip(names, best.itertuples(), strict=True):
-        axes.text(row.revenue, name, f"  {row.revenue:,.0f}  ({row.bought:,} bought)", va="center")
-    axes.set_xlim(0, best["revenue"].max() * 1.22)
+    """What each item earned by how often it was looked at: the best are named."""
+    axes.scatter(table["browsed"], table["revenue"], s=22, color=PALE, linewidth=0)
+    best = table.sort_values("revenue", ascending=False).head(8)
+    axes.scatter(best["browsed"], best["revenue"], s=30, color=BLUE, linewidth=0)
+    for row in best.itertuples():
+        axes.annotate(
+            f"{row.item_id} ({row.category}): {euros(row.revenue)}",
+            (row.browsed, row.revenue),
+            xytext=(-6, 0),
+            textcoords="offset points",
+            ha="right",
+            va="center",
+            fontsize=8.5,
+        )
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter(_THOUSANDS)
+        axis.set_minor_formatter(NullFormatter())
+    axes.set_xlim(left=table["browsed"].min() / 3)
+    axes.set_xlabel("times looked at (log scale)")
+    axes.set_ylabel("revenue in euros (log scale)")
+    axes.grid(color=LINE)
+    axes.set_axisbelow(True)
 
 
 def sessions(axes: Axes, table: pd.DataFrame) -> None:
@@ -165,10 +240,10 @@ def sessions(axes: Axes, table: pd.DataFrame) -> None:
     left, bought = counts.get(False, 0), counts.get(True, 0)
     axes.bar(labels, bought, color=ORANGE, width=0.8, label="something was bought")
     axes.bar(labels, left, bottom=bought, color=PALE, width=0.8, label="nothing was bought")
-    axes.set_xlabel("minutes")
+    axes.set_xlabel("length of the visit in minutes")
     axes.set_ylabel("visits")
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-    axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.0f}"))
+    axes.yaxis.set_major_formatter(_THOUSANDS)
     axes.grid(axis="y", color=LINE)
     axes.set_axisbelow(True)
     axes.legend(frameon=False, loc="upper right")
@@ -181,9 +256,19 @@ def by_level(axes: Axes, table: pd.DataFrame) -> None:
     axes.invert_yaxis()
     _bare(axes)
     for row in rows.itertuples():
-        told = f"  {row.revenue_per_user:,.2f}  ({row.users:,} people)"
+        told = f"  {euros(row.revenue_per_user, 2)} each, {row.users:,} people"
         axes.text(row.revenue_per_user, row.level, told, va="center")
     axes.set_xlim(0, rows["revenue_per_user"].max() * 1.3)
+
+
+def euros(amount: float, places: int = 0) -> str:
+    """An amount with its unit."""
+    return f"€{amount:,.{places}f}"
+
+
+def _seconds(batches: pd.DataFrame, run: pd.DataFrame) -> "pd.Series[float]":
+    """When each batch began, in seconds since the first batch of the run."""
+    return (batches["began"] - run["began"].min()).dt.total_seconds()
 
 
 def _apart(heights: "pd.Series[float]", factor: float = 1.5) -> Iterator[tuple[str, float]]:
@@ -203,51 +288,12 @@ def _bare(axes: Axes) -> None:
 
 
 CHARTS = (
+    Chart("lag", "How far behind was the pipeline?", "batches", lag, (9, 2.6)),
+    Chart("batches", "Which flow ran when, and for how long?", "batches", batches, (9, 2.2)),
+    Chart("dead-letters", "Why were events refused?", "reasons", reasons, (9, 2.2)),
     Chart("per-minute", "When do people come, and what do they do?", "per_minute", per_minute),
     Chart("funnel", "How far do they go?", "funnel", funnel, (9, 2.6)),
     Chart("top-items", "Which items earn the most?", "top_items", top_items, (9, 4.4)),
     Chart("sessions", "How long is a visit, and does it end in a purchase?", "sessions", sessions),
     Chart("levels", "What does a member spend?", "by_level", by_level, (9, 2.2)),
 )
-
-_ROWS_SHOWN = 20
-
-
-def _section(chart: Chart, picture: bytes, table: pd.DataFrame) -> str:
-    data = base64.b64encode(picture).decode()
-    rows = table.head(_ROWS_SHOWN).to_html(index=False, border=0, float_format="{:,.2f}".format)
-    more = f" (first {_ROWS_SHOWN} of {len(table):,})" if len(table) > _ROWS_SHOWN else ""
-    return (
-        f'<section><img alt="{html.escape(chart.title)}" src="data:image/png;base64,{data}">'
-        f"<details><summary>table {html.escape(chart.table)}{more}</summary>{rows}</details></section>"
-    )
-
-
-def _page(numbers: Mapping[str, str], sections: list[str]) -> str:
-    tiles = "".join(
-        f"<div><b>{html.escape(value)}</b><span>{html.escape(name)}</span></div>"
-        for name, value in numbers.items()
-    )
-    return _PAGE.format(tiles=tiles, sections="\n".join(sections))
-
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
-<title>User behaviour</title>
-<style>
-body {{ font: 15px/1.5 system-ui, sans-serif; color: #1f2933; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; }}
-h1 {{ font-size: 1.5rem; }}
-.tiles {{ display: flex; flex-wrap: wrap; gap: 1rem 2.5rem; margin: 1.5rem 0; }}
-.tiles b {{ display: block; font-size: 1.5rem; }}
-.tiles span {{ color: #7b8794; }}
-section {{ margin: 2.5rem 0; }}
-img {{ width: 100%; height: auto; }}
-summary {{ color: #7b8794; cursor: pointer; }}
-table {{ border-collapse: collapse; font-size: 13px; margin-top: .5rem; }}
-td, th {{ text-align: right; padding: .2rem .8rem; border-bottom: 1px solid #e4e7eb; }}
-</style></head><body>
-<h1>User behaviour</h1>
-<div class="tiles">{tiles}</div>
-{sections}
-</body></html>
-"""

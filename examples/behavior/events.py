@@ -1,4 +1,4 @@
-"""Made-up user behaviour with the troubles of the real thing, the same for the same seed.
+"""Made-up user behavior with the troubles of the real thing, the same for the same seed.
 
 People visit a shop for three hours. Few people and few items make most of the traffic, and a
 festival an hour in brings five times the visits. Some events come late, some twice, some broken.
@@ -12,7 +12,7 @@ from bisect import bisect
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, time, timedelta
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -21,10 +21,13 @@ CATEGORIES = ("phones", "books", "shoes", "toys", "garden", "kitchen", "music", 
 LEVELS = ("basic", "plus", "premium")
 CITIES = ("Hangzhou", "Chengdu", "Lisbon", "Nairobi", "Lima", "Oslo")
 
+BEGINS = time(18, 0)  # UTC
 HOURS = 3
 FESTIVAL_MINUTES = range(60, 80)
 FESTIVAL_FACTOR = 5.0
 LATEST_MS = 30 * 60_000  # an event that comes later than this after it happened is set aside
+
+LATEST_ARRIVAL = timedelta(hours=3)  # after the evening's end nothing arrives later than this
 
 _MINUTE_MS = 60_000
 _DAY_MS = 86_400_000
@@ -46,7 +49,7 @@ class Arrival(NamedTuple):
 class Truth:
     """What was made: the pipeline must find exactly this."""
 
-    good: Counter[str] = field(default_factory=Counter)  # behaviour -> events that count
+    good: Counter[str] = field(default_factory=Counter)  # behavior -> events that count
     repeated: int = 0  # sent a second time, word for word
     too_late: int = 0
     broken: Counter[str] = field(default_factory=Counter)  # what is wrong -> events
@@ -157,14 +160,14 @@ class Shop:
             yield _arrival(event, arrived + 2_000 + chance.randrange(10_000))
 
     def _broken(self, event: dict[str, Any], arrived: int, truth: Truth) -> Arrival:
-        kind = self._chance.choice(("cut", "no user", "unknown behaviour", "free", "wrong clock"))
+        kind = self._chance.choice(("cut", "no user", "unknown behavior", "free", "wrong clock"))
         truth.broken[kind] += 1
         if kind == "cut":
             whole = _arrival(event, arrived)
             return whole._replace(value=(whole.value or b"")[:60])
         if kind == "no user":
             del event["user_id"]
-        elif kind == "unknown behaviour":
+        elif kind == "unknown behavior":
             event["behavior"] = "swipe"
         elif kind == "free":
             event["price"] = -event["price"]

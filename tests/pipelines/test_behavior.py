@@ -1,13 +1,16 @@
 """The reference pipeline, run in the middle of an evening and again at its end."""
 
-from collections import Counter
+import json
+from collections import Counter, defaultdict
 from dataclasses import replace
 
 import pytest
-from examples.behavior.__main__ import HERE, _gold, _judge, _numbers
-from examples.behavior.charts import CHARTS, draw_all
+from examples.behavior.__main__ import HERE, _gold, _report
+from examples.behavior.charts import CHARTS
+from examples.behavior.checks import check_all, reasons
 from examples.behavior.events import Shop, Truth
 from examples.behavior.produce import EVENTS, PROFILES, create_topics, produce
+from examples.behavior.recording import Recorder
 from rich.console import Console
 
 from headwater.pipelines import load_project, run
@@ -43,12 +46,13 @@ def test_all_that_was_sent_is_where_it_belongs_and_a_second_run_adds_only_what_i
     project = load_project(HERE, overrides={"bootstrap_servers": bootstrap, "storage": str(tables)})
 
     def judged(truth):
-        return _judge(tables, bootstrap, truth, QUIET)
+        return all(check.holds for check in check_all(tables, bootstrap, truth))
 
     create_topics(bootstrap)
     produce(bootstrap, PROFILES, profiles, QUIET)
     produce(bootstrap, EVENTS, before, QUIET)
-    run(project, spark=spark)
+    recorder = Recorder()
+    run(project, spark=spark, progress=recorder)
     assert judged(recount(before))
     assert not judged(whole)
 
@@ -63,8 +67,29 @@ def test_all_that_was_sent_is_where_it_belongs_and_a_second_run_adds_only_what_i
     assert gold["per_minute"]["events"].sum() == whole.good.total()
     assert gold["sessions"]["bought"].sum() == whole.good["buy"]
     assert round(gold["by_level"]["revenue"].sum() * 100) == whole.cents
-    page = draw_all(gold, _numbers(whole, gold), tmp_path / "charts")
-    assert page.name == "report.html"
-    drawn = list(page.parent.glob("*.png"))
-    assert len(drawn) == len(CHARTS) == 5
-    assert all(chart.stat().st_size > 10_000 for chart in drawn)
+    assert gold["funnel"].sort_values("step")["users"].tolist() == funnel(before + after)
+
+    batches = recorder.batches()
+    assert batches[batches["flow"] == "bronze"]["rows"].sum() == len(before)
+    assert batches[batches["lag"].notna()]["lag"].iloc[-1] == 0
+    shown = {**gold, "batches": batches, "reasons": reasons(tables)}
+    checks = check_all(tables, bootstrap, whole)
+    page = _report(project, checks, shown, 1.0, tmp_path / "charts")
+    text = page.read_text()
+    assert f"{whole.arrivals:,} records in, every one accounted for" in text
+    assert f"{whole.dead:,} records" in text, "the graph has the dead letter topic's count"
+    assert text.count("<figure>") == len(CHARTS) == len(list(page.parent.glob("*.png")))
+
+
+def funnel(arrivals):
+    """People who took each step after all the steps before it, counted from the records alone."""
+    did = defaultdict(set)
+    for arrival in arrivals:
+        if recount([arrival]).good:
+            event = json.loads(arrival.value)
+            did[event["user_id"]].add(event["behavior"])
+    steps = ({"browse"}, {"like", "favourite", "comment"}, {"cart"}, {"buy"})
+    return [
+        sum(all(step & done for step in steps[:number]) for done in did.values())
+        for number in range(1, len(steps) + 1)
+    ]

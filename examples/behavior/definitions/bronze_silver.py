@@ -28,7 +28,7 @@ def bronze() -> DataFrame:
 @hw.expect_or_drop("is whole", "whole")
 @hw.expect_or_drop("has a user", "user_id IS NOT NULL")
 @hw.expect_or_drop(
-    "is a known behaviour",
+    "is a known behavior",
     "behavior IN ('browse', 'like', 'favourite', 'comment', 'cart', 'buy')",
 )
 @hw.expect_or_drop("has a price", "price > 0")

@@ -1,4 +1,4 @@
--- The answers. Each is computed anew from silver and replaces its table in one step.
+-- The answers. Each is computed again from silver and replaces its table in one step.
 
 CREATE MATERIALIZED VIEW per_minute
 COMMENT 'When do people come, and what do they do?'
@@ -11,7 +11,7 @@ AS SELECT date_trunc('MINUTE', time) AS minute,
    ORDER BY minute, behavior;
 
 CREATE MATERIALIZED VIEW funnel
-COMMENT 'How many people reach each step?'
+COMMENT 'How many people take each step after all the steps before it?'
 AS WITH people AS (
      SELECT user_id,
             max(behavior = 'browse') AS browsed,
@@ -24,9 +24,9 @@ AS WITH people AS (
    steps AS (
      SELECT stack(4,
                   1, 'browsed', count_if(browsed),
-                  2, 'showed interest', count_if(interested),
-                  3, 'filled a cart', count_if(carted),
-                  4, 'bought', count_if(bought)) AS (step, stage, users)
+                  2, 'showed interest', count_if(browsed AND interested),
+                  3, 'filled a cart', count_if(browsed AND interested AND carted),
+                  4, 'bought', count_if(browsed AND interested AND carted AND bought)) AS (step, stage, users)
      FROM people
    )
    SELECT step,

@@ -35,7 +35,7 @@ def _problem(event: dict, arrived_ms: int) -> str | None:
     if "user_id" not in event:
         return "no user"
     if event["behavior"] not in BEHAVIORS:
-        return "unknown behaviour"
+        return "unknown behavior"
     if event["price"] <= 0:
         return "free"
     return "wrong clock" if _time_ms(event) > arrived_ms + CLOCK_ERROR_MS else None
