@@ -578,3 +578,38 @@ def test_read_committed_shows_what_was_committed(apache_stage):
                     b"%d" % number for number in range(20) if number % 3
                 }
             assert consumer.position((topic, 0)) == 80
+
+
+@pytest.mark.parametrize("ends", ["in the order of their begins", "in the reverse order"])
+def test_read_committed_shows_nothing_of_aborted_transactions_that_overlap(apache_stage, ends):
+    topic = apache_stage.topic()
+    one, two, three = (
+        confluent_kafka.Producer(
+            {"bootstrap.servers": apache_stage.bootstrap, "transactional.id": f"{topic}-{name}"}
+        )
+        for name in ("one", "two", "three")
+    )
+    for producer in (one, two, three):
+        producer.init_transactions(30)
+        producer.begin_transaction()
+    for producer, value in ((one, b"aborted"), (two, b"aborted as well"), (three, b"kept")):
+        producer.produce(topic, value)
+        producer.flush(30)
+    for producer in (one, two) if ends == "in the order of their begins" else (two, one):
+        producer.abort_transaction(30)
+    three.commit_transaction(30)
+    for arrow in (False, True):
+        with headwater.Consumer(
+            bootstrap_servers=apache_stage.bootstrap,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        ) as consumer:
+            consumer.assign([(topic, 0)])
+            if arrow:
+                assert consumer.poll_arrow(30)["value"].to_pylist() == [b"kept"]
+            else:
+                assert values_of(poll_until(1, consumer)) == [b"kept"]
+            until(
+                "the end is reached",
+                lambda at=consumer: not at.poll(0.1) and at.position((topic, 0)) == 6,
+            )

@@ -6,7 +6,7 @@ import uuid
 import pytest
 
 import headwater
-from headwater.client.offsets_sql import SqlOffsets, StaleOffsetsError
+from headwater.client.offsets_sql import SkippedRecordsError, SqlOffsets, StaleOffsetsError
 from headwater.model import TopicPartition
 from headwater.testing import Broker
 from tests.integration import postgres
@@ -142,6 +142,91 @@ def test_a_consumer_taken_for_dead_cannot_write_over_its_successor(broker, topic
     assert zombie.positions([place]) == {place: len(records)}
     zombie_connection.close()
     successor_connection.close()
+
+
+def read_all(broker, topic, connection, offsets, fail, listener=True):
+    """Read everything; a transaction that `fail` ends is rolled back, and the reading goes on."""
+    with reader(broker, topic) as consumer:
+        if listener:
+            consumer.subscribe([topic], listener=offsets.listener(consumer))
+        else:
+            consumer.assign([(topic, 0), (topic, 1)])
+        while len(numbers(connection)) < 100:
+            records = consumer.poll(1)
+            try:
+                with offsets.transaction(records) as cursor:
+                    insert(cursor, records)
+                    fail(records)
+            except Crash:
+                continue
+
+
+def test_a_program_that_goes_on_after_a_rollback_gets_the_records_again(
+    broker, topic, connect
+) -> None:
+    crashes = ["after the work"] * 5
+    connection = table(connect())
+    offsets = SqlOffsets(connection, f"g-{topic}")
+    read_all(
+        broker, topic, connection, offsets, lambda rows: crash(crashes, "after the work", rows)
+    )
+    assert not crashes
+    assert numbers(connection) == list(range(100))
+    connection.close()
+
+
+def test_records_of_a_rollback_are_not_passed_over_without_a_listener(
+    broker, topic, connect
+) -> None:
+    crashes = ["after the work"]
+    connection = table(connect())
+    offsets = SqlOffsets(connection, f"g-{topic}")
+    with pytest.raises(SkippedRecordsError, match=r"rolled back.*seek\(\).*listener"):
+        read_all(
+            broker, topic, connection, offsets,
+            lambda rows: crash(crashes, "after the work", rows), listener=False,
+        )  # fmt: skip
+    connection.close()
+
+
+def test_a_stale_partition_does_not_cost_the_others_their_records(broker, topic, connect) -> None:
+    connection = table(connect())
+    offsets = SqlOffsets(connection, f"g-{topic}")
+    with reader(broker, topic) as consumer:
+        consumer.assign([(topic, 0), (topic, 1)])
+        offsets.seek(consumer, consumer.assignment())
+        records = []
+        while {record.partition for record in records} != {0, 1}:
+            records += consumer.poll(10)
+        with SqlOffsets(table(connect()), f"g-{topic}").transaction(
+            [record for record in records if record.partition == 0]
+        ):
+            pass
+        with pytest.raises(StaleOffsetsError), offsets.transaction(records):
+            pass
+        assert consumer.position((topic, 1)) == 0
+        assert consumer.position((topic, 0)) > 0
+    connection.close()
+
+
+def test_a_connection_in_autocommit_mode_is_refused(tmp_path) -> None:
+    with pytest.raises(ValueError, match="autocommit"):
+        SqlOffsets(sqlite3.connect(":memory:", isolation_level=None), "g")
+    later = sqlite3.connect(":memory:")
+    offsets = SqlOffsets(later, "g")
+    later.isolation_level = None
+    with pytest.raises(ValueError, match="autocommit"), offsets.transaction([]):
+        pass
+
+
+def test_a_postgresql_connection_in_autocommit_mode_is_refused(postgres_address) -> None:
+    import psycopg
+
+    with (
+        psycopg.connect(postgres_address, autocommit=True) as connection,
+        pytest.raises(ValueError, match="autocommit"),
+    ):
+        SqlOffsets(connection, "g")
 
 
 def test_what_cannot_be_told_from_a_connection_is_asked_for() -> None:

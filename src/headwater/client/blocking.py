@@ -9,12 +9,12 @@ import asyncio
 import atexit
 import contextlib
 import logging
+import math
 import os
 import threading
 import weakref
 from collections.abc import Callable, Coroutine
-from concurrent.futures import CancelledError
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from headwater.client.errors import ForkedError, LoopDiedError, TimedOutError
 
@@ -23,6 +23,10 @@ log = logging.getLogger(__name__)
 
 EXIT_TIMEOUT_S = 10.0
 """How long the end of the process may be held up by records that wait to be sent."""
+
+
+_GLANCE_S = 1.0
+"""How often a waiting thread checks that the loop is alive."""
 
 
 class BlockingClient(Protocol):
@@ -40,6 +44,8 @@ class LoopThread:
 
     def __init__(self) -> None:
         self.loop = _new_loop()
+        self._alive = True
+        """Not Thread.is_alive(): interrupted by Ctrl-C, that takes a live thread for dead."""
         self._thread = threading.Thread(target=self._run, name="headwater-client", daemon=True)
         self._thread.start()
 
@@ -54,22 +60,21 @@ class LoopThread:
                 "a blocking call inside a callback would wait for itself: "
                 "do it in another thread, or use headwater.aio"
             )
-        if not self._thread.is_alive():
+        if not self._alive:
             work.close()
             raise LoopDiedError("the client's background loop has ended; see the log for the cause")
-        future = asyncio.run_coroutine_threadsafe(work, self.loop)
+        waiting = _Waiting(self.loop, work)
         try:
-            return future.result(timeout_s)
-        except TimeoutError:
-            if future.done() and not future.cancelled():
-                raise  # the work itself gave up, with its own words
-            future.cancel()
-            raise TimedOutError(f"not finished within {timeout_s:g} s") from None
-        except CancelledError:
-            raise LoopDiedError("the client was closed while a call was under way") from None
-        except BaseException:
-            future.cancel()
+            waiting.post()
+            if not waiting.listen(lambda: self._alive, timeout_s):
+                waiting.cancel()
+                raise TimedOutError(f"not finished within {timeout_s:g} s")
+        except TimedOutError:
             raise
+        except BaseException:
+            waiting.cancel()
+            raise
+        return waiting.result()
 
     def post(self, callback: Callable[[], object]) -> None:
         """Run `callback` on the loop soon; a loop that has ended ignores it."""
@@ -88,6 +93,63 @@ class LoopThread:
         except BaseException:
             log.exception("the background loop of the blocking clients died")
             raise
+        finally:
+            self._alive = False
+
+
+class _Waiting(Generic[T]):
+    """A thread that waits for work on the loop.
+
+    The loop rings a bare lock and never waits for one. Futures of the standard library have locks
+    of their own, which an interrupted waiter can leave locked: the loop would stop for ever.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:
+        self._loop = loop
+        self._work = work
+        self._task: asyncio.Task[T] | None = None
+        self._bell = threading.Lock()
+        self._bell.acquire()
+
+    def post(self) -> None:
+        self._loop.call_soon_threadsafe(self._start)
+
+    def listen(self, alive: Callable[[], bool], timeout_s: float | None) -> bool:
+        """Wait for the end of the work; False when the time is over first."""
+        left = math.inf if timeout_s is None else timeout_s
+        while not self._bell.acquire(timeout=max(min(left, _GLANCE_S), 0)):
+            left -= _GLANCE_S
+            if left <= 0:
+                return False
+            if not alive():
+                raise LoopDiedError("the client's background loop has ended; see the log")
+        return True
+
+    def result(self) -> T:
+        assert self._task is not None
+        try:
+            return self._task.result()
+        except asyncio.CancelledError:
+            raise LoopDiedError("the client was closed while a call was under way") from None
+
+    def cancel(self) -> None:
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(self._stop)
+
+    def _start(self) -> None:
+        self._task = self._loop.create_task(self._work)
+        self._task.add_done_callback(self._ended)
+
+    def _ended(self, task: "asyncio.Task[T]") -> None:
+        if not task.cancelled():
+            task.exception()  # it is the waiter's, even if the waiter has gone
+        self._bell.release()
+
+    def _stop(self) -> None:
+        if self._task is None:
+            self._work.close()
+        else:
+            self._task.cancel()
 
 
 def _new_loop() -> asyncio.AbstractEventLoop:

@@ -18,6 +18,7 @@ from headwater.model import TopicPartition
 
 if TYPE_CHECKING:
     from headwater.client.consumer.blocking import Consumer
+    from headwater.client.consumer.consumer import Consumer as AsyncConsumer
 
 Cursor: TypeAlias = Any
 """A DB-API cursor."""
@@ -41,6 +42,19 @@ class StaleOffsetsError(ClientError):
 
     CODE = E.ILLEGAL_GENERATION
 
+    def __init__(self, message: str | None = None, partition: TopicPartition | None = None) -> None:
+        super().__init__(message)
+        self.partition = partition
+
+
+class SkippedRecordsError(ClientError):
+    """Records of a transaction that was rolled back would be left out; nothing was written."""
+
+    CODE = E.INVALID_REQUEST
+
+
+Spans: TypeAlias = dict[TopicPartition, tuple[int, int]]
+"""For each partition the first offset, and the one after the last."""
 
 _PLACEHOLDERS: dict[str, Callable[[int], str]] = {
     "qmark": lambda number: "?",
@@ -88,6 +102,11 @@ class SqlOffsets:
         if style not in _PLACEHOLDERS:
             raise ValueError(f"paramstyle is one of {', '.join(_PLACEHOLDERS)}, not {style!r}")
         self._mark = _PLACEHOLDERS[style]
+        self._consumer: Consumer | AsyncConsumer | None = None
+        """Whoever reads the records; it goes back when a transaction fails."""
+        self._undone: dict[TopicPartition, int] = {}
+        """Where each partition must go on whose transaction failed."""
+        _refuse_autocommit(connection)
         self._create()
 
     def positions(
@@ -104,33 +123,72 @@ class SqlOffsets:
             self._connection.rollback()  # a read must not hold a transaction open
         return {TopicPartition(*name): rows[name] for name in partitions if name in rows}
 
-    def seek(self, consumer: "Consumer", partitions: Iterable[TopicPartition]) -> None:
+    def seek(
+        self, consumer: "Consumer | AsyncConsumer", partitions: Iterable[TopicPartition]
+    ) -> None:
         """Let `consumer` go on where the table says; partitions it does not know stay as they are."""
+        self._consumer = consumer
         for place, offset in self.positions(partitions).items():
             consumer.seek(place, offset)
+            self._undone.pop(place, None)
 
-    def listener(self, consumer: "Consumer") -> RebalanceListener:
+    def listener(self, consumer: "Consumer | AsyncConsumer") -> RebalanceListener:
         """For `subscribe`: new partitions start where the table says."""
+        self._consumer = consumer
         return _SeekToTable(self, consumer)
 
     @contextmanager
     def transaction(self, records: Iterable[ConsumerRecord]) -> Iterator[Cursor]:
         """One database transaction: what is done with the cursor, and the offsets of `records`.
 
-        StaleOffsetsError if another consumer went further meanwhile; then nothing is written.
+        If the block raises, the transaction is rolled back and the consumer goes back to the first
+        of `records`: the next poll returns them again. StaleOffsetsError if another consumer went
+        further meanwhile; then nothing is written.
         """
         spans = _spans(records)
+        _refuse_autocommit(self._connection)
+        self._check_undone(spans)
         cursor = self._connection.cursor()
         try:
             for place, (first, after) in spans.items():
                 self._advance(cursor, place, first, after)
             yield cursor
             self._connection.commit()
-        except BaseException:
-            self._connection.rollback()
+        except BaseException as problem:
+            if isinstance(problem, StaleOffsetsError):
+                spans = {
+                    n: s for n, s in spans.items() if n != problem.partition
+                }  # another consumer has done those
+            self._undone |= {place: first for place, (first, _) in spans.items()}
+            try:
+                self._connection.rollback()
+            finally:
+                self._go_back(spans)
             raise
         finally:
             cursor.close()
+
+    def _check_undone(self, spans: "Spans") -> None:
+        """Refuse to jump over records whose transaction failed."""
+        for place, (first, _) in spans.items():
+            undone = self._undone.get(place)
+            if undone is not None and first > undone:
+                raise SkippedRecordsError(
+                    f"{place}: the transaction with offset {undone} was rolled back, and these "
+                    f"records begin at {first}: seek() the consumer back to {undone}, or pass "
+                    "listener(consumer) to subscribe() so that this happens by itself"
+                )
+        for place in spans:
+            self._undone.pop(place, None)
+
+    def _go_back(self, spans: "Spans") -> None:
+        consumer = self._consumer
+        if consumer is None:
+            return
+        for place, (first, _) in spans.items():
+            if place in consumer.assignment():
+                consumer.seek(place, first)
+            self._undone.pop(place, None)  # the next owner of the partition starts from the table
 
     def _advance(self, cursor: Cursor, place: TopicPartition, first: int, after: int) -> None:
         """Move one offset on, which also locks its row until the end of the transaction."""
@@ -152,7 +210,8 @@ class SqlOffsets:
         if row is not None:
             raise StaleOffsetsError(
                 f"{place}: the table is at offset {row[0]} already, and these records begin at "
-                f"{first}: another consumer has done them. Seek to {row[0]} and go on, or stop"
+                f"{first}: another consumer has done them. Seek to {row[0]} and go on, or stop",
+                place,
             )
         added = f"INSERT INTO {self._table} VALUES ({{}}, {{}}, {{}}, {{}})"
         cursor.execute(self._filled(added), (self._group, place.topic, place.partition, after))
@@ -179,7 +238,7 @@ class SqlOffsets:
 
 
 class _SeekToTable(RebalanceListener):
-    def __init__(self, offsets: SqlOffsets, consumer: "Consumer") -> None:
+    def __init__(self, offsets: SqlOffsets, consumer: "Consumer | AsyncConsumer") -> None:
         self._offsets = offsets
         self._consumer = consumer
 
@@ -187,9 +246,9 @@ class _SeekToTable(RebalanceListener):
         self._offsets.seek(self._consumer, partitions)
 
 
-def _spans(records: Iterable[ConsumerRecord]) -> dict[TopicPartition, tuple[int, int]]:
-    """For each partition the first offset, and the one after the last; in a fixed order."""
-    spans: dict[TopicPartition, tuple[int, int]] = {}
+def _spans(records: Iterable[ConsumerRecord]) -> Spans:
+    """The spans of `records`, in a fixed order."""
+    spans: Spans = {}
     for record in records:
         place = record.topic_partition
         first, after = spans.get(place, (record.offset, record.offset))
@@ -208,3 +267,23 @@ def _paramstyle(connection: Connection) -> str:
     if inner is not None:
         return _paramstyle(inner)
     raise ValueError("say how the driver marks parameters: paramstyle='qmark', 'format', ...")
+
+
+def _refuse_autocommit(connection: Connection) -> None:
+    """ValueError for a connection on which every statement is a transaction of its own."""
+    if _autocommits(getattr(connection, "dbapi_connection", None) or connection):
+        raise ValueError(
+            "the database connection is in autocommit mode, so results and offsets would not be "
+            "stored together: open it with autocommit=False (sqlite3: without isolation_level=None)"
+        )
+
+
+def _autocommits(connection: Any) -> bool:
+    flag = getattr(connection, "autocommit", None)
+    if isinstance(flag, bool):
+        return flag
+    ask = getattr(connection, "get_autocommit", None)
+    if callable(ask):
+        return bool(ask())
+    sqlite = type(connection).__mro__[-2].__module__ == "sqlite3"
+    return sqlite and connection.isolation_level is None

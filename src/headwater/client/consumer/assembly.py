@@ -9,6 +9,7 @@ from headwater.client.consumer.assignors import Assignor, assignors_named
 from headwater.client.consumer.deserializers import Deserializer, deserializer, reshaping
 from headwater.client.consumer.fetcher_loop import Fetcher
 from headwater.client.consumer.group_loop import Group
+from headwater.client.consumer.handover import Handover
 from headwater.client.consumer.interceptors import ConsumerInterceptor, ConsumerInterceptors
 from headwater.client.consumer.listener import RebalanceListener
 from headwater.client.consumer.lookups import OffsetLookups
@@ -69,6 +70,7 @@ class Assembly:
         self._randomness = randomness or SystemRandomness()
         self._metrics = ConsumerMetrics()
         self._column_reader = ColumnReader()
+        self.handover = Handover()
         self._limit = self.settings.max_poll_records
         self._woken = False
         self._unusable: KafkaError | None = None
@@ -157,6 +159,13 @@ class Assembly:
         if self._group is not None:
             self._group.metadata_came()
         self._fetcher.changed()
+
+    def _undo_interrupted(self) -> None:
+        """Before positions are used: read again what an interrupted poll did not return."""
+        if self.handover.undo:
+            self.handover.take_back()
+            self._column_reader = ColumnReader()
+            self._fetcher.changed(at_once=True)
 
     def _lag_of(self, place: Place) -> int | None:
         return place.lag(self.settings.isolation_level == "read_committed")

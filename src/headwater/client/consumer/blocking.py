@@ -22,6 +22,7 @@ from headwater.client.consumer.record import (
     Records,
     topic_partitions,
 )
+from headwater.client.consumer.subscription import IllegalStateError
 from headwater.client.errors import ConcurrentUseError
 from headwater.config.client import ConsumerSettings
 from headwater.model import TopicPartition
@@ -32,6 +33,7 @@ T = TypeVar("T")
 
 _SOON_MS = 20
 """How long a poll waits for the next answer before it looks after everything else."""
+_THREAD = "thread"
 Partition = TopicPartition | tuple[str, int]
 
 
@@ -53,8 +55,10 @@ class Consumer:
 
     def __init__(self, **options: Any) -> None:
         self._core = Consuming(**options)
-        self._user = threading.Lock()
-        self._user_thread: int | None = None
+        self._claim: dict[str, int] = {}
+        """The thread that uses the consumer at the moment."""
+        self._listening = False
+        """Whether that thread is inside the rebalance listener."""
         self._processing: Processing | None = None
         self._flowing = False
         """Whether the last poll found records."""
@@ -110,8 +114,9 @@ class Consumer:
             timeout: Seconds to wait for the first one; None for as long as it takes.
             max_records: A limit of its own for this call.
         """
-        found = self._wait(lambda: self._core.take(max_records), timeout)
-        return Records() if found is None else found
+        found = self._wait(lambda: self._core.take(max_records), timeout) or Records()
+        self._core.handover.open = False  # no call may follow: an interruption must not lose them
+        return found
 
     def poll_arrow(
         self, timeout: float | None = 1.0, max_records: int | None = None
@@ -123,20 +128,34 @@ class Consumer:
         `max_records` may come.
         """
         limit = self._core.arrow_limit(max_records)
-        return self._wait(lambda: self._core.take_columns(limit), timeout)
+        found = self._wait(lambda: self._core.take_columns(limit), timeout)
+        self._core.handover.open = False  # no call may follow: an interruption must not lose them
+        return found
 
     def _wait(self, take: Callable[[], T], timeout: float | None) -> T | None:
-        self._enter()
+        if not self._enter():
+            raise IllegalStateError(
+                "poll() inside a rebalance listener: let the poll() that called it return first"
+            )
         try:
-            if found := self._here(take):
-                return found
-            deadline = self._core.deadline(timeout)
-            if self._flowing and (found := self._about_to_come(take, deadline)):
-                return found
-            self._core.check_usable()
-            return self._step(take, deadline)
+            self._core.handover.begin()
+            return self._find(take, timeout)
+        except BaseException as problem:
+            self._core.handover.check()
+            if type(problem) is KeyboardInterrupt:
+                raise KeyboardInterrupt from None  # without the frames of this package
+            raise
         finally:
             self._leave()
+
+    def _find(self, take: Callable[[], T], timeout: float | None) -> T | None:
+        if found := self._here(take):
+            return found
+        deadline = self._core.deadline(timeout)
+        if self._flowing and (found := self._about_to_come(take, deadline)):
+            return found
+        self._core.check_usable()
+        return self._step(take, deadline)
 
     def _here(self, take: Callable[[], T]) -> T | None:
         """What needs no word with the loop."""
@@ -172,16 +191,29 @@ class Consumer:
                 return found
 
     def _tell(self, notice: Notice) -> None:
+        """Call the listener; one that Ctrl-C has cut short is called again by the next poll."""
+        self._listening = True
         try:
             if self._core.listener is not None:
                 notice.tell(self._core.listener)
+        except Exception:
+            self._thread.call(self._told(notice))
+            raise
         finally:
-            self._on_loop(lambda: self._core.told(notice))
+            self._listening = False
+        self._thread.call(self._told(notice))
+
+    async def _told(self, notice: Notice) -> None:
+        self._core.told(notice)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records one by one, without end; the position moves with each one."""
         while True:
-            yield from self.poll(None, 1)
+            records = self._wait(lambda: self._core.take(1), None)
+            if records:
+                record = records[0]
+                self._core.handover.open = False  # no call may follow, as in poll()
+                yield record
 
     def pause(self, partitions: Partitions) -> None:
         """Hand out no records of these until `resume`; they stay assigned."""
@@ -339,6 +371,7 @@ class Consumer:
 
         The listener hears first that the partitions go, and may still commit.
         """
+        self._core.handover.check()
         self._farewell()
         unregister(self)
         self._thread.call(self._core.close(timeout))
@@ -353,7 +386,7 @@ class Consumer:
 
     def forked(self) -> None:
         """In a child process: fail with a word of what to do."""
-        self._user, self._user_thread = threading.Lock(), None
+        self._claim, self._listening = {}, False
         self._core.retire(forked_error("Consumer"))
 
     def __enter__(self) -> "Consumer":
@@ -365,35 +398,43 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Close; after an error, automatic commits leave out what the last poll returned."""
+        if error is not None:
+            self._core.handover.undo = True
         self.close()
 
     # -- one thread at a time
 
     def _enter(self) -> bool:
-        """Claim the consumer for this thread; a listener inside poll may call it again."""
-        if self._user.acquire(blocking=False):
-            self._user_thread = threading.get_ident()
-            return True
-        if self._user_thread != threading.get_ident():
+        """Claim the consumer for this thread; False inside a listener, which may call it as well.
+
+        The claim is one step, and a claim that an interruption left behind is this thread's own.
+        """
+        here = threading.get_ident()
+        if self._claim.setdefault(_THREAD, here) != here:
             raise ConcurrentUseError(
                 "another thread uses this consumer at the moment: give each thread its own, or "
                 "let one poll and hand the records over"
             )
-        return False
+        return not self._listening
 
     def _leave(self) -> None:
-        self._user_thread = None
-        self._user.release()
+        self._listening = False
+        self._claim.clear()
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         try:
             self._core.check_usable()
             outermost = self._enter()
+            if outermost:
+                self._core.handover.check()
         except BaseException:
             work.close()
             raise
         try:
             return self._thread.call(work)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt from None  # without the frames of this package
         finally:
             if outermost:
                 self._leave()

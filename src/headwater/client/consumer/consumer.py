@@ -116,8 +116,9 @@ class Consumer:
             timeout_s: How long to wait for the first one; None for as long as it takes.
             max_records: A limit of its own for this call.
         """
-        found = await self._wait(lambda: self._core.take(max_records), timeout_s)
-        return Records() if found is None else found
+        found = await self._wait(lambda: self._core.take(max_records), timeout_s) or Records()
+        self._core.handover.open = False  # no call may follow: an interruption must not lose them
+        return found
 
     async def poll_arrow(
         self, timeout_s: float | None = 1.0, max_records: int | None = None
@@ -129,7 +130,9 @@ class Consumer:
         `max_records` may come.
         """
         limit = self._core.arrow_limit(max_records)
-        return await self._wait(lambda: self._core.take_columns(limit), timeout_s)
+        found = await self._wait(lambda: self._core.take_columns(limit), timeout_s)
+        self._core.handover.open = False  # no call may follow: an interruption must not lose them
+        return found
 
     async def _wait(self, take: Callable[[], T], timeout_s: float | None) -> T | None:
         await self.start()
@@ -139,20 +142,27 @@ class Consumer:
             )
         self._polling = True
         try:
-            if self._core.holds_records:
-                # Fetching and heartbeats get their turn; before anything is taken, because a task
-                # may be cancelled here.
-                await asyncio.sleep(0)
-            if found := self._core.here(take):
-                return found
-            deadline = self._core.deadline(timeout_s)
-            while True:
-                got = await self._core.step(deadline, take)
-                if not isinstance(got, Notice):
-                    return got
-                await self._tell(got)
+            self._core.handover.begin()
+            return await self._find(take, timeout_s)
+        except BaseException:
+            self._core.handover.check()
+            raise
         finally:
             self._polling = False
+
+    async def _find(self, take: Callable[[], T], timeout_s: float | None) -> T | None:
+        if self._core.holds_records:
+            # Fetching and heartbeats get their turn; before anything is taken, because a task
+            # may be cancelled here.
+            await asyncio.sleep(0)
+        if found := self._core.here(take):
+            return found
+        deadline = self._core.deadline(timeout_s)
+        while True:
+            got = await self._core.step(deadline, take)
+            if not isinstance(got, Notice):
+                return got
+            await self._tell(got)
 
     async def _tell(self, notice: Notice) -> None:
         try:
@@ -173,9 +183,11 @@ class Consumer:
             self._steps += 1
             if not self._steps % _IN_A_ROW:
                 await asyncio.sleep(0)
+            core.handover.begin()
             if core.quick and (found := core.take(1)):
                 if core.stalled:
                     core.room_made()
+                core.handover.open = False  # no call may follow, as in poll()
                 return found[0]
         while True:
             records = await self.poll(None, 1)
@@ -255,6 +267,7 @@ class Consumer:
 
         CommitFailedError says what to do when the group has given the partitions to others.
         """
+        self._core.handover.check()
         await self._core.commit(offsets)
 
     async def commit_record(self, record: ConsumerRecord) -> None:
@@ -265,6 +278,7 @@ class Consumer:
         self, offsets: Offsets | None = None, on_commit: OnCommit | None = None
     ) -> None:
         """Commit without waiting and without repetition; `on_commit` gets (offsets, error)."""
+        self._core.handover.check()
         self._core.commit_soon(offsets, on_commit)
 
     async def committed(
@@ -338,6 +352,7 @@ class Consumer:
         The listener hears first that the partitions go, and may still commit.
         """
         await self.start()
+        self._core.handover.check()
         await self._farewell()
         await self._core.close(timeout_s)
 
@@ -361,4 +376,7 @@ class Consumer:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        """Close; after an error, automatic commits leave out what the last poll returned."""
+        if error is not None:
+            self._core.handover.undo = True
         await self.close()

@@ -32,7 +32,6 @@ from headwater.client.errors import (
 )
 from headwater.errors import KafkaError
 from headwater.model import TopicPartition
-from headwater.records.codec import ColumnReader
 
 log = logging.getLogger(__name__)
 
@@ -52,6 +51,8 @@ class Consuming(Whereabouts):
     def quick(self) -> bool:
         """Whether `take` may be called without a look at anything else."""
         if self._woken or self._fetcher.failures or self._unusable is not None:
+            return False
+        if self.handover.undo:
             return False
         group = self._group
         if group is None:
@@ -79,14 +80,18 @@ class Consuming(Whereabouts):
         """Records that are here already; moves the positions."""
         found = Records()
         self._drain(found, self._limit if limit is None else limit)
-        if found:
-            self._metrics.records.add(self._clock.monotonic_ms(), len(found))
-            if self._interceptors is not None:
-                found = self._interceptors.on_consume(found)
+        if not found:
+            self.handover.open = False
+            return found
+        self._metrics.records.add(self._clock.monotonic_ms(), len(found))
+        if self._interceptors is not None:
+            found = self._interceptors.on_consume(found)
+            self.handover.open = bool(found)
         return found
 
     def _drain(self, found: Records, limit: int) -> None:
         def add(fetched: Fetched) -> bool:
+            self.handover.touch(fetched.place)
             records = fetched.take(limit - len(found))
             found.extend(records)
             return bool(records)
@@ -99,11 +104,10 @@ class Consuming(Whereabouts):
             raise IllegalStateError(
                 "poll_arrow() gives bytes: use it without deserializers and interceptors"
             )
-        if self._column_reader.count:  # a poll that was interrupted left it like this
-            self._column_reader = ColumnReader()
         reader, runs = self._column_reader, Runs()
 
         def add(fetched: Fetched) -> bool:
+            self.handover.touch(fetched.place)
             before = reader.count
             fetched.take_columns(reader, limit)
             taken = reader.count - before
@@ -116,6 +120,7 @@ class Consuming(Whereabouts):
 
         self._each_ready(add, hungry, lambda: not reader.count)
         if not reader.count:
+            self.handover.open = False
             return None
         self._metrics.records.add(self._clock.monotonic_ms(), reader.count)
         return record_batch(reader.finish(), runs)
@@ -126,34 +131,34 @@ class Consuming(Whereabouts):
         hungry: Callable[[], bool],
         empty: Callable[[], bool],
     ) -> None:
-        """Let `add` take from what was fetched, in order, while it is hungry."""
-        ready, paused = self._fetcher.ready, []
-        try:
-            while ready and hungry():
-                fetched = ready[0]
-                if fetched.stale:
-                    ready.popleft()
-                elif fetched.place.paused:
-                    paused.append(ready.popleft())
-                elif not self._added(add, fetched, empty):
-                    break
-        finally:
-            ready.extendleft(reversed(paused))
+        """Let `add` take from what was fetched, in order, while it is hungry.
 
-    def _added(
-        self, add: Callable[[Fetched], bool], fetched: Fetched, empty: Callable[[], bool]
-    ) -> bool:
+        What is paused stays where it is: an interruption must not lose it.
+        """
+        ready, at = self._fetcher.ready, 0
+        while at < len(ready) and hungry():
+            fetched = ready[at]
+            if fetched.stale:
+                del ready[at]
+            elif fetched.place.paused:
+                at += 1
+            elif not self._added(add, at, empty):
+                break
+
+    def _added(self, add: Callable[[Fetched], bool], at: int, empty: Callable[[], bool]) -> bool:
         """Take from one; false where an error waits for the poll after this one."""
+        fetched = self._fetcher.ready[at]
         place = fetched.place
         try:
             if not add(fetched) or fetched.exhausted:
-                self._fetcher.ready.popleft()
+                del self._fetcher.ready[at]
                 place.drained += fetched.size
         except (CorruptRecordError, SerializationError) as problem:
             if not empty():
                 return False
+            self.handover.open = False
             if isinstance(problem, CorruptRecordError):
-                place.jump(place.position or 0, place.epoch)  # fetched anew by the next poll
+                self.handover.undo = True  # fetched again by the next poll
             raise
         return True
 
@@ -177,6 +182,7 @@ class Consuming(Whereabouts):
         has ended. Nothing is taken here, so that a look that is cut short takes nothing with it.
         """
         self.check_usable()
+        self._undo_interrupted()
         if self._group is not None:
             notice = await self._group.step(deadline_ms)
             if notice is not None:
@@ -340,13 +346,19 @@ class Consuming(Whereabouts):
     async def commit(self, offsets: Offsets | None) -> None:
         """Commit and wait for it."""
         self._grouped("commit()")
+        self._undo_interrupted()
+        wanted = checked_offsets(offsets)
         async with self._within_api_timeout("the commit"):
-            await self._commits.commit(checked_offsets(offsets))
+            await self._commits.commit(wanted)
+        self.handover.finished(wanted)
 
     def commit_soon(self, offsets: Offsets | None, on_commit: OnCommit | None) -> None:
         """Commit without waiting; never repeated."""
         self._grouped("commit_async()")
-        self._commits.commit_soon(checked_offsets(offsets), on_commit)
+        self._undo_interrupted()
+        wanted = checked_offsets(offsets)
+        self._commits.commit_soon(wanted, on_commit)
+        self.handover.finished(wanted)
 
     async def committed(
         self, partitions: Partitions
@@ -372,6 +384,7 @@ class Consuming(Whereabouts):
         if self._unusable is not None:
             return
         self.retire(ClosedError("the consumer is closed: make another"))
+        self._undo_interrupted()
         limit = 30.0 if timeout_s is None else timeout_s
         try:
             async with asyncio.timeout(limit):

@@ -6,6 +6,7 @@ batches are passed over, and with read_committed the batches of aborted transact
 
 from collections import deque
 from collections.abc import Callable
+from operator import attrgetter
 from typing import NamedTuple
 
 from headwater.client.consumer.places import Place
@@ -36,6 +37,9 @@ class Aborted(NamedTuple):
 
     producer_id: int
     first_offset: int
+
+
+_first_offset = attrgetter("first_offset")
 
 
 def aborted_in(row: FetchResponse.PartitionData) -> list[Aborted]:
@@ -90,8 +94,8 @@ class Fetched:
         self._pending: list[ConsumerRecord] = []
         self._check_crcs = check_crcs
         self._reshape = reshape
-        # None: everything is shown. Brokers list the aborted in the order of their first offsets.
-        self._aborted = None if aborted is None else deque(aborted)
+        # None: everything is shown. Brokers list transactions in the order in which they ended.
+        self._aborted = None if aborted is None else deque(sorted(aborted, key=_first_offset))
         self._dropped: set[int] = set()
 
     @property

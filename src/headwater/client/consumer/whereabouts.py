@@ -35,6 +35,7 @@ class Whereabouts(Assembly):
         """The offset of the next record to be handed out."""
         (name,) = topic_partitions([partition])
         place = self.subscription.place(name)
+        self._undo_interrupted()
         async with self._within_api_timeout(f"the position of {name}"):
             backoff = self._cluster.backoff()
             while place.position is None:

@@ -1,6 +1,8 @@
 """What a broker sent, taken apart: in order, without what is not for users, and without trust."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from headwater.client.consumer.fetched import Aborted, Fetched
 from headwater.client.consumer.places import Place
@@ -100,6 +102,60 @@ def test_read_committed_drops_what_was_aborted_and_only_that() -> None:
     assert [r.value for r in all_of(source)] == [b"kept", b"a later one"]
     assert place.position == 6
     assert len(all_of(fetched(data, place_at(0)))) == 3
+
+
+def of_transaction(producer_id, first, value):
+    return batch(
+        first, value, producer_id=producer_id, producer_epoch=0, base_sequence=0, transactional=True
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("first_to_end", [1, 2])
+def test_transactions_that_overlap_are_dropped_in_whatever_order_they_end(first_to_end) -> None:
+    """Brokers list aborted transactions in the order of their ends, not of their first records."""
+    last_to_end = 3 - first_to_end
+    data = (
+        of_transaction(1, 0, b"one") + of_transaction(2, 1, b"two") + of_transaction(3, 2, b"kept")
+        + of_transaction(last_to_end, 3, b"more") + marker(4, first_to_end, commit=False)
+        + of_transaction(last_to_end, 5, b"still more") + marker(6, last_to_end, commit=False)
+        + marker(7, 3, commit=True) + of_transaction(first_to_end, 8, b"the next one")
+    )  # fmt: skip
+    firsts = {1: 0, 2: 1}
+    listed = [
+        Aborted(first_to_end, firsts[first_to_end]),
+        Aborted(last_to_end, firsts[last_to_end]),
+    ]
+    shown = [b"kept", b"the next one"]
+    assert [r.value for r in all_of(fetched(data, place_at(0), aborted=listed))] == shown
+    assert [r.value for r in all_of(fetched(data, place_at(0), aborted=listed), limit=1)] == shown
+    reader = ColumnReader()
+    fetched(data, place_at(0), aborted=listed).take_columns(reader, 100)
+    assert bytes(reader.finish().values.data) == b"".join(shown)
+
+
+@given(st.data())
+def test_read_committed_shows_exactly_the_committed_of_any_interleaving(data) -> None:
+    log, committed, aborted, begun = b"", [], [], {}
+    steps = data.draw(st.lists(st.tuples(st.integers(1, 4), st.sampled_from("wwca")), max_size=40))
+    for offset, (producer, step) in enumerate(steps):
+        if step == "w" or producer not in begun:
+            begun.setdefault(producer, []).append(offset)
+            log += of_transaction(producer, offset, b"%d" % offset)
+        else:
+            mine = begun.pop(producer)
+            log += marker(offset, producer, commit=step == "c")
+            if step == "c":
+                committed += mine
+            else:
+                aborted.append(Aborted(producer, mine[0]))
+    open_ones = [offset for mine in begun.values() for offset in mine]
+    shown = sorted(committed + open_ones)  # the broker ends its answer before open transactions
+    limit = data.draw(st.integers(1, 50))
+    assert [r.offset for r in all_of(fetched(log, place_at(0), aborted=aborted), limit)] == shown
+    reader = ColumnReader()
+    fetched(log, place_at(0), aborted=aborted).take_columns(reader, 100)
+    offsets = list(memoryview(reader.finish().offsets).cast("B").cast("q")) if reader.count else []
+    assert offsets == shown
 
 
 def test_damage_is_told_with_its_place_and_the_position_stays() -> None:

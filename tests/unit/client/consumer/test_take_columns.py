@@ -39,15 +39,26 @@ def test_each_poll_has_its_own_rows_and_the_buffer_is_empty_in_the_end() -> None
 
 
 @pytest.mark.skipif(codec.NAME != "compiled", reason="of the compiled reader")
-def test_a_poll_that_is_interrupted_while_it_finishes_does_not_end_all_polls(monkeypatch) -> None:
+def test_a_poll_that_is_interrupted_while_it_finishes_can_be_repeated(monkeypatch) -> None:
     from headwater.records import _codec
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     core = consuming([b"a"], [b"b"])
+    place, data = core._fetcher.ready[0].place, core._fetcher.ready[0]._buf
     with monkeypatch.context() as patched:
         patched.setattr(_codec, "Columns", interrupted)
         with pytest.raises(KeyboardInterrupt):
             core.take_columns(1)
-    assert core.take_columns(1)["value"].to_pylist() == [b"b"]
+    core.handover.begin()
+    assert not core.quick
+    asyncio.run(undone(core))
+    assert place.position == place.fetch_offset == 0
+    again = Fetched(place, memoryview(data), aborted=None, check_crcs=True)
+    core._fetcher.ready.append(again)
+    assert core.take_columns(1)["value"].to_pylist() == [b"a"]
+
+
+async def undone(core: Consuming) -> None:
+    core._undo_interrupted()

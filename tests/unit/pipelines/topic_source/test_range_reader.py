@@ -119,6 +119,19 @@ def test_read_committed_ends_although_the_last_record_is_never_shown():
     assert table.column("value").to_pylist() == [b"kept"]
 
 
+def test_read_committed_drops_transactions_that_overlap_and_end_out_of_order():
+    log = (
+        transactional(0, b"aborted", 1),
+        transactional(1, b"aborted first", 2),
+        marker(2, 2, commit=False),
+        transactional(3, b"kept", 3),
+        marker(4, 1, commit=False),
+        marker(5, 3, commit=True),
+    )
+    table = read(Answers(piece(*log, aborted=[Aborted(2, 1), Aborted(1, 0)])), 0, 6)
+    assert table.column("value").to_pylist() == [b"kept"]
+
+
 def test_read_uncommitted_shows_everything_but_markers():
     log = (transactional(0, b"a", 1), marker(1, 1, commit=False))
     assert offsets(read(Answers(piece(*log)), 0, 2)) == [0]

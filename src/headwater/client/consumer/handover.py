@@ -1,0 +1,67 @@
+"""What the current poll has taken: it counts as handed out only when poll() has returned.
+
+Ctrl-C or an exception from a signal handler may strike between any two statements of poll(). The
+positions from before the poll are kept, so that records which never reached the caller are read
+again. They also tell what an application that fails has finished: everything before its last poll.
+"""
+
+from collections.abc import Mapping
+
+from headwater.client.consumer.places import Place
+from headwater.client.consumer.record import OffsetAndMetadata
+from headwater.model import TopicPartition
+
+_Row = tuple[Place, int, int | None, int]
+"""A place with its version, position and epoch."""
+
+
+class Handover:
+    """The records of one poll, and the positions before it."""
+
+    __slots__ = ("_before", "open", "undo")
+
+    def __init__(self) -> None:
+        self.open = False
+        """Records were taken that poll() has not returned. Whoever returns them sets it to False
+        by a plain assignment right before the return: Python runs no signal handler in between."""
+        self.undo = False
+        """The loop must call `take_back` before positions are used."""
+        self._before: list[_Row] = []
+
+    def begin(self) -> None:
+        """A poll begins: the application is done with what the last one returned."""
+        if not self.check():
+            self._before = []
+
+    def check(self) -> bool:
+        """Whether positions must be moved back first, because a poll was interrupted."""
+        if self.open:
+            self.undo = True
+        return self.undo
+
+    def touch(self, place: Place) -> None:
+        """Remember the position of `place` before records of it are taken."""
+        self.open = True
+        self._before.append((place, place.version, place.position, place.epoch))
+
+    def finished(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None) -> None:
+        """The application committed `offsets`, or everything: that much of the poll is done."""
+        if offsets is None:
+            self._before = []
+            return
+        rows: list[_Row] = []
+        for place, version, position, epoch in self._before:
+            done = offsets.get(place.key)
+            if done is not None and position is not None and done.offset > position:
+                rows.append((place, version, done.offset, done.leader_epoch))
+            else:
+                rows.append((place, version, position, epoch))
+        self._before = rows
+
+    def take_back(self) -> None:
+        """On the loop: return to the positions before the poll; a seek since then wins."""
+        for place, version, position, epoch in self._before:
+            if place.version == version and position is not None:
+                place.jump(position, epoch)
+        self._before = []
+        self.open = self.undo = False
