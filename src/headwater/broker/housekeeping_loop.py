@@ -34,6 +34,8 @@ class Housekeeping:
         self._tasks = tasks
         self._health = health
         self._running: list[asyncio.Task[None]] = []
+        self._checkpointing = asyncio.Lock()
+        """Two checkpoints at once would write the same temporary files."""
         self._flushed = False
         """Whether a recovery point moved since the checkpoint was written."""
 
@@ -119,10 +121,13 @@ class Housekeeping:
             await self._checkpoint()
 
     async def _checkpoint(self) -> None:
-        self._flushed = False
-        replicas = self._context.replicas
-        marks = {replica.topic_partition: replica.partition.high_watermark for replica in replicas}
-        await self._tasks.in_thread(replicas.log_dirs.checkpoint(marks))
+        async with self._checkpointing:
+            self._flushed = False
+            replicas = self._context.replicas
+            marks = {
+                replica.topic_partition: replica.partition.high_watermark for replica in replicas
+            }
+            await self._tasks.in_thread(replicas.log_dirs.checkpoint(marks))
 
     async def _retain(self) -> None:
         now_ms = self._context.clock.wall_ms()

@@ -1,13 +1,27 @@
-"""Kafka's small text files: a version line, a count line, one row a line.
+"""Small text files about all logs of a folder: a version line, a count line, one row a line.
 
-They are hints with a safe fallback: whoever reads a damaged one must be able to go on without it,
-at the price of more work. Writing is atomic.
+`headwater-log-checkpoint` is what a start believes: its rows name the topic by id, because a topic
+that was deleted and created again has the same name, and the whole has a checksum. Kafka's three
+files say the same by name only; they are written for Kafka's tools, and read where the other file
+is missing or damaged. Writing is atomic; a reader must be able to go on without any of them, at the
+price of more work.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
-from headwater.model import TopicPartition, topic_name_problem
+from headwater.model import (
+    ZERO_UUID,
+    TopicPartition,
+    Uuid,
+    topic_name_problem,
+    uuid_parse,
+    uuid_text,
+)
+from headwater.records.checksum import crc32c
 from headwater.seams.files import Files, read_file, replace_file
+
+LOG_CHECKPOINT = "headwater-log-checkpoint"
 
 RECOVERY_POINTS = "recovery-point-offset-checkpoint"
 HIGH_WATERMARKS = "replication-offset-checkpoint"
@@ -15,6 +29,7 @@ LOG_STARTS = "log-start-offset-checkpoint"
 CLEANER_POINTS = "cleaner-offset-checkpoint"
 
 _VERSION = "0"
+_LOG_CHECKPOINT_VERSION = "1"
 
 
 class DamagedCheckpoint(Exception):
@@ -54,7 +69,73 @@ def read_offsets(files: Files, path: str) -> dict[TopicPartition, int]:
     return offsets
 
 
-def write_offsets(files: Files, path: str, offsets: Mapping[TopicPartition, int]) -> None:
+def write_offsets(
+    files: Files, path: str, offsets: Mapping[TopicPartition, int], *, sync: bool = True
+) -> None:
     """Put the offsets in place of the file, whole or not at all. Safe on any thread."""
     rows = ((topic, str(partition), str(offset)) for (topic, partition), offset in offsets.items())
-    replace_file(files, path, render_rows(rows))
+    replace_file(files, path, render_rows(rows), sync=sync)
+
+
+class LogRow(NamedTuple):
+    """What a checkpoint says of one log."""
+
+    topic_id: Uuid | None = None
+    """The topic that it speaks of; None where the file gives only its name."""
+    recovery_point: int | None = 0
+    """Everything below is on the disk; None if that is not known."""
+    log_start: int = 0
+    high_watermark: int = 0
+
+
+class LogRows:
+    """What the checkpoints of a folder say of its logs."""
+
+    def __init__(self, rows: Mapping[TopicPartition, LogRow], *, points_known: bool) -> None:
+        self._rows = rows
+        self._absent = LogRow(recovery_point=0 if points_known else None)
+
+    def of(self, partition: TopicPartition, topic_id: Uuid) -> LogRow:
+        """The row of a log; a row of another topic of the same name says nothing of it.
+
+        Where the log's own id was lost (zero), the row tells its start, but not what was flushed.
+        """
+        row = self._rows.get(partition, self._absent)
+        if row.topic_id in (None, topic_id):
+            return row
+        if ZERO_UUID in (row.topic_id, topic_id):
+            return row._replace(recovery_point=None)
+        return LogRow()
+
+
+def write_log_rows(files: Files, path: str, rows: Mapping[TopicPartition, LogRow]) -> None:
+    """Put the rows in place of the file, whole or not at all, with a checksum. Any thread."""
+    lines = [
+        f"{topic} {partition} {uuid_text(row.topic_id or ZERO_UUID)} "
+        f"{row.recovery_point} {row.log_start} {row.high_watermark}"
+        for (topic, partition), row in rows.items()
+    ]
+    text = "\n".join([_LOG_CHECKPOINT_VERSION, str(len(lines)), *lines, ""]).encode("ascii")
+    replace_file(files, path, text + _checksum_line(text))
+
+
+def read_log_rows(files: Files, path: str) -> dict[TopicPartition, LogRow]:
+    """The rows; FileNotFoundError without the file, DamagedCheckpoint if a bit of it differs."""
+    content = read_file(files, path)
+    start = content.rfind(b"\n", 0, -1) + 1
+    if content[start:] != _checksum_line(content[:start]):
+        raise DamagedCheckpoint("the checksum does not match")
+    version, _, *lines = content[:start].decode("ascii").split("\n")
+    if version != _LOG_CHECKPOINT_VERSION:
+        raise DamagedCheckpoint(f"version {version!r} is not known")
+    rows = {}
+    for line in lines[:-1]:
+        topic, partition, topic_id, *numbers = line.split(" ")
+        point, log_start, mark = map(int, numbers)
+        row = LogRow(uuid_parse(topic_id), point, log_start, mark)
+        rows[TopicPartition(topic, int(partition))] = row
+    return rows
+
+
+def _checksum_line(text: bytes) -> bytes:
+    return b"crc32c %08x\n" % crc32c(text)

@@ -5,7 +5,7 @@ the next start before any partition is loaded: a crash from then on must not loo
 """
 
 import json
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from headwater.errors import E, KafkaError
 from headwater.model import uuid_text
@@ -18,6 +18,14 @@ CLEAN_MARKER = ".kafka_cleanshutdown"
 
 CleanEnds: TypeAlias = dict[str, tuple[int, int]]
 """By folder name: bytes of the active segment and end offset at a clean stop."""
+
+
+class CleanStop(NamedTuple):
+    """What the marker of a clean stop says."""
+
+    ends: CleanEnds
+    complete: bool
+    """Whether it lists every log that ended well; another broker's marker lists none."""
 
 
 class LogDirError(KafkaError):
@@ -79,7 +87,7 @@ class LogDir:
             name for name in self._files.listdir(self.path) if self._files.is_dir(self.join(name))
         ]
 
-    def take_clean_marker(self) -> CleanEnds | None:
+    def take_clean_marker(self) -> CleanStop | None:
         """How each log ended if the last stop was clean; the marker is gone."""
         path = self.join(CLEAN_MARKER)
         if not self._files.exists(path):
@@ -88,8 +96,12 @@ class LogDir:
         self._files.unlink(path)
         self._files.sync_dir(self.path)
         try:
-            ends = json.loads(content).get("ends", {})
-            return {str(name): (int(size), int(end)) for name, (size, end) in ends.items()}
+            marker = json.loads(content)
+            ends = marker.get("ends", {}).items()
+            return CleanStop(
+                {str(name): (int(size), int(end)) for name, (size, end) in ends},
+                complete="ends" in marker,
+            )
         except (ValueError, AttributeError, TypeError):
             return None
 

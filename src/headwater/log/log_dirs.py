@@ -185,9 +185,7 @@ class LogDirs:
         self._descriptors.close()
 
     def _load_dir(self, log_dir: LogDir, settings_of: SettingsOf, now_ms: int) -> None:
-        points = self._offsets(log_dir, checkpoints.RECOVERY_POINTS)
-        starts = self._offsets(log_dir, checkpoints.LOG_STARTS) or {}
-        self.high_watermarks.update(self._offsets(log_dir, checkpoints.HIGH_WATERMARKS) or {})
+        rows = self._read_checkpoints(log_dir)
         marker = log_dir.take_clean_marker()
         for name in log_dir.folders():
             if name.endswith(folders.DELETE_SUFFIX):
@@ -196,32 +194,64 @@ class LogDirs:
             partition = folders.partition_of(name)
             if partition is None:
                 continue
+            topic_id = folders.read_topic_id(self._files, log_dir.join(name))
+            row = rows.of(partition, topic_id)
+            self.high_watermarks[partition] = row.high_watermark
             known = LastKnown(
-                recovery_point=None if points is None else points.get(partition, 0),
-                log_start=starts.get(partition, 0),
-                clean=marker is not None,
-                clean_end=marker.get(name) if marker else None,
+                recovery_point=row.recovery_point,
+                log_start=row.log_start,
+                clean=marker is not None and (name in marker.ends or not marker.complete),
+                clean_end=marker.ends.get(name) if marker else None,
             )
-            self._load_log(log_dir, partition, known, settings_of(partition.topic), now_ms)
+            self._load_log(
+                log_dir, partition, topic_id, known, settings_of(partition.topic), now_ms
+            )
 
     def _load_log(
         self,
         log_dir: LogDir,
         partition: TopicPartition,
+        topic_id: Uuid,
         known: LastKnown,
         settings: LogSettings,
         now_ms: int,
     ) -> None:
         directory = log_dir.join(folders.name_of(partition))
-        topic_id = folders.read_topic_id(self._files, directory)
         partition_log = self._new_log(directory, partition, topic_id, settings)
         report = Recovery(partition_log, self._files, self._descriptors, known, now_ms).run()
         if report != Recovered():
             self.recovered[partition] = report
         self._adopt(partition_log, log_dir)
 
+    def _read_checkpoints(self, log_dir: LogDir) -> checkpoints.LogRows:
+        """Our checkpoint, or what Kafka's files tell where it is missing or damaged."""
+        path, damaged = log_dir.join(checkpoints.LOG_CHECKPOINT), False
+        try:
+            return checkpoints.LogRows(
+                checkpoints.read_log_rows(self._files, path), points_known=True
+            )
+        except FileNotFoundError:
+            pass
+        except checkpoints.DamagedCheckpoint as damage:
+            log.warning(
+                "%s is damaged: every log of the folder is checked in full: %s", path, damage
+            )
+            damaged = True
+        points = None if damaged else self._offsets(log_dir, checkpoints.RECOVERY_POINTS)
+        starts = self._offsets(log_dir, checkpoints.LOG_STARTS) or {}
+        marks = self._offsets(log_dir, checkpoints.HIGH_WATERMARKS) or {}
+        rows = {
+            at: checkpoints.LogRow(
+                recovery_point=None if points is None else points.get(at, 0),
+                log_start=starts.get(at, 0),
+                high_watermark=marks.get(at, 0),
+            )
+            for at in {**(points or {}), **starts, **marks}
+        }
+        return checkpoints.LogRows(rows, points_known=points is not None)
+
     def _offsets(self, log_dir: LogDir, name: str) -> dict[TopicPartition, int] | None:
-        """A checkpoint, or None if it is damaged: then its partitions are checked in full."""
+        """One of Kafka's checkpoints, or None if it is damaged."""
         try:
             return checkpoints.read_offsets(self._files, log_dir.join(name))
         except checkpoints.DamagedCheckpoint as damage:
@@ -243,6 +273,7 @@ class LogDirs:
     def _retire(self, partition: TopicPartition, new_name: str) -> str:
         partition_log = self.logs.pop(partition)
         log_dir = self._dir_of.pop(partition)
+        self.high_watermarks.pop(partition, None)
         log_dir.partitions -= 1
         for segment in partition_log.segments:
             segment.cuts += 1
@@ -260,33 +291,52 @@ class LogDirs:
         if log_dir.offline:
             return []
         logs = [row for partition, row in self.logs.items() if self._dir_of[partition] is log_dir]
-        points = {row: (row.recovery_point, row.truncations) for row in logs}
+        rows = {
+            row.topic_partition: checkpoints.LogRow(
+                row.topic_id,
+                row.recovery_point,
+                row.log_start_offset,
+                high_watermarks.get(row.topic_partition, 0),
+            )
+            for row in logs
+        }
+        points = [(row, row.recovery_point, row.truncations) for row in logs]
         starts = {
             row.topic_partition: row.log_start_offset
             for row in logs
             if row.log_start_offset > row.segments[0].base_offset
         }
-        marks = {
-            row.topic_partition: high_watermarks[row.topic_partition]
-            for row in logs
-            if row.topic_partition in high_watermarks
-        }
+        marks = {at: mark for at, mark in high_watermarks.items() if at in rows}
         return [
-            partial(self._write_points, log_dir, points),
-            partial(self._write, log_dir, checkpoints.LOG_STARTS, starts),
-            partial(self._write, log_dir, checkpoints.HIGH_WATERMARKS, marks),
+            partial(self._write_rows, log_dir, rows, points),
+            partial(self._write_for_kafka, log_dir, rows, starts, marks),
         ]
 
-    def _write_points(
-        self, log_dir: LogDir, points: Mapping[PartitionLog, tuple[int, int]]
+    def _write_rows(
+        self,
+        log_dir: LogDir,
+        rows: Mapping[TopicPartition, checkpoints.LogRow],
+        points: Iterable[tuple[PartitionLog, int, int]],
     ) -> None:
-        offsets = {row.topic_partition: point for row, (point, _) in points.items()}
-        self._write(log_dir, checkpoints.RECOVERY_POINTS, offsets)
-        for row, (point, truncations) in points.items():
+        checkpoints.write_log_rows(self._files, log_dir.join(checkpoints.LOG_CHECKPOINT), rows)
+        for row, point, truncations in points:
             row.checkpointed, row.checkpointed_at = point, truncations
 
-    def _write(self, log_dir: LogDir, name: str, offsets: Mapping[TopicPartition, int]) -> None:
-        checkpoints.write_offsets(self._files, log_dir.join(name), offsets)
+    def _write_for_kafka(
+        self,
+        log_dir: LogDir,
+        rows: Mapping[TopicPartition, checkpoints.LogRow],
+        starts: Mapping[TopicPartition, int],
+        marks: Mapping[TopicPartition, int],
+    ) -> None:
+        """The same for Kafka's tools; a start reads it only without our own file."""
+        points = {at: row.recovery_point or 0 for at, row in rows.items()}
+        for name, offsets in (
+            (checkpoints.RECOVERY_POINTS, points),
+            (checkpoints.LOG_STARTS, starts),
+            (checkpoints.HIGH_WATERMARKS, marks),
+        ):
+            checkpoints.write_offsets(self._files, log_dir.join(name), offsets, sync=False)
 
     def _clean_ends(self, log_dir: LogDir) -> CleanEnds:
         return {

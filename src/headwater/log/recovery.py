@@ -20,8 +20,10 @@ from headwater.log.rebuilding import (
 )
 from headwater.log.recovery_limit import read_limit
 from headwater.log.segment import DELETED, LOG, DamagedSegment, Segment
-from headwater.log.walking import EpochRule, check, headers
-from headwater.records.batch import OVERHEAD, RawHeader
+from headwater.log.walking import EpochRule, batch_at, check, headers
+from headwater.model import ZERO_UUID
+from headwater.records.batch import CRC_START, HEADER, HEADER_SIZE, OVERHEAD, RawHeader
+from headwater.records.checksum import crc32c
 from headwater.seams.files import Buffer, Files
 
 if TYPE_CHECKING:
@@ -101,6 +103,9 @@ class Recovery:
         except DamagedSegment as damage:
             self._log.failure = str(damage)
             self._log.settle(self._known.recovery_point or self._log.segments[-1].base_offset)
+        if self._log.failure is not None:
+            # The next start must know what was flushed, or it would take the damage for a torn tail.
+            self._log.recovery_point = self._log.checkpointed = self._point
         self._log.log_start_offset = max(
             self._log.segments[0].base_offset, min(self._known.log_start, self._log.log_end_offset)
         )
@@ -127,11 +132,19 @@ class Recovery:
                 segment.created_ms = self._now_ms
                 self._log.segments.append(segment)
         if not self._log.segments:
-            if self._known.recovery_point:
-                self._log.failure = (
-                    f"no segments, though {self._known.recovery_point} offsets were flushed"
-                )
-            self._log.add_segment(self._known.recovery_point or self._known.log_start, self._now_ms)
+            self._begin_empty()
+
+    def _begin_empty(self) -> None:
+        """A folder without segments: of a log that was just created, or lost."""
+        point = self._known.recovery_point
+        if point:
+            # No file is made: the next start must find the folder as it is.
+            segment = Segment(self._files, self._descriptors, self._log.directory, point, 0)
+            self._log.segments.append(segment)
+            raise DamagedSegment(f"no segments, though {point} offsets were flushed")
+        # A log without an id may be a new one: the start of its namesake is not its own.
+        named = self._log.topic_id != ZERO_UUID
+        self._log.add_segment(self._known.log_start if named else 0, self._now_ms)
 
     def _clear_leftovers(self, names: list[str]) -> list[str]:
         """Finish what a crash interrupted: removals and half-made files go, whole swaps stay."""
@@ -213,14 +226,13 @@ class Recovery:
         partition_log.log_end_offset = end
         replay_producers(partition_log, self._files, self._now_ms)
         for segment, size in zip(untrusted, sizes, strict=True):
-            if segment is not untrusted[0] and not self._joined(segment, size, end):
-                continue
+            if segment is not untrusted[0]:
+                self._require_flushed(end)
+                if not self._joined(segment, size, end):
+                    continue
             end = self._walk(segment, size, end)
+        self._require_flushed(end)
         partition_log.recovery_point = partition_log.checkpointed = min(self._point, end)
-        if end < self._point and self._trace > end:
-            partition_log.failure = (
-                f"the log ends at {end}, though {self._point} offsets were flushed"
-            )
         partition_log.settle(end)
         for segment in partition_log.segments[rank:]:
             segment.save_indexes()
@@ -231,6 +243,13 @@ class Recovery:
         partition_log.epochs.unsynced = bool(partition_log.epochs.epochs)
         remove_snapshots(self._files, partition_log.directory, above=end)
 
+    def _require_flushed(self, end: int) -> None:
+        """Refuse a log that ends too early, unless only the checkpoint speaks of more."""
+        if end < self._point and self._trace > end:
+            raise DamagedSegment(
+                f"the log ends at {end}, though {self._point} offsets were flushed"
+            )
+
     def _seal_again(self, segment: Segment) -> None:
         """The last flush came before the roll, and a crash took the last time index entry."""
         if not segment.size:
@@ -239,6 +258,8 @@ class Recovery:
             walk_tail(segment, self._point)
         except DamagedSegment:
             rebuild_indexes(segment, self._log.settings.index_interval_bytes)
+            walk_tail(segment, self._point)
+        _require_whole(segment, segment.tail_positions[-1])
         segment.seal()
         segment.rest()
         segment.save_indexes()
@@ -260,8 +281,7 @@ class Recovery:
         if found is None or found[1][0] + found[1][6] + 1 != point:
             # No batch ends at the recovery point: the checkpoint is wrong, so check everything.
             return segment.base_offset, 0
-        position, header = found
-        return point, position + header[1] + OVERHEAD
+        return point, _require_whole(segment, found[0])
 
     def _ends_at(self, segment: Segment, offset: int) -> bool:
         if not segment.size:
@@ -340,6 +360,17 @@ class Recovery:
             )  # fmt: skip
         if report.repairs:
             log.warning("%s: built anew: %s", where, ", ".join(report.repairs))
+
+
+def _require_whole(segment: Segment, position: int) -> int:
+    """Where the flushed batch at `position` ends; DamagedSegment if it is not all there."""
+    header: RawHeader = HEADER.unpack_from(segment.read_blocking(HEADER_SIZE, position))
+    end = position + header[1] + OVERHEAD
+    if end > segment.size:
+        raise DamagedSegment(f"{segment.path} ends inside the flushed batch at offset {header[0]}")
+    if crc32c(batch_at(segment, position, header)[CRC_START:]) != header[4]:
+        raise DamagedSegment(f"wrong checksum at offset {header[0]} of {segment.path}, flushed")
+    return end
 
 
 def _flushed_before(offsets: list[int]) -> int:

@@ -2,9 +2,13 @@ import random
 
 import pytest
 
+from headwater.log.checkpoints import LOG_CHECKPOINT, LogRow, write_log_rows
 from headwater.log.settings import LogSettings
+from headwater.seams.files import OsFiles
 from tests.unit.log.support import (
+    NOW,
     PARTITION,
+    TOPIC_ID,
     LossyFiles,
     append,
     batch,
@@ -31,6 +35,12 @@ def crashed(tmp_path, count=3, *, flushed=0, settings=None):
     rows = stored(log)
     dirs.abandon()
     return rows
+
+
+def claim(tmp_path, point):
+    """Let the checkpoint say that the log was flushed up to `point`."""
+    path = str(tmp_path / LOG_CHECKPOINT)
+    write_log_rows(OsFiles(), path, {PARTITION: LogRow(TOPIC_ID, point)})
 
 
 def test_a_tail_torn_at_any_byte_is_cut_at_the_last_whole_batch(tmp_path):
@@ -96,29 +106,92 @@ def test_every_bit_of_base_offset_and_epoch_is_guarded(tmp_path):
         dirs.abandon()
 
 
-def test_damage_below_the_recovery_point_takes_the_log_offline_and_cuts_nothing(tmp_path):
+def offline_for_good(tmp_path):
+    """The log is offline, and stays so at every start, after a crash or a clean stop; its files too."""
+    found = {at: at.read_bytes() for at in (tmp_path / "topic-0").glob("*.log")}
+    for clean in (False, True, True, False):
+        dirs = opened(tmp_path)
+        assert dirs.logs[PARTITION].failure is not None
+        assert {at: at.read_bytes() for at in (tmp_path / "topic-0").glob("*.log")} == found
+        dirs.checkpoint({PARTITION: 0})()
+        if clean:
+            dirs.close({})
+        else:
+            dirs.abandon()
+
+
+def test_damage_below_the_recovery_point_takes_the_log_offline_for_good(tmp_path):
     crashed(tmp_path, 6, flushed=5)
     path = tmp_path / FIRST
     broken = bytearray(path.read_bytes())
     broken[8:12] = b"\x7f\0\0\0"
     path.write_bytes(broken)
-    dirs = opened(tmp_path)
-    assert dirs.logs[PARTITION].failure is not None
-    assert path.read_bytes() == broken
+    offline_for_good(tmp_path)
 
 
-def test_a_log_that_lost_flushed_bytes_goes_offline(tmp_path):
+def test_a_log_that_lost_flushed_batches_goes_offline_for_good(tmp_path):
     rows = crashed(tmp_path, 6, flushed=6)
     path = tmp_path / FIRST
     path.write_bytes(b"".join(data for _, _, data in rows[:3]))
-    dirs = opened(tmp_path)
-    assert "flushed" in dirs.logs[PARTITION].failure
+    offline_for_good(tmp_path)
 
 
-def test_segments_that_vanished_take_the_log_offline(tmp_path):
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_flushed_log_that_lost_any_byte_of_its_last_batch_goes_offline(tmp_path, clean):
+    rows = crashed(tmp_path, 3, flushed=3)
+    if clean:
+        opened(tmp_path).close({})
+    path = tmp_path / FIRST
+    whole = path.read_bytes()
+    marker = tmp_path / ".kafka_cleanshutdown"
+    stopped = marker.read_bytes() if clean else b""
+    for lost in range(1, len(rows[-1][2]) + 1):
+        path.write_bytes(whole[:-lost])
+        if clean:
+            marker.write_bytes(stopped)
+        dirs = opened(tmp_path)
+        assert dirs.logs[PARTITION].failure is not None, lost
+        dirs.abandon()
+    offline_for_good(tmp_path)
+
+
+def test_a_flushed_last_batch_with_a_flipped_bit_goes_offline(tmp_path):
+    crashed(tmp_path, 3, flushed=3)
+    path = tmp_path / FIRST
+    broken = bytearray(path.read_bytes())
+    broken[-1] ^= 1
+    path.write_bytes(broken)
+    offline_for_good(tmp_path)
+
+
+def test_a_sealed_segment_that_lost_bytes_at_the_recovery_point_goes_offline(tmp_path):
+    dirs, log = created(tmp_path)
+    for _ in range(3):
+        append(log, 2)
+    flush(log, dirs)
+    log.roll(NOW)
+    append(log, 2)
+    dirs.abandon()
+    path = tmp_path / FIRST
+    path.write_bytes(path.read_bytes()[:-1])
+    offline_for_good(tmp_path)
+
+
+def test_segments_that_vanished_take_the_log_offline_for_good(tmp_path):
     crashed(tmp_path, 6, flushed=6)
     (tmp_path / FIRST).unlink()
-    assert "no segments" in opened(tmp_path).logs[PARTITION].failure
+    offline_for_good(tmp_path)
+
+
+def test_a_recovery_point_inside_of_a_batch_is_seen_as_wrong(tmp_path):
+    rows = crashed(tmp_path, 3)
+    for point in (1, 3, 5):
+        claim(tmp_path, point)
+        dirs = opened(tmp_path)
+        log = dirs.logs[PARTITION]
+        assert (log.failure, stored(log), log.log_end_offset) == (None, rows, 6)
+        assert dirs.recovered[PARTITION].scanned_bytes == log.size
+        dirs.abandon()
 
 
 def test_only_what_is_beyond_the_recovery_point_is_scanned(tmp_path):
@@ -153,8 +226,7 @@ def test_a_missing_segment_in_the_unflushed_part_ends_the_log_before_it(tmp_path
 @pytest.mark.parametrize(
     "name",
     [
-        "recovery-point-offset-checkpoint",
-        "log-start-offset-checkpoint",
+        "headwater-log-checkpoint",
         "topic-0/leader-epoch-checkpoint",
     ],
 )
@@ -187,7 +259,7 @@ def test_a_recovery_point_far_too_high_is_seen_as_wrong(tmp_path):
     append(log, 2)
     rows = stored(log)
     dirs.abandon()
-    (tmp_path / "recovery-point-offset-checkpoint").write_bytes(b"0\n1\ntopic 0 900\n")
+    claim(tmp_path, 900)
     log = opened(tmp_path).logs[PARTITION]
     assert log.failure is None
     assert stored(log) == rows
@@ -199,7 +271,7 @@ def test_without_a_recovery_point_old_damage_is_still_no_torn_tail(tmp_path):
         append(log, 2)
         flush(log, dirs)
     dirs.abandon()
-    (tmp_path / "recovery-point-offset-checkpoint").write_bytes(b"?")
+    (tmp_path / "headwater-log-checkpoint").write_bytes(b"?")
     path = tmp_path / FIRST
     broken = bytearray(path.read_bytes())
     broken[8:12] = b"\x7f\0\0\0"
