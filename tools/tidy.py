@@ -31,6 +31,7 @@ ASYNC_FILES = {"aio.py": "the asyncio face of the clients"}
 _LEFTOVER = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 _MACHINE_PATH = re.compile(r"""["'\s(](/(?:home|root|work|Users|mnt)/[\w.-]+)""")
 _CLOCKS = {"time", "random"}
+_STOPWATCHES = {"monotonic", "perf_counter", "time", "monotonic_ns", "perf_counter_ns", "time_ns"}
 
 
 class Source(NamedTuple):
@@ -119,6 +120,41 @@ def clocks_in_seams(source: Source) -> Iterator[str]:
                 yield f"{name} is imported; take a Clock or a Randomness"
 
 
+def no_stopwatch_in_asserts(source: Source) -> Iterator[str]:
+    """A test that is right on a quiet machine is right on a busy one.
+
+    Elapsed time may be asserted to be long enough (waiting longer is what a busy machine does), never
+    to be short enough. To show that a call ends early, make everything else that could end it longer
+    than the test's own timeout.
+    """
+    if not source.path.startswith("tests/"):
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Assert) and any(map(_is_upper_bound, ast.walk(node))):
+            yield f"line {node.lineno}: asserts that little time has passed"
+
+
+def _is_upper_bound(node: ast.AST) -> bool:
+    if not isinstance(node, ast.Compare):
+        return False
+    sides = [node.left, *node.comparators]
+    smaller = (
+        left if isinstance(op, ast.Lt | ast.LtE) else right
+        for left, op, right in zip(sides, node.ops, sides[1:], strict=False)
+        if isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE)
+    )
+    return any(_is_elapsed(side) for side in smaller)
+
+
+def _is_elapsed(side: ast.expr) -> bool:
+    """`monotonic() - begun`, with whatever clock."""
+    if not isinstance(side, ast.BinOp) or not isinstance(side.op, ast.Sub):
+        return False
+    called = side.left.func if isinstance(side.left, ast.Call) else None
+    name = called.attr if isinstance(called, ast.Attribute) else getattr(called, "id", "")
+    return name in _STOPWATCHES
+
+
 CLOCK_USERS: dict[str, str] = {
     "src/headwater/cli/perf.py": "a stopwatch; nothing is decided by it",
     "src/headwater/sim/randomness.py": "the seeded source behind the simulator's seam",
@@ -132,6 +168,7 @@ RULES: tuple[Rule, ...] = (
     docstrings,
     async_in_its_rooms,
     clocks_in_seams,
+    no_stopwatch_in_asserts,
 )
 
 

@@ -94,6 +94,8 @@ class Outcome:
     """The same, as it came."""
     sent: int = 0
     longest_send_s: float = 0.0
+    waits_for_room: float = 0.0
+    """Milliseconds that sends waited for room in the producer's buffer."""
 
     @property
     def highest_lag(self) -> int:
@@ -107,6 +109,7 @@ class Crowd:
     def __init__(self, bootstrap: str, plan: Plan) -> None:
         self.sent = 0
         self.longest_s = 0.0
+        self.waits_for_room = 0.0
         self._plan = plan
         self._producer = Producer(bootstrap_servers=bootstrap)
         self._stop = threading.Event()
@@ -135,6 +138,7 @@ class Crowd:
         """Everyone goes home; returns when all is acknowledged."""
         self._stop.set()
         self._thread.join()
+        self.waits_for_room = self._producer.metrics()["bufferpool-wait-time-total"]
         self._producer.close()
 
 
@@ -168,6 +172,7 @@ def hold(spark: SparkSession, bootstrap: str, folder: Path, plan: Plan | None = 
             query.stop()
             listener.stop()
     outcome.sent, outcome.longest_send_s = crowd.sent, crowd.longest_s
+    outcome.waits_for_room = crowd.waits_for_room
     return outcome
 
 
@@ -182,13 +187,13 @@ def _watch(admin: Admin, crowd: Crowd, outcome: Outcome) -> None:
         if sample.at_s > PATIENCE_S:
             raise TimeoutError(f"the lag is still {sample.lag} after {PATIENCE_S:.0f} s")
         if sample.at_s > plan.peak_ends_s:
-            outcome.predicted_s = outcome.predicted_s or _predicted_s(outcome)
+            outcome.predicted_s = outcome.predicted_s or predicted_s(outcome)
             outcome.drained_s = sample.at_s - plan.peak_ends_s
             if sample.lag <= plan.batch:
                 return
 
 
-def _predicted_s(outcome: Outcome) -> float:
+def predicted_s(outcome: Outcome) -> float:
     """What waits now, by how much more is read than will come."""
     plan, now = outcome.plan, outcome.samples[-1]
     # Reading goes in steps of a batch: from step to step the time is right.

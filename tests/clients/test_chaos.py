@@ -1,7 +1,5 @@
 """Kill and restart every second for fifteen seconds; `python -m tools.client_chaos` does it longer."""
 
-import time
-
 import pytest
 from tools import client_chaos
 
@@ -55,11 +53,12 @@ def test_close_ends_in_its_time_when_the_broker_is_gone(auto_commit):
     with Broker(subprocess=True) as broker:
         broker.create_topic("t")
         member = headwater.Consumer(
-            bootstrap_servers=broker.bootstrap, group_id="g", enable_auto_commit=auto_commit
+            bootstrap_servers=broker.bootstrap,
+            group_id="g",
+            enable_auto_commit=auto_commit,
+            default_api_timeout_ms=600_000,
         )
         member.subscribe(["t"])
         settle(1, member)
         broker.kill()
-        begun = time.monotonic()
-        member.close(timeout=0.5)
-        assert time.monotonic() - begun < 3
+        member.close(timeout=0.5)  # nothing else would end before the test's own timeout

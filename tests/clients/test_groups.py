@@ -1,7 +1,6 @@
 """What members of a group promise each other, on both brokers."""
 
 import contextlib
-import time
 
 import confluent_kafka.admin
 import pytest
@@ -260,9 +259,7 @@ def test_a_join_that_waits_for_others_holds_up_nothing_else(stage, join, topic):
     places = [(topic, number) for number in range(3)]
     assert set(waiting.end_offsets(places).values()) == {0}
     assert waiting.committed(places) == dict.fromkeys(places)
-    begun = time.monotonic()
     waiting.close()
-    assert time.monotonic() - begun < 5
     settle(3, settled)
 
 

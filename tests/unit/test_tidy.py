@@ -41,8 +41,19 @@ def test_each_rule_finds_what_it_is_for(text, complaint):
 
 
 @pytest.mark.parametrize(
+    "condition",
+    ["time.monotonic() - begun < 3", "0 < perf_counter() - begun <= 3", "3 > time.time() - begun"],
+)
+def test_no_test_may_hope_for_a_quick_machine(condition):
+    found = tidy.complaints(source(f"assert {condition}\n", "tests/unit/test_some.py"))
+    assert "asserts that little time has passed" in found[0]
+
+
+@pytest.mark.parametrize(
     ("path", "text"),
     [
+        ("tests/unit/test_some.py", "assert time.monotonic() - begun > 0.25\n"),
+        ("tests/unit/test_some.py", "assert time.monotonic() < limit\n"),
         ("src/headwater/broker/some.py", DOC + "async def f():\n    pass\n"),
         ("src/headwater/controller/some_loop.py", DOC + "async def f():\n    pass\n"),
         ("src/headwater/seams/some.py", DOC + "import time\n"),
