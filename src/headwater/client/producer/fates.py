@@ -13,7 +13,7 @@ from headwater.client.cluster import Cluster
 from headwater.client.errors import failure
 from headwater.client.metrics import ProducerMetrics
 from headwater.client.producer.accumulator import Accumulator, Batch
-from headwater.client.producer.futures import OnDelivery, RecordMetadata
+from headwater.client.producer.futures import NO_OFFSET, OnDelivery, RecordMetadata
 from headwater.client.producer.sequences import LOST, Sequences
 from headwater.config.client import ProducerSettings
 from headwater.errors import E, KafkaError, error_of
@@ -23,7 +23,20 @@ from headwater.wire.messages.produce import ProduceResponse
 
 log = logging.getLogger(__name__)
 
-_UNCERTAIN = frozenset({E.REQUEST_TIMED_OUT, E.NOT_ENOUGH_REPLICAS_AFTER_APPEND})
+_NOT_APPENDED = frozenset(
+    {
+        E.NOT_LEADER_OR_FOLLOWER,
+        E.LEADER_NOT_AVAILABLE,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.UNKNOWN_TOPIC_ID,
+        E.FENCED_LEADER_EPOCH,
+        E.UNKNOWN_LEADER_EPOCH,
+        E.NOT_ENOUGH_REPLICAS,
+        E.CORRUPT_MESSAGE,
+        E.THROTTLING_QUOTA_EXCEEDED,
+    }
+)
+"""Retriable answers that say: this attempt stored nothing. Of earlier attempts they say nothing."""
 
 
 class Fates:
@@ -64,18 +77,27 @@ class Fates:
         if row.error_code == 0 or code == E.DUPLICATE_SEQUENCE_NUMBER:
             self.succeed(batch, row.base_offset, row.log_append_time_ms)
             return
-        batch.uncertain = code in _UNCERTAIN
-        if code == E.MESSAGE_TOO_LARGE and batch.count > 1 and not batch.future.done:
+        if code == E.MESSAGE_TOO_LARGE and self._can_split(batch):
             self._split(batch, now)
-            return
-        if code in LOST and self._sequences is not None:
-            self._sequences.refused(batch, code)
-            self.retry(batch, failure(code, row.error_message), now)
+        elif code in LOST and self._sequences is not None:
+            self._misnumbered(batch, failure(code, row.error_message), now)
         elif code.retriable:
+            if code not in _NOT_APPENDED:
+                batch.uncertain = True
             self._cluster.suspect()
             self.retry(batch, failure(code, row.error_message), now)
         else:
             self.fail(batch, _explained(batch, row, code))
+
+    def _misnumbered(self, batch: Batch, problem: KafkaError, now: int) -> None:
+        """The broker does not take the batch under its number."""
+        assert self._sequences is not None
+        if self._sequences.proves_stored(batch):
+            self.succeed(batch, NO_OFFSET, -1)
+        elif self._sequences.refused(batch, problem.code):
+            self.retry(batch, problem, now)
+        else:
+            self.fail(batch, _unknowable(batch, problem))
 
     def retry(self, batch: Batch, problem: KafkaError, now: int) -> None:
         """Send it again after a rest, unless it was tried often enough."""
@@ -102,6 +124,10 @@ class Fates:
         if self._sequences is not None:
             self._sequences.settle(batch)
 
+    def _can_split(self, batch: Batch) -> bool:
+        """Not after an attempt that may have stored it: its parts would be stored a second time."""
+        return batch.count > 1 and not batch.future.done and not batch.uncertain
+
     def _split(self, batch: Batch, now: int) -> None:
         if self._sequences is not None:
             batch.in_flight = False
@@ -123,7 +149,10 @@ class Fates:
         self._finish(batch)
 
     def fail(self, batch: Batch, error: KafkaError) -> None:
-        """It is given up."""
+        """It is given up, unless it is known to be stored."""
+        if self._sequences is not None and self._sequences.proves_stored(batch):
+            self.succeed(batch, NO_OFFSET, -1)
+            return
         batch.in_flight = batch.uncertain = False
         if self._sequences is not None:
             self._sequences.given_up(batch)
@@ -149,6 +178,14 @@ def _tell(call: OnDelivery, metadata: RecordMetadata | None, error: KafkaError |
 
 def _unanswered(batch: Batch) -> KafkaError:
     return failure(E.NETWORK_EXCEPTION, f"the broker's answer leaves out {batch.queue.key}")
+
+
+def _unknowable(batch: Batch, problem: KafkaError) -> KafkaError:
+    return failure(
+        problem.code,
+        f"{batch.queue.key}: {problem}; an earlier attempt to send these {batch.count} records was "
+        f"not answered, so they may or may not be stored: look before you send them again",
+    )
 
 
 def _explained(batch: Batch, row: ProduceResponse.PartitionProduceResponse, code: E) -> KafkaError:
