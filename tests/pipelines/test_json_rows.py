@@ -7,18 +7,22 @@ from headwater.pipelines.ingest.json_rows import JsonRows
 from headwater.pipelines.running.quality import REASONS
 
 SCHEMA = (
-    "a BIGINT, d DOUBLE, f FLOAT, t TIMESTAMP, n STRUCT<t: TIMESTAMP, deep: ARRAY<DOUBLE>>, "
-    "many ARRAY<TIMESTAMP>, named MAP<STRING, TIMESTAMP>"
+    "a BIGINT, d DOUBLE, f FLOAT, t TIMESTAMP, n STRUCT<t: TIMESTAMP, deep: ARRAY<DOUBLE>, days: ARRAY<DATE>>, "
+    "many ARRAY<TIMESTAMP>, named MAP<STRING, TIMESTAMP>, day DATE"
 )
 NO_OBJECT = "the value is no JSON object"
 RECORD = (
     "CAST(NULL AS BINARY) AS key, value, 't' AS topic, 0 AS partition, offset, "
-    "timestamp_seconds(1) AS timestamp, 0 AS timestampType"
+    "timestamp_millis(written) AS timestamp, 0 AS timestampType"
 )
 
 
 def time_of(field):
     return f"field {field} has a time outside of the years 1 to 9999"
+
+
+def date_of(field):
+    return f"field {field} has a date outside of the years 1 to 9999"
 
 
 def number_of(field):
@@ -28,6 +32,7 @@ def number_of(field):
 GOOD = [
     b'{"a":1700000000000000000,"t":"2024-01-01T00:00:00Z","d":-1e308}',
     b'{"t":253402300799,"n":{"t":-62135596800,"deep":[1.5,null]},"many":[0,null]}',
+    b'{"day":"0001-01-01","n":{"days":["9999-12-31",null]}}',
     b'{"__mark":"mine","a":1}',
 ]
 BAD = [
@@ -41,6 +46,8 @@ BAD = [
     (b'{"many":[1,18446744073710]}', time_of("many")),
     (b'{"named":{"x":18446744073710}}', time_of("named")),
     (b'{"t":-62135596801}', time_of("t")),
+    (b'{"day":"+10000-01-01"}', date_of("day")),
+    (b'{"n":{"days":["2024-01-01","-0001-12-31"]}}', date_of("n")),
     (b'{"d":1e999}', number_of("d")),
     (b'{"f":-1e300}', number_of("f")),
     (b'{"n":{"deep":[0,1e999]}}', number_of("n")),
@@ -54,11 +61,16 @@ def test_ddl_means_to_us_what_it_means_to_spark(spark):
 
 def test_what_is_taken_for_something_else_is_refused_and_the_rest_are_rows(spark):
     values = [*GOOD, *(value for value, _ in BAD)]
-    numbered = [(bytearray(value), number) for number, value in enumerate(values)]
-    records = spark.createDataFrame(numbered, "value BINARY, offset BIGINT")
+    numbered = [(bytearray(value), number, 1000) for number, value in enumerate(values)]
+    numbered.append((bytearray(GOOD[0]), len(values), 1_700_000_000_000_000))
+    records = spark.createDataFrame(numbered, "value BINARY, offset BIGINT, written BIGINT")
     rows = JsonRows(columns(SCHEMA))
     judged = rows.judged(records.selectExpr(*RECORD.split(", ")))
     kept = {row["_offset"] for row in rows.good(judged).select("_offset").collect()}
-    told = {row["offset"]: row[REASONS] for row in rows.bad(judged).collect()}
+    told = {
+        row["offset"]: row[REASONS] for row in rows.bad(judged).select("offset", REASONS).collect()
+    }
     assert kept == set(range(len(GOOD)))
     assert [told[len(GOOD) + number] for number in range(len(BAD))] == [[why] for _, why in BAD]
+    (why,) = told[len(values)]
+    assert "the record's timestamp is outside of the years 1 to 9999" in why

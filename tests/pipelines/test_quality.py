@@ -3,9 +3,14 @@
 import json
 
 import pytest
+from deltalake import DeltaTable
 
 from headwater.pipelines.declaring.declare import Expectation
+from headwater.pipelines.declaring.upgrade import rules_digest
+from headwater.pipelines.running.flows import AsideTable, send_aside
 from headwater.pipelines.running.quality import REASONS, ExpectationError, Gate, Quality
+from headwater.pipelines.targets import parse_target
+from tests.pipelines.lake import records_of
 
 ROWS = [(1, 5.0), (2, -1.0), (None, 7.0), (4, None), (None, -3.0)]
 
@@ -100,3 +105,27 @@ def test_without_expectations_nothing_is_added(rows):
     assert quality.judged(rows) is rows
     through(rows, 3)
     assert len(good) == len(ROWS)
+
+
+def test_a_batch_repeated_under_other_rules_loses_no_bad_row_and_under_the_same_doubles_none(
+    spark, bootstrap, topic, tmp_path
+):
+    letters, place = topic("letters"), tmp_path / "refused"
+    old = Expectation("has a user", "user IS NOT NULL", "drop")
+    new = Expectation("price is positive", "price > 0", "drop")
+    rows = spark.createDataFrame(ROWS, "user BIGINT, price DOUBLE")
+    for expectations in [(old,), (old,), (old, new), (old, new)]:
+        told = {"query": "q", "expectations": [[e.name, e.condition] for e in expectations]}
+        rules, quality = rules_digest(told), Quality(expectations)
+        bad = quality.bad(quality.judged(rows))
+        AsideTable(parse_target(f"delta:{place}"), "flow", "query", rules)(bad, 0)
+        send_aside(bootstrap, letters, "flow", "query", rules, bad, 0)
+    twice, once = [(None, -3.0), (None, 7.0)], [(2, -1.0), (4, None)]
+    wanted = sorted([*twice, *twice, *once], key=str)
+    assert sorted(zip(*table_columns(place, "user", "price"), strict=True), key=str) == wanted
+    assert len(records_of(bootstrap, letters)) == len(wanted)
+
+
+def table_columns(place, *names):
+    table = DeltaTable(str(place)).to_pyarrow_table()
+    return [table.column(name).to_pylist() for name in names]

@@ -8,6 +8,7 @@ flow is kept by the runner beside the checkpoints; comparing two is pure.
 
 import ast
 import hashlib
+import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -70,6 +71,21 @@ def describe_change(old: Fingerprint, new: Fingerprint) -> list[Change]:
             found.append(Change(name, "safe", "it is new and starts with a new checkpoint"))
     why = "it is gone; its table and its checkpoint stay, and it would go on where it stopped"
     return found + [Change(name, "safe", why) for name in removed]
+
+
+def rules_digest(told: Mapping[str, Any]) -> str:
+    """A short name for what decides which rows of a batch are bad, by a flow's fingerprint.
+
+    A batch may be repeated under other rules than those that it failed under. Bad rows are kept
+    under (query, rules, batch), so that rows which only the new rules refuse find their place.
+    """
+    deciding = [told.get(key) for key in ("query", "schema", "expectations")]
+    return digest(json.dumps(deciding))
+
+
+def digest(text: str) -> str:
+    """A short name for a text."""
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _flow_print(flow: Flow, graph: Declarations, home: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pyspark.sql.types import StructType
 
 from headwater.client.admin import BlockingAdmin, NewTopic
 from headwater.config.keys import nearest
+from headwater.pipelines.declaring.upgrade import digest
 from headwater.pipelines.ingest.ddl_types import columns
 from headwater.pipelines.ingest.frozen_schema import IngestError, freeze, settle_schema
 from headwater.pipelines.ingest.json_rows import (
@@ -186,7 +187,8 @@ def start(
     judged = rows.judged(records)
     make(spark, rows.good(judged), ingest.target, ingest.partition_by)
     freeze(ingest.ddl, ingest.places, ingest.name)
-    aside = partial(send_aside, ingest.bootstrap_servers, ingest.dead_letters, ingest.name, None)
+    servers, rules = ingest.bootstrap_servers, digest(f"{ingest.unknown} {ingest.ddl}")
+    aside = partial(send_aside, servers, ingest.dead_letters, ingest.name, None, rules)
     gate = Gate(rows, TableSink(ingest.target, partition_by=ingest.partition_by), [aside])
     writer = judged.writeStream.foreachBatch(problems.watched(ingest.name, gate))
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": _TRIGGER}

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 _FIRST_TIME: Final = "0001-01-01 00:00:00"
 _LAST_TIME: Final = "9999-12-31 23:59:59.999999"
+_FIRST_DATE: Final = "0001-01-01"
+_LAST_DATE: Final = "9999-12-31"
 _MOST_SECONDS: Final = (1 << 63) // 1_000_000
 _MANY_DIGITS: Final = "[0-9]{13}"
 """A number of seconds that overflows has at least so many; few records need the second look."""
@@ -34,9 +36,21 @@ def beyond(row: "Column", text: "Column", schema: st.StructType) -> "list[Column
             found.append(
                 sf.when(wrong, f"field {field.name} has a time outside of the years 1 to 9999")
             )
+        if (late := _any(value, kind, st.DateType, _is_foreign_date)) is not None:
+            found.append(
+                sf.when(late, f"field {field.name} has a date outside of the years 1 to 9999")
+            )
         if (large := _any(value, kind, st.FractionalType, _is_infinite)) is not None:
             found.append(sf.when(large, f"field {field.name} has a number that is too large"))
     return found
+
+
+def record_beyond(timestamp: "Column") -> "Column":
+    """A text where the record's own timestamp is out of bounds; else NULL."""
+    return sf.when(
+        _is_foreign(timestamp),
+        "the record's timestamp is outside of the years 1 to 9999; timestamps are milliseconds",
+    )
 
 
 def _overflows(text: "Column", field: st.StructField) -> "Column":
@@ -100,6 +114,11 @@ def _in_array(
 def _is_foreign(time: "Column") -> "Column":
     first, last = (sf.lit(moment).cast("timestamp") for moment in (_FIRST_TIME, _LAST_TIME))
     return (time < first) | (time > last)
+
+
+def _is_foreign_date(day: "Column") -> "Column":
+    first, last = (sf.lit(text).cast("date") for text in (_FIRST_DATE, _LAST_DATE))
+    return (day < first) | (day > last)
 
 
 def _is_infinite(number: "Column") -> "Column":

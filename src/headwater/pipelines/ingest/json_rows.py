@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-from headwater.pipelines.ingest.json_limits import beyond
+from headwater.pipelines.ingest.json_limits import beyond, record_beyond
 from headwater.pipelines.running.progress import QUALITY
 from headwater.pipelines.running.quality import REASONS
 
@@ -127,6 +127,7 @@ class JsonRows:
             for name, missing in _required(row, self._schema)
         ]
         found += beyond(row, text, self._schema)
+        found.append(record_beyond(sf.col("timestamp")))
         if self._unknown == "refuse":
             names = sf.array_join(sf.map_keys(sf.col(_UNDECLARED)), ", ")
             found.append(sf.concat(sf.lit("not in the schema: "), names))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.types import StructType
 
 from headwater.pipelines.declaring.declare import Dataset, Flow, Project, Sink
+from headwater.pipelines.declaring.upgrade import fingerprint, rules_digest
 from headwater.pipelines.running.binding import Datasets, table_target
 from headwater.pipelines.running.checkpoints import Checkpoints
 from headwater.pipelines.running.dead_letters import as_records, as_rows
@@ -45,6 +46,8 @@ class Flows:
         self._problems = problems
         self._datasets = Datasets(project, spark)
         self._checkpoints = Checkpoints.of(project.storage)
+        known = fingerprint(project)
+        self._rules = {name: rules_digest(told) for name, told in known.items()}
 
     def query_name(self, flow: Flow) -> str:
         """The name of a flow's query, and of its consumer group."""
@@ -159,12 +162,13 @@ class Flows:
     def _aside(self, flow: Flow, dataset: Dataset, app: str | None) -> "list[BatchWriter]":
         """Who takes the rows that are set aside."""
         writers: list[BatchWriter] = []
+        rules = self._rules[flow.name]
         if dataset.quarantine and dataset.quarantine.table:
-            table = TableSink(table_target(self._project, dataset.quarantine.table), app=app)
-            writers.append(lambda rows, batch: table(as_rows(rows, flow.name), batch))
+            target = table_target(self._project, dataset.quarantine.table)
+            writers.append(AsideTable(target, flow.name, app, rules))
         if dataset.quarantine and dataset.quarantine.topic:
             servers, topic = self._project.bootstrap_servers, dataset.quarantine.topic
-            writers.append(partial(send_aside, servers, topic, self.query_name(flow), app))
+            writers.append(partial(send_aside, servers, topic, self.query_name(flow), app, rules))
         return writers
 
     def _quality(self, flow: Flow) -> Quality:
@@ -196,14 +200,40 @@ def make(
         TableSink(target, app=_MADE_BY, partition_by=partition_by)(empty, 0)
 
 
+class AsideTable:
+    """For foreachBatch: appends refused rows to a quarantine table, once by (app, rules, batch)."""
+
+    def __init__(self, target: Target, flow: str, app: str | None, rules: str) -> None:
+        self._target = target
+        self._flow = flow
+        self._app = app
+        self._rules = rules
+        self._sink: TableSink | None = None
+
+    def __call__(self, rows: "DataFrame", batch: int) -> None:
+        """Write the refused rows of one batch."""
+        if self._sink is None:
+            app = aside_app(self._app, self._rules, rows)
+            self._sink = TableSink(self._target, app=app)
+        self._sink(as_rows(rows, self._flow), batch)
+
+
 def send_aside(
-    servers: str, topic: str, flow: str, app: str | None, rows: "DataFrame", batch: int
+    servers: str, topic: str, flow: str, app: str | None, rules: str, rows: "DataFrame", batch: int
 ) -> None:
-    """Refused rows to a dead letter topic."""
-    query = app or query_id(rows.sparkSession)
+    """Refused rows to a dead letter topic, once by (app, rules, batch)."""
     write_batch(
-        as_records(rows, flow), bootstrap_servers=servers, topic=topic, query=query, batch_id=batch
+        as_records(rows, flow),
+        bootstrap_servers=servers,
+        topic=topic,
+        query=aside_app(app, rules, rows),
+        batch_id=batch,
     )
+
+
+def aside_app(app: str | None, rules: str, rows: "DataFrame") -> str:
+    """Who refused rows are of: the query, and the rules that they were refused under."""
+    return f"{app or query_id(rows.sparkSession)}.{rules}"
 
 
 def declared_columns(ddl: str) -> StructType:

@@ -7,7 +7,7 @@ read, so that a commit of another is a conflict: a driver thought dead cannot ad
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import date
 from typing import Any, Final
@@ -78,8 +78,10 @@ class DeltaKind(Committer):
         table = self._present() if version is None else DeltaTable(self._folder, version=version)
         self._check_readable(table)
         columns = table.metadata().partition_columns
-        actions = pa.table(table.get_add_actions(flatten=True)).to_pylist()
-        return [self._data_file(action, columns) for action in actions]
+        actions = pa.table(table.get_add_actions(flatten=True))
+        wanted = {"path", "size_bytes", "num_records", *(f"partition.{name}" for name in columns)}
+        actions = actions.select([name for name in actions.column_names if name in wanted])
+        return [self._data_file(action, columns) for action in actions.to_pylist()]
 
     def _data_file(self, action: Action, columns: Sequence[str]) -> DataFile:
         path = os.path.join(self._folder, unquote(action["path"]))
@@ -173,7 +175,7 @@ class DeltaKind(Committer):
             return None
         schema = change.schema if change.replaces else _arrow_schema(table)
         mode = "overwrite" if change.replaces else "append"
-        adds = self._adds(placed, change.schema)
+        adds = self._adds(placed, schema)
         done = self._commit(table, mode, adds, schema, existing, change.app, change.batch)
         return done or None
 
@@ -201,6 +203,7 @@ class DeltaKind(Committer):
         fresh = new_columns(_arrow_schema(table), schema, str(self.target))
         if not fresh:
             return True
+        self._restate(self.files(), pa.schema([*_arrow_schema(table), *fresh]))
         with suppress(CommitFailedError):
             table.alter.add_columns([Field.from_arrow(field) for field in fresh])
         return False
@@ -229,17 +232,25 @@ class DeltaKind(Committer):
         return True
 
     def _adds(self, files: Sequence[StagedFile], schema: pa.Schema) -> list[Any]:
-        return [
-            AddAction(
-                path=os.path.relpath(file.path, self._folder),
-                size=file.size,
-                partition_values=dict(file.partition),
-                modification_time=os.stat(file.path).st_mtime_ns // 1_000_000,
-                data_change=True,
-                stats=delta_statistics(file.footer, schema),
-            )
-            for file in files
-        ]
+        held = _without(schema, [name for file in files[:1] for name, _ in file.partition])
+        return [self._add(file, file.footer, held) for file in files]
+
+    def _add(
+        self,
+        file: StagedFile | DataFile,
+        footer: pq.FileMetaData,
+        schema: pa.Schema,
+        *,
+        new: bool = True,
+    ) -> AddAction:
+        return AddAction(
+            path=os.path.relpath(file.path, self._folder),
+            size=file.size,
+            partition_values=dict(file.partition),
+            modification_time=os.stat(file.path).st_mtime_ns // 1_000_000,
+            data_change=new,
+            stats=delta_statistics(footer, schema),
+        )
 
     def drop_leftovers(self, app: str, batch: int, won: str | None = None) -> None:
         """Removes what attempts at the batch left."""
@@ -247,11 +258,33 @@ class DeltaKind(Committer):
 
     def compact(self, target_bytes: int) -> Compaction:
         """Delta's own optimize: the new files carry no change of data."""
+        before = {file.path for file in self.files()}
         try:
             metrics = self._present().optimize.compact(target_size=target_bytes)
         except CommitFailedError as lost:
             raise TableConflict(f"{self.target}: {lost}") from lost
+        except DeltaError as failed:
+            raise TableError(f"{self.target} cannot be compacted: {failed}") from failed
+        self._restate((file for file in self.files() if file.path not in before), self.schema())
         return Compaction(metrics["numFilesRemoved"], metrics["numFilesAdded"])
+
+    def _restate(self, files: Iterable[DataFile], schema: pa.Schema) -> None:
+        """Write the statistics of files again, by their footers and the columns of `schema`.
+
+        deltalake's dataset loses rows of a file whose statistics lack a column or a bound. No
+        data changes; where another committer comes between, statistics stay as they were.
+        """
+        table = self._present()
+        columns = _partition_columns(table)
+        held = _without(schema, columns)
+        with suppress(CommitFailedError):
+            table.create_write_transaction(
+                [self._add(file, pq.read_metadata(file.path), held, new=False) for file in files],
+                "append",
+                Schema.from_arrow(_arrow_schema(table)),
+                partition_by=list(columns),
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
 
     def _is_done(self, table: DeltaTable, app: str, batch: int) -> bool:
         done = table.transaction_version(app)
@@ -282,6 +315,10 @@ def _properties(app: str, batch: int) -> CommitProperties:
 
 def _arrow_schema(table: DeltaTable) -> pa.Schema:
     return plain_schema(pa.schema(table.schema().to_arrow()))
+
+
+def _without(schema: pa.Schema, names: Sequence[str]) -> pa.Schema:
+    return pa.schema([field for field in schema if field.name not in names])
 
 
 def _partition_columns(table: DeltaTable) -> tuple[str, ...]:

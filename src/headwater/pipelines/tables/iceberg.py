@@ -44,6 +44,7 @@ from headwater.pipelines.tables.staging import (
     place,
     staging_folder,
 )
+from headwater.pipelines.tables.statistics import columns_beyond
 from headwater.pipelines.tables.table import (
     BEFORE_ALL,
     Compaction,
@@ -173,6 +174,7 @@ class IcebergKind(Committer):
         fresh = [] if change.replaces else new_columns(columns, change.schema, where)
         placed = change.placed(self.staging(change.app, change.batch), self._data)
         transaction = table.transaction()
+        _leave_out_bounds(transaction, placed)
         if change.replaces:
             _set_columns(transaction, columns, change.schema)
             self._swap(table, transaction, None, placed)
@@ -254,6 +256,7 @@ class IcebergKind(Committer):
         ]
         old = {_SCHEME + file.path for group in groups for file in group}
         change = table.transaction()
+        _leave_out_bounds(change, merged)
         self._swap(table, change, old, place(merged, base, self._data), **{_COMPACTION: "true"})
         won = self._commit(table, change)
         drop_attempt(base, attempt, None if won else self._data)
@@ -320,6 +323,14 @@ def _partition_columns(table: IcebergTable) -> tuple[str, ...]:
 
 def _last_batch(table: IcebergTable, app: str) -> int:
     return int(table.properties.get(_BATCH + app, BEFORE_ALL))
+
+
+def _leave_out_bounds(change: Transaction, files: Sequence[StagedFile]) -> None:
+    """Keep only counts of columns with times that pyiceberg cannot write as bounds."""
+    beyond = {name for file in files for name in columns_beyond(file.footer)}
+    if beyond:
+        key = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
+        change.set_properties({f"{key}.{name}": "counts" for name in sorted(beyond)})
 
 
 def _add_columns(change: Transaction, fields: Sequence[pa.Field]) -> None:

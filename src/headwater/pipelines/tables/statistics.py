@@ -1,7 +1,9 @@
 """Statistics of a file, from its Parquet footer, in the JSON that Delta's log keeps.
 
-A bound that cannot be said exactly is left out: a missing one costs a reader time, a wrong one
-costs rows.
+A bound is exact, or a string cut so that it still bounds, or it is left out. deltalake's dataset
+takes a missing bound of one column beside bounds of others for `column >= null`, which no row
+meets; so where one bound cannot be written the file has none at all, and costs its readers time
+instead of rows.
 """
 
 import json
@@ -9,94 +11,126 @@ import math
 from collections.abc import Iterator
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from typing import Any
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-INDEXED_COLUMNS = 32
+INDEXED_COLUMNS: Final = 32
 """As many columns as Delta's own writers keep statistics for."""
-LONGEST_TEXT = 32
-"""Longer strings are cut in lower bounds and left out of upper ones."""
+LONGEST_TEXT: Final = 32
+"""Longer strings are cut; in upper bounds the last letter is raised by one."""
+_LAST_LETTER: Final = 0x10FFFF
+_SURROGATES: Final = range(0xD800, 0xE000)
 
 Json = dict[str, Any]
+Path = tuple[str, ...]
 
 
 def delta_statistics(footer: pq.FileMetaData, schema: pa.Schema) -> str:
-    """Rows, least and greatest values and counts of nulls, per column."""
+    """Rows, least and greatest values and counts of nulls, per column.
+
+    Columns of the schema that the file lacks are all null in it. Leave partition columns out of
+    the schema: their values stand in the log.
+    """
     least: Json = {}
     greatest: Json = {}
     nulls: Json = {}
-    paths = _paths_by_text(schema)
-    for index in range(footer.num_columns):
-        path = paths.get(footer.schema.column(index).path)
-        if path is None:
-            continue
-        chunks = [footer.row_group(group).column(index) for group in range(footer.num_row_groups)]
-        statistics = [chunk.statistics for chunk in chunks]
-        _put(nulls, path, _null_count(statistics))
-        low, high = _bounds(statistics)
-        _put(least, path, _written(low, cut=True))
-        _put(greatest, path, _written(high, cut=False))
-    return json.dumps(
-        {
-            "numRecords": footer.num_rows,
-            "minValues": least,
-            "maxValues": greatest,
-            "nullCount": nulls,
-        }
-    )
+    complete = True
+    held = {footer.schema.column(index).path: index for index in range(footer.num_columns)}
+    for path, kind in _indexed(schema):
+        index = held.get(".".join(path))
+        parts = [] if index is None else _parts(footer, index)
+        count = footer.num_rows if index is None else _null_count(parts)
+        _put(nulls, path, count)
+        if count == footer.num_rows or pa.types.is_binary(kind):
+            continue  # readers expect no bounds
+        low, high = _bounds(parts)
+        complete = complete and low is not None and high is not None
+        _put(least, path, low)
+        _put(greatest, path, high)
+    bounds = {"minValues": least, "maxValues": greatest} if complete else {}
+    return json.dumps({"numRecords": footer.num_rows, **bounds, "nullCount": nulls})
 
 
-def _paths_by_text(schema: pa.Schema) -> dict[str, tuple[str, ...]]:
-    """Columns by their dotted path; a path that two columns share is nobody's."""
-    found: dict[str, tuple[str, ...] | None] = {}
-    for path in list(_leaves(schema, ()))[:INDEXED_COLUMNS]:
-        text = ".".join(path)
-        found[text] = None if text in found else path
-    return {text: path for text, path in found.items() if path is not None}
+def columns_beyond(footer: pq.FileMetaData) -> set[str]:
+    """Dotted paths of columns with times outside of the years 1 to 9999, which Python has not."""
+    return {
+        footer.schema.column(index).path
+        for index in range(footer.num_columns)
+        if any(_is_beyond(part) for part in _parts(footer, index))
+    }
 
 
-def _leaves(fields: pa.Schema | pa.StructType, above: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+def _is_beyond(part: Any) -> bool:
+    if part is None or not part.has_min_max:
+        return False
+    try:
+        return part.min is None or part.max is None
+    except (OverflowError, ValueError):
+        return True
+
+
+def _indexed(schema: pa.Schema) -> list[tuple[Path, pa.DataType]]:
+    """The columns with statistics; a dotted path that two columns share belongs to neither."""
+    leaves = list(_leaves(schema, ()))[:INDEXED_COLUMNS]
+    texts = [".".join(path) for path, _ in leaves]
+    return [leaf for leaf, text in zip(leaves, texts, strict=True) if texts.count(text) == 1]
+
+
+def _parts(footer: pq.FileMetaData, index: int) -> list[Any]:
+    groups = range(footer.num_row_groups)
+    return [footer.row_group(group).column(index).statistics for group in groups]
+
+
+def _leaves(fields: pa.Schema | pa.StructType, above: Path) -> Iterator[tuple[Path, pa.DataType]]:
     for field in fields:
         if pa.types.is_struct(field.type):
             yield from _leaves(field.type, (*above, field.name))
         elif not pa.types.is_nested(field.type):
-            yield (*above, field.name)
+            yield (*above, field.name), field.type
 
 
-def _null_count(statistics: list[Any]) -> int | None:
-    if any(part is None or not part.has_null_count for part in statistics):
+def _null_count(parts: list[Any]) -> int | None:
+    if any(part is None or not part.has_null_count for part in parts):
         return None
-    return sum(int(part.null_count) for part in statistics)
+    return sum(int(part.null_count) for part in parts)
 
 
-def _bounds(statistics: list[Any]) -> tuple[Any, Any]:
-    """Least and greatest value over all row groups; None where a group does not tell."""
+def _bounds(parts: list[Any]) -> tuple[Any, Any]:
+    """Least and greatest value over all row groups as JSON; None where a bound is not known.
+
+    Bounds are those of Spark's writer, which keeps none for a column with NaN.
+    """
     lows, highs = [], []
-    for part in statistics:
+    for part in parts:
         if part is None:
             return None, None
         if part.has_min_max:
-            lows.append(part.min)
-            highs.append(part.max)
+            try:
+                lows.append(part.min)
+                highs.append(part.max)
+            except (OverflowError, ValueError):  # a time outside of the years 1 to 9999
+                return None, None
         elif not (part.has_null_count and part.num_values == 0):
             return None, None
-    return (min(lows), max(highs)) if lows else (None, None)
+    if not lows:
+        return None, None
+    return _written(min(lows), upper=False), _written(max(highs), upper=True)
 
 
-def _written(value: Any, *, cut: bool) -> Any:
-    """The value as Delta's JSON writes it; None where no exact bound can be written."""
+def _written(value: Any, *, upper: bool) -> Any:
+    """The value as Delta's JSON writes it; None where no bound can be written."""
     match value:
-        case bool() | bytes() | None:
-            return None
-        case str():
-            return _text(value, cut=cut)
-        case float() | Decimal():
-            number = float(value)
-            return number if math.isfinite(number) and number == value else None
-        case int():
+        case bool() | int():
             return value
+        case str():
+            return _text(value, upper=upper)
+        case float():
+            return value if math.isfinite(value) else None
+        case Decimal():
+            number = float(value)
+            return number if Decimal(repr(number)) == value else None
         case datetime():
             return _instant(value)
         case date():
@@ -105,10 +139,19 @@ def _written(value: Any, *, cut: bool) -> Any:
             return None
 
 
-def _text(value: str, *, cut: bool) -> str | None:
+def _text(value: str, *, upper: bool) -> str | None:
     if len(value) <= LONGEST_TEXT:
         return value
-    return value[:LONGEST_TEXT] if cut else None
+    return _raised(value[:LONGEST_TEXT]) if upper else value[:LONGEST_TEXT]
+
+
+def _raised(text: str) -> str | None:
+    """The least text of this length or less that is above all that begin with it."""
+    kept = text.rstrip(chr(_LAST_LETTER))
+    if not kept:
+        return None
+    following = ord(kept[-1]) + 1
+    return kept[:-1] + chr(_SURROGATES.stop if following in _SURROGATES else following)
 
 
 def _instant(value: datetime) -> str:
@@ -118,7 +161,7 @@ def _instant(value: datetime) -> str:
     return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
 
 
-def _put(into: Json, path: tuple[str, ...], value: Any) -> None:
+def _put(into: Json, path: Path, value: Any) -> None:
     if value is None:
         return
     for name in path[:-1]:

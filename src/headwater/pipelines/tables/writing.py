@@ -127,6 +127,9 @@ class TableSink:
             log.info("%s: %d files became %d", self._table.target, done.merged, done.written)
         except TableConflict as lost:
             log.info("%s: left to a later compaction: %s", self._table.target, lost)
+        except TableError as failed:  # the rows are in the table: no reason to end the query
+            log.warning("%s; it keeps its small files", failed)
+            self._compact_after = 0
         self._small_files = self._count_small()
 
     def _count_small(self) -> int:

@@ -6,6 +6,7 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from deltalake import DeltaTable
 
 from headwater.pipelines.tables.compaction import merge_plan
@@ -30,21 +31,50 @@ def test_bounds_and_nulls_are_taken_over_all_row_groups(tmp_path):
     }
 
 
-def test_a_bound_that_cannot_be_said_exactly_is_left_out(tmp_path):
+def test_long_texts_are_cut_and_the_last_letter_of_an_upper_bound_is_raised(tmp_path):
     table = pa.table(
         {
             "long": ["z" * 40],
+            "edge": ["\ud7ff" * 33],
+            "last": ["a" + "\U0010ffff" * 40],
             "odd": [Decimal("0.1")],
-            "even": [Decimal("0.5")],
-            "raw": [b"x"],
             "flag": [True],
+            "raw": [b"x"],
             "list": [[1]],
-            "endless": [float("inf")],
+            "none": pa.array([None], pa.int64()),
         }
     )
     found = statistics(tmp_path, table)
-    assert found["minValues"] == {"long": "z" * 32, "even": 0.5}
-    assert found["maxValues"] == {"even": 0.5}
+    same = {"odd": 0.1, "flag": True}
+    least = {"long": "z" * 32, "edge": "\ud7ff" * 32, "last": "a" + "\U0010ffff" * 31}
+    assert found["minValues"] == {**least, **same}
+    greatest = {"long": "z" * 31 + "{", "edge": "\ud7ff" * 31 + "\ue000", "last": "b"}
+    assert found["maxValues"] == {**greatest, **same}
+    assert found["nullCount"]["none"] == 1
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pa.scalar(float("inf")),
+        pa.scalar("\U0010ffff" * 40),
+        pa.scalar(Decimal("12345678901234567.1"), pa.decimal128(20, 1)),
+        pa.scalar(1 << 60, pa.timestamp("us", "UTC")),
+        pa.scalar(-(1 << 60), pa.timestamp("us")),
+        pa.scalar(1 << 30, pa.date32()),
+    ],
+)
+def test_where_one_bound_cannot_be_written_the_file_has_none(tmp_path, value):
+    found = statistics(tmp_path, pa.table({"id": [1], "odd": pa.array([value])}))
+    assert found == {"numRecords": 1, "nullCount": {"id": 0, "odd": 0}}
+
+
+def test_a_column_that_the_file_lacks_is_all_null(tmp_path):
+    pq.write_table(pa.table({"id": [1, 2]}), tmp_path / "file.parquet")
+    grown = pa.schema([("id", pa.int64()), ("new", pa.string())])
+    found = json.loads(delta_statistics(pq.read_metadata(tmp_path / "file.parquet"), grown))
+    assert found["nullCount"] == {"id": 0, "new": 2}
+    assert found["maxValues"] == {"id": 2}
 
 
 def test_times_keep_their_microseconds_and_days_are_days(tmp_path):
