@@ -127,5 +127,6 @@ def _row(flow: "FlowReport") -> dict[str, Any]:
         "batches": flow.batches,
         "rows": flow.rows,
         "failed": "; ".join(failed),
+        "late": flow.late,
         "lag": flow.lag,
     }

@@ -110,6 +110,8 @@ def duration(seconds: float) -> str:
 
 def _refused(flow: FlowProgress) -> str:
     found = [f"{count:,} {name}" for name, count in flow.failed.items() if count]
+    if flow.late:
+        found.append(f"{flow.late:,} late")
     return "; ".join(found) or "-"
 
 

@@ -42,6 +42,8 @@ class FlowProgress:
     """How long the last batch took that had rows."""
     failed: dict[str, int] = field(default_factory=dict)
     """Rows that did not meet an expectation, by its name."""
+    late: int = 0
+    """Rows that a watermark dropped."""
     _last_batch: int = -1
     _samples: deque[Sample] = field(default_factory=deque)
 
@@ -60,6 +62,8 @@ class FlowProgress:
         self.rows += rows
         if rows:
             self.batch_ms = int(progress["durationMs"].get("triggerExecution", 0))
+        for operator in progress.get("stateOperators") or ():
+            self.late += int(operator.get("numRowsDroppedByWatermark") or 0)
         counts = (progress.get("observedMetrics") or {}).get(QUALITY) or {}
         for number, name in enumerate(self.expectations):
             self.failed[name] = self.failed.get(name, 0) + int(counts.get(f"e{number}") or 0)

@@ -64,6 +64,8 @@ class FlowReport:
     failed: Mapping[str, int] = field(default_factory=dict)
     """Rows that did not meet an expectation, by its name."""
     lag: int | None = None
+    late: int = 0
+    """Rows that a watermark dropped."""
 
 
 class Problems:
@@ -134,7 +136,9 @@ class Queries:
         for progress in query.recentProgress:
             self._progress.observe(json.loads(progress.json))
         told = self._progress.announce(query.name or flow)
-        return FlowReport(flow, "stream", told.batches, told.rows, dict(told.failed), told.lag)
+        return FlowReport(
+            flow, "stream", told.batches, told.rows, dict(told.failed), told.lag, told.late
+        )
 
 
 def _is_writing(query: "StreamingQuery") -> bool:

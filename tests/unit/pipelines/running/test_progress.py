@@ -147,3 +147,12 @@ def test_only_announced_queries_are_followed():
 )
 def test_durations_are_said_as_people_say_them(seconds, text):
     assert duration(seconds) == text
+
+
+def test_rows_that_a_watermark_drops_are_counted_once_per_batch(flow):
+    report = told(0, 0, start=0, read=300, latest=300)
+    report["stateOperators"] = [{"numRowsDroppedByWatermark": 4}, {"operatorName": "dedupe"}]
+    flow.observe(report)
+    flow.observe(report)
+    assert flow.late == 4
+    assert line(flow).endswith("failed 4 late")
