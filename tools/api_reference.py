@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import headwater
-from headwater import pipelines
+from headwater import aio, pipelines
 from headwater.client import errors
 from headwater.client.admin import ConfigChange, ConfigEntry, GroupDescription, OffsetChange
 from headwater.client.consumer.assignors import Assignor, GroupMember
@@ -191,9 +191,10 @@ def reference_page() -> str:
     parts = [
         "# Reference of the clients\n",
         _NOTE,
-        "`headwater.aio` has `Producer`, `Consumer` and `Admin` with the same methods as "
-        "coroutines; a `timeout` in seconds is called `timeout_s` there, `Consumer` is an "
-        "asynchronous iterator, and `Producer.send_and_wait` sends and awaits in one.\n",
+        "`headwater.aio` has `Producer`, `Consumer` and `Admin` with the same methods, most of them "
+        f"as coroutines; plain methods there too are {_plain_methods()}. A `timeout` in seconds is "
+        "called `timeout_s` there, `Consumer` is an asynchronous iterator, and "
+        "`Producer.send_and_wait` sends and awaits in one.\n",
     ]
     for name, cls in CLASSES:
         parts += _class(f"`{name}`", cls)
@@ -202,6 +203,18 @@ def reference_page() -> str:
         parts += _class(f"`{cls.__module__}.{cls.__name__}`", cls)
     parts += ["# Errors\n", _errors()]
     return "\n".join(parts)
+
+
+def _plain_methods() -> str:
+    """The methods of the asyncio clients that are not awaited."""
+    found = {
+        name
+        for client in ("Producer", "Consumer", "Admin")
+        for name, method in inspect.getmembers(getattr(aio, client), inspect.isfunction)
+        if not name.startswith("_") and hasattr(getattr(headwater, client), name)
+        if not inspect.iscoroutinefunction(method)
+    }
+    return ", ".join(f"`{name}`" for name in sorted(found))
 
 
 def settings_page() -> str:

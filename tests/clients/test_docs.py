@@ -1,72 +1,51 @@
-"""Every block of code in docs/clients runs, in the order of its page, and prints what it says."""
+"""The pages that need no Spark: a reader types every block; links and references hold."""
 
-import io
-import os
 import re
-import subprocess
-import sys
-from contextlib import redirect_stdout
-from pathlib import Path
 
 import pytest
 from tools import api_reference
 
-from headwater.testing import Broker
+from tests.pages import ROOT, Reader
 
-PAGES = Path(__file__).parents[2] / "docs" / "clients"
-ADDRESS = "localhost:9092"
-_BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-_SAID = re.compile(r"# -> (.*)$", re.MULTILINE)
-_LINK = re.compile(r"\]\(([^)#:]+)\)")
-
-
-def blocks(page):
-    """The language, the code and the first line of each block."""
-    text = page.read_text(encoding="utf-8")
-    for block in _BLOCK.finditer(text):
-        yield block[1], block[2], text[: block.start(2)].count("\n")
+DOCS = ROOT / "docs"
+PAGES = sorted(page for page in DOCS.rglob("*.md") if page.parent.name != "pipelines")
+_LINK = re.compile(r"\]\(([^)#:]+)(?:#([\w-]+))?\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+_PATH = re.compile(r"`((?:tests|tools|examples)/[\w./]+)`")
 
 
-def run_python(code, page, line, bootstrap, names):
-    """The blocks of a page share their names, as a reader would think."""
-    said = io.StringIO()
-    source = "\n" * line + code.replace(ADDRESS, bootstrap)
-    with redirect_stdout(said):
-        exec(compile(source, str(page), "exec"), names)
-    return said.getvalue()
+def name_of(page):
+    return str(page.relative_to(ROOT).with_suffix(""))
 
 
-def run_shell(code, page, line, bootstrap, names):
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", code.replace(ADDRESS, bootstrap)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PATH": path},
-        check=False,
-    )
-    assert done.returncode == 0, f"{page}:{line}\n{done.stdout}{done.stderr}"
-    return done.stdout
+@pytest.mark.parametrize("page", [p for p in PAGES if "```" in p.read_text()], ids=name_of)
+def test_a_reader_can_type_every_block_of_a_page(page, tmp_path):
+    with Reader(tmp_path) as reader:
+        reader.read(page)
 
 
-RUN = {"python": run_python, "sh": run_shell}
-
-
-@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
-def test_the_code_of_a_page_runs_and_prints_what_the_page_says(page, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    names = {}
-    with Broker() as broker:
-        for language, code, line in blocks(page):
-            printed = RUN[language](code, page, line, broker.bootstrap, names).splitlines()
-            for said in _SAID.findall(code):
-                assert said in printed, f"{page.name}, the block after line {line}"
-
-
-@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=name_of)
 def test_the_links_of_a_page_lead_somewhere(page):
-    for target in _LINK.findall(page.read_text(encoding="utf-8")):
-        assert (page.parent / target).exists(), target
+    text = page.read_text(encoding="utf-8")
+    for target, heading in _LINK.findall(text):
+        place = page.parent / target
+        assert place.exists(), target
+        assert not heading or heading in headings(place), f"{target}#{heading}"
+    for path in _PATH.findall(text):
+        assert (ROOT / path).exists(), path
+
+
+def headings(page):
+    """What can follow the # of a link."""
+    found = _HEADING.findall(page.read_text(encoding="utf-8"))
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in found}
+
+
+@pytest.mark.parametrize("folder", ["clients", "pipelines"])
+def test_every_page_is_in_the_index(folder):
+    index = (DOCS / folder / "README.md").read_text(encoding="utf-8")
+    pages = {page.name for page in (DOCS / folder).glob("*.md")} - {"README.md"}
+    assert [name for name in sorted(pages) if f"({name})" not in index] == []
 
 
 def test_the_reference_says_what_the_docstrings_say():
@@ -76,6 +55,6 @@ def test_the_reference_says_what_the_docstrings_say():
 def test_the_reference_has_every_public_name():
     import headwater
 
-    page = (PAGES / "reference.md").read_text(encoding="utf-8")
+    page = (DOCS / "clients" / "reference.md").read_text(encoding="utf-8")
     for name in set(headwater.__all__) - {"__version__", "codec"}:
         assert f"`headwater.{name}`" in page, name

@@ -11,6 +11,10 @@ import click
 from headwater.config.broker import BrokerSettings
 from headwater.config.keys import ConfigError
 
+WITHOUT_FILE = {"group.initial.rebalance.delay.ms": "0"}
+"""Set unless --config names a file, as in the server.properties that Kafka ships: the first member of
+a group gets its partitions at once."""
+
 
 @click.command("up")
 @click.option(
@@ -56,7 +60,8 @@ def command(
     """Start a broker and serve until SIGTERM or Ctrl-C.
 
     Without options it listens on 127.0.0.1:9092 and keeps its data in ./headwater-data. What -o
-    sets beats --port and --data-dir, and these beat the file.
+    sets beats --port and --data-dir, and these beat the file. Without a file the first member of a
+    group waits for no others (group.initial.rebalance.delay.ms=0).
     """
     settings = settings_from(port, data_dir, file, assignments)
     # The broker is imported once the settings are known to be good, and only here.
@@ -94,7 +99,7 @@ def settings_from(
     port: int | None, data_dir: str | None, file: str | None, assignments: tuple[str, ...]
 ) -> BrokerSettings:
     """The settings that the options mean; ConfigError where one is bad."""
-    overrides: dict[str, str] = {}
+    overrides = {} if file else dict(WITHOUT_FILE)
     if port is not None:
         overrides["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
     if data_dir is not None:
