@@ -4,6 +4,7 @@ Ends by itself unless its output is a terminal; there the broker stays up until 
 """
 
 import argparse
+import os
 import shutil
 import signal
 import sys
@@ -32,6 +33,7 @@ from headwater.testing import Broker
 
 HERE = Path(__file__).parent
 OUT = HERE.parents[1] / "build" / "behavior"
+PER_BEHAVIOR = "per-behavior"
 SHOWN = {
     "per_minute": ("events", "the busiest minutes", 6),
     "funnel": ("of_first", "how far people go", 4),
@@ -50,7 +52,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     settings = {"log.retention.ms": "-1"}
     with Broker(settings, data_dir=str(options.out / "broker"), subprocess=True) as broker:
         console.print(f"[bold]broker[/]     ready at {broker.bootstrap} (pid {broker.pid})")
-        truth = _fill(broker.bootstrap, options.events, options.seed, console)
+        truth = _fill(broker.bootstrap, options, console)
+        os.environ["BEHAVIOR_TOPICS"] = options.topics
         project = load_project(
             HERE,
             overrides={
@@ -75,19 +78,27 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="examples.behavior", description=__doc__)
     parser.add_argument("--events", type=int, default=200_000, help="how many (200000)")
     parser.add_argument("--seed", type=int, default=11, help="another seed, another evening (11)")
+    parser.add_argument(
+        "--topics",
+        choices=("one", PER_BEHAVIOR),
+        default="one",
+        help="one topic for all events, or one for each behavior (one)",
+    )
     parser.add_argument("--out", type=Path, default=OUT, help="where everything is written")
     parser.add_argument("--master", default="local[*]", help="the Spark that runs it (local[*])")
     return parser.parse_args(arguments)
 
 
-def _fill(bootstrap: str, events: int, seed: int, console: Console) -> Truth:
+def _fill(bootstrap: str, options: argparse.Namespace, console: Console) -> Truth:
     """Send an evening's events and everyone's profile."""
-    create_topics(bootstrap)
-    truth, shop = Truth(), Shop(seed)
+    split = options.topics == PER_BEHAVIOR
+    create_topics(bootstrap, per_behavior=split)
+    truth, shop = Truth(), Shop(options.seed)
     began = evening_ms(datetime.now(UTC))
     started = time.perf_counter()
     produce(bootstrap, PROFILES, list(shop.profiles(began)), console)
-    produce(bootstrap, EVENTS, shop.arrivals(events, began, truth), console)
+    arrivals = shop.arrivals(options.events, began, truth)
+    produce(bootstrap, EVENTS, arrivals, console, per_behavior=split)
     console.print(
         f"[bold]events[/]     {truth.arrivals:,} sent in {time.perf_counter() - started:.1f} s: "
         f"{truth.repeated:,} are duplicates, {truth.dead:,} are broken or far too late"
@@ -162,7 +173,8 @@ def _counts(project: Project) -> dict[str, int]:
     """Rows of each table and records of each topic, by the keys of the graph."""
     folders = [log.parent for log in project.storage.glob("*/_delta_log")]
     tables = {folder.name: row_count(folder) for folder in folders}
-    topics = (EVENTS, PROFILES, DEAD, PURCHASES)
+    read = {topic for dataset in project.declarations.datasets.values() for topic in dataset.topics}
+    topics = sorted(read | {DEAD, PURCHASES})
     servers = project.bootstrap_servers
     return tables | {f"topic:{topic}": record_count(servers, topic) for topic in topics}
 

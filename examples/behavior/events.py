@@ -43,6 +43,8 @@ class Arrival(NamedTuple):
     time_ms: int
     key: bytes | None
     value: bytes | None
+    behavior: str = ""
+    """What the sender says it is; the value itself may be broken."""
 
 
 @dataclass
@@ -81,7 +83,10 @@ class Shop:
         made: list[Arrival] = []
         happened = self._happenings(start_ms)
         for number in range(events):
-            made.extend(self._sent(next(happened), number, truth))
+            event = next(happened)
+            behavior = event["behavior"]
+            sent = self._sent(event, number, truth)
+            made.extend(arrival._replace(behavior=behavior) for arrival in sent)
         made.sort(key=lambda arrival: arrival.time_ms)
         return made
 

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterable, Sequence
 
-from examples.behavior.events import Arrival
+from examples.behavior.events import BEHAVIORS, Arrival
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from headwater import Admin, NewTopic, Producer
 
 EVENTS = "behavior"
+"""All behaviors, or the prefix of one topic for each: `behavior.browse`, `behavior.buy`, ..."""
 PROFILES = "user-profile"
 DEAD = "behavior.dead"
 PURCHASES = "behavior-purchases"
@@ -16,12 +17,17 @@ PURCHASES = "behavior-purchases"
 _SHOWN_EVERY = 2_000
 
 
-def create_topics(bootstrap: str, partitions: int = 3) -> None:
+def topics_of_events(per_behavior: bool) -> list[str]:
+    """Where events go: one topic for all behaviors, or one for each."""
+    return [f"{EVENTS}.{name}" for name in BEHAVIORS] if per_behavior else [EVENTS]
+
+
+def create_topics(bootstrap: str, partitions: int = 3, *, per_behavior: bool = False) -> None:
     """The topics of the pipeline; profiles are kept by key for ever."""
     with Admin(bootstrap_servers=bootstrap) as admin:
         admin.create_topics(
             [
-                NewTopic(EVENTS, partitions),
+                *(NewTopic(name, partitions) for name in topics_of_events(per_behavior)),
                 NewTopic(PROFILES, 1, configs={"cleanup.policy": "compact"}),
                 NewTopic(DEAD, 1),
                 NewTopic(PURCHASES, partitions),
@@ -29,7 +35,14 @@ def create_topics(bootstrap: str, partitions: int = 3) -> None:
         )
 
 
-def produce(bootstrap: str, topic: str, arrivals: Sequence[Arrival], console: Console) -> None:
+def produce(
+    bootstrap: str,
+    topic: str,
+    arrivals: Sequence[Arrival],
+    console: Console,
+    *,
+    per_behavior: bool = False,
+) -> None:
     """Send all of them, keyed by user and stamped with the time they came; returns when acknowledged."""
     failures: list[Exception] = []
 
@@ -39,7 +52,10 @@ def produce(bootstrap: str, topic: str, arrivals: Sequence[Arrival], console: Co
 
     with Producer(bootstrap_servers=bootstrap, profile="throughput") as producer:
         for each in _shown(arrivals, topic, console):
-            producer.send(topic, each.value, key=each.key, timestamp=each.time_ms, on_delivery=note)
+            target = f"{topic}.{each.behavior}" if per_behavior else topic
+            producer.send(
+                target, each.value, key=each.key, timestamp=each.time_ms, on_delivery=note
+            )
         producer.flush()
     if failures:
         raise failures[0]

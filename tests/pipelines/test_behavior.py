@@ -37,7 +37,14 @@ def wrong(truth):
     yield replace(truth, cents=truth.cents - 1)
 
 
+@pytest.fixture
+def one_topic_for_each_behavior(monkeypatch):
+    """The harder of the two forms: `make run` shows the other one."""
+    monkeypatch.setenv("BEHAVIOR_TOPICS", "per-behavior")
+
+
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("one_topic_for_each_behavior")
 def test_all_that_was_sent_is_where_it_belongs_and_a_second_run_adds_only_what_is_new(
     spark, bootstrap, evening, tmp_path
 ):
@@ -48,15 +55,15 @@ def test_all_that_was_sent_is_where_it_belongs_and_a_second_run_adds_only_what_i
     def judged(truth):
         return all(check.holds for check in check_all(tables, bootstrap, truth))
 
-    create_topics(bootstrap)
+    create_topics(bootstrap, per_behavior=True)
     produce(bootstrap, PROFILES, profiles, QUIET)
-    produce(bootstrap, EVENTS, before, QUIET)
+    produce(bootstrap, EVENTS, before, QUIET, per_behavior=True)
     recorder = Recorder()
     run(project, spark=spark, progress=recorder)
     assert judged(recount(before))
     assert not judged(whole)
 
-    produce(bootstrap, EVENTS, after, QUIET)
+    produce(bootstrap, EVENTS, after, QUIET, per_behavior=True)
     assert not judged(recount(before)), "what waits in the topic is lag"
     report = run(project, spark=spark)
     assert report.flow("bronze").rows == len(after)

@@ -1,5 +1,7 @@
 """Events as they came, and then typed, checked and counted once."""
 
+import os
+
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as f
 
@@ -9,13 +11,17 @@ EVENT = (
     "event_id STRING, user_id STRING, behavior STRING, item_id STRING, category STRING,"
     " price DOUBLE, device STRING, time TIMESTAMP, broken STRING"
 )
+BEHAVIORS = ("browse", "like", "favourite", "comment", "cart", "buy")
+PER_BEHAVIOR = os.environ.get("BEHAVIOR_TOPICS") == "per-behavior"
+TOPICS = tuple(f"behavior.{name}" for name in BEHAVIORS) if PER_BEHAVIOR else ("behavior",)
+"""One topic for all behaviors, or one for each; the rest of the pipeline is the same."""
 JSON = {"columnNameOfCorruptRecord": "broken"}
 
 
-@hw.table(comment="Every record of the topic as it came, with its place there.")
+@hw.table(comment="Every record of the topics as it came, with its place there.")
 def bronze() -> DataFrame:
     """Nothing is judged here, so that silver can be built again from it."""
-    return hw.topic("behavior", startingOffsets="earliest").select(
+    return hw.topics(*TOPICS, startingOffsets="earliest").select(
         f.col("value").cast("string").alias("body"),
         f.col("topic").alias("_topic"),
         f.col("partition").alias("_partition"),

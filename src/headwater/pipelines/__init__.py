@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from headwater.pipelines.declaring.declare import spark as spark
     from headwater.pipelines.declaring.declare import topic as topic
     from headwater.pipelines.declaring.declare import topic_snapshot as topic_snapshot
+    from headwater.pipelines.declaring.declare import topics as topics
     from headwater.pipelines.declaring.decorators import append_flow as append_flow
     from headwater.pipelines.declaring.decorators import create_sink as create_sink
     from headwater.pipelines.declaring.decorators import (
@@ -43,7 +44,15 @@ if TYPE_CHECKING:
     from headwater.pipelines.topic_sink.topic_sink import write_batch as write_batch
 
 _HOMES = {
-    "declaring.declare": ("Quarantine", "read", "read_stream", "spark", "topic", "topic_snapshot"),
+    "declaring.declare": (
+        "Quarantine",
+        "read",
+        "read_stream",
+        "spark",
+        "topic",
+        "topic_snapshot",
+        "topics",
+    ),
     "declaring.decorators": (
         "append_flow",
         "create_sink",

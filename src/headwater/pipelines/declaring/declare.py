@@ -220,6 +220,9 @@ class Reading(Protocol):
     def topic(self, name: str, **options: str) -> "DataFrame":
         """The records of a topic, as a stream."""
 
+    def topics(self, *names: str, pattern: str | None, **options: str) -> "DataFrame":
+        """The records of several topics, as one stream."""
+
     def topic_snapshot(self, name: str, **options: str) -> "DataFrame":
         """The records that a topic holds now."""
 
@@ -253,6 +256,14 @@ def read_stream(name: str) -> "DataFrame":
 def topic(name: str, **options: str) -> "DataFrame":
     """The records of a topic as a stream, with Kafka's columns; options as of the source."""
     return _bound().topic(name, **options)
+
+
+def topics(*names: str, pattern: str | None = None, **options: str) -> "DataFrame":
+    """The records of several topics as one stream: those named, or all that match a pattern.
+
+    A pattern is a regular expression for whole names; topics that appear later are found as well.
+    """
+    return _bound().topics(*names, pattern=pattern, **options)
 
 
 def topic_snapshot(name: str, **options: str) -> "DataFrame":

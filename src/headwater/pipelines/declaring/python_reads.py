@@ -21,7 +21,12 @@ from headwater.pipelines.declaring.sql_reads import sql_query
 from headwater.pipelines.declaring.sql_tokens import SqlError
 
 _READS = {declare.read: False, declare.read_stream: True}
-_TOPICS = {declare.topic_snapshot: False, declare.topic: True}
+_TOPICS = {declare.topic_snapshot: False, declare.topic: True, declare.topics: True}
+_CHOICES = {
+    "subscribe": 'hw.topics("a", "b")',
+    "subscribePattern": 'hw.topics(pattern="...")',
+    "assign": "hw.topics() with the option assign alone",
+}
 _SESSIONS = {"active", "getActiveSession", "getOrCreate"}
 
 
@@ -154,6 +159,15 @@ class _Names:
             value = self.value(node) if node is not None else None
         return value if isinstance(value, str) else None
 
+    def texts(self, node: ast.expr) -> list[str] | None:
+        """The strings of an argument: one, or those of a constant that is unpacked (`*NAMES`)."""
+        if isinstance(node, ast.Starred):
+            values = self.value(node.value)
+            known = isinstance(values, list | tuple) and all(isinstance(v, str) for v in values)
+            return list(values) if known else None
+        text = self.text(node)
+        return None if text is None else [text]
+
 
 def _attribute(owner: Any, name: str) -> Any:
     if not isinstance(owner, ModuleType):
@@ -213,7 +227,9 @@ class _Walk:
 
     def _call(self, call: ast.Call) -> None:
         reader = self._reader(call.func)
-        if reader is not None:
+        if self._names.value(call.func) is declare.topics:
+            self._read_topics(call)
+        elif reader is not None:
             self._read(call, *reader)
         elif isinstance(call.func, ast.Attribute):
             if call.func.attr == "table":
@@ -232,7 +248,27 @@ class _Walk:
             return False, _READS[value]
         return (True, _TOPICS[value]) if value in _TOPICS else None
 
+    def _read_topics(self, call: ast.Call) -> None:
+        """`hw.topics("a", "b")` or `hw.topics(*NAMES)`; a pattern names no topic beforehand."""
+        self._found.streams = True
+        for argument in call.args:
+            names = self._names.texts(argument)
+            if names is None:
+                self._computed(call, True, True)
+                return
+            self._found.topics += [Topic(name, True) for name in names]
+
+    def _refuse_choices(self, call: ast.Call) -> None:
+        for given in call.keywords:
+            if given.arg in _CHOICES:
+                raise DeclarationError(
+                    Origin(self._file, call.lineno),
+                    f"{ast.unparse(call)} names its topics twice. Use {_CHOICES[given.arg]}",
+                )
+
     def _read(self, call: ast.Call, topic: bool, stream: bool) -> None:
+        if topic:
+            self._refuse_choices(call)
         name = self._names.text(_argument(call, "name"))
         if name is None:
             self._computed(call, topic, stream)

@@ -48,6 +48,12 @@ class Datasets:
         reader = self._spark.readStream.format("headwater")
         return reader.options(**self._options(name, chosen)).load()
 
+    def topics(self, *names: str, pattern: str | None = None, **options: str) -> "DataFrame":
+        """The records of several topics as one stream, by name or by pattern."""
+        if pattern is not None:
+            options["subscribePattern"] = pattern
+        return self.topic(",".join(names), **options)
+
     def topic_snapshot(self, name: str, **options: str) -> "DataFrame":
         """The records that a topic holds now."""
         return self._spark.read.format("headwater").options(**self._options(name, options)).load()

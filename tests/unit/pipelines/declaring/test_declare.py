@@ -442,3 +442,49 @@ def test_every_name_for_users_has_a_home_and_others_have_none():
         assert getattr(hw, name) is not None
     with pytest.raises(AttributeError, match="no attribute 'tabel'"):
         _ = hw.tabel
+
+
+NAMES = ("orders.eu", "orders.us")
+
+
+def test_several_topics_are_one_stream_and_each_is_in_the_graph():
+    def file():
+        @hw.table
+        def named():
+            return hw.topics("a", "b")
+
+        @hw.table
+        def unpacked():
+            return hw.topics(*NAMES, startingOffsets="latest")
+
+        @hw.table
+        def matching():
+            return hw.topics(pattern=r"orders\..*")
+
+    named, unpacked, matching = declared(file).datasets.values()
+    assert named.topics == ("a", "b")
+    assert unpacked.topics == NAMES
+    assert matching.topics == ()
+    assert named.streams
+    assert unpacked.streams
+    assert matching.streams
+
+
+def test_topics_that_are_only_known_later_are_asked_for():
+    def file():
+        @hw.table
+        def some():
+            return hw.topics(*sorted(NAMES))
+
+    with pytest.raises(DeclarationError, match="only known when it runs"):
+        declared(file)
+
+
+def test_a_topic_beside_a_pattern_is_refused_with_the_right_word():
+    def file():
+        @hw.table
+        def some():
+            return hw.topic("orders", subscribePattern="orders.*")
+
+    with pytest.raises(DeclarationError, match=r'twice. Use hw.topics\(pattern="..."\)'):
+        declared(file)
