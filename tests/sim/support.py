@@ -5,6 +5,7 @@ from headwater.model import TopicPartition
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
 from headwater.sim.cluster import Cluster
+from headwater.sim.incarnations import Attempt
 from headwater.sim.invariants import Promises, Value
 from headwater.sim.workload.admin import Admin
 from headwater.sim.workload.audit import Auditor
@@ -43,6 +44,8 @@ class Scene:
     async def _produce(self, value: Value) -> str:
         books = self.promises.partitions[AT]
         books.sent[value.encode()] = value
+        attempt = Attempt(None, self.cluster.scheduler.now_us)
+        self.promises.attempt(TOPIC, [value.encode()], attempt)
         now_ms = self.cluster.clock.wall_ms()
         batch = build_batch([Record(timestamp=now_ms, value=value.encode())], now=now_ms)
         data = ProduceRequest.PartitionProduceData(index=0, records=bytes(batch))

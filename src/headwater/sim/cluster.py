@@ -36,7 +36,7 @@ class Cluster:
         self.clients = SimLoop(self.scheduler, "clients")  # type: ignore[abstract]
         self.auditing = False
         """Whether ordinary clients are kept out while what a power cut left is looked at."""
-        self._log = _Complaints(self.scheduler)
+        self._log = _Complaints(self.scheduler, self.node)
 
     def __enter__(self) -> "Cluster":
         self._log.attach()
@@ -78,9 +78,10 @@ class Cluster:
 class _Complaints(logging.Handler):
     """Exceptions that the product caught and logged are complaints too, but for the disk's."""
 
-    def __init__(self, scheduler: Scheduler) -> None:
+    def __init__(self, scheduler: Scheduler, node: Node) -> None:
         super().__init__(logging.ERROR)
         self._scheduler = scheduler
+        self._node = node
         self._before: tuple[int, bool] = (logging.NOTSET, True)
 
     def attach(self) -> None:
@@ -103,6 +104,8 @@ class _Complaints(logging.Handler):
         failure = record.exc_info[1] if record.exc_info else None
         if failure is not None and not _of_the_disk(failure):
             self._scheduler.complain(f"{record.getMessage()}: {failure!r}")
+        if record.levelno >= logging.CRITICAL and not self._node.faults.refusals:
+            self._scheduler.complain(f"I10: the disk is sound: {record.getMessage()}")
 
 
 def _of_the_disk(failure: BaseException) -> bool:

@@ -38,6 +38,9 @@ class Weather:
     all_synced: bool
     slowest_network_ms: int
     slowest_thread_ms: int
+    recreated: bool = False
+    """Whether a topic is deleted and created again while it is in use."""
+    log_dirs: int = 1
 
     @classmethod
     def of(cls, seed: int) -> "Weather":
@@ -52,6 +55,8 @@ class Weather:
             all_synced=chance.random() < 0.5,
             slowest_network_ms=chance.choice((1, 5)),
             slowest_thread_ms=chance.choice((1, 20, 200)),
+            recreated=chance.random() < 0.6,
+            log_dirs=chance.choice((1, 1, 2, 3)),
         )
 
 

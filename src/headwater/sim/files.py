@@ -34,6 +34,10 @@ class FileFaults:
     """Whether there is no room left."""
     broken: str = ""
     """Names of operations that fail with EIO, separated by spaces."""
+    refusals: int = 0
+    """How often an operation failed with EIO."""
+    descriptors: int = 1 << 30
+    """How many files a process may have open."""
 
 
 class _Open(NamedTuple):
@@ -74,6 +78,8 @@ class SimFiles:
     ) -> int:
         """A descriptor."""
         self._check_alive()
+        if len(self.open_files) >= self.faults.descriptors:
+            raise OSError(errno.EMFILE, "too many open files", path)
         node = self.disk.find(path)
         if isinstance(node, Folder):
             raise IsADirectoryError(errno.EISDIR, "is a folder", path)
@@ -282,4 +288,5 @@ class SimFiles:
 
     def _fail_if_broken(self, kind: str, path: str) -> None:
         if self.faults.broken and kind in self.faults.broken.split():
+            self.faults.refusals += 1
             raise OSError(errno.EIO, "the disk is broken", path)

@@ -2,144 +2,21 @@
 
 The numbers are those of the list of invariants: I1 acknowledged records stay, I2 an offset is
 given once, I3 idempotent producers write once and in order, I4 nobody reads above the high
-watermark, I12 committed offsets do not go back. A process crash excuses nothing. A power cut
-excuses the loss of a tail that was never acknowledged as synced (`forgive`), and no more.
+watermark, I12 committed offsets do not go back, I18 a topic shows nothing of an earlier one of its
+name. A process crash excuses nothing. A power cut excuses the loss of a tail that was never
+acknowledged as synced (`forgive`), and no more.
 """
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import NamedTuple
+from collections.abc import Mapping
+from functools import partial
 
 from headwater.model import TopicPartition
+from headwater.sim.books import CommitPromises, Complain, PartitionPromises, Value
+from headwater.sim.incarnations import Attempt, Incarnation, Name
 
-Complain = Callable[[str], None]
+__all__ = ["FAR_OFFSET", "CommitPromises", "PartitionPromises", "Promises", "Value"]
 
 FAR_OFFSET = 1 << 62
-
-
-class Value(NamedTuple):
-    """One record's content: who sent it, as which number, and bytes to carry."""
-
-    producer: str
-    number: int
-    once: bool
-    padding: bytes = b""
-
-    def encode(self) -> bytes:
-        """The bytes that go into the log."""
-        head = f"{self.producer}/{self.number}/{int(self.once)}/".encode()
-        return head + self.padding
-
-
-@dataclass
-class PartitionPromises:
-    """One partition: offset by offset what was acknowledged and what was read."""
-
-    at: TopicPartition
-    complain: Complain
-    synced: bool
-    """Whether an acknowledgement means that the disk has it."""
-    sent: dict[bytes, Value] = field(default_factory=dict)
-    acknowledged: dict[int, bytes] = field(default_factory=dict)
-    read: dict[int, bytes] = field(default_factory=dict)
-    high_watermark: int = 0
-    may_start_at: int = 0
-    """The highest offset that the log may begin at: retention or a client took what is before."""
-
-    def acknowledge(self, base_offset: int, values: list[bytes]) -> None:
-        """A producer was told where its batch is."""
-        for offset, value in enumerate(values, base_offset):
-            self._same(offset, value, "acknowledged")
-            self.acknowledged[offset] = value
-
-    def consumed(self, offset: int, value: bytes, high_watermark: int) -> None:
-        """A consumer got a record."""
-        if offset >= high_watermark:
-            self.complain(f"I4: {self.at} offset {offset} is read above {high_watermark}")
-        if value not in self.sent:
-            self.complain(f"I16: {self.at} offset {offset} holds what nobody sent: {value[:40]!r}")
-        self._same(offset, value, "read")
-        self.read[offset] = value
-
-    def marked(self, high_watermark: int) -> None:
-        """A consumer was told the high watermark."""
-        if high_watermark < self.high_watermark:
-            self.complain(
-                f"I4: {self.at} high watermark {high_watermark} after {self.high_watermark}"
-            )
-        self.high_watermark = max(self.high_watermark, high_watermark)
-
-    def _same(self, offset: int, value: bytes, how: str) -> None:
-        for what, known in (("acknowledged", self.acknowledged), ("read", self.read)):
-            if known.get(offset, value) != value:
-                self.complain(
-                    f"I2: {self.at} offset {offset} {how} as {value[:24]!r}, "
-                    f"{what} before as {known[offset][:24]!r}"
-                )
-
-    def audit(self, start: int, end: int, content: dict[int, bytes]) -> None:
-        """The whole partition was read: everything promised is in it."""
-        if start > self.may_start_at:
-            self.complain(f"I1: {self.at} starts at {start}, nobody deleted that much")
-        missing = [offset for offset in range(start, end) if offset not in content]
-        if missing or len(content) != end - start:
-            self.complain(f"I2: {self.at} has no {missing[:5]} between {start} and {end}")
-        self.marked(end)
-        for what, promised in (("acknowledged", self.acknowledged), ("read", self.read)):
-            for offset, value in promised.items():
-                if offset >= start and content.get(offset) != value:
-                    self.complain(
-                        f"I1: {self.at} offset {offset} was {what} as {value[:24]!r}, "
-                        f"is {content.get(offset, b'nothing')[:24]!r}"
-                    )
-        self._audit_once(content)
-
-    def _audit_once(self, content: dict[int, bytes]) -> None:
-        last: dict[str, tuple[int, int]] = {}
-        for offset in sorted(content):
-            value = self.sent.get(content[offset])
-            if value is None:
-                self.complain(f"I16: {self.at} offset {offset} holds what nobody sent")
-            elif value.once:
-                before, where = last.get(value.producer, (-1, -1))
-                if value.number <= before:
-                    self.complain(
-                        f"I3: {self.at} offset {offset} holds {value.number} of {value.producer} "
-                        f"after {before} at {where}"
-                    )
-                last[value.producer] = (value.number, offset)
-
-    def forgive(self, end: int) -> None:
-        """A power cut may have taken everything from `end` on, unless it was synced."""
-        if self.synced:
-            return
-        self.acknowledged = {o: value for o, value in self.acknowledged.items() if o < end}
-        self.read = {o: value for o, value in self.read.items() if o < end}
-        self.high_watermark = min(self.high_watermark, end)
-
-
-@dataclass
-class CommitPromises:
-    """One group's offset of one partition, which only grows."""
-
-    name: str
-    complain: Complain
-    synced: bool
-    acknowledged: int = -1
-    asked: int = -1
-
-    def audit(self, found: int) -> None:
-        """The broker says what it has."""
-        if not self.acknowledged <= found <= self.asked:
-            self.complain(
-                f"I12: {self.name} has {found} committed, "
-                f"not between {self.acknowledged} and {self.asked}"
-            )
-
-    def forgive(self) -> None:
-        """A power cut may have taken it, unless it was synced."""
-        if not self.synced:
-            self.acknowledged = -1
 
 
 class Promises:
@@ -148,7 +25,9 @@ class Promises:
     def __init__(self, complain: Complain, *, all_synced: bool) -> None:
         self.complain = complain
         self.all_synced = all_synced
+        self.names: dict[str, Name] = {}
         self.partitions: dict[TopicPartition, PartitionPromises] = {}
+        """The books of the newest topic of each name."""
         self.commits: dict[tuple[str, int], CommitPromises] = {}
         self.topics: dict[str, int] = {}
         """Topics that were created for sure and that nobody asked to delete: partitions by name."""
@@ -159,11 +38,46 @@ class Promises:
     ) -> None:
         """A topic whose records are watched; a forgetful one drops its oldest."""
         self.topics[name] = partitions
+        self.begin(name, partitions, synced=synced, forgetful=forgetful, now_us=0)
+
+    def begin(
+        self, name: str, partitions: int, *, synced: bool, forgetful: bool, now_us: int
+    ) -> Incarnation:
+        """The creation of a watched topic is asked for; a topic of its name may have lived before."""
+        lives = self.names.setdefault(name, Name())
+        incarnation = Incarnation(name, now_us)
         for index in range(partitions):
             at = TopicPartition(name, index)
             books = PartitionPromises(at, self.complain, synced or self.all_synced)
             books.may_start_at = FAR_OFFSET if forgetful else 0
+            if at in self.partitions:
+                books.sent = self.partitions[at].sent
+            books.may_hold = partial(lives.may_hold, incarnation)
             self.partitions[at] = books
+            incarnation.partitions.append(books)
+        lives.incarnations.append(incarnation)
+        return incarnation
+
+    def told_ids(self, topic_ids: Mapping[str, bytes]) -> None:
+        """A client was told the ids of topics."""
+        for name, lives in self.names.items():
+            if name in topic_ids:
+                lives.with_id(topic_ids[name])
+
+    def attempt(self, name: str, values: list[bytes], attempt: Attempt) -> None:
+        """These records are on their way."""
+        attempts = self.names[name].attempts
+        for value in values:
+            attempts.setdefault(value, []).append(attempt)
+
+    def acknowledged(self) -> int:
+        """How many records were acknowledged, by topics of all times."""
+        return sum(
+            len(books.acknowledged)
+            for lives in self.names.values()
+            for topic in lives.incarnations
+            for books in topic.partitions
+        )
 
     def commits_of(self, group: str, partition: int) -> CommitPromises:
         """What a group committed for a partition."""

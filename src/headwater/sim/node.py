@@ -24,6 +24,7 @@ from headwater.sim.trace import Trace
 PORT = 9092
 HOST = "broker"
 DATA = "/data"
+DIRS = (DATA, "/data2", "/data3")
 
 SETTINGS = {
     "node.id": "1",
@@ -76,7 +77,8 @@ class Node:
         self.slowest_thread_ms = slowest_thread_ms
         self.settings = BrokerSettings.load(None, {**SETTINGS, **settings})
         self.disk = Disk()
-        self.disk.make_folders(DATA)
+        for path in self.settings.log_dirs:
+            self.disk.make_folders(path)
         self.disk.sync_all()
         self.faults = FileFaults()
         self.skew_ms = 0
@@ -148,10 +150,11 @@ class Node:
         quiet = SimFiles(
             self.disk, SimClock(self.scheduler), stream(self.seed, "verify"), Trace(), FileFaults()
         )
-        for name in quiet.listdir(DATA):
-            if partition_of(name) is not None:
-                for problem in verify_log(f"{DATA}/{name}", quiet).problems:
-                    self.scheduler.complain(f"I10: {name}: {problem}")
+        for path in self.settings.log_dirs:
+            for name in quiet.listdir(path):
+                if partition_of(name) is not None:
+                    for problem in verify_log(f"{path}/{name}", quiet).problems:
+                        self.scheduler.complain(f"I10: {name}: {problem}")
 
     def _end(self, life: Life) -> None:
         self.scheduler.trace.note(f"{self.scheduler.now_us} end of {life.loop.name}")

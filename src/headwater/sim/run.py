@@ -10,12 +10,14 @@ from headwater.sim.cluster import Cluster
 from headwater.sim.faults import Nemesis, Weather
 from headwater.sim.invariants import Promises
 from headwater.sim.loop import Stuck
+from headwater.sim.node import DIRS
 from headwater.sim.randomness import stream
-from headwater.sim.workload.admin import Admin
+from headwater.sim.workload.admin import RECREATED, Admin
 from headwater.sim.workload.audit import GROUP_TOPIC, Auditor
 from headwater.sim.workload.consumer import Consumer
 from headwater.sim.workload.member import Member
 from headwater.sim.workload.producer import Producer
+from headwater.sim.workload.recreator import Recreator
 
 SETTINGS = {
     "replica.high.watermark.checkpoint.interval.ms": "700",
@@ -53,6 +55,7 @@ def simulate(seed: int, *, weather: Weather | None = None, keep_trace: bool = Fa
     settings = dict(SETTINGS)
     if weather.all_synced:
         settings["log.flush.interval.messages"] = "1"
+    settings["log.dirs"] = ",".join(DIRS[: weather.log_dirs])
     with Cluster(
         seed,
         settings,
@@ -72,7 +75,7 @@ def simulate(seed: int, *, weather: Weather | None = None, keep_trace: bool = Fa
             weather,
             cluster.scheduler.events,
             cluster.node.lives,
-            sum(len(books.acknowledged) for books in run.promises.partitions.values()),
+            run.promises.acknowledged(),
             cluster.trace.lines or [],
         )
 
@@ -82,6 +85,7 @@ class _Run:
 
     def __init__(self, cluster: Cluster, weather: Weather) -> None:
         self._cluster = cluster
+        self._weather = weather
         self._chance = stream(cluster.seed, "script")
         self.promises = Promises(cluster.scheduler.complain, all_synced=weather.all_synced)
         self._nemesis = Nemesis(cluster, weather, self._audit_after_power_cut)
@@ -139,9 +143,14 @@ class _Run:
                 configs["retention.bytes"] = "7000"
             await admin.create(name, partitions, configs)
             self.promises.add_topic(name, partitions, synced=synced, forgetful=forgetful)
+        if self._weather.recreated:
+            await self._recreator().create_again()
         await admin.create(GROUP_TOPIC, 2, {})
         self.promises.topics[GROUP_TOPIC] = 2
         admin.disconnect()
+
+    def _recreator(self) -> Recreator:
+        return Recreator(self._cluster, self.promises, "recreator", RECREATED)
 
     def _finite_clients(self) -> list[Coroutine[Any, Any, None]]:
         clients = []
@@ -157,6 +166,8 @@ class _Run:
                 batches=self._chance.randrange(5, 25),
             )
             clients.append(producer.run())
+        if self._weather.recreated:
+            clients.append(self._recreator().run(self._chance.randrange(2, 6)))
         if self._chance.random() < 0.7:
             clients.append(Admin(self._cluster, self.promises, "admin").run(5))
         return clients
@@ -173,7 +184,12 @@ class _Run:
         return clients
 
     def _any_partition(self) -> TopicPartition:
-        return self._chance.choice(list(self.promises.partitions))
+        """Most of the writing goes to the topic that is deleted under it, where there is one."""
+        places = list(self.promises.partitions)
+        recreated = [at for at in places if at.topic == RECREATED]
+        if recreated and self._chance.random() < 0.6:
+            return self._chance.choice(recreated)
+        return self._chance.choice(places)
 
     def _is_done(self) -> bool:
         return self._done

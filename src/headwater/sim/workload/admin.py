@@ -2,6 +2,7 @@
 
 from headwater.errors import E
 from headwater.model import TopicPartition
+from headwater.sim.invariants import PartitionPromises
 from headwater.sim.workload.client import Client, Disturbed
 from headwater.wire.messages.configs import (
     IncrementalAlterConfigsRequest,
@@ -17,6 +18,8 @@ from headwater.wire.messages.topics import (
 )
 
 TOPIC = 2
+RECREATED = "events"
+"""A topic that is deleted and created again under this name while it is in use."""
 
 
 class Admin(Client):
@@ -54,7 +57,7 @@ class Admin(Client):
             case 3:
                 await self._alter()
             case _:
-                await self._delete_records()
+                await self.delete_records(self.promises.partitions[self._any_partition()])
 
     async def _create(self, name: str, partitions: int, configs: dict[str, str]) -> None:
         rows = [
@@ -88,9 +91,9 @@ class Admin(Client):
         )
         self.check(answer.responses[0].error_code)
 
-    async def _delete_records(self) -> None:
-        at = self._any_partition()
-        books = self.promises.partitions[at]
+    async def delete_records(self, books: PartitionPromises) -> None:
+        """Move the start of a partition to some offset that it has."""
+        at = books.at
         offset = self.chance.randrange(books.high_watermark + 1)
         books.may_start_at = max(books.may_start_at, offset)
         row = DeleteRecordsRequest.DeleteRecordsPartition(
@@ -104,4 +107,6 @@ class Admin(Client):
         self.check(answer.topics[0].partitions[0].error_code, E.OFFSET_OUT_OF_RANGE)
 
     def _any_partition(self) -> TopicPartition:
-        return self.chance.choice(list(self.promises.partitions))
+        """One of the topics that nobody deletes."""
+        steady = [at for at in self.promises.partitions if at.topic != RECREATED]
+        return self.chance.choice(steady)

@@ -6,6 +6,7 @@ from functools import partial
 from headwater.errors import E
 from headwater.model import TopicPartition
 from headwater.records.record import Record
+from headwater.sim.invariants import PartitionPromises
 from headwater.sim.workload.client import Client, Disturbed
 from headwater.sim.workload.reading import EARLIEST, LATEST, end_of, fetch
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -24,8 +25,8 @@ class Auditor(Client):
     async def run(self, *, after_power_cut: bool = False) -> None:
         """Check every promise."""
         await self._insist(self._check_topics)
-        for at in self.promises.partitions:
-            await self._insist(partial(self._check_partition, at, after_power_cut))
+        for name in self.promises.names:
+            await self._insist(partial(self._check_name, name, after_power_cut))
         for group, partition in self.promises.commits:
             await self._insist(partial(self._check_commit, group, partition, after_power_cut))
         self.disconnect()
@@ -51,7 +52,27 @@ class Auditor(Client):
                     f"I10: topic {name} has {counts.get(name, 0)} of {partitions} partitions"
                 )
 
-    async def _check_partition(self, at: TopicPartition, after_power_cut: bool) -> None:
+    async def _check_name(self, name: str, after_power_cut: bool) -> None:
+        """Look at the topic that has this name now; one that is being deleted promises nothing."""
+        self.topic_ids = {}
+        if name not in self.promises.topics and not await self._exists(name):
+            return
+        topic = self.promises.names[name].with_id(await self.topic_id(name))
+        if topic is None or topic.gone_us is not None:
+            self.promises.complain(f"I18: {name} has the id of a topic that was deleted")
+            return
+        for books in topic.partitions:
+            if not topic.doomed:
+                await self._check_partition(books, after_power_cut)
+            elif after_power_cut:
+                books.forgive(0)
+
+    async def _exists(self, name: str) -> bool:
+        answer = await self.call(MetadataRequest(topics=None), MetadataResponse)
+        return any(topic.name == name for topic in answer.topics)
+
+    async def _check_partition(self, books: PartitionPromises, after_power_cut: bool) -> None:
+        at = books.at
         start, end = await end_of(self, at, EARLIEST), await end_of(self, at, LATEST)
         records: list[Record] = []
         offset = start
@@ -64,7 +85,6 @@ class Auditor(Client):
                 self.promises.complain(f"I10: {at} gives nothing at {offset}, ends at {end}")
                 return
             offset = found.records[-1].offset + 1
-        books = self.promises.partitions[at]
         if after_power_cut:
             books.forgive(end)
         books.audit(start, end, {record.offset: record.value or b"" for record in records})

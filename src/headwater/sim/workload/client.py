@@ -124,10 +124,11 @@ class Client:
             self._connection = None
 
     async def topic_id(self, name: str) -> bytes:
-        """The id of a topic, asked for once per connection."""
+        """The id of a topic, asked for once per connection and after an error that doubts it."""
         if name not in self.topic_ids:
             answer = await self.call(MetadataRequest(topics=None), MetadataResponse)
             self.topic_ids = {topic.name or "": topic.topic_id for topic in answer.topics}
+            self.promises.told_ids(self.topic_ids)
         if name not in self.topic_ids:
             self.disconnect()
             raise Disturbed
@@ -146,6 +147,8 @@ class Client:
         error = error_of(code)
         if error is E.NONE or error in expected:
             return error
+        if error in (E.UNKNOWN_TOPIC_ID, E.UNKNOWN_TOPIC_OR_PARTITION):
+            self.topic_ids = {}
         if error not in RETRIABLE:
             self.promises.complain(f"{self.name}: {error.name} was answered")
         raise Disturbed(error.name)

@@ -5,9 +5,10 @@ from collections.abc import Callable
 from headwater.errors import E
 from headwater.model import TopicPartition
 from headwater.sim.cluster import Cluster
+from headwater.sim.incarnations import Attempt, Incarnation
 from headwater.sim.invariants import Promises
 from headwater.sim.workload.client import Client, Disturbed
-from headwater.sim.workload.reading import EARLIEST, VERSIONS, end_of, fetch
+from headwater.sim.workload.reading import BY_ID, EARLIEST, VERSIONS, Fetched, end_of, fetch
 
 
 class Consumer(Client):
@@ -16,7 +17,9 @@ class Consumer(Client):
     def __init__(self, cluster: Cluster, promises: Promises, name: str, at: TopicPartition) -> None:
         super().__init__(cluster, promises, name)
         self._at = at
-        self._books = promises.partitions[at]
+        self._name = promises.names[at.topic]
+        self._reading: Incarnation = self._name.newest
+        """The topic that the position belongs to."""
         self._version = self.chance.choice(VERSIONS)
         self._position = 0
         self._power_cuts = 0
@@ -32,6 +35,9 @@ class Consumer(Client):
 
     async def _poll(self) -> None:
         power_cuts = self.cluster.node.power_cuts
+        attempt = Attempt(None, self.cluster.scheduler.now_us)
+        if self._version >= BY_ID:
+            attempt.topic_id = await self.topic_id(self._at.topic)
         found = await fetch(
             self,
             self._at,
@@ -40,25 +46,43 @@ class Consumer(Client):
             max_bytes=self.chance.choice((1, 500, 5000, 100_000)),
             wait_ms=self.chance.choice((0, 20, 200)),
         )
-        if power_cuts != self.cluster.node.power_cuts:
+        attempt.answered(self.cluster.scheduler.now_us)
+        if power_cuts != self.cluster.node.power_cuts or not self._still_reads(attempt):
             raise Disturbed
         error = self.check(found.error_code, E.OFFSET_OUT_OF_RANGE)
         if error is not E.NONE:
             await self._start_over()
             return
         self._power_cuts = power_cuts
-        self._books.marked(found.high_watermark)
-        for record in found.records:
-            if record.offset != self._position:
-                self.promises.complain(f"I2: {self._at} gave {record.offset} for {self._position}")
-            self._books.consumed(record.offset, record.value or b"", found.high_watermark)
-            self._position = record.offset + 1
+        self._take(found)
         if not found.records:
             await self.pause(30)
 
+    def _still_reads(self, attempt: Attempt) -> bool:
+        """Whether the answer came from the topic that is being read; if not, go over to the new one."""
+        answered = self._name.target(attempt)
+        if answered is self._reading:
+            return True
+        if answered is not None:
+            self._reading, self._position = answered, 0
+        return False
+
+    def _take(self, found: Fetched) -> None:
+        books = self._reading.partitions[self._at.partition]
+        books.marked(found.high_watermark)
+        for record in found.records:
+            if record.offset != self._position:
+                self.promises.complain(f"I2: {self._at} gave {record.offset} for {self._position}")
+            books.consumed(record.offset, record.value or b"", found.high_watermark)
+            self._position = record.offset + 1
+
     async def _start_over(self) -> None:
         """Records were deleted under the reader, or a power cut took the end of the log."""
+        attempt = Attempt(None, self.cluster.scheduler.now_us)
         earliest = await end_of(self, self._at, EARLIEST)
+        attempt.answered(self.cluster.scheduler.now_us)
+        if not self._still_reads(attempt):
+            raise Disturbed
         lost_power = self._power_cuts != self.cluster.node.power_cuts
         if earliest <= self._position and not lost_power:
             self.promises.complain(

@@ -10,6 +10,7 @@ from headwater.records.builder import build_batch
 from headwater.records.compression import Codec
 from headwater.records.record import Record
 from headwater.sim.cluster import Cluster
+from headwater.sim.incarnations import Attempt, Incarnation
 from headwater.sim.invariants import PartitionPromises, Promises, Value
 from headwater.sim.workload.client import Client, Disturbed
 from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -44,7 +45,9 @@ class Producer(Client):
     ) -> None:
         super().__init__(cluster, promises, name)
         self._at = at
-        self._books: PartitionPromises = promises.partitions[at]
+        self._name = promises.names[at.topic]
+        self._topic_id = b""
+        """The topic that was written to last."""
         self._acks = acks
         self._once = once
         self._version = self.chance.choice(VERSIONS)
@@ -57,6 +60,12 @@ class Producer(Client):
         self._sequence = 0
         """The sequence of the first waiting record."""
         self._power_cuts = cluster.node.power_cuts
+        self._known: Incarnation = self._name.newest
+        """The newest topic of this name when the producer id was taken."""
+
+    @property
+    def _books(self) -> PartitionPromises:
+        return self.promises.partitions[self._at]
 
     async def run(self) -> None:
         """Send everything, whatever happens to the broker."""
@@ -91,30 +100,55 @@ class Producer(Client):
         if self._acks == 0:
             await self._tell_all()
             return
-        topic_id = await self.topic_id(self._at.topic)
+        topic_id = await self._find_topic()
         connection = await self.connection()
-        sequence, requests = self._sequence, []
+        sequence, calls, attempts = self._sequence, [], []
         for batch in self._waiting:
-            requests.append(self._request(batch, sequence, topic_id))
+            request = self._request(batch, sequence, topic_id)
+            attempts.append(self._attempt(batch, topic_id))
+            calls.append(self.call_on(connection, request, ProduceResponse, newest=self._version))
             sequence += len(batch.values)
-        answers = await asyncio.gather(
-            *(
-                self.call_on(connection, one, ProduceResponse, newest=self._version)
-                for one in requests
-            ),
-            return_exceptions=True,
-        )
-        for answer in answers:
+        answers = await asyncio.gather(*calls, return_exceptions=True)
+        now_us = self.cluster.scheduler.now_us
+        for answer, attempt in zip(answers, attempts, strict=True):
+            if isinstance(answer, BaseException):
+                attempt.broken_off(now_us)
+            else:
+                attempt.answered(now_us)
+        for answer, attempt in zip(answers, attempts, strict=True):
             if isinstance(answer, BaseException):
                 raise answer
-            self._take(answer)
+            self._take(answer, attempt)
+
+    async def _find_topic(self) -> bytes:
+        """The id of the topic; what waited for another one of its name is given up."""
+        topic_id = await self.topic_id(self._at.topic)
+        if self._topic_id and self._topic_id != topic_id:
+            self._give_up()
+        self._topic_id = topic_id
+        if not self._waiting or (self._once and self._producer_id < 0):
+            raise Disturbed
+        return topic_id
+
+    def _give_up(self) -> None:
+        """Begin again with new records: the topic of the old ones is gone."""
+        self._waiting.clear()
+        self._producer_id = -1
+
+    def _attempt(self, batch: _Batch, topic_id: bytes) -> Attempt:
+        by_id = self._version >= BY_ID
+        attempt = Attempt(topic_id if by_id else None, self.cluster.scheduler.now_us)
+        self.promises.attempt(self._at.topic, [one.encode() for one in batch.values], attempt)
+        return attempt
 
     async def _tell_all(self) -> None:
         """acks=0: say it once and hope."""
-        topic_id = await self.topic_id(self._at.topic)
+        topic_id = await self._find_topic()
         connection = await self.connection()
         while self._waiting:
-            request = self._request(self._waiting.popleft(), -1, topic_id)
+            batch = self._waiting.popleft()
+            self._attempt(batch, topic_id).broken_off(self.cluster.scheduler.now_us)
+            request = self._request(batch, -1, topic_id)
             connection.tell(request, connection.version_for(request, self._version))
 
     async def _take_id(self) -> None:
@@ -125,6 +159,7 @@ class Producer(Client):
         self._producer_id, self._epoch = answer.producer_id, answer.producer_epoch
         self._sequence = 0
         self._power_cuts = self.cluster.node.power_cuts
+        self._known = self._name.newest
         self.promises.producer_id_given(self._producer_id, self.name)
 
     def _request(self, batch: _Batch, sequence: int, topic_id: bytes) -> ProduceRequest:
@@ -146,7 +181,7 @@ class Producer(Client):
         )
         return ProduceRequest(acks=self._acks, timeout_ms=10_000, topic_data=[topic])
 
-    def _take(self, answer: ProduceResponse) -> None:
+    def _take(self, answer: ProduceResponse, attempt: Attempt) -> None:
         """The first waiting batch was answered."""
         result = answer.responses[0].partition_responses[0]
         error = self.check(result.error_code, E.OUT_OF_ORDER_SEQUENCE_NUMBER, E.UNKNOWN_PRODUCER_ID)
@@ -154,12 +189,16 @@ class Producer(Client):
             self._lost_track(error)
         batch = self._waiting.popleft()
         self._sequence += len(batch.values)
-        values = [value.encode() for value in batch.values]
-        self._books.acknowledge(result.base_offset, values)
+        incarnation = self._name.target(attempt)
+        if incarnation is not None:
+            values = [value.encode() for value in batch.values]
+            incarnation.partitions[self._at.partition].acknowledge(result.base_offset, values)
 
     def _lost_track(self, error: E) -> None:
-        """Only a power cut may make the broker forget what this producer wrote."""
-        if self._books.synced or self._power_cuts == self.cluster.node.power_cuts:
+        """Only a power cut or a new topic may make the broker forget what this producer wrote."""
+        if self._known is not self._name.newest:
+            self._give_up()
+        elif self._books.synced or self._power_cuts == self.cluster.node.power_cuts:
             self.promises.complain(f"I3: {self.name} at {self._at}: {error.name}")
         self._producer_id = -1
         raise Disturbed(error.name)

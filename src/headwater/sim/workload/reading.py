@@ -11,7 +11,8 @@ from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 from headwater.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 
 EARLIEST, LATEST = -2, -1
-VERSIONS = (4, 7, 11, 12, 13, 17)
+BY_ID = 13
+VERSIONS = (4, 7, 11, 12, BY_ID, 17)
 
 
 class Fetched(NamedTuple):
