@@ -6,12 +6,18 @@ waits for the disk runs on a file thread.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 
 from headwater.broker.connection import Connection
 from headwater.broker.context import Context
 from headwater.broker.storage_health import StorageHealth
+from headwater.broker.wall_clock import WallClockWatch
+from headwater.errors import KafkaError
+from headwater.log import retention
+from headwater.log.flushing import FlushWork
 from headwater.replication.replica import Replica
 from headwater.seams.tasks import Tasks
 
@@ -24,6 +30,9 @@ PROBE_S = 1.0
 SWEEP_S = 5.0
 CHUNK = 500
 """Partitions that a job looks at before it lets the loop turn."""
+FLUSH_LANES = 2
+FLUSH_BITE = 8
+"""Partitions that are flushed one after another by one call to a file thread."""
 
 
 class Housekeeping:
@@ -33,7 +42,13 @@ class Housekeeping:
         self._context = context
         self._tasks = tasks
         self._health = health
-        self._running: list[asyncio.Task[None]] = []
+        self._running: set[asyncio.Task[None]] = set()
+        self._wall = WallClockWatch(context.clock)
+        self._looked_ms = context.clock.monotonic_ms()
+        """When the written partitions were last looked at."""
+        self._due: deque[Replica] = deque()
+        """Partitions that wait for a flush."""
+        self._lanes = 0
         self._checkpointing = asyncio.Lock()
         """Two checkpoints at once would write the same temporary files."""
         self._flushed = False
@@ -61,7 +76,12 @@ class Housekeeping:
             ),
         ]
         for name, interval_s, job in jobs:
-            self._running.append(self._tasks.spawn(self._repeat(name, interval_s, job), name))
+            self._keep(self._tasks.spawn(self._repeat(name, interval_s, job), name))
+
+    def _keep(self, task: "asyncio.Task[None]") -> None:
+        """Cancel the task at the stop, unless it has ended before."""
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
 
     def stop(self) -> None:
         """End every job."""
@@ -81,30 +101,57 @@ class Housekeeping:
     # -- disks
 
     async def _flush(self) -> None:
-        now_ms = self._context.clock.wall_ms()
+        now_ms = self._context.clock.monotonic_ms()
         written, self._context.tick.written = self._context.tick.written, {}
-        for replica in filter(self._hosted, written):
-            if replica.flushing or not replica.log.flush_due(now_ms):
+        for rank, replica in enumerate(written):
+            if rank % CHUNK == CHUNK - 1:
+                await asyncio.sleep(0)
+            if not self._hosted(replica):
+                continue
+            if replica.flushing or not replica.log.flush_due(now_ms, self._looked_ms):
                 self._context.tick.written[replica] = None
             else:
                 replica.flushing = True
-                self._tasks.spawn(self._flush_one(replica), f"flush {replica.topic_partition}")
+                self._due.append(replica)
+        self._looked_ms = now_ms
+        while self._due and self._lanes < FLUSH_LANES:
+            self._lanes += 1
+            self._tasks.spawn(self._flush_lane(), f"flush lane {self._lanes}")
 
-    async def _flush_one(self, replica: Replica) -> None:
-        work = None
+    async def _flush_lane(self) -> None:
+        """Flush what is due, a few partitions at a time: thousands at once would hold the loop."""
         try:
-            work = replica.log.unflushed()
-            if work is not None:
-                await self._tasks.in_thread(work.run)
-        except Exception as failure:  # noqa: BLE001 - the replica tells one kind from another
-            replica.flush_failed(work, failure)
-            self._context.tick.written[replica] = None
+            while self._due:
+                count = min(FLUSH_BITE, len(self._due))
+                await self._flush_some([self._due.popleft() for _ in range(count)])
+        finally:
+            self._lanes -= 1
+
+    async def _flush_some(self, replicas: Sequence[Replica]) -> None:
+        works: list[tuple[Replica, FlushWork]] = []
+        for replica in replicas:
+            try:
+                work = replica.log.unflushed()
+            except Exception as failure:  # noqa: BLE001 - the replica tells one kind from another
+                self._flush_failed(replica, None, failure)
+            else:
+                if work is None:
+                    replica.flush_skipped()
+                else:
+                    works.append((replica, work))
+        if not works:
             return
-        if work is None:
-            replica.flush_skipped()
-        else:
-            replica.flushed(work)
-            self._flushed = True
+        failures = await self._tasks.in_thread(partial(_run_works, [work for _, work in works]))
+        for (replica, work), failed in zip(works, failures, strict=True):
+            if failed is not None:
+                self._flush_failed(replica, work, failed)
+            else:
+                replica.flushed(work)
+                self._flushed = True
+
+    def _flush_failed(self, replica: Replica, work: FlushWork | None, failure: Exception) -> None:
+        replica.flush_failed(work, failure)
+        self._context.tick.written[replica] = None
 
     def _hosted(self, replica: Replica) -> bool:
         return self._context.replicas.get(*replica.topic_partition) is replica
@@ -130,14 +177,54 @@ class Housekeeping:
             await self._tasks.in_thread(replicas.log_dirs.checkpoint(marks))
 
     async def _retain(self) -> None:
-        now_ms = self._context.clock.wall_ms()
+        """Partitions whose only segment has expired come last: they need room for a new one."""
+        now_ms = self._wall.believed_ms()
+        rolling = [
+            replica
+            async for replica in self._each_replica()
+            if await self._retain_one(replica, now_ms, may_roll=False)
+        ]
+        for replica in rolling:
+            await self._retain_one(replica, now_ms, may_roll=True)
+
+    async def _retain_one(self, replica: Replica, now_ms: int, *, may_roll: bool) -> bool:
+        """Drop what retention has given up, in steps; whether the rest waits for a roll."""
+        more = True
+        needs_roll = False
+        while more and replica.offline is None and self._hosted(replica):
+            try:
+                done = retention.step(
+                    replica.log, now_ms, replica.partition.high_watermark, may_roll=may_roll
+                )
+                more, needs_roll = done.more, done.needs_roll
+            except (OSError, KafkaError) as failure:
+                self._retention_failed(replica, failure)
+                more = False
+            if more:
+                await asyncio.sleep(0)
+        if replica.log.garbage:
+            self._unlink_later(replica)
+        elif may_roll:
+            await asyncio.sleep(0)
+        return needs_roll
+
+    def _retention_failed(self, replica: Replica, failure: OSError | KafkaError) -> None:
+        """One partition that cannot be cleaned does not keep the others from it."""
+        log.warning(
+            "retention of %s failed, the next pass tries again: %s",
+            replica.topic_partition,
+            failure,
+        )
+        if isinstance(failure, OSError) and replica.log.failure is None:
+            self._health.failed(self._context.replicas, replica, failure, flushing=False)
+
+    async def _each_replica(self) -> AsyncIterator[Replica]:
+        """Every partition that is still here; the loop turns after each CHUNK of them."""
         for rank, replica in enumerate(list(self._context.replicas)):
             if rank % CHUNK == CHUNK - 1:
                 await asyncio.sleep(0)
-            if replica.offline is None and replica.log.retain(
-                now_ms, replica.partition.high_watermark
-            ):
-                self._unlink_later(replica)
+            if self._hosted(replica):
+                yield replica
 
     def _unlink_later(self, replica: Replica) -> None:
         """Dropped segments stay for reads that are under way."""
@@ -154,7 +241,7 @@ class Housekeeping:
             await self._tasks.in_thread(unlink)
 
         name = f"unlink {len(garbage)} files of {replica.topic_partition}"
-        self._running.append(self._tasks.spawn(wait_and_unlink(), name))
+        self._keep(self._tasks.spawn(wait_and_unlink(), name))
 
     # -- clients and replicas
 
@@ -169,13 +256,26 @@ class Housekeeping:
 
     async def _check_lag(self) -> None:
         now_ms = self._context.clock.monotonic_ms()
-        for replica in list(self._context.replicas):
+        async for replica in self._each_replica():
             replica.run(replica.partition.lag_checked(now_ms))
 
     async def _expire_producers(self) -> None:
-        before_ms = self._context.clock.wall_ms() - self._context.settings.producer_id_expiration_ms
-        for replica in list(self._context.replicas):
+        before_ms = self._wall.believed_ms() - self._context.settings.producer_id_expiration_ms
+        async for replica in self._each_replica():
             replica.log.producers.expire(before_ms)
+
+
+def _run_works(works: Sequence[FlushWork]) -> list[Exception | None]:
+    """Run flushes one after another; what became of each."""
+    failures: list[Exception | None] = []
+    for work in works:
+        try:
+            work.run()
+        except Exception as failure:  # noqa: BLE001 - the owner of each log handles its own
+            failures.append(failure)
+        else:
+            failures.append(None)
+    return failures
 
 
 def _sweep(connection: Connection, now_ms: int, limit_ms: int) -> None:

@@ -5,19 +5,31 @@ data, then the folder. When `run` returns, the log up to `end_offset` survives a
 recovery point may move there. A log that is removed meanwhile ends the work with LogRemoved.
 """
 
+from typing import TYPE_CHECKING
+
 from headwater.log import snapshots
 from headwater.log.entries import EntryFile, save_entries
+from headwater.log.folders import METADATA
 from headwater.log.presence import LogRemoved, Presence
-from headwater.log.segment import Segment
+from headwater.log.producers import State
+from headwater.log.segment import LOG, Segment
 from headwater.seams.files import Files
+
+if TYPE_CHECKING:
+    from headwater.log.partition_log import PartitionLog
+
+FEW_PRODUCERS = 64
+"""Up to this number their states are written by every flush, which tells how far the log was flushed."""
+BYTES_PER_PRODUCER = 256
+"""For each further one, a flush writes the states again only after this many bytes of batches."""
 
 
 class FlushWork:
     """One flush of one log."""
 
     __slots__ = (
-        "_bases", "_directory", "_entries", "_files", "_folders", "_indexes", "_needed", "_paths",
-        "_presence", "_snapshots", "end_offset", "syncing", "truncations",
+        "_directory", "_entries", "_files", "_folders", "_indexes", "_needed", "_paths",
+        "_presence", "_snapshots", "end_offset", "first_offset", "syncing", "truncations",
     )  # fmt: skip
 
     def __init__(
@@ -27,6 +39,8 @@ class FlushWork:
         self._presence = presence
         self._directory = directory
         self.end_offset = end_offset
+        # The base of the first segment that this flush looks at.
+        self.first_offset = 0
         self.truncations = truncations
         self._entries: list[tuple[EntryFile, int, bytes]] = []
         self._indexes: list[EntryFile] = []
@@ -34,9 +48,27 @@ class FlushWork:
         self._folders = [directory]
         # Until then a full disk costs nothing: what was not written can be written again.
         self.syncing = False
-        self._snapshots: list[tuple[str, tuple[bytes, bytes]]] = []
-        self._bases: set[int] = set()
+        self._snapshots: list[tuple[str, dict[int, State]]] = []
         self._needed = 0
+
+    def gather(self, log: "PartitionLog") -> None:
+        """Take up what the log's files lack; segments that an earlier flush saved are not looked at."""
+        dirty = log.rank(log.recovery_point)
+        first = min(dirty, log.rank(log.unsaved_from))
+        self.first_offset = log.segments[first].base_offset
+        for rank in range(first, len(log.segments)):
+            self.add_segment(log.segments[rank], sync=rank >= dirty)
+        log.unsaved_from = log.active.base_offset
+        self._snapshots, log.snapshots = log.snapshots, []
+        # A restart may begin its replay there; older snapshots go, except those at a roll.
+        self._needed = log.checkpointed
+        if log.recovery_point == 0:
+            # The first flush of a log: its topic's id and its folder must not be lost either.
+            self._paths.append(f"{self._directory}/{METADATA}")
+            self._folders.append(self._directory.rpartition("/")[0])
+        if log.epochs.unsynced:
+            self._paths.extend(log.epochs.paths)
+            log.epochs.unsynced = False
 
     def add_segment(self, segment: Segment, *, sync: bool) -> None:
         """Flush the segment's file if it has something new, and what its indexes lack.
@@ -54,29 +86,13 @@ class FlushWork:
                 self._paths.append(index.path)
                 self._indexes.append(index)
 
-    def add_file(self, path: str) -> None:
-        """Flush a file that is written already."""
-        self._paths.append(path)
-
-    def add_folder(self, path: str) -> None:
-        """Flush the names of another folder too."""
-        self._folders.append(path)
-
-    def add_snapshot(self, stem: str, content: tuple[bytes, bytes]) -> None:
-        """Write the state of the producers."""
-        self._snapshots.append((stem, content))
-
-    def keep_snapshots(self, bases: set[int], needed: int) -> None:
-        """Remove all snapshots but those at segment bases and those a restart may begin with."""
-        self._bases = bases
-        self._needed = needed
-
     def run(self) -> None:
         """Do it. OSError means that the log must go offline: the kernel drops what it cannot write."""
         for index, start, data in self._entries:
             with self._presence:
                 save_entries(self._files, index.path, start, data)
-        for stem, content in self._snapshots:
+        for stem, states in self._snapshots:
+            content = snapshots.encode_states(states)
             with self._presence:
                 snapshots.write(self._files, stem, content)
         self.syncing = True
@@ -84,8 +100,9 @@ class FlushWork:
             self._sync(path)
         for folder in self._folders:
             self._files.sync_dir(folder)
-        with self._presence:
-            self._remove_old_snapshots()
+        if self._snapshots:
+            with self._presence:
+                self._remove_old_snapshots()
 
     def settle(self) -> None:
         """Back on the owner's thread: the indexes know what is saved."""
@@ -95,11 +112,12 @@ class FlushWork:
             index.unsynced = False
 
     def _remove_old_snapshots(self) -> None:
-        offsets = snapshots.offsets(self._files, self._directory)
-        below = [offset for offset in offsets if offset <= self._needed]
+        names = self._files.listdir(self._directory)
+        bases = {name.removesuffix(LOG) for name in names if name.endswith(LOG)}
+        below = [offset for offset in snapshots.offsets_in(names) if offset <= self._needed]
         # The newest at or below the checkpointed recovery point is where a replay begins.
         for offset in below[1:]:
-            if offset not in self._bases:
+            if f"{offset:020d}" not in bases:
                 snapshots.remove(self._files, f"{self._directory}/{offset:020d}")
 
     def _sync(self, path: str) -> None:
@@ -115,3 +133,13 @@ class FlushWork:
             self._files.fdatasync(fd)
         finally:
             self._files.close(fd)
+
+
+def snapshot_due(log: "PartitionLog", *, closing: bool) -> bool:
+    """Whether a flush should write the producers' states beside the data."""
+    if log.snapshot_offset == log.log_end_offset:
+        return False
+    base, size = log.snapshot_at
+    since = log.active.size - (size if base == log.active.base_offset else 0)
+    many = len(log.producers) - FEW_PRODUCERS
+    return closing or since >= many * BYTES_PER_PRODUCER

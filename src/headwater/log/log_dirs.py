@@ -261,9 +261,11 @@ class LogDirs:
     def _new_log(
         self, directory: str, partition: TopicPartition, topic_id: Uuid, settings: LogSettings
     ) -> PartitionLog:
-        return PartitionLog(
+        partition_log = PartitionLog(
             self._files, self._descriptors, directory, partition, topic_id, settings
         )
+        partition_log.draw = self._randomness.below
+        return partition_log
 
     def _adopt(self, partition_log: PartitionLog, log_dir: LogDir) -> None:
         self.logs[partition_log.topic_partition] = partition_log

@@ -12,18 +12,17 @@ import struct
 from collections.abc import Sequence
 
 from headwater.errors import E, KafkaError
-from headwater.log import retention, snapshots
+from headwater.log import retention
 from headwater.log.aborted_index import AbortedTransaction
 from headwater.log.descriptors import EXHAUSTED, Descriptors
 from headwater.log.epochs import EpochCache
-from headwater.log.flushing import FlushWork
-from headwater.log.folders import METADATA
+from headwater.log.flushing import FlushWork, snapshot_due
 from headwater.log.offset_index import MAX_RELATIVE_OFFSET
 from headwater.log.presence import Presence
-from headwater.log.producers import ProducerStates
+from headwater.log.producers import ProducerStates, State
 from headwater.log.rebuilding import remove_snapshots, replay_producers
 from headwater.log.recovery_limit import remove_limit, write_limit
-from headwater.log.segment import Segment, Staged
+from headwater.log.segment import JITTER_SHARES, Segment, Staged
 from headwater.log.segmented_log import SegmentedLog
 from headwater.log.settings import LogSettings
 from headwater.log.transactions import OpenTransactions
@@ -36,6 +35,8 @@ log = logging.getLogger(__name__)
 
 FLUSH_BYTES = 64 << 20
 FLUSH_MS = 60_000
+CLEAN, UNSEEN = -2, -1
+"""Nothing is unflushed; something is, and nobody has looked at it yet."""
 
 _assign = struct.Struct(">qii").pack_into
 
@@ -44,9 +45,10 @@ class PartitionLog(SegmentedLog):
     """An append-only sequence of batches."""
 
     __slots__ = (
-        "_buffers", "_dirty_since_ms", "_now_ms", "_snapshots", "_staged", "_staged_bytes",
+        "_buffers", "_dirty_since_ms", "_now_ms", "_staged", "_staged_bytes",
         "_staged_epoch", "_staged_timestamp", "_transactions", "_unflushed_from", "aborted",
-        "checkpointed", "checkpointed_at", "epochs", "limited", "presence", "producers", "recovery_point", "snapshot_offset",
+        "checkpointed", "checkpointed_at", "epochs", "limited", "presence", "producers", "recovery_point", "snapshot_at", "snapshot_offset",
+        "snapshots",
         "staged_end_offset", "topic_id", "truncations",
     )  # fmt: skip
 
@@ -80,7 +82,8 @@ class PartitionLog(SegmentedLog):
         # Grows with each truncation; a flush that began before one proves nothing after it.
         self.truncations = 0
         self._unflushed_from = 0
-        self._dirty_since_ms = -1
+        # Since when (monotonic) something is unflushed, as far as `flush_due` was asked.
+        self._dirty_since_ms = CLEAN
         self._now_ms = 0
         self._buffers: list[Buffer] = []
         self._staged: list[Staged] = []
@@ -88,7 +91,9 @@ class PartitionLog(SegmentedLog):
         self._staged_timestamp = -1
         self._staged_epoch = -1
         # Producer snapshots taken at rolls, to be written by the next flush.
-        self._snapshots: list[tuple[str, tuple[bytes, bytes]]] = []
+        self.snapshots: list[tuple[str, dict[int, State]]] = []
+        # Base and size of the active segment at the last snapshot.
+        self.snapshot_at = (0, 0)
 
     # Appending
 
@@ -191,8 +196,8 @@ class PartitionLog(SegmentedLog):
         if self.aborted:
             self._file_aborted()
         self._forget_staged()
-        if self._dirty_since_ms < 0:
-            self._dirty_since_ms = self._now_ms
+        if self._dirty_since_ms == CLEAN:
+            self._dirty_since_ms = UNSEEN
 
     def roll(self, now_ms: int) -> None:
         """Begin a new segment at the log's end; the old one is sealed."""
@@ -243,7 +248,8 @@ class PartitionLog(SegmentedLog):
             write_limit(self._files, self.directory, offset)
             self.limited = True
         self.truncations += 1
-        self._snapshots = []
+        self.unsaved_from = 0
+        self.snapshots = []
 
     def _end_truncation(self, offset: int) -> None:
         self._end_at(offset)
@@ -280,55 +286,53 @@ class PartitionLog(SegmentedLog):
 
     # Flushing
 
-    def flush_due(self, now_ms: int) -> bool:
-        """Whether enough was written, or long enough ago, that the disk should have it."""
-        if self._dirty_since_ms < 0:
+    def flush_due(self, now_ms: int, looked_ms: int) -> bool:
+        """Whether enough was written, or long enough ago, that the disk should have it.
+
+        Both times are monotonic: now, and when somebody last asked.
+        """
+        if self._dirty_since_ms == CLEAN:
             return False
+        if self._dirty_since_ms == UNSEEN:
+            self._dirty_since_ms = looked_ms
         return (
             self.size - self._unflushed_from >= FLUSH_BYTES
             or now_ms - self._dirty_since_ms >= min(FLUSH_MS, self.settings.flush_ms)
             or self.log_end_offset - self.recovery_point >= self.settings.flush_messages
-            or bool(self._snapshots)
+            or bool(self.snapshots)
         )
 
-    def unflushed(self) -> FlushWork | None:
+    def unflushed(self, *, closing: bool = False) -> FlushWork | None:
         """What the disk lacks: run it on a file thread, then hand it to `mark_flushed`."""
         if self.epochs.worth_saving(self.log_end_offset):
             self.epochs.save()
+        if snapshot_due(self, closing=closing):
+            self._take_snapshot(self.log_end_offset)
         if (
             self.recovery_point >= self.log_end_offset
-            and self.snapshot_offset == self.log_end_offset
+            and not self.snapshots
             and not self.epochs.unsynced
         ):
             return None
         work = FlushWork(
             self._files, self.presence, self.directory, self.log_end_offset, self.truncations
         )
-        dirty = self.rank(self.recovery_point)
-        for rank, segment in enumerate(self.segments):
-            work.add_segment(segment, sync=rank >= dirty)
-        for stem, content in self._snapshots:
-            work.add_snapshot(stem, content)
-        self._snapshots = []
-        end = self.snapshot_stem(self.log_end_offset)
-        work.add_snapshot(end, snapshots.encode(self.producers.settled()))
-        work.keep_snapshots({segment.base_offset for segment in self.segments}, self.checkpointed)
-        if self.recovery_point == 0:
-            # The first flush of a log: its topic's id and its folder must not be lost either.
-            work.add_file(f"{self.directory}/{METADATA}")
-            work.add_folder(self.directory.rpartition("/")[0])
-        if self.epochs.unsynced:
-            for path in self.epochs.paths:
-                work.add_file(path)
-            self.epochs.unsynced = False
+        work.gather(self)
         self._unflushed_from = self.size
-        self._dirty_since_ms = -1
+        self._dirty_since_ms = CLEAN
         return work
+
+    def _take_snapshot(self, offset: int) -> None:
+        self.snapshots.append((self.snapshot_stem(offset), self.producers.settled()))
+        self.snapshot_offset = offset
+        self.snapshot_at = (self.active.base_offset, self.active.size)
 
     def postpone_flush(self) -> None:
         """There was no room for what a flush writes beside the data: it is due again."""
         self.epochs.unsynced = True
-        self._dirty_since_ms = self._now_ms
+        self._dirty_since_ms = UNSEEN
+        self.unsaved_from = 0
+        self.snapshot_offset = -1
 
     def mark_flushed(self, work: FlushWork) -> None:
         """The work was done without an error: the disk has the log up to where it ended then."""
@@ -336,9 +340,9 @@ class PartitionLog(SegmentedLog):
             return
         work.settle()
         self.recovery_point = max(self.recovery_point, work.end_offset)
-        self.snapshot_offset = work.end_offset
         self.lift_limit()
-        for segment in self.segments[:-1]:
+        for rank in range(self.rank(work.first_offset), len(self.segments) - 1):
+            segment = self.segments[rank]
             segment.time_index.release()
             if segment not in self._warm:
                 segment.index.release()
@@ -348,7 +352,7 @@ class PartitionLog(SegmentedLog):
         self.drop_staged()
         if self.failure is None:
             self.active.seal()
-            work = self.unflushed()
+            work = self.unflushed(closing=True)
             if work is not None:
                 work.run()
                 self.mark_flushed(work)
@@ -374,6 +378,10 @@ class PartitionLog(SegmentedLog):
         self._file_aborted()
         self.size = self._unflushed_from = sum(segment.size for segment in self.segments)
         self._end_at(end_offset)
+        self.active.jitter = self.draw(JITTER_SHARES)
+        # Recovery may have sealed the segment before the one that it walked.
+        rank = max(0, self.rank(self.recovery_point) - 1)
+        self.unsaved_from = min(self.unsaved_from, self.segments[rank].base_offset)
 
     # Inner work
 
@@ -452,8 +460,7 @@ class PartitionLog(SegmentedLog):
         self.add_segment(offset, now_ms)
         if offset == self.log_end_offset:
             # Later in the tick the producers' states at the roll are no longer known apart.
-            content = snapshots.encode(self.producers.settled())
-            self._snapshots.append((self.snapshot_stem(offset), content))
+            self._take_snapshot(offset)
 
     def _abandon(self, active: Segment, size: int, error: OSError) -> None:
         """A write failed: back to the visible end, as if nothing had been staged."""

@@ -52,12 +52,18 @@ class ProducerStates:
         for producer_id, state in self._states.items():
             yield Producer(producer_id, *state)
 
-    def settled(self) -> Iterator[Producer]:
-        """The producers as the written log has them, without what is only staged."""
-        for producer_id, state in self._states.items():
-            settled = self._undo.get(producer_id, state)
-            if settled is not None:
-                yield Producer(producer_id, *settled)
+    def settled(self) -> dict[int, State]:
+        """A copy of the states as the written log has them, without what is only staged.
+
+        States are never changed in place, so that another thread may read the copy.
+        """
+        states = self._states.copy()
+        for producer_id, state in self._undo.items():
+            if state is None:
+                states.pop(producer_id, None)
+            else:
+                states[producer_id] = state
+        return states
 
     def get(self, producer_id: int) -> Producer | None:
         """What is known of a producer."""

@@ -123,5 +123,5 @@ def _found(log: "PartitionLog", segment: Segment, offset: int) -> tuple[int, Raw
     try:
         return segment.find(segment.read_blocking, offset)
     except DamagedSegment:
-        rebuild_indexes(segment, log.settings.index_interval_bytes)
+        log.rebuild(segment)
         return segment.find(segment.read_blocking, offset)

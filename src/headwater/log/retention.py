@@ -1,60 +1,74 @@
 """What a log may forget: whole segments that are too old, too much, or below its start.
 
 Segments go from the oldest on, never past the high watermark, and the active one only after a
-roll. Their files are renamed at once and unlinked later by a file thread.
+roll. Their files are renamed at once and unlinked later by a file thread. A pass over a log is a
+series of steps of bounded length, so that thousands of segments do not hold the loop.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.log.segment import Segment
 
 if TYPE_CHECKING:
     from headwater.log.partition_log import PartitionLog
 
-
-def retain(log: "PartitionLog", now_ms: int, high_watermark: int) -> list[Segment]:
-    """Drop what `retention.ms`, `retention.bytes` and DeleteRecords have given up; what was dropped."""
-    if log.failure is not None:
-        return []
-    dropped = _drop_below_start(log, high_watermark)
-    if log.settings.expires:
-        dropped += _drop_old(log, now_ms, high_watermark)
-        dropped += _drop_surplus(log, high_watermark)
-    return dropped
+STEP = 32
+"""Segments that one step drops at most."""
 
 
-def _drop_below_start(log: "PartitionLog", high_watermark: int) -> list[Segment]:
-    dropped = []
-    while len(log.segments) > 1 and log.segments[1].base_offset <= min(
-        log.log_start_offset, high_watermark
-    ):
-        dropped.append(log.drop_first())
-    return dropped
+class Step(NamedTuple):
+    """What one step did, and what is left to do."""
+
+    dropped: list[Segment]
+    more: bool
+    """Whether the next step would drop more."""
+    needs_roll: bool
+    """Whether the only segment has expired: it goes once a new one is begun."""
 
 
-def _drop_old(log: "PartitionLog", now_ms: int, high_watermark: int) -> list[Segment]:
+def step(log: "PartitionLog", now_ms: int, high_watermark: int, *, may_roll: bool) -> Step:
+    """Drop some of what `retention.ms`, `retention.bytes` and DeleteRecords have given up."""
     dropped: list[Segment] = []
-    if log.settings.retention_ms < 0:
-        return dropped
+    if log.failure is not None:
+        return Step(dropped, more=False, needs_roll=False)
     oldest_kept = now_ms - log.settings.retention_ms
-    while _expired(log, log.segments[0], oldest_kept) and _end_of_first(log) <= high_watermark:
-        if len(log.segments) == 1:
+    while _end_of_first(log) <= high_watermark:
+        expired = _expires(log) and _expired(log, log.segments[0], oldest_kept)
+        alone = len(log.segments) == 1
+        if alone and expired and not may_roll:
+            return Step(dropped, more=False, needs_roll=True)
+        if not expired and (alone or not (_below_start(log) or _is_surplus(log))):
+            break
+        if len(dropped) == STEP:
+            return Step(dropped, more=True, needs_roll=False)
+        if alone:
             log.roll(now_ms)
         dropped.append(log.drop_first())
-    return dropped
+    return Step(dropped, more=False, needs_roll=False)
 
 
-def _drop_surplus(log: "PartitionLog", high_watermark: int) -> list[Segment]:
+def retain(log: "PartitionLog", now_ms: int, high_watermark: int) -> list[Segment]:
+    """Take all steps at once; what was dropped."""
     dropped: list[Segment] = []
-    if log.settings.retention_bytes < 0:
-        return dropped
-    while (
-        len(log.segments) > 1
-        and log.size - log.segments[0].size >= log.settings.retention_bytes
-        and _end_of_first(log) <= high_watermark
-    ):
-        dropped.append(log.drop_first())
+    more = True
+    while more:
+        done = step(log, now_ms, high_watermark, may_roll=True)
+        dropped += done.dropped
+        more = done.more
     return dropped
+
+
+def _below_start(log: "PartitionLog") -> bool:
+    return log.segments[1].base_offset <= log.log_start_offset
+
+
+def _expires(log: "PartitionLog") -> bool:
+    return log.settings.expires and log.settings.retention_ms >= 0
+
+
+def _is_surplus(log: "PartitionLog") -> bool:
+    limit = log.settings.retention_bytes
+    return log.settings.expires and 0 <= limit <= log.size - log.segments[0].size
 
 
 def _expired(log: "PartitionLog", segment: Segment, oldest_kept: int) -> bool:

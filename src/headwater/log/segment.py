@@ -28,6 +28,7 @@ REMEMBERED = 256
 """Batches at the end of the active segment whose places are kept in memory."""
 RESUMES = 16
 """Readers of a segment that find their next batch without a lookup."""
+JITTER_SHARES = 1 << 16
 WINDOW = 8192
 """Bytes read at once when walking over headers."""
 
@@ -46,7 +47,7 @@ class Segment:
 
     __slots__ = (
         "_descriptors", "_files", "aborted", "base_offset", "created_ms", "cuts", "first_timestamp",
-        "index", "max_timestamp", "max_timestamp_offset", "path", "ready", "resumes", "since_index",
+        "index", "jitter", "max_timestamp", "max_timestamp_offset", "path", "ready", "resumes", "since_index",
         "size", "stem", "tail_offsets", "tail_positions", "time_index",
     )  # fmt: skip
 
@@ -64,6 +65,8 @@ class Segment:
         self.time_index = TimeIndex(files, self.stem + TIME_INDEX, fresh=fresh)
         self.aborted = AbortedIndex(files, self.stem + ABORTED_INDEX)
         self.created_ms = -1
+        # Which share of segment.jitter.ms this segment rolls earlier: of JITTER_SHARES.
+        self.jitter = 0
         # What follows is known of a segment that is `ready`: written here, or walked to its end.
         self.ready = fresh
         self.first_timestamp = -1
@@ -97,7 +100,7 @@ class Segment:
         twin._files, twin._descriptors = self._files, self._descriptors
         twin.base_offset, twin.stem, twin.path = self.base_offset, self.stem, self.path
         twin.index, twin.time_index, twin.aborted = self.index, self.time_index, self.aborted
-        twin.created_ms, twin.cuts = self.created_ms, self.cuts
+        twin.created_ms, twin.cuts, twin.jitter = self.created_ms, self.cuts, self.jitter
         twin.tail_offsets, twin.tail_positions, twin.resumes = [], [], {}
         twin.forget(size)
         return twin
@@ -114,11 +117,14 @@ class Segment:
             waited = now_ms - self.created_ms
         return (
             self.size + more > limits.segment_bytes
-            or waited > limits.segment_ms - limits.segment_jitter_ms
+            or waited > limits.segment_ms - (limits.segment_jitter_ms and self._jitter_ms(limits))
             or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
             or len(self.index.entries) + OffsetIndex.ENTRY.size > limits.segment_index_bytes
             or len(self.time_index.entries) + TimeIndex.ENTRY.size > limits.segment_index_bytes
         )
+
+    def _jitter_ms(self, limits: LogSettings) -> int:
+        return min(limits.segment_jitter_ms, limits.segment_ms) * self.jitter // JITTER_SHARES
 
     def append(
         self, buffers: Sequence[Buffer], batches: Sequence[Staged], total: int, interval: int

@@ -16,7 +16,7 @@ from headwater.log import time_lookup
 from headwater.log.aborted_index import AbortedTransaction
 from headwater.log.descriptors import Descriptors
 from headwater.log.rebuilding import rebuild_indexes, walk_tail
-from headwater.log.segment import DamagedSegment, Segment
+from headwater.log.segment import JITTER_SHARES, DamagedSegment, Segment
 from headwater.log.settings import LogSettings
 from headwater.log.slices import Cold, FileSlice
 from headwater.model import TopicPartition
@@ -26,14 +26,15 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 WARM_SEGMENTS = 8
+NOTHING = (1 << 63) - 1
 
 
 class SegmentedLog:
     """Segments in the order of their offsets; the last one is active."""
 
     __slots__ = (
-        "_descriptors", "_files", "_warm", "directory", "failure", "garbage", "log_end_offset",
-        "log_start_offset", "segments", "settings", "size", "topic_partition",
+        "_descriptors", "_files", "_warm", "directory", "draw", "failure", "garbage", "log_end_offset",
+        "log_start_offset", "segments", "settings", "size", "topic_partition", "unsaved_from",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +61,10 @@ class SegmentedLog:
         self.garbage: list[str] = []
         # Sealed segments that were read last: the only ones whose indexes stay in memory.
         self._warm: list[Segment] = []
+        # Draws a number below a limit: which share of segment.jitter.ms a new segment gets.
+        self.draw: Callable[[int], int] = _no_jitter
+        # Segments before the one that holds this offset have saved and synced all index entries.
+        self.unsaved_from = NOTHING
 
     @property
     def active(self) -> Segment:
@@ -126,7 +131,7 @@ class SegmentedLog:
         """The final time index entry; a damaged file lacks it and would let a segment expire early."""
         timestamp, _ = segment.time_index.last()
         if segment.time_index.damaged:
-            rebuild_indexes(segment, self.settings.index_interval_bytes)
+            self.rebuild(segment)
             timestamp, _ = segment.time_index.last()
         return timestamp
 
@@ -154,6 +159,7 @@ class SegmentedLog:
         )
         if self.segments:
             self.active.rest()
+        segment.jitter = self.draw(JITTER_SHARES)
         self.segments.append(segment)
 
     def discard(self, segment: Segment) -> None:
@@ -180,7 +186,7 @@ class SegmentedLog:
         if segment is not self.segments[-1] and segment not in self._warm:
             self._warm_up(segment)
         if segment.index.damaged:
-            rebuild_indexes(segment, self.settings.index_interval_bytes)
+            self.rebuild(segment)
         try:
             found = segment.slice(read, *wanted)
         except Cold:
@@ -196,6 +202,11 @@ class SegmentedLog:
         if len(self._warm) > WARM_SEGMENTS:
             self._warm.pop(0).index.release()
 
+    def rebuild(self, segment: Segment) -> None:
+        """Build the indexes of a segment again; the next flush saves them."""
+        self.unsaved_from = min(self.unsaved_from, segment.base_offset)
+        rebuild_indexes(segment, self.settings.index_interval_bytes)
+
     def repairing(self, segment: Segment, work: Callable[[], T]) -> T:
         """Do the work; if the index misled it, build the index anew and do it again."""
         try:
@@ -203,11 +214,15 @@ class SegmentedLog:
         except DamagedSegment as odd:
             log.warning("%s: %s; its indexes are built anew", self.topic_partition, odd)
         try:
-            rebuild_indexes(segment, self.settings.index_interval_bytes)
+            self.rebuild(segment)
             return work()
         except DamagedSegment as worse:
             self.failure = str(worse)
             raise KafkaError(E.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {worse}") from worse
+
+
+def _no_jitter(_: int) -> int:
+    return 0
 
 
 def _base_offset(segment: Segment) -> int:

@@ -7,9 +7,9 @@ older one and the log read from there, a damaged window costs the four older bat
 """
 
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
-from headwater.log.producers import NO_SEQUENCE, WINDOW, Batch, Producer
+from headwater.log.producers import NO_SEQUENCE, WINDOW, Batch, Producer, State
 from headwater.records.checksum import crc32c
 from headwater.seams.files import Files, read_file, replace_file
 
@@ -27,6 +27,11 @@ _BATCH = struct.Struct(">iqi")
 
 class DamagedSnapshot(Exception):
     """The file is not what was written."""
+
+
+def encode_states(states: Mapping[int, State]) -> tuple[bytes, bytes]:
+    """The content of the two files for a copy of a log's states. Safe on any thread."""
+    return encode(Producer(producer_id, *state) for producer_id, state in states.items())
 
 
 def encode(producers: Iterable[Producer]) -> tuple[bytes, bytes]:
@@ -74,8 +79,12 @@ def read(files: Files, stem: str) -> list[Producer]:
 
 def offsets(files: Files, directory: str) -> list[int]:
     """Offsets of the snapshots in a folder, newest first."""
-    names = (name for name in files.listdir(directory) if name.endswith(SNAPSHOT))
-    stems = (name.removesuffix(SNAPSHOT) for name in names)
+    return offsets_in(files.listdir(directory))
+
+
+def offsets_in(names: Iterable[str]) -> list[int]:
+    """Offsets of the snapshots among the names of a folder, newest first."""
+    stems = (name.removesuffix(SNAPSHOT) for name in names if name.endswith(SNAPSHOT))
     return sorted((int(stem) for stem in stems if stem.isdecimal()), reverse=True)
 
 

@@ -3,10 +3,14 @@ import errno
 import pytest
 
 from headwater.errors import E, KafkaError
+from headwater.log import snapshots
+from headwater.log.flushing import BYTES_PER_PRODUCER, FEW_PRODUCERS, FlushWork
+from headwater.log.segment import JITTER_SHARES
 from headwater.log.settings import LogSettings
 from headwater.records.batch import read_header
 from headwater.records.control import Marker, build_marker
 from tests.unit.log.support import (
+    NOW,
     LossyFiles,
     append,
     batch,
@@ -295,29 +299,151 @@ def test_a_flush_syncs_only_segments_that_hold_something_new(tmp_path):
     log.unflushed().run()
     synced = [call for call in files.calls if call.startswith("sync") and call.endswith(".log")]
     assert len(synced) <= 2
-    assert log.flush_due(0) is False
+    assert log.flush_due(0, 0) is False
 
 
-def test_a_flush_is_due_after_a_minute_or_64_mebibytes(tmp_path):
+def test_a_flush_is_due_a_minute_after_the_last_look_before_the_write_or_after_64_mebibytes(
+    tmp_path,
+):
     _, log = created(tmp_path)
-    assert not log.flush_due(1 << 60)
-    stage(log, batch(), now_ms=1_000)
-    log.write_staged()
-    assert not log.flush_due(60_999)
-    assert log.flush_due(61_000)
+    assert not log.flush_due(1 << 60, 0)
+    append(log)
+    assert not log.flush_due(60_999, looked_ms=1_000)
+    assert log.flush_due(61_000, looked_ms=60_999)
+    log.unflushed()
     big = batch(1, value=b"v" * (1 << 20))
     for _ in range(65):
-        stage(log, big, now_ms=1_000)
+        stage(log, big)
     log.write_staged()
-    assert log.flush_due(1_001)
+    assert log.flush_due(1_001, looked_ms=1_000)
+
+
+def test_a_segment_rolls_earlier_by_its_own_share_of_the_jitter(tmp_path):
+    settings = LogSettings(segment_ms=10_000, segment_jitter_ms=4_000)
+    for share, rolls in ((0, 10_001), (JITTER_SHARES // 2, 8_001), (JITTER_SHARES // 4 * 3, 7_001)):
+        _, log = created(tmp_path / str(share), settings)
+        log.active.jitter = share
+        append(log, now=NOW)
+        append(log, now=NOW + rolls - 1)
+        assert len(log.segments) == 1
+        append(log, now=NOW + rolls)
+        assert len(log.segments) == 2
+
+
+def test_a_jitter_above_segment_ms_does_not_roll_at_every_batch(tmp_path):
+    _, log = created(tmp_path, LogSettings(segment_ms=10_000, segment_jitter_ms=1 << 40))
+    log.active.jitter = JITTER_SHARES // 2
+    for number in range(50):
+        append(log, now=NOW + 100 * number)
+    assert len(log.segments) == 1
+
+
+def test_each_new_segment_draws_its_share_of_the_jitter(tmp_path):
+    dirs, log = created(tmp_path, SMALL)
+    drawn = []
+    log.draw = lambda limit: drawn.append(limit) or len(drawn)
+    while len(log.segments) < 4:
+        append(log, value=b"v" * 900)
+    assert drawn == [JITTER_SHARES] * 3
+    assert [segment.jitter for segment in log.segments[1:]] == [1, 2, 3]
+    _, log = reopened(dirs, tmp_path, SMALL)
+    assert log.draw(1) == 0
+
+
+def test_flush_ms_counts_real_time_whatever_the_wall_clock_does(tmp_path):
+    _, log = created(tmp_path, LogSettings(flush_ms=200))
+    stage(log, batch(), now_ms=NOW)
+    log.write_staged()
+    stage(log, batch(), now_ms=NOW - 3_600_000)
+    log.write_staged()
+    assert not log.flush_due(1_100, looked_ms=1_000)
+    assert log.flush_due(1_200, looked_ms=1_100)
 
 
 def test_flush_messages_asks_for_a_flush_at_once(tmp_path):
     _, log = created(tmp_path, LogSettings(flush_messages=2))
     append(log)
-    assert not log.flush_due(0)
+    assert not log.flush_due(0, 0)
     append(log)
-    assert log.flush_due(0)
+    assert log.flush_due(0, 0)
+
+
+def test_a_flush_looks_only_at_segments_that_an_earlier_one_did_not_save(tmp_path, monkeypatch):
+    dirs, log = created(tmp_path, SMALL)
+    while len(log.segments) < 30:
+        append(log, value=b"v" * 600)
+    flush(log, dirs)
+    looked = []
+    add_segment = FlushWork.add_segment
+
+    def count(work, segment, *, sync):
+        looked.append(segment.base_offset)
+        add_segment(work, segment, sync=sync)
+
+    monkeypatch.setattr(FlushWork, "add_segment", count)
+    append(log, value=b"v" * 1_500)
+    flush(log, dirs)
+    assert 1 <= len(looked) <= 2
+
+
+def test_indexes_that_were_rebuilt_are_saved_by_the_next_flush(tmp_path):
+    dirs, log = created(tmp_path, SMALL)
+    while len(log.segments) < 5:
+        append(log, value=b"v" * 600)
+    flush(log, dirs)
+    path = tmp_path / "topic-0" / f"{log.segments[1].base_offset:020d}.index"
+    log.segments[1].index.release()
+    sound = path.read_bytes()
+    path.write_bytes(sound[:3])
+    log.rebuild(log.segments[1])
+    append(log)
+    flush(log, dirs)
+    assert path.read_bytes() == sound
+
+
+def test_the_states_of_many_producers_are_written_once_for_many_flushes(tmp_path):
+    files = LossyFiles()
+    dirs, log = created(tmp_path, files=files)
+    producers, turns = 2 * FEW_PRODUCERS, 3
+    for turn in range(turns):
+        for number in range(producers):
+            append(log, producer=number, sequence=turn)
+            flush(log, dirs)
+    written = [call for call in files.calls if call.startswith("write") and ".snapshot" in call]
+    flushes = producers * turns
+    assert FEW_PRODUCERS <= len(written) < flushes // 2
+    assert len(written) - FEW_PRODUCERS <= log.size // BYTES_PER_PRODUCER
+    files.calls.clear()
+    log.roll(NOW)
+    flush(log, dirs)
+    assert [call for call in files.calls if f"{log.active.base_offset:020d}.snapshot" in call]
+
+
+def test_producers_are_known_after_a_crash_though_no_flush_wrote_them(tmp_path):
+    dirs, log = created(tmp_path)
+    producers = 2 * FEW_PRODUCERS
+    for number in range(producers):
+        append(log, producer=number, sequence=0)
+        flush(log, dirs)
+    assert log.snapshot_offset < log.log_end_offset
+    _, log = reopened(dirs, tmp_path)
+    assert len(log.producers) == producers
+    assert log.producers.get(producers - 1).last_sequence == 0
+
+
+def test_a_flush_encodes_the_states_of_producers_only_when_it_runs(tmp_path, monkeypatch):
+    _, log = created(tmp_path)
+    append(log, producer=7, sequence=0)
+    encoded = []
+    encode = snapshots.encode_states
+    monkeypatch.setattr(
+        snapshots, "encode_states", lambda states: encoded.append(states) or encode(states)
+    )
+    work = log.unflushed()
+    assert not encoded
+    append(log, producer=7, sequence=1)
+    work.run()
+    assert [states[7][1] for states in encoded] == [0]
 
 
 def test_offsets_are_found_by_time_across_segments(tmp_path):

@@ -1,6 +1,7 @@
 import pytest
 
 from headwater.errors import KafkaError
+from headwater.log.retention import STEP, step
 from headwater.log.settings import LogSettings
 from tests.unit.log.support import NOW, append, created, reopened, stored
 
@@ -105,3 +106,25 @@ def test_a_load_of_a_segment_that_is_gone_says_so(tmp_path):
     log.retain(NOW, 40)
     with pytest.raises(KafkaError, match="removed meanwhile"):
         piece.load()
+
+
+def test_one_step_drops_a_bounded_number_of_segments(tmp_path):
+    settings = LogSettings(segment_bytes=150, retention_ms=HOUR)
+    _, log = created(tmp_path, settings)
+    for _ in range(2 * STEP + 5):
+        append(log, 1, value=b"v" * 100, now=NOW)
+    segments, end = len(log.segments), log.log_end_offset
+    sizes, more = [], True
+    while more:
+        done = step(log, NOW + 2 * HOUR, end, may_roll=True)
+        sizes.append(len(done.dropped))
+        more = done.more
+    assert sizes == [STEP, STEP, segments - 2 * STEP]
+
+
+def test_an_expired_segment_that_is_alone_waits_for_leave_to_roll(tmp_path):
+    _, log = created(tmp_path, LogSettings(retention_ms=HOUR))
+    append(log, 1, now=NOW)
+    done = step(log, NOW + 2 * HOUR, 1, may_roll=False)
+    assert (done.dropped, done.more, done.needs_roll) == ([], False, True)
+    assert len(step(log, NOW + 2 * HOUR, 1, may_roll=True).dropped) == 1

@@ -62,9 +62,7 @@ class Recreator(Admin):
             name=None if by_id else self._topic,
             topic_id=topic.topic_id if by_id and topic.topic_id else ZERO_UUID,
         )
-        request = DeleteTopicsRequest(
-            topics=[state], topic_names=[self._topic], timeout_ms=20_000
-        )
+        request = DeleteTopicsRequest(topics=[state], topic_names=[self._topic], timeout_ms=20_000)
         answer = await self.call(request, DeleteTopicsResponse)
         self.check(answer.responses[0].error_code, *GONE)
 

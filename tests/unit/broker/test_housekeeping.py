@@ -1,0 +1,123 @@
+"""Background jobs at scale: bounded steps, and nothing left behind. Counted, not timed."""
+
+import asyncio
+from types import SimpleNamespace
+
+from headwater.broker.housekeeping_loop import FLUSH_BITE, FLUSH_LANES, Housekeeping
+from headwater.seams.clock import SystemClock
+from headwater.seams.tasks import LoopTasks
+
+PARTITIONS = 300
+
+
+class FakeWork:
+    def __init__(self, failure=None):
+        self.failure = failure
+        self.runs = 0
+
+    def run(self):
+        self.runs += 1
+        if self.failure is not None:
+            raise self.failure
+
+
+class FakeReplica:
+    def __init__(self, number, failure=None):
+        self.topic_partition = ("topic", number)
+        self.work = FakeWork(failure)
+        self.log = SimpleNamespace(flush_due=lambda *_: True, unflushed=lambda: self.work)
+        self.flushing = False
+        self.ended = []
+
+    def flushed(self, work):
+        self.flushing = False
+        self.ended.append("flushed")
+
+    def flush_failed(self, work, failure):
+        self.flushing = False
+        self.ended.append(failure)
+
+
+class CountingTasks(LoopTasks):
+    """Runs "threads" in the loop; counts how many calls and how many at once."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = self.at_once = self.most = 0
+
+    def in_thread(self, call):
+        async def run():
+            self.calls += 1
+            self.at_once += 1
+            self.most = max(self.most, self.at_once)
+            await asyncio.sleep(0)
+            self.at_once -= 1
+            return call()
+
+        return asyncio.ensure_future(run())
+
+
+def keeper(replicas, tasks):
+    hosted = {replica.topic_partition: replica for replica in replicas}
+    context = SimpleNamespace(
+        clock=SystemClock(),
+        tick=SimpleNamespace(written=dict.fromkeys(replicas)),
+        replicas=SimpleNamespace(get=lambda *at: hosted.get(at)),
+        files=SimpleNamespace(unlink=lambda path: None),
+    )
+    return Housekeeping(context, tasks, health=None)
+
+
+async def until(done):
+    for _ in range(10_000):
+        if done():
+            return
+        await asyncio.sleep(0)
+    raise AssertionError("it never came to an end")
+
+
+def test_many_flushes_run_in_few_calls_and_two_at_a_time():
+    replicas = [FakeReplica(number) for number in range(PARTITIONS)]
+    tasks = CountingTasks()
+
+    async def run():
+        await keeper(replicas, tasks)._flush()
+        await until(lambda: all(replica.ended for replica in replicas))
+
+    asyncio.run(run())
+    assert all(replica.ended == ["flushed"] for replica in replicas)
+    assert tasks.most <= FLUSH_LANES
+    assert tasks.calls == -(-PARTITIONS // FLUSH_BITE)
+
+
+def test_one_flush_that_fails_does_not_concern_its_neighbors():
+    broken = OSError(5, "broken")
+    replicas = [FakeReplica(number, broken if number == 3 else None) for number in range(10)]
+    tasks = CountingTasks()
+
+    async def run():
+        housekeeping = keeper(replicas, tasks)
+        await housekeeping._flush()
+        await until(lambda: all(replica.ended for replica in replicas))
+        return housekeeping
+
+    housekeeping = asyncio.run(run())
+    ends = [replica.ended for replica in replicas]
+    assert ends == [["flushed"]] * 3 + [[broken]] + [["flushed"]] * 6
+    assert list(housekeeping._context.tick.written) == [replicas[3]]
+
+
+def test_tasks_that_unlinked_dropped_segments_are_forgotten():
+    replica = FakeReplica(0)
+    replica.log.garbage = ["a.deleted"]
+    replica.log.settings = SimpleNamespace(file_delete_delay_ms=0)
+
+    async def run():
+        housekeeping = keeper([replica], CountingTasks())
+        for _ in range(20):
+            replica.log.garbage = ["a.deleted"]
+            housekeeping._unlink_later(replica)
+        assert len(housekeeping._running) == 20
+        await until(lambda: not housekeeping._running)
+
+    asyncio.run(run())
