@@ -38,7 +38,10 @@ class LogDirError(KafkaError):
 class LogDir:
     """A folder that holds partitions."""
 
-    __slots__ = ("_files", "_lock", "directory_id", "offline", "partitions", "path")
+    __slots__ = (
+        "_files", "_lock", "directory_id", "offline", "partitions", "path", "renames",
+        "renames_synced",
+    )  # fmt: skip
 
     def __init__(self, files: Files, path: str) -> None:
         self._files = files
@@ -47,6 +50,10 @@ class LogDir:
         self.partitions = 0
         self.directory_id = ""
         self._lock: int | None = None
+        # How many folders were renamed away, and how many of those renames are on the disk. The
+        # process before this one may have left some.
+        self.renames = 1
+        self.renames_synced = 0
 
     def join(self, name: str) -> str:
         """The path of something in the folder."""
@@ -76,6 +83,13 @@ class LogDir:
         if self._lock is not None:
             self._files.close(self._lock)
             self._lock = None
+
+    def sync_renames(self) -> None:
+        """Let no power cut bring back a folder that was renamed away. Any thread."""
+        renames = self.renames
+        if renames > self.renames_synced:
+            self._files.sync_dir(self.path)
+            self.renames_synced = max(self.renames_synced, renames)
 
     def fail(self, reason: str) -> None:
         """Do not touch the folder any more."""

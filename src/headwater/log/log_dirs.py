@@ -56,6 +56,8 @@ class LogDirs:
         # High watermarks of the last checkpoint: where a replica begins after a restart.
         self.high_watermarks: dict[TopicPartition, int] = {}
         self._dir_of: dict[TopicPartition, LogDir] = {}
+        # Where a folder of this name was renamed away; a new one waits until the disk has that.
+        self._retired: dict[TopicPartition, LogDir] = {}
 
     def open(self) -> None:
         """Lock and check each folder; LogDirError in one line if one is not ours.
@@ -97,6 +99,9 @@ class LogDirs:
         if not usable:
             raise KafkaError(E.KAFKA_STORAGE_ERROR, "every log dir is offline")
         log_dir = min(usable, key=lambda log_dir: log_dir.partitions)
+        if partition in self._retired:
+            self._retired[partition].sync_renames()
+            del self._retired[partition]
         directory = log_dir.join(folders.name_of(partition))
         self._files.mkdir(directory)
         folders.write_topic_id(self._files, directory, topic_id)
@@ -121,8 +126,10 @@ class LogDirs:
 
     def remove(self, path: str) -> None:
         """Unlink a folder renamed by `delete`, with what is in it. Safe on any thread."""
-        if not path.endswith(folders.DELETE_SUFFIX) or not any(d.holds(path) for d in self.dirs):
+        holders = [log_dir for log_dir in self.dirs if log_dir.holds(path)]
+        if not path.endswith(folders.DELETE_SUFFIX) or not holders:
             raise ValueError(f"{path} is no deleted partition")
+        holders[0].sync_renames()
         for name in self._files.listdir(path):
             self._files.unlink(f"{path}/{name}")
         self._files.rmdir(path)
@@ -185,6 +192,7 @@ class LogDirs:
         self._descriptors.close()
 
     def _load_dir(self, log_dir: LogDir, settings_of: SettingsOf, now_ms: int) -> None:
+        log_dir.sync_renames()
         rows = self._read_checkpoints(log_dir)
         marker = log_dir.take_clean_marker()
         for name in log_dir.folders():
@@ -285,6 +293,8 @@ class LogDirs:
         partition_log.presence.end()
         path = log_dir.join(new_name)
         self._files.rename(partition_log.directory, path)
+        log_dir.renames += 1
+        self._retired[partition] = log_dir
         return path
 
     def _checkpoint(
