@@ -2,11 +2,13 @@
 
 import json
 
+import pyarrow as pa
 import pytest
 
 from headwater.pipelines.ingest.frozen_schema import IngestError
-from headwater.pipelines.ingest.ingest import plan_ingest, run_ingest
+from headwater.pipelines.ingest.ingest import note, plan_ingest, run_ingest
 from tests.pipelines.lake import committed, headers_of, records_of, rows_of
+from tests.unit.pipelines.lake import append
 
 SCHEMA = {
     "type": "object",
@@ -118,6 +120,8 @@ def test_an_inferred_schema_is_frozen_for_later_runs(spark, bootstrap, topic, pr
     [
         ({"topic": "ordres"}, "the topic ordres does not exist"),
         ({"partition_by": ["day"]}, "--partition-by day: no such column; there are id, name"),
+        ({"start": "yesterday"}, "--from yesterday: write earliest, latest, committed or a time"),
+        ({"options": {"failOnDatLoss": "false"}}, "failOnDatLoss.*did you mean failOnDataLoss"),
         ({"target": "topic:x"}, "write delta:PATH, iceberg:PATH or parquet:PATH"),
         ({"schema": {"type": "object", "properties": {"_offset": {"type": "integer"}}}}, "_offset"),
     ],
@@ -135,3 +139,43 @@ def test_what_cannot_be_is_refused_before_spark_starts(
     asked["schema"] = schema_file(asked["schema"])
     with pytest.raises(IngestError, match=said.replace("|", r"\|")):
         plan_ingest(asked.pop("topic"), asked.pop("target"), **asked)
+
+
+def test_a_checkpoint_folder_serves_one_table_and_one_topic_under_a_name(
+    bootstrap, topic, tmp_path, schema_file
+):
+    orders, given = topic("orders"), {"schema": schema_file(SCHEMA), "bootstrap_servers": bootstrap}
+    folder = str(tmp_path / "checkpoints")
+
+    def plan(place, **more):
+        target = f"delta:{tmp_path}/{place}/orders"
+        return plan_ingest(orders, target, **given, checkpoint=folder, **more)
+
+    first = plan("prod", start="2026-01-31T12:00Z", options={"failOnDataLoss": "false"})
+    assert first.options == {
+        "startingTimestamp": "1769860800000",
+        "startingOffsetsByTimestampStrategy": "latest",
+        "failOnDataLoss": "false",
+    }
+    note(first, {"topic": first.topic, "target": str(first.target)})
+    assert plan("prod").name == first.name
+    with pytest.raises(IngestError, match=r"is the checkpoint of .* into .*prod/orders: give this"):
+        plan("test")
+
+
+def test_a_topic_that_was_created_again_is_refused_by_an_ingest_that_has_begun(
+    bootstrap, topic, tmp_path, schema_file
+):
+    orders, given = topic("orders"), {"schema": schema_file(SCHEMA), "bootstrap_servers": bootstrap}
+    plan = plan_ingest(orders, f"delta:{tmp_path}/orders", **given)
+    note(plan, {"topic ids": {orders: "0123" * 8}})
+    assert plan_ingest(orders, f"delta:{tmp_path}/orders", **given).topic_id == plan.topic_id
+    place = plan.places.place(plan.name)
+    place.mkdir(parents=True)
+    (place / "metadata").write_text('{"id": "q"}')
+    (tmp_path / "orders").mkdir()
+    with pytest.raises(IngestError, match=r"the table .* is gone and the checkpoint is not"):
+        plan_ingest(orders, f"delta:{tmp_path}/orders", **given)
+    append(f"delta:{tmp_path}/orders", pa.table({"id": [1]}), 0)
+    with pytest.raises(IngestError, match="was deleted and created again"):
+        plan_ingest(orders, f"delta:{tmp_path}/orders", **given)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headwater.cli.options import bootstrap_option, json_option
+from headwater.cli.options import assignments, bootstrap_option, json_option
 from headwater.cli.output import show
 from headwater.cli.running import end_with, failures, running_options, shown, stopping, tell
 
@@ -152,10 +152,18 @@ def init(name: str, sdp: bool) -> None:
 @click.option(
     "--from",
     "start",
-    type=click.Choice(["earliest", "latest", "committed"]),
+    metavar="earliest|latest|committed|TIME",
     default="earliest",
     show_default=True,
-    help="Where the first run begins; later ones go on where it was.",
+    help="Where the first run begins, such as 2026-01-31T12:00Z; later ones go on where it was.",
+)
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="KEY=VALUE",
+    callback=lambda ctx, option, texts: assignments(texts),
+    help="Set one option of the source, such as failOnDataLoss=false; may be repeated.",
 )
 @click.option(
     "--checkpoint", type=click.Path(file_okay=False), help="Instead of _checkpoints beside TABLE."
@@ -170,6 +178,7 @@ def ingest(
     dead_letter: str | None,
     unknown: str,
     start: str,
+    options: dict[str, str],
     checkpoint: str | None,
     once: bool,
     master: str,
@@ -198,6 +207,7 @@ def ingest(
             unknown=unknown,
             start=start,
             checkpoint=checkpoint,
+            options=options,
         )
     except (IngestError, TargetError) as problem:
         raise click.UsageError(str(problem)) from None

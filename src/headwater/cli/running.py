@@ -92,6 +92,7 @@ def stopping() -> Iterator[threading.Event]:
 def failures(storage: Path) -> Iterator[None]:
     """A flow that failed is one line and exit code 1; what cannot run is exit code 2."""
     from headwater.pipelines.running.prepare import NotReadyError
+    from headwater.pipelines.running.run_lock import InUseError
     from headwater.pipelines.running.spark_log import log_file
     from headwater.pipelines.running.watching import FlowError
 
@@ -100,6 +101,9 @@ def failures(storage: Path) -> Iterator[None]:
     except NotReadyError as unready:
         for line in unready.lines:
             click.echo(line, err=True)
+        sys.exit(2)
+    except InUseError as used:
+        click.echo(str(used), err=True)
         sys.exit(2)
     except FlowError as failed:
         raise click.ClickException(f"{failed}  (more in {log_file(storage)})") from None

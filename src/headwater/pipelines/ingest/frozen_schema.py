@@ -31,7 +31,7 @@ def settle_schema(
 ) -> str:
     """The schema to use, as DDL: a file, or what was frozen, or what the first records look like.
 
-    Writes nothing: `freeze` does, once the table exists.
+    Writes nothing: it is noted once the session runs and the table exists.
     """
     frozen: str | None = (places.noted(name) or {}).get(SCHEMA)
     if wanted == "infer":
@@ -40,13 +40,6 @@ def settle_schema(
     if frozen:
         check_change(columns(frozen), columns(ddl), wanted)
     return ddl
-
-
-def freeze(ddl: str, places: Checkpoints, name: str) -> None:
-    """Keep the schema beside the checkpoint for all later runs."""
-    noted = places.noted(name) or {}
-    if noted.get(SCHEMA) != ddl:
-        places.note(name, {**noted, SCHEMA: ddl})
 
 
 def from_file(path: Path) -> str:

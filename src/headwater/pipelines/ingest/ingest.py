@@ -8,6 +8,7 @@ fit go to a dead letter topic with a reason; nothing is lost and nothing is NULL
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -15,10 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.types import StructType
 
 from headwater.client.admin import BlockingAdmin, NewTopic
-from headwater.config.keys import nearest
+from headwater.config.keys import ConfigError, nearest
 from headwater.pipelines.declaring.upgrade import digest
 from headwater.pipelines.ingest.ddl_types import columns
-from headwater.pipelines.ingest.frozen_schema import IngestError, freeze, settle_schema
+from headwater.pipelines.ingest.frozen_schema import SCHEMA, IngestError, settle_schema
 from headwater.pipelines.ingest.json_rows import (
     DATE,
     ORIGIN,
@@ -26,10 +27,17 @@ from headwater.pipelines.ingest.json_rows import (
     UNKNOWN,
     JsonRows,
 )
+from headwater.pipelines.running.belonging import (
+    QUERY,
+    TOPIC_IDS,
+    table_mismatch,
+    topic_mismatch,
+)
 from headwater.pipelines.running.checkpoints import FOLDER, Checkpoints
 from headwater.pipelines.running.flows import make, send_aside
 from headwater.pipelines.running.progress import Progress
 from headwater.pipelines.running.quality import Gate
+from headwater.pipelines.running.run_lock import only_run
 from headwater.pipelines.running.watching import (
     FlowReport,
     Problems,
@@ -37,8 +45,10 @@ from headwater.pipelines.running.watching import (
     session_for,
     told_as_flow,
 )
+from headwater.pipelines.tables.table import open_table
 from headwater.pipelines.tables.writing import TableSink
 from headwater.pipelines.targets import Target, parse_target
+from headwater.pipelines.topic_source.options import parse
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,6 +56,12 @@ if TYPE_CHECKING:
 
 _TRIGGER: Final = "1 second"
 TARGET_BATCH_TIME: Final = "5s"
+STARTS: Final = ("earliest", "latest", "committed")
+TOPIC: Final = "topic"
+TARGET: Final = "target"
+"""Facts beside the schema: what is ingested, and where to."""
+_STARTING: Final = {"startingTimestamp", "startingOffsetsByTimestamp"}
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
@@ -60,13 +76,13 @@ class Ingest:
     partition_by: tuple[str, ...] = ()
     dead_letter_topic: str = ""
     """By default the topic's own name with `.dead` behind."""
-    start: str = "earliest"
     unknown: str = "keep"
     """Fields that the schema does not know: keep, drop or refuse; see JsonRows."""
     checkpoints: Checkpoints | None = None
     """By default `_checkpoints` beside the table."""
     options: Mapping[str, str] | None = None
-    """More options of the source, such as maxOffsetsPerTrigger."""
+    """Options of the source, such as startingOffsets and maxOffsetsPerTrigger."""
+    topic_id: str = ""
 
     @property
     def schema(self) -> StructType:
@@ -100,15 +116,31 @@ def plan_ingest(
     unknown: str = "keep",
     start: str = "earliest",
     checkpoint: str | None = None,
+    options: Mapping[str, str] | None = None,
 ) -> Ingest:
-    """What the words of a command mean; asks the broker and reads files, and starts no Spark."""
+    """What the words of a command mean; asks the broker and reads files, and starts no Spark.
+
+    Args:
+        topic: What to read.
+        target: The table, as `delta:PATH`, `iceberg:PATH` or `parquet:PATH`.
+        schema: A file, or `infer`.
+        bootstrap_servers: Brokers to ask.
+        partition_by: Columns that name folders.
+        dead_letter_topic: For records that do not fit; `<topic>.dead` by default.
+        unknown: See JsonRows.
+        start: `earliest`, `latest`, `committed`, or a time such as `2026-01-31T12:00Z`.
+        checkpoint: A folder for checkpoints; beside the table by default.
+        options: More options of the source, such as failOnDataLoss; they win over `start`.
+    """
     place = parse_target(target)
     if not place.is_table:
         raise IngestError(f"--to {target}: write delta:PATH, iceberg:PATH or parquet:PATH")
     place = Target(place.kind, str(Path(place.place).absolute()))
-    check_topic(bootstrap_servers, topic)
+    topic_id = check_topic(bootstrap_servers, topic)
+    chosen = {**starting(start), **(options or {})}
     places = Checkpoints(Path(checkpoint).absolute()) if checkpoint else beside(place)
     name = ingest_name(topic, place)
+    check_place(name, topic, topic_id, place, places, resumes=start == "committed")
     ddl = settle_schema(schema, topic, bootstrap_servers, places, name)
     plan = Ingest(
         topic,
@@ -117,20 +149,74 @@ def plan_ingest(
         ddl,
         tuple(partition_by),
         dead_letter_topic or "",
-        start,
         unknown,
         places,
+        chosen,
+        topic_id,
     )
     check_columns(plan)
+    check_options(plan)
     return plan
 
 
-def check_topic(bootstrap_servers: str, topic: str) -> None:
-    """Refuse a topic that is not there, with the nearest that is."""
+def check_topic(bootstrap_servers: str, topic: str) -> str:
+    """The topic's id; a topic that is not there is refused, with the nearest that is."""
     with BlockingAdmin(bootstrap_servers=bootstrap_servers) as admin:
         there = admin.list_topics()
-    if topic not in there:
-        raise IngestError(f"the topic {topic} does not exist{nearest(topic, dict.fromkeys(there))}")
+        if topic in there:
+            return admin.describe_topics([topic])[topic].topic_id.hex()
+    raise IngestError(f"the topic {topic} does not exist{nearest(topic, dict.fromkeys(there))}")
+
+
+def starting(start: str) -> dict[str, str]:
+    """Where the first run begins, as options of the source."""
+    if start in STARTS:
+        return {"startingOffsets": start}
+    try:
+        moment = datetime.fromisoformat(start)
+    except ValueError:
+        ways = ", ".join(STARTS)
+        raise IngestError(
+            f"--from {start}: write {ways} or a time such as 2026-01-31T12:00Z"
+        ) from None
+    moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+    millis = (moment - _EPOCH) // timedelta(milliseconds=1)
+    return {
+        "startingTimestamp": str(millis),
+        "startingOffsetsByTimestampStrategy": "latest",
+    }
+
+
+def check_options(ingest: Ingest) -> None:
+    """Refuse options that the source does not know, before Spark starts."""
+    try:
+        parse(_options(ingest), streaming=True)
+    except ConfigError as problem:
+        raise IngestError(f"--option: {problem}") from problem
+
+
+def check_place(
+    name: str, topic: str, topic_id: str, target: Target, places: Checkpoints, *, resumes: bool
+) -> None:
+    """Refuse a checkpoint that is of another ingest, or of another table or topic than it was.
+
+    `resumes`: where the checkpoint is gone, the offsets of the group take its place.
+    """
+    noted, table = places.noted(name) or {}, open_table(target)
+    query = places.query_id(name)
+    moved = query is not None and noted.get(TOPIC) == topic and table.last_batch(query) >= 0
+    other = noted.get(TOPIC, topic) != topic or noted.get(TARGET, str(target)) != str(target)
+    if other and not moved:
+        raise IngestError(
+            f"{places.place(name)} is the checkpoint of {noted.get(TOPIC)} into "
+            f"{noted.get(TARGET)}: give this ingest another folder with --checkpoint"
+        )
+    if resumes and query is None:
+        return
+    told = table_mismatch(name, places, table)
+    told = told or topic_mismatch(name, places, {topic: topic_id})
+    if told:
+        raise IngestError(f"{told}; or delete {places.place(name)} and the table to start again")
 
 
 def ingest_name(topic: str, target: Target) -> str:
@@ -164,7 +250,7 @@ def run_ingest(
         settings=settings or {},
         spark=spark,
     )
-    with opened as session:
+    with only_run(ingest.places.lock(ingest.name), f"the ingest {ingest.name}"), opened as session:
         queries = Queries(model, problems)
         model.announce(ingest.name, (REFUSED,))
         try:
@@ -186,7 +272,8 @@ def start(
     rows = JsonRows(ingest.schema, unknown=ingest.unknown, dated=DATE in ingest.partition_by)
     judged = rows.judged(records)
     make(spark, rows.good(judged), ingest.target, ingest.partition_by)
-    freeze(ingest.ddl, ingest.places, ingest.name)
+    facts = {TOPIC: ingest.topic, TARGET: str(ingest.target), SCHEMA: ingest.ddl}
+    note(ingest, {**facts, TOPIC_IDS: {ingest.topic: ingest.topic_id}})
     servers, rules = ingest.bootstrap_servers, digest(f"{ingest.unknown} {ingest.ddl}")
     aside = partial(send_aside, servers, ingest.dead_letters, ingest.name, None, rules)
     gate = Gate(rows, TableSink(ingest.target, partition_by=ingest.partition_by), [aside])
@@ -194,19 +281,28 @@ def start(
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": _TRIGGER}
     place = str(ingest.places.place(ingest.name))
     named = writer.queryName(ingest.name).option("checkpointLocation", place)
-    return named.trigger(**trigger).start()
+    query = named.trigger(**trigger).start()
+    note(ingest, {QUERY: query.id})
+    return query
+
+
+def note(ingest: Ingest, facts: Mapping[str, Any]) -> None:
+    """Add facts to what is noted beside the checkpoint."""
+    ingest.places.note(ingest.name, {**(ingest.places.noted(ingest.name) or {}), **facts})
 
 
 def _options(ingest: Ingest) -> dict[str, str]:
     options = {
         "kafka.bootstrap.servers": ingest.bootstrap_servers,
         "subscribe": ingest.topic,
-        "startingOffsets": ingest.start,
+        "startingOffsets": "earliest",
         "includeHeaders": "true",
         **(ingest.options or {}),
     }
-    if ingest.start == "committed":
+    if options["startingOffsets"] == "committed":
         options.setdefault("group.id", ingest.name)
+    if not _STARTING.isdisjoint(ingest.options or {}):
+        del options["startingOffsets"]
     if "maxOffsetsPerTrigger" not in options:
         options.setdefault("targetBatchTime", TARGET_BATCH_TIME)
     return options

@@ -37,6 +37,23 @@ class Checkpoints:
         """Whether a query has run from here before."""
         return (self.place(flow) / "metadata").exists()
 
+    def query_id(self, flow: str) -> str | None:
+        """The id of the query that runs from here, which Spark keeps; None: none has started."""
+        try:
+            found = json.loads((self.place(flow) / "metadata").read_text().splitlines()[-1])
+            return str(found["id"])
+        except (OSError, ValueError, LookupError, TypeError):
+            return None
+
+    def last_planned(self, flow: str) -> int:
+        """The number of the last batch that was planned; -1: none."""
+        names = (path.name for path in (self.place(flow) / "offsets").glob("[0-9]*"))
+        return max((int(name) for name in names if name.isdecimal()), default=-1)
+
+    def lock(self, flow: str = "") -> Path:
+        """The file that a run locks: of the whole folder, or of one flow."""
+        return self.folder / (f"{flow}.lock" if flow else "lock")
+
     def noted(self, flow: str) -> dict[str, Any] | None:
         """What was noted last; None where nothing was."""
         try:
@@ -64,10 +81,6 @@ class Checkpoints:
     def drop_checkpoint(self, flow: str) -> None:
         """Begin anew: the next run starts where its sources start. The facts stay."""
         shutil.rmtree(self.place(flow), ignore_errors=True)
-
-    def drop_note(self, flow: str) -> None:
-        """Forget the facts, and keep the checkpoint."""
-        self._note(flow).unlink(missing_ok=True)
 
     def _note(self, flow: str) -> Path:
         return self.folder / f"{flow}.json"

@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 
 from headwater.pipelines.declaring.declare import Dataset, Flow, Project, Sink
 from headwater.pipelines.declaring.upgrade import fingerprint, rules_digest
+from headwater.pipelines.running.belonging import QUERY
 from headwater.pipelines.running.binding import Datasets, table_target
 from headwater.pipelines.running.checkpoints import Checkpoints
 from headwater.pipelines.running.dead_letters import as_records, as_rows
@@ -65,7 +66,10 @@ class Flows:
             writer = self._to_table(flow, rows, sink)
         writer = writer.queryName(self.query_name(flow)).trigger(**self._trigger)
         place = self._checkpoints.place(flow.name)
-        return writer.option("checkpointLocation", str(place)).start()
+        query = writer.option("checkpointLocation", str(place)).start()
+        noted = self._checkpoints.noted(flow.name) or {}
+        self._checkpoints.note(flow.name, {**noted, QUERY: query.id})
+        return query
 
     def append_once(self, flow: Flow) -> None:
         """Append what a batch query gives, unless an earlier run has done so."""

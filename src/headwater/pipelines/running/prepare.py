@@ -3,20 +3,30 @@
 The broker and the tables are asked here, Spark is not: a mistake is told in a second.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from headwater.client.admin import BlockingAdmin, NewTopic
 from headwater.config.keys import nearest
 from headwater.pipelines.declaring.declare import Declarations, Flow, Project
 from headwater.pipelines.declaring.graph import Problem, check
 from headwater.pipelines.declaring.upgrade import Change, describe_change, fingerprint
+from headwater.pipelines.running.belonging import (
+    TOPIC_IDS,
+    ahead,
+    table_mismatch,
+    topic_mismatch,
+    unknown_rows,
+)
 from headwater.pipelines.running.binding import table_target
 from headwater.pipelines.running.checkpoints import REFRESHED, UNFINISHED, Checkpoints
 from headwater.pipelines.running.plan import is_view, refresh_needs
 from headwater.pipelines.tables.table import Table, open_table
-from headwater.pipelines.targets import parse_target
+from headwater.pipelines.targets import Target, parse_target
+from headwater.pipelines.topic_sink.ledger import Ledger
 
 _REFRESHED_BY = "headwater-refresh"
+_GONE = "gone"
+"""The fact that the project had no such flow any more in the last run."""
 
 
 class NotReadyError(Exception):
@@ -37,6 +47,10 @@ def make_ready(project: Project, refreshed: Sequence[str] = ()) -> list[str]:
     if found:
         raise NotReadyError(found)
     refreshed = [*refreshed, *unfinished(project)]
+    ids = topic_ids(project)
+    found_apart = apart(project, refreshed, ids)
+    if found_apart:
+        raise NotReadyError(found_apart)
     lines = _allowed(changes(project, refreshed))
     lines += refresh(project, refreshed)
     lines += [f"topic {name} was created" for name in create_topics(project)]
@@ -45,8 +59,55 @@ def make_ready(project: Project, refreshed: Sequence[str] = ()) -> list[str]:
         "at least once where a query draws lots or asks for the time"
         for name in written_topics(project.declarations)
     ]
-    remember(project)
+    remember(project, ids)
     return lines
+
+
+def apart(project: Project, refreshed: Iterable[str], ids: Mapping[str, str]) -> list[str]:
+    """Flows whose checkpoints, tables and topics do not belong together, a line for each."""
+    places, afresh = Checkpoints.of(project.storage), set(refreshed)
+    known = fingerprint(project)
+    lines = []
+    for flow in project.declarations.flows:
+        if flow.once or is_view(project.declarations, flow) or flow.name in afresh:
+            continue
+        topics = {name: ids[name] for name in known[flow.name]["topics"] if name in ids}
+        told = _apart(project, flow, places) or topic_mismatch(flow.name, places, topics)
+        if told is not None:
+            lines.append(f"{told}; or start again with --refresh {flow.name}")
+    return lines
+
+
+def _apart(project: Project, flow: Flow, places: Checkpoints) -> str | None:
+    sink = project.declarations.sinks.get(flow.target)
+    if sink is None:
+        table = open_table(table_target(project, flow.target))
+        writers = [each.name for each in project.declarations.flows if each.target == flow.target]
+        told = table_mismatch(flow.name, places, table)
+        if told is None and not any(places.noted(name) for name in writers):
+            told = unknown_rows(flow.name, places, table)
+        return told
+    target = parse_target(sink.target)
+    if target.is_table:
+        table = open_table(Target(target.kind, str(project.root / target.place)))
+        return table_mismatch(flow.name, places, table)
+    query = places.query_id(flow.name)
+    if query is None:
+        return None
+    with BlockingAdmin(bootstrap_servers=project.bootstrap_servers) as admin:
+        lead = ahead(flow.name, places, Ledger(admin, query).last_batch(target.place))
+    return f"{lead} in {target}: new rows would be taken for written" if lead else None
+
+
+def topic_ids(project: Project) -> dict[str, str]:
+    """The ids of all topics that the pipeline reads, by their names."""
+    names = {name for told in fingerprint(project).values() for name in told["topics"]}
+    if not names:
+        return {}
+    with BlockingAdmin(bootstrap_servers=project.bootstrap_servers) as admin:
+        there = names & set(admin.list_topics())
+        views = admin.describe_topics(sorted(there))
+    return {name: view.topic_id.hex() for name, view in views.items()}
 
 
 def _allowed(found: Sequence[Change]) -> list[str]:
@@ -78,20 +139,37 @@ def changes(project: Project, refreshed: Iterable[str] = ()) -> list[Change]:
     A flow that is refreshed has no past that a change could disagree with.
     """
     places, afresh = Checkpoints.of(project.storage), set(refreshed)
-    noted = {name: facts.get("fingerprint") for name, facts in places.all_noted().items()}
-    old = {name: known for name, known in noted.items() if known and name not in afresh}
     new = {name: told for name, told in fingerprint(project).items() if name not in afresh}
-    return describe_change(old, new) if old else []
+    noted = {
+        name: facts
+        for name, facts in places.all_noted().items()
+        if facts.get("fingerprint") and name not in afresh
+    }
+    back = [name for name in new if name in noted and noted[name].get(_GONE)]
+    old = {
+        name: facts["fingerprint"]
+        for name, facts in noted.items()
+        if name in new or not facts.get(_GONE)
+    }
+    why = "it is back and goes on where it stopped"
+    told = [Change(name, "safe", why) for name in back if places.started(name)]
+    return [*told, *describe_change(old, new)] if old else []
 
 
-def remember(project: Project) -> None:
-    """Note what the flows are, for the next run to compare."""
+def remember(project: Project, ids: Mapping[str, str] | None = None) -> None:
+    """Note what the flows are, for the next run to compare.
+
+    Notes of flows that are gone stay with their checkpoints: they may come back.
+    """
     places, known = Checkpoints.of(project.storage), fingerprint(project)
     for name, told in known.items():
-        places.note(name, {**(places.noted(name) or {}), "fingerprint": told})
-    for name in places.all_noted():
-        if name not in known:
-            places.drop_note(name)
+        noted = {**(places.noted(name) or {}), "fingerprint": told, _GONE: False}
+        if ids:
+            noted[TOPIC_IDS] = {topic: ids[topic] for topic in told["topics"] if topic in ids}
+        places.note(name, noted)
+    for name, noted in places.all_noted().items():
+        if name not in known and "fingerprint" in noted:
+            places.note(name, {**noted, _GONE: True})
 
 
 def _repeated_letters(project: Project) -> Iterator[Problem]:

@@ -14,10 +14,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.pipelines.declaring.declare import Flow, Project
+from headwater.pipelines.running.checkpoints import Checkpoints
 from headwater.pipelines.running.flows import Flows
 from headwater.pipelines.running.plan import Step, is_view, steps, tables_read
 from headwater.pipelines.running.prepare import make_ready
 from headwater.pipelines.running.progress import Progress
+from headwater.pipelines.running.run_lock import only_run
 from headwater.pipelines.running.watching import (
     LOOK_S,
     FlowReport,
@@ -66,6 +68,8 @@ def run(
 ) -> RunReport:
     """Run a pipeline: NotReadyError before Spark starts, FlowError when a flow has failed.
 
+    InUseError where another run of the pipeline has its checkpoints.
+
     Args:
         project: What to run.
         once: Read what is there and end; otherwise go on until `stop` is set.
@@ -78,25 +82,27 @@ def run(
         say: Told what was prepared and what changed since the last run, in lines.
         views_every_s: How often materialized views may be refreshed in a continuous run.
     """
-    for line in make_ready(project, refresh):
-        say(line)
-    model = progress or Progress()
-    opened = session_for(
-        project.name,
-        bootstrap_servers=project.bootstrap_servers,
-        progress=model,
-        logs=project.storage,
-        master=master,
-        settings={**project.spark, **(settings or {})},
-        spark=spark,
-    )
-    with opened as session:
-        trigger = {"availableNow": True} if once else _continuous(project)
-        running = Run(project, session, trigger, model, stop or threading.Event())
-        try:
-            return running.finish() if once else running.serve(views_every_s)
-        finally:
-            running.queries.stop()
+    lock = Checkpoints.of(project.storage).lock()
+    with only_run(lock, f"the pipeline {project.name}"):
+        for line in make_ready(project, refresh):
+            say(line)
+        model = progress or Progress()
+        opened = session_for(
+            project.name,
+            bootstrap_servers=project.bootstrap_servers,
+            progress=model,
+            logs=project.storage,
+            master=master,
+            settings={**project.spark, **(settings or {})},
+            spark=spark,
+        )
+        with opened as session:
+            trigger = {"availableNow": True} if once else _continuous(project)
+            running = Run(project, session, trigger, model, stop or threading.Event())
+            try:
+                return running.finish() if once else running.serve(views_every_s)
+            finally:
+                running.queries.stop()
 
 
 def _continuous(project: Project) -> dict[str, Any]:

@@ -54,6 +54,11 @@ class Ledger:
             self._mark(starts, Mark(State.BEGUN, origin.batch, run))
         return Opening(before(mark, origin.batch, run, attempt), starts)
 
+    def last_batch(self, topic: str) -> int:
+        """The highest batch that is written or being written to the topic; -1: none."""
+        mark = _mark_of(self._held(topic))
+        return -1 if mark is None else mark.batch
+
     def finish(self, topics: Iterable[str], batch: int) -> None:
         """The batch is in these topics: its end is where the next tail begins."""
         views = self._admin.describe_topics(topics)

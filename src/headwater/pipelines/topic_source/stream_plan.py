@@ -8,6 +8,7 @@ the start.
 
 from typing import Final
 
+from headwater.config.keys import ConfigError
 from headwater.model import TopicPartition, Uuid
 from headwater.pipelines.topic_source.offsets import OffsetRange, Offsets, advance, backlog, ranges
 from headwater.pipelines.topic_source.options import SourceOptions
@@ -144,6 +145,7 @@ class StreamPlan:
 
     def _rewound(self, start: Offsets, latest: Offsets) -> list[TopicPartition]:
         """Partitions that hold other records than those read so far."""
+        self._check_checkpoint(start, latest)
         found = []
         for where, offset in sorted(start.items()):
             if where not in latest:
@@ -165,3 +167,15 @@ class StreamPlan:
                 found.append(where)
         self._anew = set()
         return found
+
+    def _check_checkpoint(self, start: Offsets, latest: Offsets) -> None:
+        """Refuse the offsets of another source: Spark numbers a query's inputs by their order."""
+        theirs = sorted({where.topic for where in start})
+        ours = {where.topic for where in latest}
+        if not theirs or not ours or ours & set(theirs) or self._options.pattern is not None:
+            return
+        raise ConfigError(
+            f"the checkpoint is that of a stream from {', '.join(theirs)}, and this one reads "
+            f"{', '.join(sorted(ours))}: keep the order of a query's inputs, or begin a new "
+            "checkpoint"
+        )

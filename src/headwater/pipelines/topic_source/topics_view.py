@@ -79,7 +79,10 @@ class TopicsView:
         """Where reading begins."""
         if bound.kind == "committed":
             told = self.brokers.committed(bound.group)
-            return {where: told.get(where, first) for where, first in ends.earliest.items()}
+            return {
+                where: self._still_there(where, told.get(where, first), first, bound.group)
+                for where, first in ends.earliest.items()
+            }
         if bound.kind in ("time", "times"):
             found = self._at_times(bound, ends, "startingOffsetsByTimestamp")
             late = sorted(where for where, offset in found.items() if offset is None)
@@ -90,6 +93,17 @@ class TopicsView:
                 )
             return _or_latest(found, ends)
         return self._at_offsets(bound, ends, "startingOffsets")
+
+    def _still_there(self, where: TopicPartition, offset: int, first: int, group: str) -> int:
+        """A committed offset, or the first that retention has left."""
+        if offset >= first:
+            return offset
+        log.warning(
+            "%s: group %s committed offset %d, and the partition begins at %d now; records between "
+            "them are deleted, reading begins at %d",
+            *(where, group, offset, first, first),
+        )
+        return first
 
     def stops(self, bound: Bound, ends: Ends) -> Offsets:
         """Where a batch query ends."""

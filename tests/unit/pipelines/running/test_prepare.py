@@ -74,12 +74,29 @@ def test_each_change_has_its_verdict_until_it_is_remembered(load):
     assert changes(changed) == []
 
 
-def test_a_flow_that_is_gone_is_told_once(load):
+def test_a_flow_that_is_gone_is_told_once_and_compared_when_it_comes_back(load):
     remember(load())
+    places = Checkpoints.of(load().storage)
+    places.place("back").mkdir()
+    (places.place("back") / "metadata").write_text('{"id": "q"}')
     without = load(PIPELINE[: PIPELINE.index("hw.create_sink")])
     assert [change.flow for change in changes(without)] == ["back"]
     remember(without)
     assert changes(without) == []
+    (returned,) = changes(load())
+    assert str(returned) == "back: safe: it is back and goes on where it stopped"
+    changed = load(
+        PIPELINE.replace(
+            'back():\n    return hw.read_stream("silver")',
+            'back():\n    return hw.read_stream("bronze")',
+        )
+    )
+    assert [(told.flow, told.verdict) for told in changes(changed)][1:] == [
+        ("back", "needs new checkpoint"),
+        ("back", "safe"),
+    ]
+    remember(load())
+    assert changes(load()) == []
 
 
 def test_a_refresh_forgets_checkpoints_and_counts(load):

@@ -2,8 +2,9 @@
 
 import pytest
 
+from headwater.config.keys import ConfigError
 from headwater.model import TopicPartition
-from headwater.pipelines.topic_source.options import parse
+from headwater.pipelines.topic_source.options import Bound, parse
 from headwater.pipelines.topic_source.range_reader import DataLossError
 from headwater.pipelines.topic_source.stream_plan import StreamPlan
 from headwater.pipelines.topic_source.topics_view import Ends, Seen, TopicsView
@@ -85,3 +86,18 @@ def test_a_topic_that_is_shorter_than_the_checkpoint_of_an_earlier_run_is_anothe
     start = {HERE: 100}
     onward = plan.next_end(start, None, None)
     assert [tuple(one) for one in plan.ranges(start, onward)] == [("t", 0, 0, 5)]
+
+
+def test_the_checkpoint_of_another_topic_is_refused_even_where_loss_is_allowed():
+    plan, _ = planned(5, startingOffsets="earliest", failOnDataLoss="false")
+    with pytest.raises(ConfigError, match="is that of a stream from other, and this one reads t"):
+        plan.next_end({TopicPartition("other", 0): 3}, None, None)
+
+
+def test_a_commit_that_retention_has_overtaken_begins_at_what_is_left(caplog):
+    _, view = planned(100, startingOffsets="committed", **{"group.id": "g"})
+    view.committed = lambda group: {HERE: 3}
+    bound = Bound("committed", group="g")
+    assert view.starts(bound, Ends({HERE: 10}, {HERE: 100})) == {HERE: 10}
+    assert "group g committed offset 3, and the partition begins at 10 now" in caplog.text
+    assert view.starts(bound, Ends({HERE: 2}, {HERE: 100})) == {HERE: 3}
