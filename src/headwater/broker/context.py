@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from headwater.broker.metadata_cache import MetadataCache
 from headwater.broker.tick import Tick
+from headwater.broker.turns import Turns
 from headwater.config.broker import BrokerSettings
 from headwater.config.topic import TopicSettings
 from headwater.controller.commands import CreateTopics, NewTopic, TopicOutcome
@@ -59,6 +60,8 @@ class Context:
     controller: "ControllerLoop" = field(init=False)
     groups: "ShardLoop" = field(init=False)
     producer_ids: "ProducerIdBlocks" = field(init=False)
+    turns: Turns = field(default_factory=Turns)
+    """Runs what would hold the event loop in steps."""
     serving: bool = False
     """Whether this broker knows what it leads; connections wait until then."""
     topic_overrides: dict[str, dict[str, str]] = field(default_factory=dict)

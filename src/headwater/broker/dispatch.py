@@ -8,21 +8,26 @@ one in common.
 import logging
 from collections.abc import Callable, Mapping
 from struct import Struct as Packer
-from typing import Any, NamedTuple
+from types import GeneratorType
+from typing import Any, NamedTuple, cast
 
 from headwater.broker.connection import Connection
 from headwater.broker.context import Context
 from headwater.broker.handlers import produce
 from headwater.broker.request import Request
+from headwater.broker.turns import Steps, finish
 from headwater.errors import KafkaError
 from headwater.wire import codec
 from headwater.wire.apis import API, API_VERSIONS, PRODUCE, Api
-from headwater.wire.framing import read_request_header
+from headwater.wire.framing import RequestHeader, read_request_header
 from headwater.wire.schema import Struct
 
 log = logging.getLogger("headwater.server")
 
-Handler = Callable[[Context, Request, Any], Struct | None]
+Handler = Callable[[Context, Request, Any], Struct | Steps[Struct | None] | None]
+"""A handler whose work grows with its request or answer is a generator: see `turns`."""
+LARGE = 8 * 1024
+"""A request of more bytes is decoded in turns; its array items are counted before they are made."""
 
 _read_start = Packer(">hhi").unpack_from
 
@@ -74,13 +79,59 @@ class Dispatch:
         view = connection.view
         try:
             header = read_request_header(view, start, end)
-            if header.version == version:
-                body, _ = codec.decode(entry.api.request, version, view, header.body, end)
-            else:
+            if header.version != version:
                 body = None
+            elif end - start > LARGE:
+                self._take_large(connection, entry, start, end)
+                return
+            else:
+                body, _ = codec.decode(entry.api.request, version, view, header.body, end)
         except codec.WireError as broken:
             self._refuse(connection, f"a {entry.api.name} request cannot be read: {broken}")
             return
+        self._serve(connection, entry, version, header, body)
+
+    def _take_large(self, connection: Connection, entry: _Entry, start: int, end: int) -> None:
+        """Decode a large request in turns; the client's next one is taken after it.
+
+        Batches of a produce request are used where they were received, so it is decoded at once.
+        """
+        limit = self._context.settings.max_request_elements
+        if entry.api.key == PRODUCE:
+            header = read_request_header(connection.view, start, end)
+            steps = codec.decode_in_steps(
+                entry.api.request, header.version, connection.view, header.body, end, limit
+            )
+            self._serve(connection, entry, header.version, header, finish(steps)[0])
+            return
+        frame = bytes(connection.view[start:end])
+        connection.hold()
+        self._context.turns.start(self._decode(connection, entry, frame, limit), connection)
+
+    def _decode(
+        self, connection: Connection, entry: _Entry, frame: bytes, limit: int
+    ) -> Steps[None]:
+        try:
+            header = read_request_header(frame, 0, len(frame))
+            body, _ = yield from codec.decode_in_steps(
+                entry.api.request, header.version, frame, header.body, len(frame), limit
+            )
+        except codec.WireError as broken:
+            self._refuse(connection, f"a {entry.api.name} request cannot be read: {broken}")
+        else:
+            del frame
+            self._serve(connection, entry, header.version, header, body)
+        finally:
+            connection.release()
+
+    def _serve(
+        self,
+        connection: Connection,
+        entry: _Entry,
+        version: int,
+        header: RequestHeader,
+        body: Any,
+    ) -> None:
         request = Request(
             connection, header.api_key, version, header.correlation_id, header.client_id
         )
@@ -95,8 +146,10 @@ class Dispatch:
             request.reply_nothing()
             connection.dismiss()
             return
-        if response is not None:
-            request.reply(response)
+        if isinstance(response, GeneratorType):
+            request.reply_in_turns(response)
+        elif response is not None:
+            request.reply(cast("Struct", response))
 
     def _refuse(self, connection: Connection, why: str) -> None:
         self._context.hostile.warning("requests", connection.host, f"closed a connection: {why}")

@@ -1,23 +1,33 @@
 """How coordinators write to and read from their internal topic on this broker."""
 
 from collections.abc import Callable
+from typing import TypeAlias, cast
 
-from headwater.errors import KafkaError
+from headwater.errors import E, KafkaError
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
 from headwater.replication.replica import Replica
 from headwater.replication.replicas import Replicas
 from headwater.seams.files import Buffer
 
+OffLoop: TypeAlias = Callable[
+    [Callable[[], object], Callable[[object, Exception | None], None]], None
+]
+
 
 class PartitionWriter:
     """One internal topic, as its coordinator sees it."""
 
     def __init__(
-        self, topic: str, replicas: Replicas, append_failed: Callable[[int], None]
+        self,
+        topic: str,
+        replicas: Replicas,
+        append_failed: Callable[[int], None],
+        off_loop: OffLoop,
     ) -> None:
         self._topic = topic
         self._replicas = replicas
+        self._off_loop = off_loop
         self._append_failed = append_failed
 
     def stage(self, partition: int, records: list[tuple[bytes, bytes | None]], now_ms: int) -> int:
@@ -31,13 +41,39 @@ class PartitionWriter:
         replica.append_built(batch, pending)
         return pending.last_offset + 1
 
-    def read(self, partition: int, offset: int, max_bytes: int) -> Buffer:
-        """Whole batches from the first one that ends after `offset`; empty at the log end."""
-        log = self._leader(partition).log
-        found = log.read(
-            max(offset, log.log_start_offset), log.log_end_offset, max_bytes, at_least_one=True
-        )
-        return b"" if found is None else found.load()
+    def read(
+        self,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        done: Callable[[Buffer | KafkaError], None],
+    ) -> None:
+        """Whole batches from the first one that ends after `offset`; empty at the log end.
+
+        What the page cache lacks is read on a file thread, and `done` is called after that.
+        """
+        try:
+            log = self._leader(partition).log
+            start = max(offset, log.log_start_offset)
+            found = log.read(start, log.log_end_offset, max_bytes, at_least_one=True)
+            data = b"" if found is None else found.load_now()
+        except KafkaError as refused:
+            done(refused)
+            return
+        except OSError as failure:
+            done(_unreadable(failure))
+            return
+        if found is None or data is not None:
+            done(data or b"")
+            return
+
+        def ended(result: object, failure: Exception | None) -> None:
+            if failure is None:
+                done(cast("Buffer", result))
+            else:
+                done(failure if isinstance(failure, KafkaError) else _unreadable(failure))
+
+        self._off_loop(found.load, ended)
 
     def end(self, partition: int) -> int:
         """The log end offset."""
@@ -49,6 +85,10 @@ class PartitionWriter:
 
     def _leader(self, partition: int) -> Replica:
         return self._replicas.leader(self._topic, partition)
+
+
+def _unreadable(failure: Exception) -> KafkaError:
+    return KafkaError(E.KAFKA_STORAGE_ERROR, str(failure))
 
 
 class _Staged:

@@ -1,16 +1,20 @@
 """A request that is being handled, and the place where its answer goes."""
 
+import logging
 from collections.abc import Callable
 
 from headwater.broker.connection import Connection, Slot
+from headwater.broker.turns import Steps
 from headwater.wire import framing
 from headwater.wire.schema import Struct
+
+log = logging.getLogger("headwater.server")
 
 
 class Request(Slot):
     """One request of one client; `reply` may come at any later moment, exactly once."""
 
-    __slots__ = ("api_key", "client_id", "correlation_id", "on_gone", "version")
+    __slots__ = ("_held", "api_key", "client_id", "correlation_id", "on_gone", "version")
 
     def __init__(
         self,
@@ -25,6 +29,7 @@ class Request(Slot):
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self._held = False
         self.on_gone: Callable[[], None] | None = None
         """Called if the client leaves before its answer: nobody waits for this any more."""
 
@@ -34,6 +39,37 @@ class Request(Slot):
             buffers = framing.response(self.correlation_id, self.version, response)
             self.connection.answer_made(sum(map(len, buffers)))
             self.fill(buffers)
+
+    def reply_in_turns(self, response: Struct | Steps[Struct | None]) -> None:
+        """Answer with a response that is long, or that is still to be made.
+
+        It is made and encoded over several rounds of the event loop. Nothing more is read from
+        this client meanwhile.
+        """
+        connection = self.connection
+        if not connection.context.turns.start(self._make(response), connection):
+            self._held = True
+            connection.hold()
+
+    def _make(self, response: Struct | Steps[Struct | None]) -> Steps[None]:
+        try:
+            if isinstance(response, Struct):
+                made: Struct | None = response
+            else:
+                made = yield from response
+            if made is not None and not self.answered:
+                buffers = yield from framing.response_in_steps(
+                    self.correlation_id, self.version, made
+                )
+                self.connection.answer_made(sum(map(len, buffers)))
+                self.fill(buffers)
+        except Exception:
+            log.exception("answering a request of API key %d failed", self.api_key)
+            self.reply_nothing()
+            self.connection.dismiss()
+        finally:
+            if self._held:
+                self.connection.release()
 
     def peer_gone(self) -> None:
         """The client left."""

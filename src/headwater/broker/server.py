@@ -214,7 +214,9 @@ class Broker:
             call_later=loop.call_later,
         )
         self.context.producer_ids = ProducerIdBlocks(self.store, self.node_id)
-        writer = PartitionWriter(CONSUMER_OFFSETS, replicas, self._coordinator_append_failed)
+        writer = PartitionWriter(
+            CONSUMER_OFFSETS, replicas, self._coordinator_append_failed, self._off_loop
+        )
         self.groups = self.context.groups = ShardLoop(
             writer,
             seams.clock,

@@ -198,6 +198,12 @@ class BrokerKeys(Settings):
         "max.request.partition.size.limit", INT, default=2000, at_least=1,
         doc="The most partitions in one answer to DescribeTopicPartitions.",
     )
+    max_request_elements: int = key(
+        "max.request.elements", INT, default=100_000, at_least=1000,
+        doc="The most array items (topics, partitions, groups, members and the like together) in one "
+            "request; a connection that sends more is closed.",
+        differs="Kafka has no such key: there, socket.request.max.bytes is the only limit.",
+    )
     producer_purgatory_purge_interval_requests: int = key(
         "producer.purgatory.purge.interval.requests", INT, default=1000, doc="How often finished produce requests are swept up.",
         idle=_ONE_LOOP,

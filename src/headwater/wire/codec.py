@@ -4,10 +4,11 @@
 time and memory that the number of bytes bounds. `encode` refuses what a version cannot carry.
 """
 
+from collections.abc import Generator
 from typing import Any, TypeVar
 
-from headwater.wire.decoder import Decode, compile_decoder
-from headwater.wire.encoder import Encode, compile_encoder
+from headwater.wire.decoder import Decode, compile_decoder, compile_stepping_decoder
+from headwater.wire.encoder import Encode, compile_encoder, compile_stepping_encoder
 from headwater.wire.primitives import Buffer as Buffer
 from headwater.wire.primitives import WireError as WireError
 from headwater.wire.schema import Struct
@@ -32,6 +33,8 @@ class _Compiled(dict[tuple[type[Struct], int], Any]):
 
 _decoders = _Compiled(compile_decoder)
 _encoders = _Compiled(compile_encoder)
+_stepping_decoders = _Compiled(compile_stepping_decoder)
+_stepping_encoders = _Compiled(compile_stepping_encoder)
 
 
 def decoder(kind: type[Struct], version: int) -> Decode:
@@ -61,6 +64,30 @@ def encode(message: Struct, version: int, head: bytes = b"") -> list[Buffer]:
     """`head` and the message as parts to be sent one after another; records are passed through."""
     parts: list[Buffer] = _encoders[type(message), version](message, head)
     return parts
+
+
+def decode_in_steps(
+    kind: type[S], version: int, buf: Buffer, pos: int, end: int, limit: int
+) -> Generator[None, None, tuple[S, int]]:
+    """`decode` as a generator that pauses after each array item and refuses more than `limit`."""
+    steps: Generator[None, None, tuple[S, int]] = _stepping_decoders[kind, version](
+        buf, pos, end, limit
+    )
+    return steps
+
+
+def encode_in_steps(
+    message: Struct, version: int, head: bytes = b""
+) -> Generator[None, None, list[Buffer]]:
+    """`encode` as a generator that pauses after each array item.
+
+    An array may be any iterable with a length: its items can be made one at a time, as the
+    message is written.
+    """
+    steps: Generator[None, None, list[Buffer]] = _stepping_encoders[type(message), version](
+        message, head
+    )
+    return steps
 
 
 def encode_bytes(message: Struct, version: int) -> bytes:

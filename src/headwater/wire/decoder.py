@@ -6,7 +6,7 @@ unpack. Every length is held against the bytes left before anything is made of i
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, TypeAlias
 
 from headwater.wire.fields import (
@@ -25,6 +25,7 @@ from headwater.wire.primitives import (
     Buffer,
     Packers,
     WireError,
+    beyond_limit,
     cut_short,
     finish_uvarint,
     is_null,
@@ -37,6 +38,8 @@ from headwater.wire.source import Source
 
 Decode: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]
 """(buffer, position, end) -> (message, position after it)."""
+DecodeInSteps: TypeAlias = Callable[[Buffer, int, int, int], Generator[None, None, tuple[Any, int]]]
+"""The same with a limit on array items, as a generator that pauses after each of them."""
 
 _INTEGERS = {code: Packers("", code, "unpack_from") for code in "bhiqHId"}
 _SCOPE: dict[str, Any] = {
@@ -46,6 +49,7 @@ _SCOPE: dict[str, Any] = {
     "skip": skip_tags,
     "cut": cut_short,
     "many": too_many,
+    "beyond": beyond_limit,
     "null": is_null,
     "WireError": WireError,
     "Broken": (struct.error, IndexError, UnicodeDecodeError),
@@ -55,9 +59,20 @@ _SCOPE: dict[str, Any] = {
 
 def compile_decoder(kind: type[Struct], version: int) -> Decode:
     """The reader of `kind` in `version`."""
-    source = Source(kind, version, "decode", dict(_SCOPE))
-    writer = _Decoder(source)
-    with source.block("def decode(buf, pos, end):"):
+    return _compile(kind, version, in_steps=False)
+
+
+def compile_stepping_decoder(kind: type[Struct], version: int) -> DecodeInSteps:
+    """The same reader as a generator, for messages that would hold the event loop."""
+    return _compile(kind, version, in_steps=True)
+
+
+def _compile(kind: type[Struct], version: int, *, in_steps: bool) -> Callable[..., Any]:
+    source = Source(kind, version, "decode in steps" if in_steps else "decode", dict(_SCOPE))
+    writer = _Decoder(source, in_steps)
+    with source.block(f"def decode(buf, pos, end{', limit' if in_steps else ''}):"):
+        if in_steps:
+            source.line("left = limit")
         with source.block("try:"):
             if _has_records(kind):
                 source.line("view = memoryview(buf)")
@@ -67,6 +82,8 @@ def compile_decoder(kind: type[Struct], version: int) -> Decode:
         with source.block("if pos > end:"):
             source.line(f"raise cut({source.title!r}, pos, end)")
         source.line(f"return {made}, pos")
+        if in_steps:
+            source.line("yield")
     return source.function("decode")
 
 
@@ -82,8 +99,9 @@ def _has_records(kind: type[Struct]) -> bool:
 class _Decoder:
     """Each method writes the reading of one thing and returns the variable that will hold it."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, in_steps: bool) -> None:
         self.source = source
+        self._in_steps = in_steps
         self._run: list[tuple[Fixed, str]] = []
 
     def struct(self, kind: type[Struct]) -> str:
@@ -168,6 +186,10 @@ class _Decoder:
         source.line(f"{many} = {count}")
         with source.block(f"if {many} > (end - pos) // {self.least(kind.of, compact)}:"):
             source.line(f"raise many({what!r}, {many}, pos, end)")
+        if self._in_steps:
+            source.line(f"left -= {many}")
+            with source.block("if left < 0:"):
+                source.line(f"raise beyond({what!r}, limit)")
         if isinstance(kind.of, Fixed) and kind.of.code in _INTEGERS:
             source.line(f"{found} = list(all_{kind.of.code}[{many}](buf, pos))")
             source.line(f"pos += {many} * {kind.of.size}")
@@ -177,6 +199,8 @@ class _Decoder:
             item = self.value(kind.of, what, compact, False)
             self.flush()
             source.line(f"{found}.append({item})")
+            if self._in_steps:
+                source.line("yield")
 
     def nullable_struct(self, kind: type[Struct], null_up_to: int) -> str:
         """A byte says whether the struct is there: 1 does; null is -1, but 0 under a tag."""

@@ -6,7 +6,7 @@ the result, the records the next.
 """
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from typing import Any, TypeAlias
 
 from headwater.wire.fields import (
@@ -25,6 +25,8 @@ from headwater.wire.source import Source
 
 Encode: TypeAlias = Callable[[Any, bytes], list[Buffer]]
 """(message, bytes to stand in front of it) -> parts."""
+EncodeInSteps: TypeAlias = Callable[[Any, bytes], Generator[None, None, list[Buffer]]]
+"""The same as a generator that pauses after each item of an array."""
 
 
 def _cannot_carry(what: str) -> WireError:
@@ -56,8 +58,17 @@ _SCOPE: dict[str, Any] = {
 
 def compile_encoder(kind: type[Struct], version: int) -> Encode:
     """The writer of `kind` in `version`."""
-    source = Source(kind, version, "encode", dict(_SCOPE))
-    writer = _Encoder(source)
+    return _compile(kind, version, in_steps=False)
+
+
+def compile_stepping_encoder(kind: type[Struct], version: int) -> EncodeInSteps:
+    """The same writer as a generator, for messages that would hold the event loop."""
+    return _compile(kind, version, in_steps=True)
+
+
+def _compile(kind: type[Struct], version: int, *, in_steps: bool) -> Callable[..., Any]:
+    source = Source(kind, version, "encode in steps" if in_steps else "encode", dict(_SCOPE))
+    writer = _Encoder(source, in_steps)
     with source.block("def encode(m, head):"):
         with source.block("try:"):
             source.line("out = bytearray(head)")
@@ -69,6 +80,8 @@ def compile_encoder(kind: type[Struct], version: int) -> Encode:
         with source.block("if out:"):
             source.line("parts.append(out)")
         source.line("return parts")
+        if in_steps:
+            source.line("yield")
     return source.function("encode")
 
 
@@ -81,8 +94,9 @@ def _varint(value: str, size: int) -> list[tuple[str, str]]:
 class _Encoder:
     """Each method writes the writing of one thing, given an expression for it."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, in_steps: bool) -> None:
         self.source = source
+        self._in_steps = in_steps
         self._run: list[tuple[str, str]] = []
         self._out = "out"
 
@@ -210,6 +224,8 @@ class _Encoder:
             else:
                 self.value(kind.of, item, what, compact, False)
             self.flush()
+            if self._in_steps:
+                self.source.line("yield")
 
     def integers(self, code: str, items: str, count: str, compact: bool) -> None:
         """An array of numbers: its count and all of them in one pack."""

@@ -4,6 +4,7 @@ Positions go in and out instead of slices: a request is looked at where it was r
 """
 
 import struct
+from collections.abc import Generator
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -88,6 +89,15 @@ def response(correlation_id: int, version: int, message: Struct) -> list[Buffer]
     """A whole response; size, header and the body's first bytes are one part."""
     head = _RESPONSE_HEADS[response_header_version(_key(message), version)]
     return _sized(codec.encode(message, version, head.pack(0, correlation_id)))
+
+
+def response_in_steps(
+    correlation_id: int, version: int, message: Struct
+) -> Generator[None, None, list[Buffer]]:
+    """`response` as a generator that pauses after each array item of the message."""
+    head = _RESPONSE_HEADS[response_header_version(_key(message), version)]
+    front = head.pack(0, correlation_id)
+    return _sized((yield from codec.encode_in_steps(message, version, front)))
 
 
 def request(

@@ -81,6 +81,11 @@ def too_many(what: str, count: int, pos: int, end: int) -> WireError:
     return WireError(f"{what}: a count of {count} with {max(0, end - pos)} bytes left")
 
 
+def beyond_limit(what: str, limit: int) -> WireError:
+    """The error of a message with more array items than its reader accepts."""
+    return WireError(f"{what}: the message has more than {limit} array items")
+
+
 def cut_short(what: str, need: int, end: int) -> WireError:
     """The error of a value that reaches past the end."""
     return WireError(f"{what}: cut short, {need - end} bytes are missing")

@@ -35,6 +35,71 @@ def test_compiled_and_walked_bytes_agree_and_read_back(kind, version):
         assert data == interpreter.encode(message, version)
         assert codec.decode(kind, version, data) == (message, len(data))
         assert interpreter.decode(kind, version, data) == (message, len(data))
+        assert b"".join(finish(codec.encode_in_steps(message, version))) == data
+        steps = codec.decode_in_steps(kind, version, data, 0, len(data), len(data) + 1)
+        assert finish(steps) == (message, len(data))
+
+
+def finish(steps):
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value
+
+
+def wide_request(topics, partitions):
+    return MetadataRequest(
+        topics=[MetadataRequest.MetadataRequestTopic(name=f"{n}") for n in range(topics)]
+    ), FetchRequest(
+        topics=[
+            FetchRequest.FetchTopic(
+                topic="t",
+                partitions=[FetchRequest.FetchPartition(partition=n) for n in range(partitions)],
+            )
+        ]
+    )
+
+
+WIDE = [(wide_request(50, 60)[0], 4), (wide_request(50, 60)[1], 11)]
+
+
+@pytest.mark.parametrize(("message", "version"), WIDE)
+def test_steps_pause_after_every_item(message, version):
+    count = 50 if isinstance(message, MetadataRequest) else 61
+    data = b"".join(codec.encode(message, version))
+    assert len(list(codec.encode_in_steps(message, version))) == count
+    steps = codec.decode_in_steps(type(message), version, data, 0, len(data), count)
+    assert len(list(steps)) == count
+
+
+@pytest.mark.parametrize(("message", "version"), WIDE)
+def test_more_items_than_the_limit_are_refused_before_they_are_made(message, version):
+    count = 50 if isinstance(message, MetadataRequest) else 61
+    data = b"".join(codec.encode(message, version))
+    steps = codec.decode_in_steps(type(message), version, data, 0, len(data), count - 1)
+    with pytest.raises(WireError, match=f"more than {count - 1} array items"):
+        finish(steps)
+
+
+def test_items_of_an_array_may_be_made_while_it_is_encoded():
+    class Lazy:
+        made = 0
+
+        def __len__(self):
+            return 40
+
+        def __iter__(self):
+            for number in range(40):
+                self.made += 1
+                yield MetadataRequest.MetadataRequestTopic(name=f"t{number}")
+
+    lazy = Lazy()
+    steps = codec.encode_in_steps(MetadataRequest(topics=lazy), 4)
+    next(steps)
+    assert lazy.made == 1
+    whole = MetadataRequest(topics=list(lazy))
+    assert b"".join(finish(steps)) == b"".join(codec.encode(whole, 4))
 
 
 def test_an_old_version_has_classic_lengths():

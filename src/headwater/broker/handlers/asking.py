@@ -37,8 +37,8 @@ class Gather(Generic[A]):
     """Waits for a fixed number of answers, and gives them on in the order of the questions."""
 
     def __init__(self, count: int, done: Callable[[list[A]], None]) -> None:
-        self._answers: dict[int, A] = {}
-        self._count = count
+        self._answers: list[A | None] = [None] * count
+        self._missing = count
         self._done = done
         if count == 0:
             done([])
@@ -48,7 +48,8 @@ class Gather(Generic[A]):
 
         def put(answer: A) -> None:
             self._answers[place] = answer
-            if len(self._answers) == self._count:
-                self._done([self._answers[index] for index in range(self._count)])
+            self._missing -= 1
+            if not self._missing:
+                self._done(cast("list[A]", self._answers))
 
         return put

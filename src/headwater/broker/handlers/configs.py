@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Sequence
 from enum import IntEnum
+from functools import partial
 from typing import Any
 
 from headwater.broker.context import Context
 from headwater.broker.request import Request
+from headwater.broker.turns import Steps, each
 from headwater.config.resolve import ConfigRow, broker_rows, cluster_rows, topic_rows
 from headwater.controller.commands import (
     AlterConfigs,
@@ -62,11 +64,10 @@ def _authorize(
 
 def handle_describe_configs(
     context: Context, request: Request, body: DescribeConfigsRequest
-) -> DescribeConfigsResponse:
+) -> None:
     """Every config of each resource, with where it comes from."""
-    return DescribeConfigsResponse(
-        results=[_described(context, request, body, resource) for resource in body.resources]
-    )
+    described = partial(_described, context, request, body)
+    request.reply_in_turns(DescribeConfigsResponse(results=each(body.resources, described)))
 
 
 def _described(
@@ -83,8 +84,9 @@ def _described(
     except KafkaError as refusal:
         result.error_code, result.error_message = refusal.code, refusal.message
         return result
-    wanted = resource.configuration_keys or None
-    result.configs = [_row(row, body) for row in rows if wanted is None or row.name in wanted]
+    wanted = frozenset(resource.configuration_keys or ())
+    shown = [row for row in rows if not wanted or row.name in wanted]
+    result.configs = each(shown, partial(_row, body))
     return result
 
 
@@ -122,7 +124,7 @@ def _refuse_other_broker(context: Context, name: str) -> None:
         )
 
 
-def _row(row: ConfigRow, body: DescribeConfigsRequest) -> _Row:
+def _row(body: DescribeConfigsRequest, row: ConfigRow) -> _Row:
     return _Row(
         name=row.name,
         value=row.value,
@@ -142,7 +144,9 @@ def _row(row: ConfigRow, body: DescribeConfigsRequest) -> _Row:
 # AlterConfigs and IncrementalAlterConfigs
 
 
-def handle_alter_configs(context: Context, request: Request, body: AlterConfigsRequest) -> None:
+def handle_alter_configs(
+    context: Context, request: Request, body: AlterConfigsRequest
+) -> Steps[None]:
     """Replace all overrides of each resource."""
     resources = [
         AlteredResource(
@@ -157,17 +161,17 @@ def handle_alter_configs(context: Context, request: Request, body: AlterConfigsR
             one.resource_type,
             one.resource_name,
             E.INVALID_REQUEST,
-            "a config stands twice in the new set of one resource",
+            "a config appears twice in the new set of one resource",
         )
         for one in body.resources
         if len({config.name for config in one.configs}) < len(one.configs)
     ]
-    _alter(context, request, resources, body.validate_only, AlterConfigsResponse, repeated)
+    return _alter(context, request, resources, body.validate_only, AlterConfigsResponse, repeated)
 
 
 def handle_incremental_alter_configs(
     context: Context, request: Request, body: IncrementalAlterConfigsRequest
-) -> None:
+) -> Steps[None]:
     """Set, unset, append to or subtract from single overrides."""
     resources = [
         AlteredResource(
@@ -180,7 +184,8 @@ def handle_incremental_alter_configs(
         )
         for one in body.resources
     ]
-    _alter(context, request, resources, body.validate_only, IncrementalAlterConfigsResponse)
+    response = IncrementalAlterConfigsResponse
+    return _alter(context, request, resources, body.validate_only, response)
 
 
 def _alter(
@@ -190,11 +195,12 @@ def _alter(
     validate_only: bool,
     response: type[AlterConfigsResponse] | type[IncrementalAlterConfigsResponse],
     already_refused: Sequence[ConfigOutcome] = (),
-) -> None:
+) -> Steps[None]:
     allowed: list[AlteredResource] = []
     refused = list(already_refused)
     known = {(one.kind, one.name) for one in refused}
     for resource in resources:
+        yield
         if (resource.kind, resource.name) in known:
             continue
         try:
@@ -208,16 +214,16 @@ def _alter(
 
     def reply(outcomes: list[ConfigOutcome]) -> None:
         answer: Any = response()
-        answer.responses = [
-            response.AlterConfigsResourceResponse(
-                error_code=outcome.error,
-                error_message=outcome.message,
-                resource_type=outcome.kind,
-                resource_name=outcome.name,
-            )
-            for outcome in [*outcomes, *refused]
-        ]
-        request.reply(answer)
+        answer.responses = each([*outcomes, *refused], altered)
+        request.reply_in_turns(answer)
+
+    def altered(outcome: ConfigOutcome) -> Any:
+        return response.AlterConfigsResourceResponse(
+            error_code=outcome.error,
+            error_message=outcome.message,
+            resource_type=outcome.kind,
+            resource_name=outcome.name,
+        )
 
     context.controller.submit(AlterConfigs(allowed, validate_only), reply)
 

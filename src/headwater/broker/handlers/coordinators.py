@@ -4,19 +4,18 @@ The first question for a group creates `__consumer_offsets` and is answered when
 that fails the answer is COORDINATOR_NOT_AVAILABLE, and clients ask again.
 """
 
-import logging
 from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 
 from headwater.broker.context import Context
 from headwater.broker.request import Request
+from headwater.broker.turns import each
 from headwater.controller.commands import CreateTopics, NewTopic, TopicOutcome
 from headwater.errors import E, KafkaError
 from headwater.model import CONSUMER_OFFSETS
 from headwater.security.acls import Operation, ResourceType
 from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
-
-log = logging.getLogger(__name__)
 
 FIRST_WITH_SEVERAL_KEYS = 4
 
@@ -33,21 +32,33 @@ class KeyType(IntEnum):
 
 def handle_find_coordinator(
     context: Context, request: Request, body: FindCoordinatorRequest
-) -> FindCoordinatorResponse | None:
+) -> None:
     """Name the coordinator of each key."""
     if body.key_type == KeyType.GROUP and not context.metadata.partition_count(CONSUMER_OFFSETS):
-        _create_offsets_topic(context, lambda: request.reply(_answer(context, request, body)))
-        return None
-    return _answer(context, request, body)
+        _create_offsets_topic(context, lambda problem: _answer(context, request, body, problem))
+    else:
+        _answer(context, request, body)
 
 
 def _answer(
-    context: Context, request: Request, body: FindCoordinatorRequest
-) -> FindCoordinatorResponse:
+    context: Context,
+    request: Request,
+    body: FindCoordinatorRequest,
+    problem: str | None = None,
+) -> None:
+    """Name the coordinators; `problem` says why there are none."""
     if request.version >= FIRST_WITH_SEVERAL_KEYS:
-        found = [_find(context, request, body.key_type, key) for key in body.coordinator_keys]
-        return FindCoordinatorResponse(coordinators=found)
-    one = _find(context, request, body.key_type, body.key)
+        find = partial(_find, context, request, body.key_type, problem)
+        found = FindCoordinatorResponse(coordinators=each(body.coordinator_keys, find))
+        request.reply_in_turns(found)
+    else:
+        request.reply(_one_answer(context, request, body, problem))
+
+
+def _one_answer(
+    context: Context, request: Request, body: FindCoordinatorRequest, problem: str | None
+) -> FindCoordinatorResponse:
+    one = _find(context, request, body.key_type, problem, body.key)
     return FindCoordinatorResponse(
         error_code=one.error_code,
         error_message=one.error_message or E.NONE.name,
@@ -57,7 +68,9 @@ def _answer(
     )
 
 
-def _find(context: Context, request: Request, key_type: int, key: str) -> _Coordinator:
+def _find(
+    context: Context, request: Request, key_type: int, problem: str | None, key: str
+) -> _Coordinator:
     try:
         node_id, host, port = _locate(context, request, key_type, key)
     except KafkaError as refusal:
@@ -66,7 +79,7 @@ def _find(context: Context, request: Request, key_type: int, key: str) -> _Coord
             node_id=-1,
             port=-1,
             error_code=refusal.code,
-            error_message=refusal.message,
+            error_message=problem or refusal.message,
         )
     return _Coordinator(key=key, node_id=node_id, host=host, port=port)
 
@@ -96,14 +109,16 @@ def _leader(context: Context, request: Request, partition: int) -> tuple[int, st
     return info.leader, *endpoint
 
 
-def _create_offsets_topic(context: Context, then: Callable[[], None]) -> None:
+def _create_offsets_topic(context: Context, then: Callable[[str | None], None]) -> None:
     """Make the topic with the first question, so that the first group need not ask again."""
 
     def created(outcomes: list[TopicOutcome]) -> None:
+        problem = None
         for outcome in outcomes:
             if outcome.error not in (E.NONE, E.TOPIC_ALREADY_EXISTS):
-                log.warning("%s cannot be created: %s", CONSUMER_OFFSETS, outcome.message)
-        then()
+                problem = f"topic {CONSUMER_OFFSETS!r} cannot be created: {outcome.message}"
+                context.hostile.warning("groups", CONSUMER_OFFSETS, problem)
+        then(problem)
 
     settings = context.settings
     topic = NewTopic(
@@ -115,6 +130,7 @@ def _create_offsets_topic(context: Context, then: Callable[[], None]) -> None:
             "compression.type": "producer",
             "segment.bytes": str(settings.offsets_topic_segment_bytes),
         },
-        clamped=True,
+        internal=True,
+        clamped=not settings.is_set("offsets.topic.replication.factor"),
     )
     context.controller.submit(CreateTopics([topic]), created)

@@ -4,12 +4,15 @@ Each partition has its own error. What a client may not touch, or does not exist
 the rest goes to the shard of the group.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from itertools import chain
 from typing import NamedTuple
 
 from headwater.broker.context import Context
 from headwater.broker.handlers.asking import Gather, ask
 from headwater.broker.request import Request
+from headwater.broker.turns import Steps, each
 from headwater.coordination.groups.offsets import (
     Commit,
     DeleteOffsets,
@@ -39,6 +42,8 @@ FIRST_WITH_TOPIC_ID = 10
 FIRST_FETCH_WITH_GROUP_ERROR = 2
 FIRST_FETCH_OF_SEVERAL_GROUPS = 8
 NO_OFFSET = CommittedOffset(-1)
+PIECE = 500
+"""Offsets that a shard is asked for, or takes, at a time."""
 
 
 class _Topic(NamedTuple):
@@ -84,8 +89,8 @@ class _Topics:
 
 def handle_offset_commit(
     context: Context, request: Request, body: OffsetCommitRequest
-) -> OffsetCommitResponse | None:
-    """Store how far a group has come."""
+) -> Steps[OffsetCommitResponse | None]:
+    """Store how far a group has come; the shard takes the offsets in pieces."""
     if not context.authorize(request, Operation.READ, ResourceType.GROUP, body.group_id):
         count = sum(len(topic.partitions) for topic in body.topics)
         return _commit_response(body, [E.GROUP_AUTHORIZATION_FAILED] * count)
@@ -99,16 +104,26 @@ def handle_offset_commit(
             errors.append(error)
             if error is E.NONE:
                 offsets.append(_new_offset(found, partition))
+            yield
     if not offsets:
         return _commit_response(body, errors)
 
-    def done(answers: list[E]) -> None:
-        rest = iter(answers)
+    def done(answers: list[list[E]]) -> None:
+        rest = chain.from_iterable(answers)
         merged = [next(rest) if error is E.NONE else error for error in errors]
-        request.reply(_commit_response(body, merged))
+        request.reply_in_turns(_commit_response(body, merged))
 
-    command = _commit_command(request, body, tuple(offsets))
-    ask(context, body.group_id, GroupShard.commit, command, lambda e: [e] * len(offsets), done)
+    def refuse(count: int, error: E) -> list[E]:
+        return [error] * count
+
+    gather = Gather(len(range(0, len(offsets), PIECE)), done)
+    for place, start in enumerate(range(0, len(offsets), PIECE)):
+        piece = tuple(offsets[start : start + PIECE])
+        command = _commit_command(request, body, piece)
+        refused = partial(refuse, len(piece))
+        ask(context, body.group_id, GroupShard.commit, command, refused, gather.slot(place))
+        for _ in piece:
+            yield
     return None
 
 
@@ -140,50 +155,160 @@ def _commit_command(
     )
 
 
-def _commit_response(body: OffsetCommitRequest, errors: Sequence[E]) -> OffsetCommitResponse:
+def _commit_response(body: OffsetCommitRequest, errors: Iterable[E]) -> OffsetCommitResponse:
+    """The answer; it takes the errors one by one as it is encoded."""
     rest = iter(errors)
-    return OffsetCommitResponse(
-        topics=[
-            OffsetCommitResponse.OffsetCommitResponseTopic(
-                name=topic.name,
-                topic_id=topic.topic_id,
-                partitions=[
-                    OffsetCommitResponse.OffsetCommitResponsePartition(
-                        partition_index=partition.partition_index, error_code=next(rest)
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in body.topics
-        ]
-    )
+
+    def of_partition(
+        partition: OffsetCommitRequest.OffsetCommitRequestPartition,
+    ) -> OffsetCommitResponse.OffsetCommitResponsePartition:
+        return OffsetCommitResponse.OffsetCommitResponsePartition(
+            partition_index=partition.partition_index, error_code=next(rest)
+        )
+
+    def of_topic(
+        topic: OffsetCommitRequest.OffsetCommitRequestTopic,
+    ) -> OffsetCommitResponse.OffsetCommitResponseTopic:
+        return OffsetCommitResponse.OffsetCommitResponseTopic(
+            name=topic.name,
+            topic_id=topic.topic_id,
+            partitions=each(topic.partitions, of_partition),
+        )
+
+    return OffsetCommitResponse(topics=each(body.topics, of_topic))
 
 
 # -- fetch
 
 
-class _Fetched(NamedTuple):
-    """The answer for one group, in the form of the newest versions."""
+class _Fetched:
+    """The answer for one group as it comes together."""
 
-    group_id: str
-    error: E
-    topics: list[OffsetFetchResponse.OffsetFetchResponseTopics]
+    __slots__ = ("error", "group_id", "topics")
+
+    def __init__(self, group_id: str, error: E = E.NONE) -> None:
+        self.group_id = group_id
+        self.error = error
+        self.topics: list[tuple[FetchedTopic, E]] = []
 
 
-def handle_offset_fetch(context: Context, request: Request, body: OffsetFetchRequest) -> None:
-    """Say how far groups have come."""
-    groups = body.groups
+def handle_offset_fetch(
+    context: Context, request: Request, body: OffsetFetchRequest
+) -> Steps[None]:
+    """Say how far groups have come; shards are asked piece by piece."""
     several = request.version >= FIRST_FETCH_OF_SEVERAL_GROUPS
-    if not several:
-        groups = [_as_group(body)]
+    groups = body.groups if several else [_as_group(body)]
 
-    def done(answers: list[_Fetched]) -> None:
-        response = _several_fetched(answers) if several else _one_fetched(request, body, answers[0])
-        request.reply(response)
+    def done() -> None:
+        if several:
+            response = OffsetFetchResponse(groups=each(call.answers, _fetched_group))
+        else:
+            response = _one_fetched(request, body, call.answers[0])
+        request.reply_in_turns(response)
 
-    gather = Gather(len(groups), done)
-    for place, group in enumerate(groups):
-        _fetch_group(context, request, group, gather.slot(place))
+    call = _OffsetFetch(context, request, done)
+    for group in groups:
+        yield from call.add(group)
+    call.all_asked()
+
+
+class _OffsetFetch:
+    """One OffsetFetch under way: answers when the shards have answered every piece."""
+
+    def __init__(self, context: Context, request: Request, done: Callable[[], None]) -> None:
+        self.answers: list[_Fetched] = []
+        self._context = context
+        self._request = request
+        self._topics = _Topics(context, request, Operation.DESCRIBE)
+        self._done = done
+        self._missing = 1  # the request itself, until everything was asked
+
+    def add(self, group: OffsetFetchRequest.OffsetFetchRequestGroup) -> Steps[None]:
+        """Ask for the offsets of one group."""
+        group_id = group.group_id
+        answer = _Fetched(group_id)
+        self.answers.append(answer)
+        yield
+        if not self._context.authorize(
+            self._request, Operation.DESCRIBE, ResourceType.GROUP, group_id
+        ):
+            answer.error = E.GROUP_AUTHORIZATION_FAILED
+        elif group.topics is None:
+            self._ask(answer, None, partial(self._take_all, answer))
+        else:
+            yield from self._ask_some(answer, group.topics)
+
+    def _ask_some(
+        self, answer: _Fetched, topics: Sequence[OffsetFetchRequest.OffsetFetchRequestTopics]
+    ) -> Steps[None]:
+        refused = []
+        asked = False
+        for topic in topics:
+            found = self._topics.find(topic.name, topic.topic_id)
+            indexes = topic.partition_indexes
+            offsets: list[CommittedOffset | None] = [None] * len(indexes)
+            yield
+            if found.error is not E.NONE:
+                hidden = FetchedTopic(topic.name, topic.topic_id, indexes, offsets)
+                refused.append((hidden, found.error))
+                continue
+            answer.topics.append(
+                (FetchedTopic(found.name, found.topic_id, indexes, offsets), E.NONE)
+            )
+            asked = True
+            for start in range(0, max(len(indexes), 1), PIECE):
+                piece = WantedTopic(found.name, found.topic_id, indexes[start : start + PIECE])
+                self._ask(answer, (piece,), partial(_take_piece, offsets, start))
+                for _ in piece.partitions:
+                    yield
+        answer.topics += refused
+        if not asked:
+            self._ask(answer, (), lambda found: None)  # whether the group is here at all
+
+    def _ask(
+        self,
+        answer: _Fetched,
+        topics: tuple[WantedTopic, ...] | None,
+        take: Callable[[list[FetchedTopic]], None],
+    ) -> None:
+        def found(result: list[FetchedTopic] | E) -> None:
+            if isinstance(result, E):
+                answer.error = result
+                answer.topics = []
+            elif answer.error is E.NONE:
+                take(result)
+            self._answered()
+
+        self._missing += 1
+        command = FetchOffsets(answer.group_id, topics)
+        ask(
+            self._context,
+            answer.group_id,
+            GroupShard.fetch_offsets,
+            command,
+            lambda error: error,
+            found,
+        )
+
+    def _take_all(self, answer: _Fetched, found: list[FetchedTopic]) -> None:
+        shown = _visible(self._context, self._request, found)
+        answer.topics = [(topic, E.NONE) for topic in shown]
+
+    def all_asked(self) -> None:
+        """Every group of the request was asked for."""
+        self._answered()
+
+    def _answered(self) -> None:
+        self._missing -= 1
+        if not self._missing:
+            self._done()
+
+
+def _take_piece(
+    offsets: list[CommittedOffset | None], start: int, found: list[FetchedTopic]
+) -> None:
+    (topic,) = found
+    offsets[start : start + len(topic.offsets)] = topic.offsets
 
 
 def _as_group(body: OffsetFetchRequest) -> OffsetFetchRequest.OffsetFetchRequestGroup:
@@ -196,50 +321,6 @@ def _as_group(body: OffsetFetchRequest) -> OffsetFetchRequest.OffsetFetchRequest
             for topic in body.topics
         ]
     return OffsetFetchRequest.OffsetFetchRequestGroup(group_id=body.group_id, topics=topics)
-
-
-def _fetch_group(
-    context: Context,
-    request: Request,
-    group: OffsetFetchRequest.OffsetFetchRequestGroup,
-    done: Callable[[_Fetched], None],
-) -> None:
-    if not context.authorize(request, Operation.DESCRIBE, ResourceType.GROUP, group.group_id):
-        done(_Fetched(group.group_id, E.GROUP_AUTHORIZATION_FAILED, []))
-        return
-    topics = _Topics(context, request, Operation.DESCRIBE)
-    wanted: tuple[WantedTopic, ...] | None = None
-    refused: list[OffsetFetchResponse.OffsetFetchResponseTopics] = []
-    if group.topics is not None:
-        wanted, refused = _wanted(topics, group.topics)
-
-    def found(answer: list[FetchedTopic] | E) -> None:
-        if isinstance(answer, E):
-            done(_Fetched(group.group_id, answer, []))
-            return
-        shown = answer if wanted is not None else _visible(context, request, answer)
-        done(_Fetched(group.group_id, E.NONE, [_fetched_topic(it) for it in shown] + refused))
-
-    command = FetchOffsets(group.group_id, wanted)
-    ask(context, group.group_id, GroupShard.fetch_offsets, command, lambda error: error, found)
-
-
-def _wanted(
-    topics: _Topics, asked: Sequence[OffsetFetchRequest.OffsetFetchRequestTopics]
-) -> tuple[tuple[WantedTopic, ...], list[OffsetFetchResponse.OffsetFetchResponseTopics]]:
-    """What the shard is to look up, and the answers for what the client may not see."""
-    wanted: list[WantedTopic] = []
-    refused: list[OffsetFetchResponse.OffsetFetchResponseTopics] = []
-    for topic in asked:
-        found = topics.find(topic.name, topic.topic_id)
-        if found.error is E.NONE:
-            partitions = tuple(topic.partition_indexes)
-            wanted.append(WantedTopic(found.name, found.topic_id, partitions))
-        else:
-            nothing = tuple((index, None) for index in topic.partition_indexes)
-            hidden = FetchedTopic(topic.name, topic.topic_id, nothing)
-            refused.append(_fetched_topic(hidden, found.error))
-    return tuple(wanted), refused
 
 
 def _visible(
@@ -255,44 +336,43 @@ def _visible(
         if not by_id:
             shown.append(topic)
         elif topic_id is not None:
-            kept = tuple(it for it in topic.partitions if same_topic(it[1], topic_id) is not None)
-            shown.append(FetchedTopic(topic.topic, topic_id, kept))
+            kept = [
+                (index, offset)
+                for index, offset in zip(topic.partitions, topic.offsets, strict=True)
+                if same_topic(offset, topic_id) is not None
+            ]
+            indexes, offsets = [it[0] for it in kept], [it[1] for it in kept]
+            shown.append(FetchedTopic(topic.topic, topic_id, indexes, offsets))
     return shown
 
 
+def _fetched_group(answer: _Fetched) -> OffsetFetchResponse.OffsetFetchResponseGroup:
+    return OffsetFetchResponse.OffsetFetchResponseGroup(
+        group_id=answer.group_id,
+        topics=each(answer.topics, _fetched_topic),
+        error_code=answer.error,
+    )
+
+
 def _fetched_topic(
-    topic: FetchedTopic, error: E = E.NONE
+    topic: tuple[FetchedTopic, E],
 ) -> OffsetFetchResponse.OffsetFetchResponseTopics:
+    found, error = topic
+
+    def of_partition(place: int) -> OffsetFetchResponse.OffsetFetchResponsePartitions:
+        committed = found.offsets[place] or NO_OFFSET
+        return OffsetFetchResponse.OffsetFetchResponsePartitions(
+            partition_index=found.partitions[place],
+            committed_offset=committed.offset,
+            committed_leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+            error_code=error,
+        )
+
     return OffsetFetchResponse.OffsetFetchResponseTopics(
-        name=topic.topic,
-        topic_id=topic.topic_id,
-        partitions=[
-            _fetched_partition(index, committed or NO_OFFSET, error)
-            for index, committed in topic.partitions
-        ],
-    )
-
-
-def _fetched_partition(
-    index: int, committed: CommittedOffset, error: E
-) -> OffsetFetchResponse.OffsetFetchResponsePartitions:
-    return OffsetFetchResponse.OffsetFetchResponsePartitions(
-        partition_index=index,
-        committed_offset=committed.offset,
-        committed_leader_epoch=committed.leader_epoch,
-        metadata=committed.metadata,
-        error_code=error,
-    )
-
-
-def _several_fetched(answers: Sequence[_Fetched]) -> OffsetFetchResponse:
-    return OffsetFetchResponse(
-        groups=[
-            OffsetFetchResponse.OffsetFetchResponseGroup(
-                group_id=group.group_id, topics=group.topics, error_code=group.error
-            )
-            for group in answers
-        ]
+        name=found.topic,
+        topic_id=found.topic_id,
+        partitions=each(range(len(found.partitions)), of_partition),
     )
 
 
@@ -302,35 +382,36 @@ def _one_fetched(
     """The form of versions 1 to 7; the first had no place for an error of the whole group."""
     topics = answer.topics
     if answer.error is not E.NONE and request.version < FIRST_FETCH_WITH_GROUP_ERROR:
-        topics = [_refused_topic(topic, answer.error) for topic in body.topics or ()]
-    return OffsetFetchResponse(
-        error_code=answer.error,
-        topics=[
-            OffsetFetchResponse.OffsetFetchResponseTopic(
-                name=topic.name,
-                partitions=[_older(partition) for partition in topic.partitions],
+        topics = [
+            (
+                FetchedTopic(
+                    topic.name,
+                    ZERO_UUID,
+                    topic.partition_indexes,
+                    [None] * len(topic.partition_indexes),
+                ),
+                answer.error,
             )
-            for topic in topics
-        ],
-    )
+            for topic in body.topics or ()
+        ]
+    return OffsetFetchResponse(error_code=answer.error, topics=each(topics, _older_topic))
 
 
-def _refused_topic(
-    topic: OffsetFetchRequest.OffsetFetchRequestTopic, error: E
-) -> OffsetFetchResponse.OffsetFetchResponseTopics:
-    nothing = tuple((index, None) for index in topic.partition_indexes)
-    return _fetched_topic(FetchedTopic(topic.name, ZERO_UUID, nothing), error)
+def _older_topic(topic: tuple[FetchedTopic, E]) -> OffsetFetchResponse.OffsetFetchResponseTopic:
+    found, error = topic
 
+    def of_partition(place: int) -> OffsetFetchResponse.OffsetFetchResponsePartition:
+        committed = found.offsets[place] or NO_OFFSET
+        return OffsetFetchResponse.OffsetFetchResponsePartition(
+            partition_index=found.partitions[place],
+            committed_offset=committed.offset,
+            committed_leader_epoch=committed.leader_epoch,
+            metadata=committed.metadata,
+            error_code=error,
+        )
 
-def _older(
-    partition: OffsetFetchResponse.OffsetFetchResponsePartitions,
-) -> OffsetFetchResponse.OffsetFetchResponsePartition:
-    return OffsetFetchResponse.OffsetFetchResponsePartition(
-        partition_index=partition.partition_index,
-        committed_offset=partition.committed_offset,
-        committed_leader_epoch=partition.committed_leader_epoch,
-        metadata=partition.metadata,
-        error_code=partition.error_code,
+    return OffsetFetchResponse.OffsetFetchResponseTopic(
+        name=found.topic, partitions=each(range(len(found.partitions)), of_partition)
     )
 
 
@@ -339,45 +420,59 @@ def _older(
 
 def handle_offset_delete(
     context: Context, request: Request, body: OffsetDeleteRequest
-) -> OffsetDeleteResponse | None:
+) -> Steps[OffsetDeleteResponse | None]:
     """Forget offsets of topics that nobody in the group reads."""
     if not context.authorize(request, Operation.DELETE, ResourceType.GROUP, body.group_id):
         return OffsetDeleteResponse(error_code=E.GROUP_AUTHORIZATION_FAILED)
     topics = _Topics(context, request, Operation.READ)
-    places = [
-        TopicPartition(topic.name, partition.partition_index)
-        for topic in body.topics
-        for partition in topic.partitions
-    ]
-    errors = [topics.refuse_partition(topics.find(it.topic), it.partition) for it in places]
-    allowed = [it for it, error in zip(places, errors, strict=True) if error is E.NONE]
+    allowed: list[TopicPartition] = []
+    errors: list[E] = []
+    for topic in body.topics:
+        found = topics.find(topic.name)
+        for partition in topic.partitions:
+            error = topics.refuse_partition(found, partition.partition_index)
+            errors.append(error)
+            if error is E.NONE:
+                allowed.append(TopicPartition(topic.name, partition.partition_index))
+            yield
 
-    def done(answer: OffsetsDeleted) -> None:
-        if answer.error is not E.NONE:
-            request.reply(OffsetDeleteResponse(error_code=answer.error))
+    def done(answers: list[OffsetsDeleted]) -> None:
+        refused = next((it.error for it in answers if it.error is not E.NONE), E.NONE)
+        if refused is not E.NONE:
+            request.reply(OffsetDeleteResponse(error_code=refused))
             return
-        rest = iter(answer.partitions)
+        rest = chain.from_iterable(it.partitions for it in answers)
         merged = [next(rest) if error is E.NONE else error for error in errors]
-        request.reply(_delete_response(body, merged))
+        request.reply_in_turns(_delete_response(body, merged))
 
-    command = DeleteOffsets(body.group_id, tuple(allowed))
-    ask(context, body.group_id, GroupShard.delete_offsets, command, OffsetsDeleted, done)
+    starts = range(0, max(len(allowed), 1), PIECE)
+    gather = Gather(len(starts), done)
+    for place, start in enumerate(starts):
+        piece = tuple(allowed[start : start + PIECE])
+        command = DeleteOffsets(body.group_id, piece)
+        slot = gather.slot(place)
+        ask(context, body.group_id, GroupShard.delete_offsets, command, OffsetsDeleted, slot)
+        for _ in piece:
+            yield
     return None
 
 
-def _delete_response(body: OffsetDeleteRequest, errors: Sequence[E]) -> OffsetDeleteResponse:
+def _delete_response(body: OffsetDeleteRequest, errors: Iterable[E]) -> OffsetDeleteResponse:
+    """The answer; it takes the errors one by one as it is encoded."""
     rest = iter(errors)
-    return OffsetDeleteResponse(
-        topics=[
-            OffsetDeleteResponse.OffsetDeleteResponseTopic(
-                name=topic.name,
-                partitions=[
-                    OffsetDeleteResponse.OffsetDeleteResponsePartition(
-                        partition_index=partition.partition_index, error_code=next(rest)
-                    )
-                    for partition in topic.partitions
-                ],
-            )
-            for topic in body.topics
-        ]
-    )
+
+    def of_partition(
+        partition: OffsetDeleteRequest.OffsetDeleteRequestPartition,
+    ) -> OffsetDeleteResponse.OffsetDeleteResponsePartition:
+        return OffsetDeleteResponse.OffsetDeleteResponsePartition(
+            partition_index=partition.partition_index, error_code=next(rest)
+        )
+
+    def of_topic(
+        topic: OffsetDeleteRequest.OffsetDeleteRequestTopic,
+    ) -> OffsetDeleteResponse.OffsetDeleteResponseTopic:
+        return OffsetDeleteResponse.OffsetDeleteResponseTopic(
+            name=topic.name, partitions=each(topic.partitions, of_partition)
+        )
+
+    return OffsetDeleteResponse(topics=each(body.topics, of_topic))

@@ -5,7 +5,8 @@ asked (elsewhere, or still loading) is an error in the answer, never a closed co
 """
 
 from collections.abc import Callable
-from typing import Any
+from itertools import chain
+from typing import Any, cast
 
 from headwater.broker.context import Context
 from headwater.broker.handlers.asking import Gather, ask
@@ -16,12 +17,14 @@ from headwater.broker.handlers.group_offsets import (
     handle_offset_fetch,
 )
 from headwater.broker.request import Request
+from headwater.broker.turns import Steps, each
 from headwater.coordination.groups.commands import (
     Described,
     DescribedMember,
     Heartbeat,
     Join,
     Joined,
+    JoinedMember,
     Leave,
     Leaver,
     Left,
@@ -74,7 +77,7 @@ def handle_join_group(
         GroupShard.join,
         _join_command(request, body),
         lambda error: Joined(error, body.member_id),
-        lambda joined: request.reply(_join_response(request, joined)),
+        lambda joined: request.reply_in_turns(_join_response(request, joined)),
     )
     return None
 
@@ -107,14 +110,15 @@ def _join_response(request: Request, joined: Joined) -> JoinGroupResponse:
         leader=joined.leader,
         skip_assignment=joined.skip_assignment,
         member_id=joined.member_id,
-        members=[
-            JoinGroupResponse.JoinGroupResponseMember(
-                member_id=member.member_id,
-                group_instance_id=member.instance_id,
-                metadata=member.metadata,
-            )
-            for member in joined.members
-        ],
+        members=each(joined.members, _joined_member),
+    )
+
+
+def _joined_member(member: JoinedMember) -> JoinGroupResponse.JoinGroupResponseMember:
+    return JoinGroupResponse.JoinGroupResponseMember(
+        member_id=member.member_id,
+        group_instance_id=member.instance_id,
+        metadata=member.metadata,
     )
 
 
@@ -202,7 +206,7 @@ def handle_leave_group(
         GroupShard.leave,
         Leave(body.group_id, leavers),
         Left,
-        lambda left: request.reply(_leave_response(request, left)),
+        lambda left: request.reply_in_turns(_leave_response(request, left)),
     )
     return None
 
@@ -213,29 +217,31 @@ def _leave_response(request: Request, left: Left) -> LeaveGroupResponse:
         return LeaveGroupResponse(error_code=errors[-1])
     return LeaveGroupResponse(
         error_code=left.error,
-        members=[
-            LeaveGroupResponse.MemberResponse(
-                member_id=leaver.member_id,
-                group_instance_id=leaver.instance_id,
-                error_code=error,
-            )
-            for leaver, error in left.members
-        ],
+        members=each(
+            left.members,
+            lambda it: LeaveGroupResponse.MemberResponse(
+                member_id=it[0].member_id,
+                group_instance_id=it[0].instance_id,
+                error_code=it[1],
+            ),
+        ),
     )
 
 
 # -- administration
 
 
-def handle_describe_groups(context: Context, request: Request, body: DescribeGroupsRequest) -> None:
+def handle_describe_groups(
+    context: Context, request: Request, body: DescribeGroupsRequest
+) -> Steps[None]:
     """Describe each group that was asked for, in order."""
 
     def done(answers: list[Described]) -> None:
-        groups = [
-            _described_group(context, request, body, group_id, described)
-            for group_id, described in zip(body.groups, answers, strict=True)
-        ]
-        request.reply(DescribeGroupsResponse(groups=groups))
+        def of_group(place: int) -> DescribeGroupsResponse.DescribedGroup:
+            return _described_group(context, request, body, body.groups[place], answers[place])
+
+        groups = each(range(len(answers)), of_group)
+        request.reply_in_turns(DescribeGroupsResponse(groups=groups))
 
     gather = Gather(len(body.groups), done)
     for place, group_id in enumerate(body.groups):
@@ -250,6 +256,7 @@ def handle_describe_groups(context: Context, request: Request, body: DescribeGro
             )
         else:
             gather.slot(place)(Described(E.GROUP_AUTHORIZATION_FAILED, ""))
+        yield
 
 
 def _described_group(
@@ -268,7 +275,7 @@ def _described_group(
         group_state=described.state,
         protocol_type=described.protocol_type,
         protocol_data=described.protocol,
-        members=[_described_member(member) for member in described.members],
+        members=each(described.members, _described_member),
     )
     if error is E.GROUP_ID_NOT_FOUND:
         group.error_message = f"the group {group_id} does not exist"
@@ -302,11 +309,19 @@ def handle_list_groups(
         )
 
     def done(answers: list[object]) -> None:
-        found = [group for part in answers if isinstance(part, list) for group in part]
         failures = [answer.code for answer in answers if isinstance(answer, KafkaError)]
-        groups = [_listed_group(group) for group in found if sees(group)]
-        error = next(iter(failures), E.NONE)
-        request.reply(ListGroupsResponse(error_code=error, groups=[] if failures else groups))
+        if failures:
+            request.reply(ListGroupsResponse(error_code=failures[0]))
+        else:
+            request.reply_in_turns(listed(answers))
+
+    def listed(answers: list[object]) -> Steps[ListGroupsResponse]:
+        visible = []
+        for group in chain.from_iterable(cast("list[list[Listed]]", answers)):
+            if sees(group):
+                visible.append(group)
+            yield
+        return ListGroupsResponse(groups=each(visible, _listed_group))
 
     wanted = ListGroups(frozenset(body.states_filter), frozenset(body.types_filter))
     try:
@@ -325,15 +340,19 @@ def _listed_group(group: Listed) -> ListGroupsResponse.ListedGroup:
     )
 
 
-def handle_delete_groups(context: Context, request: Request, body: DeleteGroupsRequest) -> None:
+def handle_delete_groups(
+    context: Context, request: Request, body: DeleteGroupsRequest
+) -> Steps[None]:
     """Delete empty groups, each with its own result."""
 
     def done(answers: list[E]) -> None:
-        results = [
-            DeleteGroupsResponse.DeletableGroupResult(group_id=group_id, error_code=error)
-            for group_id, error in zip(body.groups_names, answers, strict=True)
-        ]
-        request.reply(DeleteGroupsResponse(results=results))
+        def of_group(place: int) -> DeleteGroupsResponse.DeletableGroupResult:
+            return DeleteGroupsResponse.DeletableGroupResult(
+                group_id=body.groups_names[place], error_code=answers[place]
+            )
+
+        results = each(range(len(answers)), of_group)
+        request.reply_in_turns(DeleteGroupsResponse(results=results))
 
     gather = Gather(len(body.groups_names), done)
     for place, group_id in enumerate(body.groups_names):
@@ -348,9 +367,10 @@ def handle_delete_groups(context: Context, request: Request, body: DeleteGroupsR
             )
         else:
             gather.slot(place)(E.GROUP_AUTHORIZATION_FAILED)
+        yield
 
 
-HANDLERS: dict[int, Callable[[Context, Request, Any], Struct | None]] = {
+HANDLERS: dict[int, Callable[[Context, Request, Any], Struct | Steps[Any] | None]] = {
     8: handle_offset_commit,
     9: handle_offset_fetch,
     10: handle_find_coordinator,

@@ -1,11 +1,12 @@
 """Metadata: which brokers there are, which topics, and who leads their partitions."""
 
-import asyncio
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
+from functools import partial
 
 from headwater.broker.context import Context
 from headwater.broker.metadata_cache import PartitionInfo, TopicInfo
 from headwater.broker.request import Request
+from headwater.broker.turns import Steps, each
 from headwater.errors import E
 from headwater.model import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID, topic_name_problem
 from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -17,8 +18,6 @@ from headwater.wire.messages.metadata import (
 )
 
 FIRST_WITH_NULL_FOR_ALL = 1
-PARTITIONS_A_TURN = 2000
-"""Describing so many takes some milliseconds: then others have their turn."""
 FIRST_WITH_LISTENER_NOT_FOUND = 6
 FIRST_WITH_TOPIC_ID = 12
 
@@ -29,43 +28,21 @@ _Partition = MetadataResponse.MetadataResponsePartition
 # -- Metadata
 
 
-def handle_metadata(
-    context: Context, request: Request, body: MetadataRequest
-) -> MetadataResponse | None:
+def handle_metadata(context: Context, request: Request, body: MetadataRequest) -> None:
     """Describe the cluster to a client, as seen from the listener it came through."""
     if request.version < FIRST_WITH_TOPIC_ID and any(map(_is_by_id, body.topics or ())):
-        return _refuse_ids(body)
+        request.reply_in_turns(_refuse_ids(body))
+    else:
+        request.reply_in_turns(_described(context, request, body))
+
+
+def _described(
+    context: Context, request: Request, body: MetadataRequest
+) -> Steps[MetadataResponse]:
     response = _cluster(context, request, body)
-    wanted = iter(_wanted(context, request, body))
-    if _describe_some(context, request, body, wanted, response):
-        return response
-
-    def go_on() -> None:
-        if _describe_some(context, request, body, wanted, response):
-            request.reply(response)
-        else:
-            asyncio.get_running_loop().call_soon(go_on)
-
-    asyncio.get_running_loop().call_soon(go_on)
-    return None
-
-
-def _describe_some(
-    context: Context,
-    request: Request,
-    body: MetadataRequest,
-    wanted: Iterator[MetadataRequest.MetadataRequestTopic],
-    response: MetadataResponse,
-) -> bool:
-    """Add topics until the loop must turn (False) or all are there (True)."""
-    partitions = 0
-    for topic in wanted:
-        described = _topic(context, request, body, topic)
-        response.topics.append(described)
-        partitions += len(described.partitions)
-        if partitions > PARTITIONS_A_TURN:
-            return False
-    return True
+    wanted = yield from _wanted(context, request, body)
+    response.topics = each(wanted, partial(_topic, context, request, body))
+    return response
 
 
 def _cluster(context: Context, request: Request, body: MetadataRequest) -> MetadataResponse:
@@ -88,10 +65,12 @@ def _is_by_id(wanted: MetadataRequest.MetadataRequestTopic) -> bool:
 def _refuse_ids(body: MetadataRequest) -> MetadataResponse:
     """Versions 10 and 11 have room for ids but no way to ask by them."""
     return MetadataResponse(
-        topics=[
-            _Topic(error_code=E.INVALID_REQUEST, name=it.name or "", topic_id=it.topic_id)
-            for it in body.topics or ()
-        ]
+        topics=each(
+            body.topics or (),
+            lambda it: _Topic(
+                error_code=E.INVALID_REQUEST, name=it.name or "", topic_id=it.topic_id
+            ),
+        )
     )
 
 
@@ -109,27 +88,30 @@ def _brokers(context: Context, request: Request) -> list[MetadataResponse.Metada
 
 def _wanted(
     context: Context, request: Request, body: MetadataRequest
-) -> Iterable[MetadataRequest.MetadataRequestTopic]:
+) -> Steps[Sequence[MetadataRequest.MetadataRequestTopic]]:
     everything = body.topics is None or (
         request.version < FIRST_WITH_NULL_FOR_ALL and not body.topics
     )
     if not everything:
-        return _distinct(context, body.topics or ())
-    return [
-        MetadataRequest.MetadataRequestTopic(name=name)
-        for name in context.metadata.topics
-        if context.authorize(request, Operation.DESCRIBE, ResourceType.TOPIC, name)
-    ]
+        return (yield from _distinct(context, body.topics or ()))
+    visible = []
+    for name in list(context.metadata.topics):
+        if context.authorize(request, Operation.DESCRIBE, ResourceType.TOPIC, name):
+            visible.append(MetadataRequest.MetadataRequestTopic(name=name))
+        yield
+    return visible
 
 
 def _distinct(
     context: Context, topics: Iterable[MetadataRequest.MetadataRequestTopic]
-) -> Iterable[MetadataRequest.MetadataRequestTopic]:
-    """Each topic once, however often and by whatever it is asked for."""
+) -> Steps[Sequence[MetadataRequest.MetadataRequestTopic]]:
+    """De-duplicate topics requested several times, by name or by id."""
     name_of = context.metadata.name_of
-    return {
-        name_of.get(it.topic_id, it.topic_id) if it.name is None else it.name: it for it in topics
-    }.values()
+    found: dict[str | bytes, MetadataRequest.MetadataRequestTopic] = {}
+    for it in topics:
+        found[name_of.get(it.topic_id, it.topic_id) if it.name is None else it.name] = it
+        yield
+    return list(found.values())
 
 
 def _topic(
@@ -155,9 +137,7 @@ def _topic(
             name=name,
             topic_id=info.topic_id,
             is_internal=info.internal,
-            partitions=[
-                _partition(context, request, row) for row in sorted(info.partitions.items())
-            ],
+            partitions=each(sorted(info.partitions.items()), partial(_partition, context, request)),
         )
     )
     if body.include_topic_authorized_operations:
@@ -206,7 +186,7 @@ def _partition(context: Context, request: Request, row: tuple[int, PartitionInfo
 
 def handle_describe_topic_partitions(
     context: Context, request: Request, body: DescribeTopicPartitionsRequest
-) -> DescribeTopicPartitionsResponse:
+) -> Steps[DescribeTopicPartitionsResponse]:
     """Topics in pages: at most so many partitions an answer, and where to go on (KIP-966)."""
     if body.cursor is not None and not _is_in_place(body.cursor, body.topics):
         refused = [_PageTopic(error_code=E.INVALID_REQUEST, name=it.name) for it in body.topics]
@@ -216,6 +196,7 @@ def handle_describe_topic_partitions(
         1, min(body.response_partition_limit, context.settings.max_request_partition_size_limit)
     )
     for name in _page_names(context, body):
+        yield
         start = body.cursor.partition_index if body.cursor and body.cursor.topic_name == name else 0
         if left <= 0:
             response.next_cursor = DescribeTopicPartitionsResponse.Cursor(

@@ -1,11 +1,16 @@
 """Offsets of a log: by time and by leader epoch."""
 
-from collections import Counter
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import cast
 
 from headwater.broker.context import Context
 from headwater.broker.request import Request
+from headwater.broker.turns import Steps, each
 from headwater.errors import E, KafkaError
-from headwater.model import NO_EPOCH, NO_TIMESTAMP
+from headwater.log.time_lookup import Found, TimeLookup
+from headwater.model import NO_EPOCH, NO_TIMESTAMP, TopicPartition
 from headwater.replication.replica import Replica
 from headwater.security.acls import Operation, ResourceType
 from headwater.wire.messages.offsets import (
@@ -14,6 +19,8 @@ from headwater.wire.messages.offsets import (
     OffsetForLeaderEpochRequest,
     OffsetForLeaderEpochResponse,
 )
+
+log = logging.getLogger("headwater.server")
 
 LATEST = -1
 EARLIEST = -2
@@ -42,60 +49,141 @@ _OffsetAnswer = ListOffsetsResponse.ListOffsetsPartitionResponse
 
 def handle_list_offsets(
     context: Context, request: Request, body: ListOffsetsRequest
-) -> ListOffsetsResponse:
-    """Find offsets by time or by name."""
-    asked = Counter(
-        (topic.name, partition.partition_index)
-        for topic in body.topics
-        for partition in topic.partitions
-    )
-    response = ListOffsetsResponse()
-    for topic in body.topics:
-        answer = ListOffsetsResponse.ListOffsetsTopicResponse(name=topic.name)
-        response.topics.append(answer)
-        for wanted in topic.partitions:
-            found = _OffsetAnswer(partition_index=wanted.partition_index)
-            answer.partitions.append(found)
-            try:
-                if asked[topic.name, wanted.partition_index] > 1:
-                    raise KafkaError(E.INVALID_REQUEST)
-                if not context.authorize(
-                    request, Operation.DESCRIBE, ResourceType.TOPIC, topic.name
-                ):
-                    raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
-                replica = context.replicas.leader(
-                    topic.name, wanted.partition_index, wanted.current_leader_epoch
-                )
-                found.timestamp, found.offset, epoch = _find(
-                    replica, wanted.timestamp, request.version, body.isolation_level
-                )
-                if request.version >= _EPOCH_SINCE:
-                    found.leader_epoch = epoch
-            except KafkaError as refused:
-                found.error_code = refused.code
-    return response
+) -> Steps[ListOffsetsResponse | None]:
+    """Find offsets by time or by name; times are looked up on a file thread."""
+    call = _ListOffsets(context, request, body)
+    yield from call.collect()
+    if not call.lookups:
+        return call.response()
+    call.look_up_next()
+    return None
 
 
-def _find(
-    replica: Replica, timestamp: int, version: int, isolation_level: int
-) -> tuple[int, int, int]:
-    """(timestamp, offset, leader epoch) of what `timestamp` asks for."""
-    log = replica.log
-    if timestamp < 0 and _KNOWN_SINCE.get(timestamp, version + 1) > version:
-        raise KafkaError(E.UNSUPPORTED_VERSION)
-    end = replica.readable_end(isolation_level == READ_COMMITTED)
-    if timestamp == LATEST:
-        return NO_TIMESTAMP, end, replica.partition.leader_epoch
-    if timestamp in (EARLIEST, EARLIEST_LOCAL):
-        start = log.log_start_offset
-        epoch = log.epochs.epoch_at(start)
-        return NO_TIMESTAMP, start, epoch if epoch >= 0 else replica.partition.leader_epoch
-    if timestamp in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
-        return _NOT_FOUND
-    found = (
-        log.max_timestamp() if timestamp == MAX_TIMESTAMP else log.offset_for_time(timestamp, end)
-    )
-    return _NOT_FOUND if found is None or found[1] >= end else found
+class _ListOffsets:
+    """One ListOffsets request under way."""
+
+    def __init__(self, context: Context, request: Request, body: ListOffsetsRequest) -> None:
+        self.context = context
+        self.request = request
+        self.body = body
+        self.committed_only = body.isolation_level == READ_COMMITTED
+        self.lookups: list[tuple[TopicPartition, Callable[[], Found | None]]] = []
+        self._found: dict[TopicPartition, Found | KafkaError] = {}
+        self._twice: set[TopicPartition] = set()
+
+    def collect(self) -> Steps[None]:
+        """Find the partitions that appear twice, and those that are asked for a time."""
+        seen: dict[str, set[int]] = {}
+        for topic in self.body.topics:
+            known = seen.setdefault(topic.name, set())
+            for wanted in topic.partitions:
+                index = wanted.partition_index
+                if index in known:
+                    self._twice.add(TopicPartition(topic.name, index))
+                known.add(index)
+                if wanted.timestamp >= 0 or wanted.timestamp == MAX_TIMESTAMP:
+                    self._prepare(TopicPartition(topic.name, index), wanted)
+                yield
+
+    def _prepare(
+        self, place: TopicPartition, wanted: ListOffsetsRequest.ListOffsetsPartition
+    ) -> None:
+        try:
+            replica = self._leader(place, wanted)
+        except KafkaError as refused:
+            self._found[place] = refused
+            return
+        end = replica.readable_end(self.committed_only)
+        lookup = TimeLookup(replica.log, end, replica.treatment.rules.max_uncompressed_bytes)
+        if wanted.timestamp == MAX_TIMESTAMP:
+            self.lookups.append((place, lookup.newest))
+        else:
+            self.lookups.append((place, partial(lookup.at_or_after, wanted.timestamp)))
+
+    def look_up_next(self) -> None:
+        """Look into one log after the other, so that other work has its turn between them."""
+        if self.request.connection.gone:
+            return
+        if not self.lookups:
+            self.request.reply_in_turns(self.response())
+            return
+        place, look = self.lookups.pop()
+
+        def done(result: object, failure: Exception | None) -> None:
+            self._found[place] = self._outcome(place, cast("Found | None", result), failure)
+            self.look_up_next()
+
+        self.context.off_loop(look, done)
+
+    def _outcome(
+        self, place: TopicPartition, found: Found | None, failure: Exception | None
+    ) -> Found | KafkaError:
+        if failure is None:
+            return found or _NOT_FOUND
+        if isinstance(failure, KafkaError):
+            return failure
+        replica = self.context.replicas.get(*place)
+        if isinstance(failure, OSError) and replica is not None:
+            return replica.read_failed(failure)
+        log.error("looking up a time in %s failed", place, exc_info=failure)
+        return KafkaError(E.UNKNOWN_SERVER_ERROR, str(failure))
+
+    def response(self) -> ListOffsetsResponse:
+        """The answer, made as it is encoded."""
+        return ListOffsetsResponse(topics=each(self.body.topics, self._topic))
+
+    def _topic(
+        self, topic: ListOffsetsRequest.ListOffsetsTopic
+    ) -> ListOffsetsResponse.ListOffsetsTopicResponse:
+        return ListOffsetsResponse.ListOffsetsTopicResponse(
+            name=topic.name, partitions=each(topic.partitions, partial(self._partition, topic.name))
+        )
+
+    def _partition(
+        self, topic: str, wanted: ListOffsetsRequest.ListOffsetsPartition
+    ) -> _OffsetAnswer:
+        answer = _OffsetAnswer(partition_index=wanted.partition_index)
+        try:
+            answer.timestamp, answer.offset, epoch = self._find(
+                TopicPartition(topic, wanted.partition_index), wanted
+            )
+            if self.request.version >= _EPOCH_SINCE:
+                answer.leader_epoch = epoch
+        except KafkaError as refused:
+            answer.error_code = refused.code
+        return answer
+
+    def _leader(
+        self, place: TopicPartition, wanted: ListOffsetsRequest.ListOffsetsPartition
+    ) -> Replica:
+        """The replica to ask, or KafkaError."""
+        context = self.context
+        if place in self._twice:
+            raise KafkaError(E.INVALID_REQUEST)
+        if not context.authorize(self.request, Operation.DESCRIBE, ResourceType.TOPIC, place.topic):
+            raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
+        replica = context.replicas.leader(place.topic, place.partition, wanted.current_leader_epoch)
+        version = self.request.version
+        if wanted.timestamp < 0 and _KNOWN_SINCE.get(wanted.timestamp, version + 1) > version:
+            raise KafkaError(E.UNSUPPORTED_VERSION)
+        return replica
+
+    def _find(
+        self, place: TopicPartition, wanted: ListOffsetsRequest.ListOffsetsPartition
+    ) -> Found:
+        """(timestamp, offset, leader epoch) of what is asked for."""
+        replica, timestamp = self._leader(place, wanted), wanted.timestamp
+        if timestamp == LATEST:
+            end = replica.readable_end(self.committed_only)
+            return NO_TIMESTAMP, end, replica.partition.leader_epoch
+        if timestamp in (EARLIEST, EARLIEST_LOCAL):
+            start = replica.log.log_start_offset
+            epoch = replica.log.epochs.epoch_at(start)
+            return NO_TIMESTAMP, start, epoch if epoch >= 0 else replica.partition.leader_epoch
+        found = self._found.get(place, _NOT_FOUND)
+        if isinstance(found, KafkaError):
+            raise found
+        return found
 
 
 # -- OffsetForLeaderEpoch
@@ -103,29 +191,37 @@ def _find(
 
 def handle_offset_for_leader_epoch(
     context: Context, request: Request, body: OffsetForLeaderEpochRequest
-) -> OffsetForLeaderEpochResponse:
+) -> None:
     """Tell a client or follower where the records of an epoch end (KIP-320)."""
-    response = OffsetForLeaderEpochResponse()
-    for topic in body.topics:
-        answer = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(topic=topic.topic)
-        response.topics.append(answer)
-        for wanted in topic.partitions:
-            found = OffsetForLeaderEpochResponse.EpochEndOffset(partition=wanted.partition)
-            answer.partitions.append(found)
-            try:
-                if not context.authorize(
-                    request, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic
-                ):
-                    raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
-                replica = context.replicas.leader(
-                    topic.topic, wanted.partition, wanted.current_leader_epoch
-                )
-                found.leader_epoch, found.end_offset = replica.log.epochs.end_offset(
-                    wanted.leader_epoch, replica.log.log_end_offset
-                )
-            except KafkaError as refused:
-                found.error_code = refused.code
-    return response
+
+    def of_topic(
+        topic: OffsetForLeaderEpochRequest.OffsetForLeaderTopic,
+    ) -> OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult:
+        end = partial(_epoch_end, context, request, topic.topic)
+        return OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult(
+            topic=topic.topic, partitions=each(topic.partitions, end)
+        )
+
+    request.reply_in_turns(OffsetForLeaderEpochResponse(topics=each(body.topics, of_topic)))
+
+
+def _epoch_end(
+    context: Context,
+    request: Request,
+    topic: str,
+    wanted: OffsetForLeaderEpochRequest.OffsetForLeaderPartition,
+) -> OffsetForLeaderEpochResponse.EpochEndOffset:
+    found = OffsetForLeaderEpochResponse.EpochEndOffset(partition=wanted.partition)
+    try:
+        if not context.authorize(request, Operation.DESCRIBE, ResourceType.TOPIC, topic):
+            raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
+        replica = context.replicas.leader(topic, wanted.partition, wanted.current_leader_epoch)
+        found.leader_epoch, found.end_offset = replica.log.epochs.end_offset(
+            wanted.leader_epoch, replica.log.log_end_offset
+        )
+    except KafkaError as refused:
+        found.error_code = refused.code
+    return found
 
 
 HANDLERS = {2: handle_list_offsets, 23: handle_offset_for_leader_epoch}

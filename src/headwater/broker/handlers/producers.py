@@ -1,10 +1,13 @@
 """Producers: their ids, and what a partition remembers of them."""
 
+from functools import partial
+
 from headwater.broker.context import Context
 from headwater.broker.request import Request
+from headwater.broker.turns import each
 from headwater.errors import E, KafkaError
+from headwater.log.producers import Producer
 from headwater.model import NO_EPOCH, NO_PRODUCER_ID, topic_name_problem
-from headwater.replication.replica import Replica
 from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
 from headwater.wire.messages.producers import (
     DescribeProducersRequest,
@@ -54,43 +57,47 @@ def _no_producer_id(error: E) -> InitProducerIdResponse:
 
 def handle_describe_producers(
     context: Context, request: Request, body: DescribeProducersRequest
-) -> DescribeProducersResponse:
+) -> None:
     """What partitions remember of the producers that wrote to them (KIP-664)."""
-    response = DescribeProducersResponse()
-    for topic in body.topics:
-        answer = DescribeProducersResponse.TopicResponse(name=topic.name)
-        response.topics.append(answer)
-        for index in topic.partition_indexes:
-            partition = DescribeProducersResponse.PartitionResponse(partition_index=index)
-            answer.partitions.append(partition)
-            try:
-                if not context.authorize(request, Operation.READ, ResourceType.TOPIC, topic.name):
-                    raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
-                problem = topic_name_problem(topic.name)
-                if problem is not None:
-                    raise KafkaError(E.INVALID_TOPIC_EXCEPTION, problem)
-                replica = context.replicas.leader(topic.name, index)
-                partition.active_producers = _producers(replica)
-            except KafkaError as refused:
-                partition.error_code = refused.code
-                partition.error_message = refused.message
-    return response
 
-
-def _producers(
-    replica: Replica,
-) -> list[DescribeProducersResponse.ProducerState]:
-    return [
-        DescribeProducersResponse.ProducerState(
-            producer_id=producer.producer_id,
-            producer_epoch=producer.epoch,
-            last_sequence=producer.last_sequence,
-            last_timestamp=producer.last_timestamp,
-            coordinator_epoch=producer.coordinator_epoch,
-            current_txn_start_offset=producer.transaction_start,
+    def of_topic(
+        topic: DescribeProducersRequest.TopicRequest,
+    ) -> DescribeProducersResponse.TopicResponse:
+        of_partition = partial(_described, context, request, topic.name)
+        return DescribeProducersResponse.TopicResponse(
+            name=topic.name, partitions=each(topic.partition_indexes, of_partition)
         )
-        for producer in replica.log.producers
-    ]
+
+    request.reply_in_turns(DescribeProducersResponse(topics=each(body.topics, of_topic)))
+
+
+def _described(
+    context: Context, request: Request, topic: str, index: int
+) -> DescribeProducersResponse.PartitionResponse:
+    partition = DescribeProducersResponse.PartitionResponse(partition_index=index)
+    try:
+        if not context.authorize(request, Operation.READ, ResourceType.TOPIC, topic):
+            raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
+        problem = topic_name_problem(topic)
+        if problem is not None:
+            raise KafkaError(E.INVALID_TOPIC_EXCEPTION, problem)
+        known = list(context.replicas.leader(topic, index).log.producers)
+        partition.active_producers = each(known, _producer)
+    except KafkaError as refused:
+        partition.error_code = refused.code
+        partition.error_message = refused.message
+    return partition
+
+
+def _producer(producer: Producer) -> DescribeProducersResponse.ProducerState:
+    return DescribeProducersResponse.ProducerState(
+        producer_id=producer.producer_id,
+        producer_epoch=producer.epoch,
+        last_sequence=producer.last_sequence,
+        last_timestamp=producer.last_timestamp,
+        coordinator_epoch=producer.coordinator_epoch,
+        current_txn_start_offset=producer.transaction_start,
+    )
 
 
 HANDLERS = {22: handle_init_producer_id, 61: handle_describe_producers}

@@ -1,9 +1,12 @@
 """CreateTopics, DeleteTopics, CreatePartitions: checked for rights here, decided by the controller."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
+from functools import partial
 
 from headwater.broker.context import Context
 from headwater.broker.request import Request
+from headwater.broker.turns import Steps, each
 from headwater.config.resolve import topic_rows
 from headwater.controller.commands import (
     CreatePartitions,
@@ -43,7 +46,9 @@ def _unauthorized(name: str | None) -> TopicOutcome:
 # CreateTopics
 
 
-def handle_create_topics(context: Context, request: Request, body: CreateTopicsRequest) -> None:
+def handle_create_topics(
+    context: Context, request: Request, body: CreateTopicsRequest
+) -> Steps[None]:
     """Create topics, and answer once this broker serves them.
 
     2-3: as later. 5: the topic's counts and configs come back. 7: its id, too.
@@ -57,17 +62,15 @@ def handle_create_topics(context: Context, request: Request, body: CreateTopicsR
             allowed.append(_new_topic(topic))
         else:
             refused.append(_unauthorized(topic.name))
+        yield
     configs = {new.name: {k: v for k, v in new.configs.items() if v is not None} for new in allowed}
 
     def reply(outcomes: list[TopicOutcome]) -> None:
-        request.reply(
-            CreateTopicsResponse(
-                topics=[
-                    _created(context, request, outcome, configs.get(outcome.name or "", {}), body)
-                    for outcome in [*outcomes, *refused]
-                ]
-            )
-        )
+        def created(outcome: TopicOutcome) -> _Created:
+            return _created(context, request, outcome, configs.get(outcome.name or "", {}))
+
+        response = CreateTopicsResponse(topics=each([*outcomes, *refused], created))
+        request.reply_in_turns(response)
 
     context.controller.submit(CreateTopics(allowed, body.timeout_ms, body.validate_only), reply)
 
@@ -87,7 +90,6 @@ def _created(
     request: Request,
     outcome: TopicOutcome,
     overrides: dict[str, str],
-    body: CreateTopicsRequest,
 ) -> _Created:
     name = outcome.name or ""
     result = _Created(name=name, error_code=outcome.error, error_message=outcome.message)
@@ -115,40 +117,48 @@ def _created(
 # DeleteTopics
 
 
-def handle_delete_topics(context: Context, request: Request, body: DeleteTopicsRequest) -> None:
+def handle_delete_topics(
+    context: Context, request: Request, body: DeleteTopicsRequest
+) -> Steps[None]:
     """Delete topics by name, from version 6 also by id."""
     if request.version >= FIRST_WITH_IDS:
         wanted = [(state.name, state.topic_id) for state in body.topics]
     else:
         wanted = [(name, ZERO_UUID) for name in body.topic_names]
+    times = Counter(wanted)
     names: list[str] = []
     refused: list[TopicOutcome] = []
-    for name, topic_id in dict.fromkeys(wanted):
+    for name, topic_id in times:
+        yield
         try:
-            _refuse_ambiguous(name, topic_id, wanted)
+            _refuse_ambiguous(name, topic_id, times)
             names.append(_deletable(context, request, name, topic_id))
         except KafkaError as refusal:
             refused.append(TopicOutcome.refused(name, refusal, topic_id))
 
-    for name in repeated(names):
-        twice = KafkaError(E.INVALID_REQUEST, "a topic stands in the request by name and by id")
-        refused.append(TopicOutcome.refused(name, twice, context.metadata.topics[name].topic_id))
-        names = [it for it in names if it != name]
+    twice = repeated(names)
+    for name in twice:
+        why = KafkaError(
+            E.INVALID_REQUEST, f"topic {name!r} appears in the request by name and by id"
+        )
+        info = context.metadata.topics.get(name)
+        refused.append(TopicOutcome.refused(name, why, info.topic_id if info else ZERO_UUID))
+    once = [name for name in names if name not in twice]
 
     def reply(outcomes: list[TopicOutcome]) -> None:
-        results = [_deleted(request, outcome) for outcome in [*outcomes, *refused]]
-        request.reply(DeleteTopicsResponse(responses=results))
+        results = each([*outcomes, *refused], partial(_deleted, request))
+        request.reply_in_turns(DeleteTopicsResponse(responses=results))
 
-    context.controller.submit(DeleteTopics(names, body.timeout_ms), reply)
+    context.controller.submit(DeleteTopics(once, body.timeout_ms), reply)
 
 
 def _refuse_ambiguous(
-    name: str | None, topic_id: Uuid, wanted: list[tuple[str | None, Uuid]]
+    name: str | None, topic_id: Uuid, times: Mapping[tuple[str | None, Uuid], int]
 ) -> None:
     if (name is None) == (topic_id == ZERO_UUID):
         raise KafkaError(E.INVALID_REQUEST, "a topic is named either by name or by id")
-    if wanted.count((name, topic_id)) > 1:
-        raise KafkaError(E.INVALID_REQUEST, "a topic stands twice in the request")
+    if times[name, topic_id] > 1:
+        raise KafkaError(E.INVALID_REQUEST, "the topic appears twice in the request")
 
 
 def _deletable(context: Context, request: Request, name: str | None, topic_id: Uuid) -> str:
@@ -184,7 +194,7 @@ def _deleted(request: Request, outcome: TopicOutcome) -> _Deleted:
 
 def handle_create_partitions(
     context: Context, request: Request, body: CreatePartitionsRequest
-) -> None:
+) -> Steps[None]:
     """Add partitions to topics."""
     allowed: list[MorePartitions] = []
     refused: list[TopicOutcome] = []
@@ -195,25 +205,20 @@ def handle_create_partitions(
             allowed.append(MorePartitions(topic.name, topic.count, brokers))
         else:
             refused.append(_unauthorized(topic.name))
+        yield
 
     def reply(outcomes: list[TopicOutcome]) -> None:
-        request.reply(
-            CreatePartitionsResponse(
-                results=[
-                    _Grown(
-                        name=outcome.name or "",
-                        error_code=outcome.error,
-                        error_message=outcome.message,
-                    )
-                    for outcome in [*outcomes, *refused]
-                ]
-            )
-        )
+        results = each([*outcomes, *refused], _grown)
+        request.reply_in_turns(CreatePartitionsResponse(results=results))
 
     context.controller.submit(CreatePartitions(allowed, body.timeout_ms, body.validate_only), reply)
 
 
-HANDLERS: dict[int, Callable[..., None]] = {
+def _grown(outcome: TopicOutcome) -> _Grown:
+    return _Grown(name=outcome.name or "", error_code=outcome.error, error_message=outcome.message)
+
+
+HANDLERS: dict[int, Callable[..., Steps[None]]] = {
     19: handle_create_topics,
     20: handle_delete_topics,
     37: handle_create_partitions,
