@@ -41,12 +41,12 @@ class AbortedIndex(EntryFile):
         """Drop the transactions whose markers stood at or above the (absolute) offset."""
         self.cut(sum(1 for aborted in self if aborted.last_offset < offset))
 
-    def _load(self) -> None:
+    def _load(self) -> bytearray:
         # Most segments have no aborted transaction and therefore no file: that is no damage.
         if self._files.exists(self.path):
-            super()._load()
-        else:
-            self._entries = bytearray()
+            return super()._load()
+        self._entries = entries = bytearray()
+        return entries
 
     def _good_prefix(self, data: bytearray) -> int:
         whole = memoryview(data)[: len(data) // self.ENTRY.size * self.ENTRY.size]

@@ -32,10 +32,8 @@ class EntryFile:
     @property
     def entries(self) -> bytearray:
         """All entries, packed."""
-        if self._entries is None:
-            self._load()
-        assert self._entries is not None
-        return self._entries
+        entries = self._entries  # once: a file thread may look while the owner gives it back
+        return self._load() if entries is None else entries
 
     @property
     def count(self) -> int:
@@ -86,18 +84,20 @@ class EntryFile:
             save_entries(self._files, self.path, *missing)
             self.mark_saved(missing[0], len(missing[1]))
 
-    def _load(self) -> None:
+    def _load(self) -> bytearray:
         try:
             data = bytearray(read_file(self._files, self.path))
         except FileNotFoundError:
-            self.clear()
+            self._entries = data = bytearray()
+            self._saved = -1
             self.damaged = True
-            return
+            return data
         good = self._good_prefix(data) * self.ENTRY.size
         self.damaged = good != len(data)
         del data[good:]
         self._entries = data
         self._saved = -1 if self.damaged else good
+        return data
 
     def _good_prefix(self, data: bytearray) -> int:
         """How many entries from the start make sense together."""

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from headwater.errors import E, KafkaError
-from headwater.log import time_lookup
 from headwater.log.aborted_index import AbortedTransaction
 from headwater.log.descriptors import Descriptors
 from headwater.log.rebuilding import rebuild_indexes, walk_tail
 from headwater.log.segment import JITTER_SHARES, DamagedSegment, Segment
 from headwater.log.settings import LogSettings
 from headwater.log.slices import Cold, FileSlice
+from headwater.log.time_lookup import TimeLookup
 from headwater.model import TopicPartition
 from headwater.seams.files import Buffer, Files
 
@@ -67,6 +67,11 @@ class SegmentedLog:
         self.unsaved_from = NOTHING
 
     @property
+    def files(self) -> Files:
+        """Where the log lies."""
+        return self._files
+
+    @property
     def active(self) -> Segment:
         """The segment that grows."""
         return self.segments[-1]
@@ -113,12 +118,15 @@ class SegmentedLog:
         return None
 
     def offset_for_time(self, timestamp: int, upper: int) -> tuple[int, int, int] | None:
-        """(timestamp, offset, leader epoch) of the first record not older than `timestamp`."""
-        return time_lookup.first_not_older(self, timestamp, upper)
+        """(timestamp, offset, leader epoch) of the first record not older than `timestamp`.
+
+        Reads from the disk: a broker uses `TimeLookup` on a file thread instead.
+        """
+        return TimeLookup(self, upper).at_or_after(timestamp)
 
     def max_timestamp(self) -> tuple[int, int, int] | None:
         """(timestamp, offset, leader epoch) of the first record with the greatest timestamp."""
-        return time_lookup.newest(self)
+        return TimeLookup(self, self.log_end_offset).newest()
 
     def newest_timestamp(self, segment: Segment) -> int:
         """The greatest timestamp of a segment; the time of its last write where records bear none."""

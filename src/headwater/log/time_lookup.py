@@ -1,16 +1,31 @@
 """Offsets by time: the one place of the log that looks inside batches.
 
-The time index leads near the first batch that is new enough, and only that batch is decoded. These
-calls read from the disk and may take milliseconds.
+A `TimeLookup` is taken on the thread that owns the log, without touching the disk, and then used
+on a file thread: it opens files of its own, so that a cold segment never holds the event loop. The
+time index leads near the first batch that is new enough; of that batch only timestamps and offset
+deltas are read, up to the first record that fits.
 """
 
-from functools import partial
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
-from headwater.log.segment import Segment
-from headwater.log.walking import batch_at, headers
-from headwater.records.batch import LOG_APPEND_TIME, RawHeader
-from headwater.records.record import decode_records
+from headwater.errors import E, KafkaError
+from headwater.log.offset_index import OffsetIndex
+from headwater.log.segment import DamagedSegment, Segment
+from headwater.log.time_index import TimeIndex
+from headwater.log.walking import headers
+from headwater.records.batch import (
+    CODEC_MASK,
+    HEADER_SIZE,
+    LOG_APPEND_TIME,
+    OVERHEAD,
+    RawHeader,
+)
+from headwater.records.compression import decompress
+from headwater.records.rules import MAX_UNCOMPRESSED_BYTES
+from headwater.records.walk import first_not_older
+from headwater.seams.files import Files, read_fully
 
 if TYPE_CHECKING:
     from headwater.log.segmented_log import SegmentedLog
@@ -19,45 +34,147 @@ Found: TypeAlias = tuple[int, int, int]
 """Timestamp, offset, leader epoch."""
 
 
-def first_not_older(log: "SegmentedLog", timestamp: int, upper: int) -> Found | None:
-    """The first record below `upper` that is not older than `timestamp`."""
-    for segment in log.segments:
-        if segment.base_offset >= upper:
-            return None
-        if segment.size and log.newest_timestamp(segment) >= timestamp:
-            look = partial(_first_in, segment, timestamp, log.log_start_offset)
-            found = log.repairing(segment, look)
+class TimeLookup:
+    """A look at the records of a log by time, below the offset `upper`.
+
+    `most_bytes` limits what the records of one batch may take uncompressed. A batch that takes
+    more is not opened: it counts as one record at its first offset.
+    """
+
+    def __init__(
+        self, log: "SegmentedLog", upper: int, most_bytes: int = MAX_UNCOMPRESSED_BYTES
+    ) -> None:
+        self._log = log
+        self._files = log.files
+        self._segments = list(log.segments)
+        self._active_size = log.active.size
+        self._start = log.log_start_offset
+        self._upper = upper
+        self._most_bytes = most_bytes
+
+    def at_or_after(self, timestamp: int) -> Found | None:
+        """The first record that is not older than `timestamp`. Blocks; for a file thread."""
+        for segment in self._segments:
+            if segment.base_offset >= self._upper:
+                return None
+            if segment.ready and segment.max_timestamp < timestamp:
+                continue
+            found = None
+            with self._opened(segment) as view:
+                if view is not None:
+                    found = view.first(timestamp, self._start, self._most_bytes)
             if found is not None:
-                return found if found[1] < upper else None
-    return None
-
-
-def newest(log: "SegmentedLog") -> Found | None:
-    """The first record that bears the greatest timestamp of the log."""
-    greatest = max((log.newest_timestamp(segment) for segment in log.segments), default=-1)
-    return None if greatest < 0 else first_not_older(log, greatest, log.log_end_offset)
-
-
-def _first_in(segment: Segment, timestamp: int, log_start: int) -> Found | None:
-    relative = segment.time_index.lookup(timestamp)
-    start = max(log_start, segment.base_offset + max(relative, 0))
-    found = segment.find(segment.read_blocking, start)
-    if found is None:
+                return found if found[1] < self._upper else None
         return None
-    for position, header in headers(segment, found[0]):
-        if header[8] >= timestamp:
-            record = _first_record(segment, position, header, timestamp, log_start)
-            if record is not None:
-                return record
-    return None
+
+    def newest(self) -> Found | None:
+        """The first record that bears the greatest timestamp of the log. Blocks likewise."""
+        greatest = -1
+        for segment in self._segments:
+            if segment.ready:
+                greatest = max(greatest, segment.max_timestamp)
+                continue
+            with self._opened(segment) as view:
+                if view is not None:
+                    greatest = max(greatest, view.newest())
+        return None if greatest < 0 else self.at_or_after(greatest)
+
+    @contextmanager
+    def _opened(self, segment: Segment) -> Iterator["_View | None"]:
+        """The segment with a descriptor of its own; None if it is empty or was removed meanwhile."""
+        active = segment is self._segments[-1]
+        size = self._active_size if active else segment.size
+        if not size:
+            yield None
+            return
+        cuts = segment.cuts
+        try:
+            fd = self._files.open(segment.path, write=False)
+        except FileNotFoundError:
+            yield None
+            return
+        try:
+            yield _View(self._files, segment, size, fd, active)
+        except DamagedSegment as damage:
+            self._log.failure = str(damage)
+            raise KafkaError(E.KAFKA_STORAGE_ERROR, str(damage)) from damage
+        finally:
+            self._files.close(fd)
+        if cuts != segment.cuts and segment.size < size:
+            raise KafkaError(E.OFFSET_NOT_AVAILABLE, "the log was truncated during the lookup")
 
 
-def _first_record(
-    segment: Segment, position: int, header: RawHeader, timestamp: int, log_start: int
-) -> Found | None:
-    if header[5] & LOG_APPEND_TIME:
-        return header[8], max(header[0], log_start), header[2]
-    for record in decode_records(batch_at(segment, position, header)):
-        if record.timestamp >= timestamp and record.offset >= log_start:
-            return record.timestamp, record.offset, header[2]
-    return None
+class _View:
+    """One segment as a file thread sees it."""
+
+    def __init__(self, files: Files, segment: Segment, size: int, fd: int, active: bool) -> None:
+        self._files = files
+        self._segment = segment
+        self._fd = fd
+        self._twin = segment.twin(size)
+        self._sealed = not active
+        self.path = segment.path
+        self.size = size
+        if active or segment.ready:
+            self._times = segment.time_index
+        else:
+            # Read for this lookup only: thousands of loaded indexes would stay in memory.
+            self._times = TimeIndex(files, segment.time_index.path)
+        if not active:
+            self._twin.index = OffsetIndex(files, segment.index.path)
+
+    def read_blocking(self, size: int, position: int) -> bytes:
+        """Bytes of the segment."""
+        return read_fully(self._files, self._fd, size, position)
+
+    def newest(self) -> int:
+        """The greatest timestamp, by the time index and the headers that it does not cover."""
+        timestamp, relative = self._times.last()
+        if self._times.damaged:
+            timestamp, relative = -1, -1
+        try:
+            found = self._twin.find(self.read_blocking, self._twin.base_offset + max(relative, 0))
+        except DamagedSegment:
+            found = None
+        start = found[0] if found is not None and relative >= 0 else 0
+        return max((header[8] for _, header in headers(self, start)), default=timestamp)
+
+    def first(self, timestamp: int, log_start: int, most_bytes: int) -> Found | None:
+        """The first record at or after `log_start` that is not older than `timestamp`."""
+        sealed_at, _ = self._times.last()
+        relative = -1 if self._times.damaged else self._times.lookup(timestamp)
+        if self._sealed and not self._times.damaged and sealed_at < timestamp:
+            return None
+        offset = max(log_start, self._twin.base_offset + max(relative, 0))
+        try:
+            found = self._twin.find(self.read_blocking, offset)
+            start = None if found is None else found[0]
+        except DamagedSegment:
+            self._segment.index.damaged = True  # the owner builds it again at the next read
+            start = 0
+        if start is None:
+            return None
+        for position, header in headers(self, start):
+            if header[8] >= timestamp and header[0] + header[6] >= log_start:
+                record = self._first_in(position, header, timestamp, log_start, most_bytes)
+                if record is not None:
+                    return record
+        return None
+
+    def _first_in(
+        self, position: int, header: RawHeader, timestamp: int, log_start: int, most_bytes: int
+    ) -> Found | None:
+        base, epoch = header[0], header[2]
+        first = max(base, log_start)
+        if header[5] & LOG_APPEND_TIME:
+            return header[8], first, epoch
+        area = self.read_blocking(header[1] + OVERHEAD - HEADER_SIZE, position + HEADER_SIZE)
+        if header[5] & CODEC_MASK:
+            try:
+                area = decompress(header[5] & CODEC_MASK, area, most_bytes, most_bytes)
+            except KafkaError as refused:
+                if refused.code is not E.MESSAGE_TOO_LARGE:
+                    raise
+                return header[8], first, epoch
+        found = first_not_older(area, header[12], timestamp - header[7], first - base)
+        return None if found is None else (header[7] + found[0], base + found[1], epoch)

@@ -5,7 +5,7 @@ checked walk over what was not flushed, a lost index or snapshot one quick walk.
 """
 
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from headwater.log.epochs import EpochCache
 from headwater.log.segment import DamagedSegment, Segment, Staged
@@ -27,6 +27,16 @@ Absorb = Callable[[RawHeader, Buffer], None]
 """Told of each batch that has a producer: its header and its bytes."""
 
 
+class Readable(Protocol):
+    """A segment's file, as a walk by headers reads it."""
+
+    path: str
+    size: int
+
+    def read_blocking(self, size: int, position: int) -> bytes:
+        """Bytes, from the disk if need be."""
+
+
 class Walked(NamedTuple):
     """How far a checked walk came."""
 
@@ -36,7 +46,7 @@ class Walked(NamedTuple):
 
 
 def headers(
-    segment: Segment, position: int = 0, piece: int = PIECE
+    segment: Readable, position: int = 0, piece: int = PIECE
 ) -> Iterator[tuple[int, RawHeader]]:
     """Position and header of each batch from `position` on; DamagedSegment where the chain breaks."""
     while position < segment.size:

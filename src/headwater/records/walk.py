@@ -82,6 +82,30 @@ def survey(buf: Buffer, pos: int, end: int, count: int) -> Survey:
     return earliest, latest, keyless, in_place
 
 
+def first_not_older(
+    buf: Buffer, count: int, least_delta: int, least_place: int
+) -> tuple[int, int] | None:
+    """Timestamp delta and offset delta of the first record that reaches both, or None.
+
+    Reads no further than that record, and of each record only what stands before its key.
+    """
+    pos = 0
+    try:
+        for _ in range(count):
+            size, pos = read_varint(buf, pos)
+            delta, at = read_varint(buf, pos + 1, INT64_BYTES)
+            if delta >= least_delta:
+                place, _ = read_varint(buf, at)
+                if place >= least_place:
+                    return delta, place
+            if size < 1:
+                raise _malformed(0, f"a record of {size} bytes")
+            pos += size
+    except IndexError:
+        raise KafkaError(E.INVALID_RECORD, "the batch ends inside a record") from None
+    return None
+
+
 def _skip(buf: Buffer, pos: int, index: int) -> tuple[int, int]:
     """Length of the key or value at `pos`, and the position after it."""
     size, pos = read_varint(buf, pos)

@@ -1,8 +1,11 @@
 """The smaller APIs of a broker: offsets, deletion of records, metadata in pages, versions."""
 
+import threading
+
 import pytest
 
 from headwater.errors import E
+from headwater.log.time_lookup import TimeLookup, _View
 from headwater.wire.apis import API
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.messages.metadata import (
@@ -81,6 +84,31 @@ def test_a_time_after_the_last_record_finds_nothing(live, timed, client):
 def test_the_greatest_timestamp(live, timed, client):
     assert offsets(client, timed, -3).offset == 4
     assert offsets(client, timed, -3, version=6).error_code == E.UNSUPPORTED_VERSION
+
+
+@pytest.mark.parametrize("timestamp", [START + 1500, -3])
+def test_logs_are_searched_by_time_on_a_file_thread(live, timed, client, timestamp, monkeypatch):
+    loop_thread = live.on_loop(threading.get_ident)
+    threads = []
+    read = _View.read_blocking
+
+    def watched(self, size, position):
+        threads.append(threading.get_ident())
+        return read(self, size, position)
+
+    monkeypatch.setattr(_View, "read_blocking", watched)
+    assert offsets(client, timed, timestamp).error_code == 0
+    assert threads
+    assert loop_thread not in threads
+
+
+def test_a_failed_search_is_told_for_its_partition_alone(live, timed, client, monkeypatch):
+    def broken(self, timestamp):
+        raise RuntimeError("no such luck")
+
+    monkeypatch.setattr(TimeLookup, "at_or_after", broken)
+    assert offsets(client, timed, START).error_code == E.UNKNOWN_SERVER_ERROR
+    assert offsets(client, timed, -1).offset == 5
 
 
 def test_unknown_questions_and_places(live, timed, client):
