@@ -79,7 +79,8 @@ class Command(Generic[R]):
 class NewTopic:
     """A topic to be made; -1 leaves counts to the broker, `assignments` fixes every replica.
 
-    `clamped` is for the broker's own topics: they take as many replicas as there are brokers.
+    `internal` is for the broker's own topics, which nobody else may create. `clamped` takes no
+    more replicas than there are brokers.
     """
 
     name: str
@@ -87,6 +88,7 @@ class NewTopic:
     replication_factor: int = BROKER_DEFAULT
     assignments: Sequence[tuple[int, Sequence[int]]] = ()
     configs: Mapping[str, str | None] = field(default_factory=dict)
+    internal: bool = False
     clamped: bool = False
 
 

@@ -68,7 +68,7 @@ def _with_edits(resource: AlteredResource, present: Mapping[str, str]) -> dict[s
 def _refuse_repetition(edits: Sequence[ConfigEdit]) -> None:
     names = [edit.name for edit in edits]
     if len(set(names)) < len(names):
-        raise KafkaError(E.INVALID_REQUEST, "a config stands twice in the change of one resource")
+        raise KafkaError(E.INVALID_REQUEST, "a config appears twice in the change of one resource")
 
 
 def _list_edit(
@@ -85,8 +85,9 @@ def _list_edit(
     have = _entries(overrides.get(edit.name, row.text(row.default) or ""))
     given = _entries(value)
     if edit.operation == ConfigOperation.APPEND:
-        return ",".join([*have, *(entry for entry in given if entry not in have)])
-    return ",".join(entry for entry in have if entry not in given)
+        return ",".join(dict.fromkeys([*have, *given]))
+    gone = set(given)
+    return ",".join(entry for entry in have if entry not in gone)
 
 
 def _row(resource: AlteredResource, name: str) -> Key:

@@ -13,7 +13,7 @@ from headwater.controller.channel_loop import Channels, error_of
 from headwater.controller.commands import Command
 from headwater.controller.config_changes import ConfigChanges
 from headwater.controller.decide import Controller
-from headwater.controller.effects import Answer, Effect, Resign, Resume, Send, Write
+from headwater.controller.effects import Answer, Effect, Report, Resign, Resume, Send, Write
 from headwater.controller.election import claim_controller
 from headwater.controller.events import (
     Acknowledged,
@@ -121,7 +121,7 @@ class ControllerLoop:
 
     def use_rules(self, rules: Rules) -> None:
         """The broker's settings have changed."""
-        self._controller.use_rules(rules)
+        self._carry_out_all(self._controller.use_rules(rules))
 
     def submit(self, command: Command[R], reply: Callable[[R], None]) -> None:
         """Ask for something; `reply` is called once, never inside this call."""
@@ -245,7 +245,10 @@ class ControllerLoop:
     # Events and effects
 
     def _on(self, event: Event) -> None:
-        for effect in self._controller.on(self._clock.monotonic_ms(), event):
+        self._carry_out_all(self._controller.on(self._clock.monotonic_ms(), event))
+
+    def _carry_out_all(self, effects: list[Effect]) -> None:
+        for effect in effects:
             self._carry_out(effect)
         self._set_timer()
         self._look_if_settled()
@@ -271,6 +274,8 @@ class ControllerLoop:
                     self.configs.when_applied(change, lambda: self._call_soon(answer))
             case Resume():
                 self._call_soon(lambda: self._on(Resumed()))
+            case Report(event):
+                log.info("%s", event)
             case Resign(reason):
                 self._resign(reason)
 

@@ -9,9 +9,12 @@ A write that fails means that somebody else is controller or that the store is o
 waiting client is told NOT_CONTROLLER and the controller resigns; whoever comes next reads anew.
 """
 
-from collections import deque
-from collections.abc import Callable, Iterator
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping
 
+from headwater.config.broker import BrokerSettings
+from headwater.config.keys import Settings
+from headwater.config.topic import TopicSettings
 from headwater.controller.commands import (
     AlterConfigs,
     ConfigOutcome,
@@ -40,6 +43,7 @@ from headwater.controller.topic_changes import TopicChanges
 from headwater.controller.topics import Rules
 from headwater.controller.znodes import (
     CONFIG_CHANGE_PREFIX,
+    DEFAULT_ENTITY,
     config_path,
     encode_config,
     encode_config_change,
@@ -47,12 +51,13 @@ from headwater.controller.znodes import (
 from headwater.errors import E, KafkaError
 from headwater.model import Uuid
 
+RESOURCES_PER_STEP = 10
 _DONE = object()
 
 
 def _refuse_repeated(times: int) -> None:
     if times > 1:
-        raise KafkaError(E.INVALID_REQUEST, "a resource stands twice in the request")
+        raise KafkaError(E.INVALID_REQUEST, "the resource appears twice in the request")
 
 
 def _not_controller() -> KafkaError:
@@ -79,11 +84,13 @@ class Controller:
         """Whether this broker is the controller and all it decided is done."""
         return self._term is not None and self._term.settled
 
-    def use_rules(self, rules: Rules) -> None:
-        """The broker's settings have changed."""
+    def use_rules(self, rules: Rules) -> list[Effect]:
+        """The broker's settings have changed; what follows from that."""
         self._rules = rules
-        if self._term is not None:
-            self._term.desk.rules = rules
+        if self._term is None:
+            return []
+        self._term.use_rules(rules)
+        return self._term.take_effects()
 
     def next_deadline(self) -> int | None:
         """When to send TimePassed, or None."""
@@ -168,6 +175,13 @@ class _Term:
                 raise AssertionError(f"{event} does not belong into a term")
         self._work()
 
+    def use_rules(self, rules: Rules) -> None:
+        """Go by other rules; partitions without a leader may have one by them."""
+        former, self.desk.rules = self.desk.rules, rules
+        if rules.unclean_leader_election and not former.unclean_leader_election:
+            self._jobs.append(self._leadership.settle())
+            self._work()
+
     def _work(self) -> None:
         """Go on with the oldest job until it pauses; only `Resumed` takes it up again."""
         while self._jobs and not self._resuming:
@@ -194,10 +208,12 @@ class _Term:
 
     def _alter_configs(self, command: AlterConfigs, operation: Operation) -> Iterator[None]:
         outcomes = []
-        named = [(resource.kind, resource.name) for resource in command.resources]
-        for resource in command.resources:
+        named = Counter((resource.kind, resource.name) for resource in command.resources)
+        for number, resource in enumerate(command.resources, 1):
+            if number % RESOURCES_PER_STEP == 0:
+                yield
             try:
-                _refuse_repeated(named.count((resource.kind, resource.name)))
+                _refuse_repeated(named[resource.kind, resource.name])
                 entity = entity_of(resource, self.desk.state)
                 present = self._overrides(entity)
                 overrides = edited(resource, present)
@@ -209,7 +225,6 @@ class _Term:
             outcomes.append(ConfigOutcome(resource.kind, resource.name))
             if not command.validate_only:
                 self._store_config(entity, present, overrides, operation)
-                yield
         self.desk.seal(operation, outcomes)
 
     def _overrides(self, entity: tuple[str, str]) -> dict[str, str]:
@@ -227,6 +242,7 @@ class _Term:
     ) -> None:
         kind, name = entity
         state = self.desk.state
+        self.desk.report(_changed_configs(kind, name, present, overrides))
         if kind == "topics":
             state.topics[name].config = overrides
         else:
@@ -244,3 +260,23 @@ class _Term:
         self.desk.write([write, notice], stored)
         if present.get(UNCLEAN) != overrides.get(UNCLEAN):
             self._jobs.append(self._leadership.settle())
+
+
+def _changed_configs(
+    kind: str, name: str, present: Mapping[str, str], overrides: Mapping[str, str]
+) -> str:
+    """One line for the log: what was set and what was unset."""
+    table = TopicSettings if kind == "topics" else BrokerSettings
+    changes = [
+        f"{key}={_logged(table, key, value)}"
+        for key, value in overrides.items()
+        if present.get(key) != value
+    ]
+    changes += [f"{key} unset" for key in present if key not in overrides]
+    whose = "all brokers" if name == DEFAULT_ENTITY else f"{kind.removesuffix('s')} {name!r}"
+    return f"configs of {whose} changed: {', '.join(changes) or 'nothing'}"
+
+
+def _logged(table: type[Settings], key: str, value: str) -> str:
+    row = table.KEYS.get(key)
+    return repr("[hidden]" if row is not None and row.sensitive else value)

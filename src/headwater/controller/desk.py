@@ -11,7 +11,7 @@ from typing import Any
 
 from headwater.controller.announcements import Sender, leader_and_isr, update_metadata
 from headwater.controller.commands import Command
-from headwater.controller.effects import Answer, ControlMessage, Effect, Send, Write
+from headwater.controller.effects import Answer, ControlMessage, Effect, Report, Send, Write
 from headwater.controller.events import Acknowledged, Elected, Stored
 from headwater.controller.state import ClusterState
 from headwater.controller.store import Check, Op, OpResult
@@ -68,6 +68,10 @@ class Desk:
     def sender(self) -> Sender:
         """The head of messages to brokers."""
         return Sender(self.broker_id, self.epoch, self.rules.inter_broker_listener)
+
+    def report(self, event: str) -> None:
+        """Log an event that an operator may search for."""
+        self.effects.append(Report(event))
 
     # Writes
 

@@ -52,4 +52,11 @@ class Resume:
     """Let the loop turn once, then send Resumed."""
 
 
-Effect: TypeAlias = Write | Send | Answer | Resign | Resume
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Log an event that an operator may search for."""
+
+    event: str
+
+
+Effect: TypeAlias = Write | Send | Answer | Resign | Resume | Report

@@ -39,6 +39,8 @@ from headwater.controller.znodes import (
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition, Uuid
 
+REFUSALS_PER_STEP = 50
+"""Names of topics that turn out not to exist are looked at so many at a time."""
 FOLDERS_PER_STEP = 10
 """Partitions whose folders brokers make or give up at one message: on a slow disk a millisecond each."""
 
@@ -72,6 +74,7 @@ class TopicChanges:
         twice = repeated(new.name for new in command.topics)
         room = MAX_PARTITIONS_PER_REQUEST
         for new in {new.name: new for new in command.topics}.values():
+            yield
             try:
                 _refuse_repeated(new.name, twice)
                 plan = plan_topic(new, self._state, self._desk.rules)
@@ -87,6 +90,11 @@ class TopicChanges:
 
     def _create(self, topic: Topic, plan: Plan, operation: Operation) -> Iterator[None]:
         self._state.add(topic)  # from here on the name is taken
+        shown = "".join(f", {key}={value!r}" for key, value in plan.config.items())
+        self._desk.report(
+            f"topic {topic.name!r} created: {plan.count} partitions, "
+            f"{plan.replication_factor} replicas{shown}"
+        )
         replicas = yield from self._replicas(topic, plan)
         node = TopicNode(topic.topic_id, dict(enumerate(replicas)))
         ops: list[Op] = [
@@ -150,6 +158,7 @@ class TopicChanges:
         twice = repeated(more.name for more in command.topics)
         room = MAX_PARTITIONS_PER_REQUEST
         for more in {more.name: more for more in command.topics}.values():
+            yield
             try:
                 _refuse_repeated(more.name, twice)
                 plan = plan_partitions(more, self._state)
@@ -165,6 +174,9 @@ class TopicChanges:
 
     def _grow(self, topic: Topic, plan: Plan, operation: Operation) -> Iterator[None]:
         added = yield from self._replicas(topic, plan)
+        self._desk.report(
+            f"topic {topic.name!r} grows from {plan.first} to {plan.first + plan.count} partitions"
+        )
         have = [topic.partitions[index].replicas for index in range(plan.first)]
         node = TopicNode(topic.topic_id, dict(enumerate([*have, *added])))
         ops: list[Op] = [Set(TopicNode.path(topic.name), node.encode(), topic.version)]
@@ -176,7 +188,9 @@ class TopicChanges:
     def delete(self, command: DeleteTopics, operation: Operation) -> Iterator[None]:
         """DeleteTopics. Answered when nothing is left, or once marked if a replica is out of reach."""
         outcomes = []
-        for name in dict.fromkeys(command.names):
+        for number, name in enumerate(dict.fromkeys(command.names), 1):
+            if number % REFUSALS_PER_STEP == 0:
+                yield
             try:
                 topic = deletable_topic(name, self._state, self._desk.rules)
             except KafkaError as refusal:
@@ -189,6 +203,7 @@ class TopicChanges:
 
     def _mark(self, topic: Topic, operation: Operation) -> None:
         topic.deleting = True
+        self._desk.report(f"topic {topic.name!r} is marked for deletion")
         self._desk.hold(operation)
         self._wanted_gone.setdefault(topic.name, []).append(operation)
 
@@ -266,6 +281,7 @@ class TopicChanges:
     def _removed(self, topic: Topic) -> None:
         self._state.config_nodes.discard(config_path("topics", topic.name))
         self._state.drop(topic.name)
+        self._desk.report(f"topic {topic.name!r} deleted")
         self._release_waiting(topic.name)
 
     def _release_waiting(self, name: str) -> None:
@@ -297,4 +313,4 @@ def _within(room: int, plan: Plan) -> int:
 
 def _refuse_repeated(name: str, twice: set[str]) -> None:
     if name in twice:
-        raise KafkaError(E.INVALID_REQUEST, f"topic {name!r} stands twice in the request")
+        raise KafkaError(E.INVALID_REQUEST, f"topic {name!r} appears twice in the request")

@@ -57,7 +57,7 @@ def _check_name(new: NewTopic, state: ClusterState) -> None:
     if topic is not None:
         state_of = "is still being deleted" if topic.deleting else "already exists"
         raise KafkaError(E.TOPIC_ALREADY_EXISTS, f"topic {new.name!r} {state_of}")
-    if new.name in INTERNAL_TOPICS and not new.clamped:
+    if new.name in INTERNAL_TOPICS and not new.internal:
         raise KafkaError(
             E.INVALID_TOPIC_EXCEPTION,
             f"topic {new.name!r} is internal: the broker makes it when it is first needed",

@@ -1,13 +1,14 @@
 """The handlers of topics, configs and the cluster on a whole controller, in every served version."""
 
 from collections.abc import Callable, Mapping
-from types import SimpleNamespace
+from types import GeneratorType, SimpleNamespace
 from typing import Any
 
 import pytest
 
 from headwater.broker.handlers import cluster, configs, topics
 from headwater.broker.metadata_cache import MetadataCache
+from headwater.broker.turns import finish
 from headwater.config.broker import BrokerSettings
 from headwater.errors import E
 from headwater.security.acls import OPERATIONS_ON, Operation, ResourceType
@@ -76,9 +77,14 @@ class Desk:
             version=version,
             connection=SimpleNamespace(listener="PLAINTEXT"),
             reply=answers.append,
+            reply_in_turns=lambda made: answers.append(
+                finish(made) if isinstance(made, GeneratorType) else made
+            ),
         )
         sent, _ = codec.decode(api.request, version, codec.encode_bytes(body, version))
         answer = HANDLERS[api.key](self.context(), request, sent)
+        if isinstance(answer, GeneratorType):
+            answer = finish(answer)
         self.broker.loop.run()
         (answer,) = answers if answer is None else [answer]
         read, _ = codec.decode(api.response, version, codec.encode_bytes(answer, version))

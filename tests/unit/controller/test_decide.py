@@ -3,9 +3,22 @@
 from collections.abc import Sequence
 from typing import Any
 
-from headwater.controller.commands import CreateTopics, DeleteTopics, NewTopic
+import pytest
+
+from headwater.controller.commands import (
+    AlterConfigs,
+    AlteredResource,
+    ConfigEdit,
+    ConfigOperation,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    MorePartitions,
+    NewTopic,
+    ResourceKind,
+)
 from headwater.controller.decide import Controller
-from headwater.controller.effects import Answer, Effect, Resign, Resume, Send, Write
+from headwater.controller.effects import Answer, Effect, Report, Resign, Resume, Send, Write
 from headwater.controller.events import (
     Acknowledged,
     BrokersChanged,
@@ -20,6 +33,7 @@ from headwater.controller.events import (
 )
 from headwater.controller.state import ClusterState, LiveBroker, Partition, Topic
 from headwater.controller.store import Check, Create, Set, StoreFailure
+from headwater.controller.topic_changes import REFUSALS_PER_STEP
 from headwater.controller.topics import Rules
 from headwater.controller.znodes import BrokerNode, Endpoint, StateNode
 from headwater.errors import E
@@ -62,16 +76,22 @@ class Transcript:
         self.writes: list[Write] = []
         self.sends: list[Send] = []
         self.others: list[Effect] = []
+        self.reports: list[str] = []
         self.feed(Elected(2, 7, state))
 
     def feed(self, event: Event) -> None:
-        for effect in self.controller.on(self.now_ms, event):
+        self.take(self.controller.on(self.now_ms, event))
+
+    def take(self, effects: list[Effect]) -> None:
+        for effect in effects:
             if isinstance(effect, Write):
                 self.writes.append(effect)
             elif isinstance(effect, Send):
                 self.sends.append(effect)
             elif isinstance(effect, Resume):
                 self.feed(Resumed())
+            elif isinstance(effect, Report):
+                self.reports.append(effect.event)
             else:
                 self.others.append(effect)
 
@@ -81,7 +101,10 @@ class Transcript:
         while self.writes:
             write = self.writes.pop(0)
             done.append(write)
-            results: list[Any] = [op.path if isinstance(op, Create) else None for op in write.ops]
+            results: list[Any] = [
+                op.path + f"{write.ticket:010d}" * op.sequential if isinstance(op, Create) else None
+                for op in write.ops
+            ]
             self.feed(Stored(write.ticket, results))
         return done
 
@@ -290,3 +313,63 @@ def test_outside_a_term_everything_is_refused():
     assert isinstance(answer, Answer)
     assert answer.outcome[0].error is E.NOT_CONTROLLER
     assert controller.on(0, TimePassed()) == []
+
+
+def test_a_cluster_wide_unclean_election_gives_leaders_at_once():
+    """As soon as the rule changes: the partitions wait for nothing else."""
+    alone = Partition((1, 0), leader=-1, isr=(1,), leader_epoch=3, version=4)
+    script = Transcript(cluster(alone, brokers=live((0, 10))))
+    script.settle()
+    assert script.controller.settled
+    script.take(script.controller.use_rules(Rules(unclean_leader_election=True)))
+    ((_, state),) = states_written(script.store_all()).items()
+    assert (state.leader, tuple(state.isr)) == (0, (0,))
+
+
+def test_topics_and_configs_leave_a_line_in_the_log():
+    script = Transcript(ClusterState(brokers=live((0, 10))))
+    script.settle()
+    script.feed(Submitted(CreateTopics([NewTopic("n", 2, configs={"retention.ms": "7"})]), 1))
+    script.settle()
+    edit = ConfigEdit("retention.ms", ConfigOperation.DELETE)
+    altered = AlteredResource(ResourceKind.TOPIC, "n", edits=[edit])
+    script.feed(Submitted(AlterConfigs([altered]), 2))
+    everywhere = AlteredResource(ResourceKind.BROKER, "", replacement={"message.max.bytes": "9"})
+    script.feed(Submitted(AlterConfigs([everywhere]), 3))
+    script.feed(Submitted(CreatePartitions([MorePartitions("n", 5)]), 4))
+    script.settle()
+    script.feed(Submitted(DeleteTopics(["n"]), 5))
+    script.settle()
+    assert script.reports == [
+        "topic 'n' created: 2 partitions, 1 replicas, retention.ms='7'",
+        "configs of topic 'n' changed: retention.ms unset",
+        "configs of all brokers changed: message.max.bytes='9'",
+        "topic 'n' grows from 2 to 5 partitions",
+        "topic 'n' is marked for deletion",
+        "topic 'n' deleted",
+    ]
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        DeleteTopics([f"no-{number}" for number in range(2_000)]),
+        CreateTopics([NewTopic(f"t-{number}") for number in range(2_000)], validate_only=True),
+        CreatePartitions([MorePartitions(f"no-{number}", 2) for number in range(2_000)]),
+        AlterConfigs(
+            [AlteredResource(ResourceKind.TOPIC, f"no-{number}") for number in range(2_000)]
+        ),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_a_long_command_that_changes_nothing_lets_the_loop_turn(command):
+    controller = Controller(0, Rules(), lambda: bytes(16))
+    controller.on(0, Elected(2, 7, ClusterState()))
+    effects = controller.on(0, Submitted(command, 1))
+    turns = 0
+    while effects == [Resume()]:
+        turns += 1
+        effects = controller.on(0, Resumed())
+    (answer,) = effects
+    assert len(answer.outcome) == 2_000
+    assert turns >= 2_000 // REFUSALS_PER_STEP

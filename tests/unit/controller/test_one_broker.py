@@ -176,8 +176,17 @@ def test_validation_alone_changes_nothing(broker):
 
 
 def test_internal_topics_take_as_many_replicas_as_there_are_brokers(broker):
-    (outcome,) = broker.submit(CreateTopics([NewTopic("__consumer_offsets", 50, 3, clamped=True)]))
+    (outcome,) = broker.submit(
+        CreateTopics([NewTopic("__consumer_offsets", 50, 3, internal=True, clamped=True)])
+    )
     assert (outcome.error, outcome.partitions, outcome.replication_factor) == (E.NONE, 50, 1)
+
+
+def test_an_internal_topic_whose_replicas_were_asked_for_waits_for_the_brokers(broker):
+    (outcome,) = broker.submit(CreateTopics([NewTopic("__consumer_offsets", 50, 3, internal=True)]))
+    assert outcome.error is E.INVALID_REPLICATION_FACTOR
+    assert "3 replicas" in outcome.message
+    assert "1 are live" in outcome.message
 
 
 def test_too_many_partitions_in_one_request_are_refused(broker):
@@ -356,7 +365,7 @@ def test_a_deleted_topic_leaves_no_node_and_its_name_is_free(broker):
 
 
 def test_what_cannot_be_deleted_is_said_so(broker):
-    broker.submit(CreateTopics([NewTopic("__consumer_offsets", 1, 1, clamped=True)]))
+    broker.submit(CreateTopics([NewTopic("__consumer_offsets", 1, 1, internal=True, clamped=True)]))
     outcomes = broker.submit(DeleteTopics(["nope", "__consumer_offsets"]))
     assert [one.error for one in outcomes] == [E.UNKNOWN_TOPIC_OR_PARTITION, E.INVALID_REQUEST]
 
