@@ -17,7 +17,7 @@ from headwater.coordination.deadlines import Now
 from headwater.coordination.groups import records
 from headwater.coordination.groups.classic import GroupOutcome
 from headwater.coordination.groups.commands import Cause, RebalanceStarted
-from headwater.coordination.groups.records import Record
+from headwater.coordination.groups.records import OffsetRecord, Record
 from headwater.coordination.groups.settings import GroupSettings
 from headwater.coordination.groups.shard import GroupShard
 from headwater.coordination.shard import Token
@@ -40,6 +40,7 @@ LOAD_CHUNK_BYTES = 64 * 1024
 MAX_LOAD_CHUNK_BYTES = 256 * 1024 * 1024
 LOAD_RETRY_S = 1.0
 RECORDS_PER_BATCH = 500
+REPLIES_A_TURN = 200
 
 
 class Writer(Protocol):
@@ -48,8 +49,17 @@ class Writer(Protocol):
     def stage(self, partition: int, records: list[tuple[bytes, bytes | None]], now_ms: int) -> int:
         """Append one batch; the offset after it. KafkaError when it cannot be."""
 
-    def read(self, partition: int, offset: int, max_bytes: int) -> Buffer:
-        """Whole batches from the first one that ends after `offset`; empty at the log end."""
+    def read(
+        self,
+        partition: int,
+        offset: int,
+        max_bytes: int,
+        done: Callable[[Buffer | KafkaError], None],
+    ) -> None:
+        """Whole batches from the first one that ends after `offset`; empty at the log end.
+
+        `done` is called now, or later if the disk has to be read.
+        """
 
     def end(self, partition: int) -> int:
         """The log end offset."""
@@ -66,6 +76,34 @@ class Timer(Protocol):
 
 
 CallLater: TypeAlias = Callable[[float, Callable[[], None]], Timer]
+
+
+COUNTED_ROWS = 10_000
+
+
+class Rebalances:
+    """How often groups rebalanced, by cause and by group, cause and member."""
+
+    def __init__(self) -> None:
+        self.by_cause: Counter[Cause] = Counter()
+        self.by_member: dict[tuple[str, Cause, str], int] = {}
+        """The rows that were counted last, at most COUNTED_ROWS of them."""
+
+    def count(self, started: RebalanceStarted) -> None:
+        """Count one."""
+        self.by_cause[started.cause] += 1
+        row = (started.group_id, started.cause, started.member_id)
+        self.by_member[row] = self.by_member.pop(row, 0) + 1
+        if len(self.by_member) > COUNTED_ROWS:
+            del self.by_member[next(iter(self.by_member))]
+
+    def of_group(self, group_id: str) -> Counter[Cause]:
+        """How often one group rebalanced, by cause."""
+        found: Counter[Cause] = Counter()
+        for (group, cause, _), count in self.by_member.items():
+            if group == group_id:
+                found[cause] += count
+        return found
 
 
 class Phase(Enum):
@@ -87,7 +125,7 @@ class ShardRunner:
         clock: Clock,
         call_later: CallLater,
         on_failure: Callable[[int], None],
-        rebalances: Counter[Cause],
+        rebalances: "Rebalances",
     ) -> None:
         self.partition = partition
         self.shard = shard
@@ -101,7 +139,9 @@ class ShardRunner:
         self._held: deque[tuple[int, Reply, object]] = deque()
         self._high_watermark = 0
         self._staged = 0  # replies wait until the high watermark is here
+        self._answering = False
         self._armed_ms: int | None = None
+        self._complained = False
         self._topics_deleted: list[str] = []  # while loading
         self._load_offset = 0
         self._load_bytes = LOAD_CHUNK_BYTES
@@ -114,12 +154,29 @@ class ShardRunner:
         try:
             self._staged = self._writer.end(self.partition)
             self._high_watermark = self._writer.high_watermark(self.partition)
-            if self._load_offset < self._staged:
-                chunk = self._writer.read(self.partition, self._load_offset, self._load_bytes)
-                self._replay_batches(memoryview(chunk))
-        except KafkaError:
-            log.exception("group partition %d cannot be read; trying again", self.partition)
-            self._timer = self._call_later(LOAD_RETRY_S, self._load_chunk)
+        except KafkaError as failure:
+            self._load_failed(failure)
+            return
+        if self._load_offset < self._staged:
+            self._writer.read(
+                self.partition, self._load_offset, self._load_bytes, self._loaded_chunk
+            )
+        else:
+            self._become_active()
+
+    def _load_failed(self, failure: KafkaError) -> None:
+        log.error("group partition %d cannot be read (%s); trying again", self.partition, failure)
+        self._timer = self._call_later(LOAD_RETRY_S, self._load_chunk)
+
+    def _loaded_chunk(self, chunk: Buffer | KafkaError) -> None:
+        if self.phase is not Phase.LOADING:
+            return  # resigned while the disk was read
+        try:
+            if isinstance(chunk, KafkaError):
+                raise chunk
+            self._replay_batches(memoryview(chunk))
+        except KafkaError as failure:
+            self._load_failed(failure)
             return
         if self._load_offset < self._staged:
             self._timer = self._call_later(0, self._load_chunk)
@@ -182,20 +239,34 @@ class ShardRunner:
 
     def run(self, outcome: GroupOutcome) -> None:
         """Append, replay, then answer as soon as it is safe."""
+        staged = self._staged
         try:
             self._append(outcome.records)
         except KafkaError as failure:
-            log.warning("group partition %d: append failed: %s", self.partition, failure)
-            lost = _as_coordinator_error(failure)
-            self._answer_all((token for token, _ in outcome.replies), lost)
-            self._on_failure(self.partition)
+            self._refused(outcome, failure, clean=staged == self._staged)
             return
+        self._complained = False
         for effect in outcome.effects:
             self._note(effect)
         for token, answer in outcome.replies:
             self._held.append((self._staged, _as_reply(token), answer))
         self._wait_for_deadline()
         self.committed(self._high_watermark)
+
+    def _refused(self, outcome: GroupOutcome, failure: KafkaError, *, clean: bool) -> None:
+        """The log takes nothing: answer, and read the shard again if it is ahead of the log.
+
+        Offsets change by replay alone. If none of them was staged, the shard is as it was.
+        """
+        if not self._complained:
+            self._complained = True
+            log.warning("group partition %d: append failed: %s", self.partition, failure)
+        lost = _as_coordinator_error(failure)
+        self._answer_all((token for token, _ in outcome.replies), lost)
+        if not clean or not all(isinstance(one, OffsetRecord) for one in outcome.records):
+            self._on_failure(self.partition)
+        else:
+            self._wait_for_deadline()
 
     def _append(self, new: list[Record]) -> None:
         for start in range(0, len(new), RECORDS_PER_BATCH):
@@ -212,9 +283,19 @@ class ShardRunner:
     def committed(self, high_watermark: int) -> None:
         """The high watermark moved: answer what it covers, in order."""
         self._high_watermark = max(self._high_watermark, high_watermark)
-        while self._held and self._held[0][0] <= self._high_watermark:
+        if not self._answering:
+            self._answer_some()
+
+    def _answer_some(self) -> None:
+        """Answer some of those who may be answered; the loop breathes before the next ones."""
+        self._answering = True
+        for _ in range(REPLIES_A_TURN):
+            if not self._held or self._held[0][0] > self._high_watermark:
+                self._answering = False
+                return
             _, reply, answer = self._held.popleft()
             reply(answer)
+        self._call_later(0, self._answer_some)
 
     def close(self, why: KafkaError) -> None:
         """Give the shard up: everyone who waits is told to look for the new coordinator."""
@@ -248,7 +329,7 @@ class ShardRunner:
 
     def _note(self, effect: object) -> None:
         if isinstance(effect, RebalanceStarted):
-            self._rebalances[effect.cause] += 1
+            self._rebalances.count(effect)
             log.info(
                 "group %r rebalances: %s (member %r, reason %r)",
                 effect.group_id,
@@ -277,7 +358,7 @@ class ShardLoop:
         settings: GroupSettings,
         partition_count: Callable[[], int],
     ) -> None:
-        self.rebalances: Counter[Cause] = Counter()
+        self.rebalances = Rebalances()
         self._shards: dict[int, ShardRunner] = {}
         self._writer = writer
         self._clock = clock

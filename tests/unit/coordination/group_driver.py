@@ -193,7 +193,7 @@ class Driver:
         self.run(self.shard.fetch_offsets(self.now, command, token))
         answer = self.answers[token]
         assert isinstance(answer, list)
-        found = answer[0].partitions[0][1]
+        found = answer[0].offsets[0]
         return None if found is None else int(found.offset)
 
     def delete_group(self, group: str = "g") -> E:

@@ -4,6 +4,7 @@ import pytest
 
 from headwater.coordination.groups.commands import Cause, Leaver
 from headwater.coordination.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from headwater.coordination.groups.shard import MAX_PENDING_BYTES, PENDING_OVERHEAD
 from headwater.coordination.groups.states import GroupState
 from headwater.errors import E
 from tests.unit.coordination.group_driver import DELAY_MS, REBALANCE_MS, SESSION_MS, Driver
@@ -234,3 +235,70 @@ def test_a_delay_of_zero_forms_the_generation_at_once():
     token = driver.join()
     driver.advance(0)
     assert driver.joined(token).generation == 1
+
+
+def test_ids_given_out_and_never_used_take_bounded_memory():
+    driver = Driver()
+    given = [
+        driver.joined(driver.join(needs_member_id=True, group=f"g{number % 3}")).member_id
+        for number in range(MAX_PENDING_BYTES // PENDING_OVERHEAD + 100)
+    ]
+    pending = {one for group in driver.shard.groups.values() for one in group.pending}
+    assert len(pending) < MAX_PENDING_BYTES // PENDING_OVERHEAD
+    assert given[0] not in pending
+    assert given[-1] in pending
+    late = driver.joined(driver.join(given[0], group="g0"))
+    assert late.error is E.UNKNOWN_MEMBER_ID, "its client starts over"
+    driver.advance(2 * SESSION_MS)
+    assert not driver.shard.groups, "groups that never had a member leave nothing behind"
+
+
+def test_groups_of_huge_client_ids_take_bounded_memory():
+    driver = Driver()
+    for number in range(200):
+        driver.join(needs_member_id=True, client="x" * 30_000, group=f"g{number}")
+    held = sum(len(one) for group in driver.shard.groups.values() for one in group.pending)
+    assert held <= MAX_PENDING_BYTES
+    assert len(driver.shard.groups) < 100
+
+
+def test_an_id_that_was_taken_back_no_longer_holds_a_rebalance_up():
+    driver = Driver()
+    (a,) = driver.form("a")
+    driver.join(needs_member_id=True)
+    waiting = driver.join(a, protocols=(("range", b"other"),))
+    assert waiting in driver.waiting
+    for number in range(MAX_PENDING_BYTES // PENDING_OVERHEAD + 1):
+        driver.join(needs_member_id=True, group=f"other{number}")
+    assert waiting not in driver.waiting
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        (None, Cause.LEAVE),
+        ("the consumer is being closed", Cause.LEAVE),
+        ("consumer poll timeout has expired.", Cause.POLL_TIMEOUT),
+        ("the application did not poll within max.poll.interval.ms", Cause.POLL_TIMEOUT),
+    ],
+)
+def test_a_member_that_was_too_slow_to_poll_is_a_cause_of_its_own(reason, cause):
+    driver = Driver()
+    (a,) = driver.form("a")
+    driver.leave(Leaver(a, None, reason))
+    assert driver.rebalances[-1].cause is cause
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("cached metadata has changed from (version2) to (version3)", Cause.TOPICS),
+        ("topics have more partitions, or were deleted", Cause.TOPICS),
+        ("rebalance enforced by user", Cause.LEADER),
+    ],
+)
+def test_a_leader_that_saw_other_partitions_is_a_cause_of_its_own(reason, cause):
+    driver = Driver()
+    (a,) = driver.form("a")
+    driver.join(a, reason=reason)
+    assert driver.rebalances[-1].cause is cause

@@ -1,11 +1,13 @@
 """The group APIs from request to response, in every version that is served."""
 
 from dataclasses import dataclass, field
+from types import GeneratorType, SimpleNamespace
 
 import pytest
 
 from headwater.broker.handlers.groups import HANDLERS
 from headwater.broker.metadata_cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
+from headwater.broker.turns import finish
 from headwater.config.broker import BrokerSettings
 from headwater.controller.commands import TopicOutcome
 from headwater.errors import E
@@ -57,6 +59,11 @@ class Request:
         assert end == len(raw)
         self.answers.append(answer)
 
+    def reply_in_turns(self, response):
+        made = finish(response) if isinstance(response, GeneratorType) else response
+        if made is not None:
+            self.reply(made)
+
 
 class Stage:
     """The broker around the handlers: a real shard loop over a log in memory."""
@@ -72,6 +79,8 @@ class Stage:
             self.metadata.topics[name] = TopicInfo(name, topic_id, {0: HERE, 1: HERE})
             self.metadata.name_of[topic_id] = name
         self.denied = set()
+        self.warnings = []
+        self.hostile = SimpleNamespace(warning=lambda *line: self.warnings.append(line))
         if elected:
             self.desk.elected()
 
@@ -88,7 +97,7 @@ class Stage:
         request = Request(api_key, version)
         answer = HANDLERS[api_key](self, request, body)
         if answer is not None:
-            request.reply(answer)
+            request.reply_in_turns(answer)
         self.desk.commit_all()
         return request.answers[0] if request.answers else request
 
@@ -197,8 +206,21 @@ def test_the_first_question_creates_the_offsets_topic_and_waits_for_it():
     (topic,) = command.topics
     assert (topic.name, topic.partitions) == (CONSUMER_OFFSETS, 50)
     assert topic.configs["cleanup.policy"] == "compact"
+    assert topic.clamped, "nobody set a factor: the topic takes what there is"
     created([TopicOutcome(CONSUMER_OFFSETS, E.INVALID_REPLICATION_FACTOR, "too few brokers")])
     assert [answer.error_code for answer in request.answers] == [E.COORDINATOR_NOT_AVAILABLE]
+    assert "too few brokers" in request.answers[0].error_message
+    assert len(stage.warnings) == 1
+
+
+def test_a_replication_factor_that_was_set_is_kept_to():
+    stage = Stage(elected=False)
+    stage.metadata.topics.pop(CONSUMER_OFFSETS, None)
+    stage.settings = BrokerSettings.load(None, {"offsets.topic.replication.factor": "2"})
+    stage.ask(10, 2, wire.FindCoordinatorRequest(key="g"))
+    ((command, _),) = stage.controller.asked
+    (topic,) = command.topics
+    assert (topic.replication_factor, topic.clamped) == (2, False)
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,7 @@ def test_all_offsets_of_a_group_are_told_by_topic():
     for topic, partition in [("b", 0), ("a", 1), ("a", 0)]:
         driver.commit(partition, topic=topic, partition=partition)
     found = driver.shard.offsets.fetch(FetchOffsets("g", None))
-    assert [(it.topic, [index for index, _ in it.partitions]) for it in found] == [
+    assert [(it.topic, list(it.partitions)) for it in found] == [
         ("a", [0, 1]),
         ("b", [0]),
     ]
@@ -147,7 +147,7 @@ def test_an_offset_of_a_former_topic_of_the_same_name_is_none(stored, asked, off
     offsets = Offsets()
     offsets.replay(OffsetRecord("g", "t", 0, CommittedOffset(1, topic_id=stored)))
     (found,) = offsets.fetch(FetchOffsets("g", (WantedTopic("t", asked, (0,)),)))
-    committed = found.partitions[0][1]
+    committed = found.offsets[0]
     assert (None if committed is None else committed.offset) == offset
 
 
@@ -357,3 +357,20 @@ def test_names_too_long_for_the_records_are_refused_at_the_door():
     assert driver.joined(driver.join(protocols=((long, b""),))).error is E.INVALID_REQUEST
     assert driver.joined(driver.join(protocol_type=long)).error is E.INVALID_REQUEST
     assert driver.list_groups() == []
+
+
+def test_a_deleted_topic_takes_the_offsets_of_all_groups_and_no_others():
+    driver = Driver()
+    for group in ("g", "h"):
+        for topic in ("t", "u"):
+            for partition in (0, 1):
+                driver.commit(7, topic=topic, partition=partition, group=group)
+    driver.run(driver.shard.topic_deleted(driver.now, "t"))
+    for group in ("g", "h"):
+        assert driver.committed("t", 0, group) is None
+        assert driver.committed("u", 1, group) == 7
+    driver.run(driver.shard.topic_deleted(driver.now, "t"))
+    assert driver.shard.offsets.deletions_of_topic("t") == []
+    driver.commit(8, topic="t")
+    assert [record.partition for record in driver.shard.offsets.deletions_of_topic("t")] == [0]
+    assert driver.replayed().offsets == driver.shard.offsets

@@ -4,12 +4,20 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from headwater.coordination.groups.commands import Heartbeat, Join, Joined
+from headwater.coordination.groups.commands import (
+    Cause,
+    Heartbeat,
+    Join,
+    Joined,
+    Leave,
+    Leaver,
+    Sync,
+)
 from headwater.coordination.groups.offsets import Commit, FetchOffsets, NewOffset
 from headwater.coordination.groups.records import CommittedOffset, OffsetRecord, encode
 from headwater.coordination.groups.settings import GroupSettings
 from headwater.coordination.groups.shard import GroupShard, ListGroups
-from headwater.coordination.shard_loop import ShardLoop
+from headwater.coordination.shard_loop import REPLIES_A_TURN, ShardLoop
 from headwater.errors import E, KafkaError
 from headwater.model import ZERO_UUID
 from headwater.records.batch import batches
@@ -74,14 +82,14 @@ class MemoryLog:
         self.next_offset += len(rows)
         return self.next_offset
 
-    def read(self, partition, offset, max_bytes):
+    def read(self, partition, offset, max_bytes, done):
         self.reads += 1
         chunk = b""
         for _, batch in self.batches:
             ((_, header),) = batches(batch)
             if header.next_offset > offset and (not chunk or len(chunk) + len(batch) <= max_bytes):
                 chunk += batch
-        return chunk
+        done(chunk)
 
     def end(self, partition):
         return self.next_offset
@@ -180,7 +188,7 @@ def test_after_a_restart_reads_wait_until_the_whole_log_is_committed():
     again.fetch()
     assert again.answers == []
     again.commit_all()
-    assert again.answers[0][0].partitions[0][1].offset == 9
+    assert again.answers[0][0].offsets[0].offset == 9
 
 
 def test_a_log_that_is_committed_already_needs_no_further_news():
@@ -192,17 +200,85 @@ def test_a_log_that_is_committed_already_needs_no_further_news():
     assert len(again.answers) == 1
 
 
-def test_a_failed_append_is_told_and_the_log_is_read_again():
+def test_a_refused_commit_is_told_and_the_shard_is_kept():
     desk = Desk().elected()
     desk.commit(1)
     desk.commit_all()
+    reads = desk.log.reads
     desk.log.failure = KafkaError(E.KAFKA_STORAGE_ERROR)
     desk.commit(2)
     assert desk.answers[1].code is E.NOT_COORDINATOR
+    desk.fetch()
+    assert desk.answers[-1][0].offsets[0].offset == 1
+    assert desk.log.reads == reads, "nothing was staged, so nothing has to be read again"
+
+
+def test_a_generation_that_cannot_be_stored_is_forgotten_and_the_log_read_again():
+    desk = Desk().elected()
+    desk.commit(1)
+    desk.commit_all()
+    reads = desk.log.reads
+    desk.join()
+    desk.clock.advance(3_000)
+    joined = desk.answers[-1]
+    desk.log.failure = KafkaError(E.KAFKA_STORAGE_ERROR)
+    desk.submit(
+        GroupShard.sync, Sync("g", joined.member_id, None, joined.generation, None, None, {})
+    )
+    assert desk.answers[-1].code is E.NOT_COORDINATOR
     desk.log.failure = None
     desk.clock.advance(0)
+    assert desk.log.reads > reads
+    desk.submit(GroupShard.heartbeat, Heartbeat("g", joined.member_id, None, joined.generation))
+    assert desk.answers[-1] is E.UNKNOWN_MEMBER_ID
     desk.fetch()
-    assert desk.answers[-1][0].partitions[0][1].offset == 1
+    assert desk.answers[-1][0].offsets[0].offset == 1
+
+
+def test_a_half_staged_commit_is_forgotten_and_the_log_read_again():
+    desk = Desk().elected()
+    reads, stage = desk.log.reads, desk.log.stage
+
+    def first_batch_only(partition, rows, now_ms):
+        end = stage(partition, rows, now_ms)
+        desk.log.failure = KafkaError(E.KAFKA_STORAGE_ERROR)
+        return end
+
+    desk.log.stage = first_batch_only
+    offsets = tuple(NewOffset("t", ZERO_UUID, index, 5, -1, "") for index in range(600))
+    desk.submit(GroupShard.commit, Commit("g", "", None, -1, offsets))
+    assert desk.answers[-1].code is E.NOT_COORDINATOR
+    desk.clock.advance(0)
+    assert desk.log.reads > reads
+
+
+def test_many_answers_leave_in_order_and_not_all_in_one_turn():
+    desk = Desk().elected()
+    for offset in range(3 * REPLIES_A_TURN):
+        desk.commit(offset)
+    desk.log.committed = desk.log.next_offset
+    desk.loop.committed(0, desk.log.committed)
+    assert len(desk.answers) == REPLIES_A_TURN
+    desk.loop.committed(0, desk.log.committed)
+    assert len(desk.answers) == REPLIES_A_TURN, "a further move of the mark must not overtake"
+    desk.clock.advance(0)
+    assert len(desk.answers) == 3 * REPLIES_A_TURN
+
+
+def test_rebalances_are_counted_by_cause_group_and_member():
+    desk = Desk().elected()
+    desk.join()
+    desk.clock.advance(3_000)
+    joined = desk.answers[-1]
+    leaver = Leaver(joined.member_id, None, "consumer poll timeout has expired.")
+    desk.submit(GroupShard.sync, Sync("g", joined.member_id, None, 1, None, None, {}))
+    desk.commit_all()
+    desk.submit(GroupShard.leave, Leave("g", (leaver,)))
+    counted = desk.loop.rebalances
+    assert counted.by_cause == {Cause.JOIN: 1, Cause.POLL_TIMEOUT: 1}
+    assert counted.by_member["g", Cause.POLL_TIMEOUT, joined.member_id] == 1
+    assert counted.of_group("g") == counted.by_cause
+    assert not counted.of_group("other")
 
 
 @pytest.mark.parametrize(
@@ -258,7 +334,7 @@ def test_timeouts_come_without_any_request():
     desk.commit_all()
     desk.submit(GroupShard.heartbeat, Heartbeat("g", joined.member_id, None, 1))
     assert desk.answers[-1] is E.UNKNOWN_MEMBER_ID
-    assert sum(desk.loop.rebalances.values()) == 2
+    assert desk.loop.rebalances.by_cause.total() == 2
 
 
 def test_a_long_log_is_loaded_in_bites():
@@ -289,7 +365,7 @@ def test_unknown_and_damaged_records_are_skipped_and_counted():
     log.committed = log.next_offset
     desk = Desk(log).elected()
     desk.fetch()
-    assert desk.answers[0][0].partitions[0][1].offset == 7
+    assert desk.answers[0][0].offsets[0].offset == 7
     assert desk.loop._shards[0].skipped_records == 2
 
 
@@ -309,8 +385,8 @@ def test_a_log_that_cannot_be_read_is_tried_again():
     broken = desk.log.read
     desk.log.next_offset = 1
 
-    def fail(*_):
-        raise KafkaError(E.KAFKA_STORAGE_ERROR)
+    def fail(partition, offset, max_bytes, done):
+        done(KafkaError(E.KAFKA_STORAGE_ERROR))
 
     desk.log.read = fail
     desk.elected()

@@ -29,6 +29,8 @@ from headwater.coordination.groups.commands import (
     RebalanceStarted,
     Sync,
     Synced,
+    leave_cause,
+    rejoin_cause,
 )
 from headwater.coordination.groups.records import GroupRecord, Record, StoredGroup
 from headwater.coordination.groups.roster import Member
@@ -155,7 +157,7 @@ class ClassicGroup(ClassicFacts):
         if not command.needs_member_id:
             self._add(now, member_id, command, token, out)
             return
-        self.pending.add(member_id)
+        self.pending[member_id] = None
         self._deadline(now, PENDING, command.session_timeout_ms, member_id)
         out.reply(token, Joined(E.MEMBER_ID_REQUIRED, member_id))
 
@@ -171,7 +173,7 @@ class ClassicGroup(ClassicFacts):
             # It may have missed the answer to its join: tell it again.
             out.reply(token, self.joined(member))
             return
-        cause = Cause.LEADER if leads and unchanged else Cause.METADATA
+        cause = rejoin_cause(command.reason, unchanged_leader=leads and unchanged)
         self._update(member, command, token, out)
         self._rebalance_or_complete(now, cause, member.member_id, command.reason, out)
 
@@ -191,8 +193,7 @@ class ClassicGroup(ClassicFacts):
 
     def _update(self, member: Member, command: Join, token: Token, out: GroupOutcome) -> None:
         self._answer_join(member, Joined(E.REBALANCE_IN_PROGRESS, member.member_id), out)
-        member.update(command)
-        member.join_token = token
+        self.roster.update(member, command, token)
 
     def _replace_static(
         self, now: Now, old_id: str, new_id: str, command: Join, token: Token, out: GroupOutcome
@@ -205,8 +206,7 @@ class ClassicGroup(ClassicFacts):
         self.roster.replace(old_id, new_id)
         self._unsynced.discard(old_id)
         self._deadlines.cancel((self.group_id, SESSION, old_id))
-        member.update(command)
-        member.join_token = token
+        self.roster.update(member, command, token)
         self._start_session(now, member)
         if self.state is not STABLE or self.roster.choose_protocol() != self.protocol:
             self._rebalance_or_complete(now, Cause.STATIC, new_id, command.reason, out)
@@ -365,16 +365,15 @@ class ClassicGroup(ClassicFacts):
 
     def leave(self, now: Now, leavers: tuple[Leaver, ...], out: GroupOutcome) -> list[E]:
         """Let members go; one rebalance for the whole batch."""
-        before = set(self.roster.members)
-        errors = [self._leave_one(leaver, out) for leaver in leavers]
-        gone = before.difference(self.roster.members)
+        gone: set[str] = set()
+        errors = [self._leave_one(leaver, gone, out) for leaver in leavers]
         if gone:
             reason = next((one.reason for one in leavers if one.reason), None)
-            self._members_went(now, Cause.LEAVE, _names(gone), reason, out)
+            self._members_went(now, leave_cause(reason), _names(gone), reason, out)
         self._maybe_complete_join(now, out)  # it may have waited for an id that left unused
         return errors
 
-    def _leave_one(self, leaver: Leaver, out: GroupOutcome) -> E:
+    def _leave_one(self, leaver: Leaver, gone: set[str], out: GroupOutcome) -> E:
         if leaver.member_id in self.pending:
             self._forget_pending(leaver.member_id)
             return E.NONE
@@ -383,6 +382,7 @@ class ClassicGroup(ClassicFacts):
         refusal = self.validate_member(member_id, leaver.instance_id)
         if refusal is E.NONE:
             self._remove(member_id, out)
+            gone.add(member_id)
         return refusal
 
     def _members_went(
@@ -400,7 +400,7 @@ class ClassicGroup(ClassicFacts):
         elif what == SYNC_PHASE:
             self._sync_phase_expired(now, out)
         elif what == PENDING:
-            self.pending.discard(member_id)
+            self.pending.pop(member_id, None)
             self._maybe_complete_join(now, out)
         else:
             self._session_expired(now, member_id, out)
@@ -412,6 +412,11 @@ class ClassicGroup(ClassicFacts):
             return  # it waits for us, not we for it; its session starts again with the answer
         self._remove(member_id, out)
         self._members_went(now, Cause.SESSION, member_id, None, out)
+
+    def drop_pending(self, now: Now, member_id: str, out: GroupOutcome) -> None:
+        """Take back an id that was given out and has not joined: there are too many of them."""
+        self._forget_pending(member_id)
+        self._maybe_complete_join(now, out)
 
     def check_capacity(self, now: Now, out: GroupOutcome) -> None:
         """After a load under a smaller group.max.size: rejoining sheds those who are too many."""
@@ -442,7 +447,7 @@ class ClassicGroup(ClassicFacts):
         self._deadline(now, SESSION, member.session_timeout_ms, member.member_id)
 
     def _forget_pending(self, member_id: str) -> None:
-        self.pending.discard(member_id)
+        self.pending.pop(member_id, None)
         self._deadlines.cancel((self.group_id, PENDING, member_id))
 
     def _remove(self, member_id: str, out: GroupOutcome) -> None:
@@ -453,9 +458,9 @@ class ClassicGroup(ClassicFacts):
         self._answer_sync(member, Synced(E.UNKNOWN_MEMBER_ID), out)
 
     def _answer_join(self, member: Member, answer: Joined, out: GroupOutcome) -> None:
-        if member.join_token is not None:
-            out.reply(member.join_token, answer)
-            member.join_token = None
+        token = self.roster.take_join_token(member)
+        if token is not None:
+            out.reply(token, answer)
 
     def _answer_sync(self, member: Member, answer: Synced, out: GroupOutcome) -> bool:
         if member.sync_token is None:

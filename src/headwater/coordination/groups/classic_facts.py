@@ -1,5 +1,7 @@
 """What a classic group is: its state and the questions one may ask of it. Nothing here changes it."""
 
+from collections.abc import Collection
+
 from headwater.coordination.deadlines import Now
 from headwater.coordination.groups.commands import (
     NO_MEMBER,
@@ -36,7 +38,7 @@ class ClassicFacts:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.roster = Roster()
-        self.pending: set[str] = set()  # ids given out that have not joined yet
+        self.pending: dict[str, None] = {}  # ids given out that have not joined yet
 
     # May one?
 
@@ -88,10 +90,13 @@ class ClassicFacts:
 
     # What is it?
 
-    def is_subscribed_to(self, topic: str) -> bool:
-        """Whether a member reads `topic`; when that cannot be known, a consumer group does."""
-        topics = self.subscribed_topics()
-        return self.protocol_type == CONSUMER_PROTOCOL_TYPE if topics is None else topic in topics
+    def subscribed_among(self, topics: Collection[str]) -> frozenset[str]:
+        """Those of `topics` that a member reads; all, where a consumer group cannot be asked."""
+        known = self.subscribed_topics()
+        if known is None:
+            unknown = self.protocol_type == CONSUMER_PROTOCOL_TYPE
+            return frozenset(topics if unknown else ())
+        return known.intersection(topics)
 
     def subscribed_topics(self) -> frozenset[str] | None:
         """All topics the members read, or None when it cannot be known."""

@@ -139,12 +139,35 @@ class Cause(Enum):
 
     JOIN = "a new member joined"
     LEAVE = "a member left"
+    POLL_TIMEOUT = "a member left because it did not poll within max.poll.interval.ms"
     SESSION = "a member's session expired"
     SYNC = "members did not fetch their assignment in time"
     METADATA = "a member changed its subscription"
     LEADER = "the leader asked for a new assignment"
+    TOPICS = "subscribed topics were created, deleted or given more partitions"
     STATIC = "a static member came back during a rebalance or with other protocols"
     CAPACITY = "the group is over group.max.size"
+
+
+def leave_cause(reason: str | None) -> Cause:
+    """Why members leave: clients that were too slow to poll say so in their own words."""
+    return Cause.POLL_TIMEOUT if _mentions(reason, _POLL_TIMEOUT) else Cause.LEAVE
+
+
+def rejoin_cause(reason: str | None, *, unchanged_leader: bool) -> Cause:
+    """Why a member joins again, by its own words or by what it changed."""
+    if _mentions(reason, _TOPICS_CHANGED):
+        return Cause.TOPICS
+    return Cause.LEADER if unchanged_leader else Cause.METADATA
+
+
+_POLL_TIMEOUT = ("poll timeout", "max.poll.interval.ms", "poll interval")
+_TOPICS_CHANGED = ("metadata has changed", "more partitions", "match the pattern")
+
+
+def _mentions(reason: str | None, words: tuple[str, ...]) -> bool:
+    said = (reason or "").lower()
+    return any(word in said for word in words)
 
 
 class RebalanceStarted(NamedTuple):

@@ -4,7 +4,7 @@ The group only says whether a commit is allowed (`validate_commit`) and which of
 (`Retention`), so that every kind of group, and none at all, can have offsets.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from headwater.coordination.groups.records import CommittedOffset, OffsetRecord
@@ -12,7 +12,8 @@ from headwater.errors import E
 from headwater.model import NO_TIMESTAMP, ZERO_UUID, TopicPartition, Uuid
 
 NO_RETENTION = -1
-_NOTHING: dict[TopicPartition, CommittedOffset] = {}
+_NOTHING: dict[int, CommittedOffset] = {}
+_NO_TOPICS: dict[str, dict[int, CommittedOffset]] = {}
 
 
 class NewOffset(NamedTuple):
@@ -43,7 +44,7 @@ class WantedTopic(NamedTuple):
 
     topic: str
     topic_id: Uuid
-    partitions: tuple[int, ...]
+    partitions: Sequence[int]
 
 
 class FetchOffsets(NamedTuple):
@@ -54,11 +55,15 @@ class FetchOffsets(NamedTuple):
 
 
 class FetchedTopic(NamedTuple):
-    """The committed offsets of a topic; None where there is none. Without an id if all were asked for."""
+    """Partitions of a topic and the offset of each, None where there is none.
+
+    Without a topic id if all offsets of the group were asked for.
+    """
 
     topic: str
     topic_id: Uuid
-    partitions: tuple[tuple[int, CommittedOffset | None], ...]
+    partitions: Sequence[int]
+    offsets: Sequence[CommittedOffset | None]
 
 
 class DeleteOffsets(NamedTuple):
@@ -97,7 +102,9 @@ class Offsets:
     """The committed offsets of all groups of a shard; changed by replay only."""
 
     def __init__(self) -> None:
-        self._by_group: dict[str, dict[TopicPartition, CommittedOffset]] = {}
+        self._by_group: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
+        self._groups_of: dict[str, dict[str, None]] = {}
+        """By topic, the groups that have offsets of it: a topic's deletion looks at no others."""
 
     def __contains__(self, group_id: str) -> bool:
         return group_id in self._by_group
@@ -109,45 +116,68 @@ class Offsets:
 
     def replay(self, record: OffsetRecord) -> None:
         """Apply one record."""
-        where = TopicPartition(record.topic, record.partition)
+        group_id, topic = record.group_id, record.topic
         if record.committed is not None:
-            self._by_group.setdefault(record.group_id, {})[where] = record.committed
+            of_group = self._by_group.setdefault(group_id, {})
+            if topic not in of_group:
+                of_group[topic] = {}
+                self._groups_of.setdefault(topic, {})[group_id] = None
+            of_group[topic][record.partition] = record.committed
             return
-        of_group = self._by_group.get(record.group_id, _NOTHING)
-        of_group.pop(where, None)
+        of_topic = self._by_group.get(group_id, _NO_TOPICS).get(topic, _NOTHING)
+        of_topic.pop(record.partition, None)
+        if not of_topic:
+            self._forget_topic(group_id, topic)
+
+    def _forget_topic(self, group_id: str, topic: str) -> None:
+        of_group = self._by_group.get(group_id, _NO_TOPICS)
+        of_group.pop(topic, None)
         if not of_group:
-            self._by_group.pop(record.group_id, None)
+            self._by_group.pop(group_id, None)
+        groups = self._groups_of.get(topic)
+        if groups is not None:
+            groups.pop(group_id, None)
+            if not groups:
+                del self._groups_of[topic]
 
     def groups(self) -> list[str]:
         """Who has offsets."""
         return list(self._by_group)
 
-    def of_group(self, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-        """All offsets of a group; not to be changed."""
-        return self._by_group.get(group_id, _NOTHING)
+    def count(self, group_id: str) -> int:
+        """How many offsets a group has."""
+        return sum(map(len, self._by_group.get(group_id, _NO_TOPICS).values()))
 
     def fetch(self, command: FetchOffsets) -> list[FetchedTopic]:
         """Answer a FetchOffsets."""
         if command.topics is None:
             return self._fetch_all(command.group_id)
-        return [self._fetch_topic(command.group_id, wanted) for wanted in command.topics]
+        known = self._by_group.get(command.group_id, _NO_TOPICS)
+        return [_fetch_topic(known, wanted) for wanted in command.topics]
 
     def deletions(self, group_id: str, partitions: Iterable[TopicPartition]) -> list[OffsetRecord]:
         """The records that forget those of `partitions` that the group has."""
-        known = self.of_group(group_id)
+        known = self._by_group.get(group_id, _NO_TOPICS)
         return [
             OffsetRecord(group_id, where.topic, where.partition, None)
             for where in partitions
-            if where in known
+            if where.partition in known.get(where.topic, _NOTHING)
+        ]
+
+    def deletions_of_group(self, group_id: str) -> list[OffsetRecord]:
+        """The records that forget all offsets of a group."""
+        return [
+            OffsetRecord(group_id, topic, partition, None)
+            for topic, known in self._by_group.get(group_id, _NO_TOPICS).items()
+            for partition in known
         ]
 
     def deletions_of_topic(self, topic: str) -> list[OffsetRecord]:
         """The records that forget a deleted topic."""
         return [
-            OffsetRecord(group_id, topic, where.partition, None)
-            for group_id, known in self._by_group.items()
-            for where in known
-            if where.topic == topic
+            OffsetRecord(group_id, topic, partition, None)
+            for group_id in self._groups_of.get(topic, ())
+            for partition in self._by_group[group_id][topic]
         ]
 
     def expired(
@@ -155,28 +185,29 @@ class Offsets:
     ) -> list[OffsetRecord]:
         """The records that forget what `rule` lets go."""
         return [
-            OffsetRecord(group_id, where.topic, where.partition, None)
-            for where, committed in self.of_group(group_id).items()
-            if rule.has_passed(where.topic, committed, now_ms, retention_ms)
+            OffsetRecord(group_id, topic, partition, None)
+            for topic, known in self._by_group.get(group_id, _NO_TOPICS).items()
+            for partition, committed in known.items()
+            if rule.has_passed(topic, committed, now_ms, retention_ms)
         ]
 
     def _fetch_all(self, group_id: str) -> list[FetchedTopic]:
-        by_topic: dict[str, list[tuple[int, CommittedOffset | None]]] = {}
-        for where, committed in sorted(self.of_group(group_id).items()):
-            by_topic.setdefault(where.topic, []).append((where.partition, committed))
-        return [FetchedTopic(name, ZERO_UUID, tuple(found)) for name, found in by_topic.items()]
+        found = []
+        for topic, known in sorted(self._by_group.get(group_id, _NO_TOPICS).items()):
+            partitions = sorted(known)
+            offsets = [known[partition] for partition in partitions]
+            found.append(FetchedTopic(topic, ZERO_UUID, partitions, offsets))
+        return found
 
-    def _fetch_topic(self, group_id: str, wanted: WantedTopic) -> FetchedTopic:
-        known = self.of_group(group_id)
-        found = (
-            (partition, known.get(TopicPartition(wanted.topic, partition)))
-            for partition in wanted.partitions
-        )
-        return FetchedTopic(
-            wanted.topic,
-            wanted.topic_id,
-            tuple((partition, same_topic(it, wanted.topic_id)) for partition, it in found),
-        )
+
+def _fetch_topic(known: dict[str, dict[int, CommittedOffset]], wanted: WantedTopic) -> FetchedTopic:
+    of_topic = known.get(wanted.topic, _NOTHING)
+    return FetchedTopic(
+        wanted.topic,
+        wanted.topic_id,
+        wanted.partitions,
+        [same_topic(of_topic.get(partition), wanted.topic_id) for partition in wanted.partitions],
+    )
 
 
 def same_topic(committed: CommittedOffset | None, topic_id: Uuid) -> CommittedOffset | None:

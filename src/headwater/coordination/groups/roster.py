@@ -82,12 +82,18 @@ class Member:
 
 
 class Roster:
-    """The members of one group, in the order they came."""
+    """The members of one group, in the order they came.
+
+    Who waits for the new generation, and what all of them support, is counted as it changes: a
+    join must not walk over the members who came before it.
+    """
 
     def __init__(self) -> None:
         self.members: dict[str, Member] = {}
         self.leader: str | None = None
         self._by_instance: dict[str, str] = {}
+        self._waiting = 0
+        self._supporters: Counter[str] = Counter()
 
     def __len__(self) -> int:
         return len(self.members)
@@ -98,6 +104,8 @@ class Roster:
     def add(self, member: Member) -> None:
         """Let in; the first to come leads."""
         self.members[member.member_id] = member
+        self._waiting += member.join_token is not None
+        self._supporters.update(_names(member))
         if member.instance_id is not None:
             self._by_instance[member.instance_id] = member.member_id
         if self.leader is None:
@@ -106,6 +114,9 @@ class Roster:
     def remove(self, member_id: str) -> Member:
         """Let go; if it led, the one who came next leads."""
         member = self.members.pop(member_id)
+        self._waiting -= member.join_token is not None
+        self._supporters.subtract(_names(member))
+        self._supporters += Counter()  # forgets what nobody supports any more
         if member.instance_id is not None:
             del self._by_instance[member.instance_id]
         if self.leader == member_id:
@@ -124,6 +135,24 @@ class Roster:
             self.leader = new_id
         return member
 
+    def update(self, member: Member, command: Join, token: Token) -> None:
+        """Take over what a later join of a member says, and let it wait."""
+        if member.protocols != command.protocols:
+            self._supporters.subtract(_names(member))
+            self._supporters.update({name for name, _ in command.protocols})
+            self._supporters += Counter()
+        self._waiting += member.join_token is None
+        member.update(command)
+        member.join_token = token
+
+    def take_join_token(self, member: Member) -> Token | None:
+        """The parked join of a member, which is to be answered now."""
+        token = member.join_token
+        if token is not None:
+            member.join_token = None
+            self._waiting -= member.member_id in self.members
+        return token
+
     def static_member_id(self, instance_id: str | None) -> str | None:
         """Who holds a static identity."""
         return None if instance_id is None else self._by_instance.get(instance_id)
@@ -141,11 +170,11 @@ class Roster:
 
     def all_joined(self) -> bool:
         """Whether every member waits for the new generation."""
-        return all(member.join_token is not None for member in self.members.values())
+        return self._waiting == len(self.members)
 
     def waiting(self) -> int:
         """How many members wait for the new generation."""
-        return sum(member.join_token is not None for member in self.members.values())
+        return self._waiting
 
     def rebalance_timeout_ms(self) -> int:
         """The patience of the most patient member."""
@@ -153,8 +182,8 @@ class Roster:
 
     def candidates(self) -> set[str]:
         """The protocols that all members support."""
-        supported = [{name for name, _ in member.protocols} for member in self.members.values()]
-        return set.intersection(*supported) if supported else set()
+        everyone = len(self.members)
+        return {name for name, count in self._supporters.items() if count == everyone}
 
     def choose_protocol(self) -> str:
         """Each votes for its first choice among the candidates; most votes win, ties by age."""
@@ -168,3 +197,7 @@ class Roster:
             JoinedMember(member.member_id, member.instance_id, member.metadata(protocol))
             for member in self.members.values()
         )
+
+
+def _names(member: Member) -> set[str]:
+    return {name for name, _ in member.protocols}

@@ -10,7 +10,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from headwater.coordination.deadlines import Deadlines, Now
-from headwater.coordination.groups.classic import ClassicGroup, DeadlineKey, GroupOutcome
+from headwater.coordination.groups.classic import (
+    PENDING,
+    ClassicGroup,
+    DeadlineKey,
+    GroupOutcome,
+)
 from headwater.coordination.groups.commands import (
     NO_MEMBER,
     Described,
@@ -41,6 +46,10 @@ OFFSET_CHECK = "offset check"
 CLOCK_JUMP_MS = 3_600_000
 LONGEST_NAME = 32_000
 CHECK_BITE = 200
+MAX_PENDING_BYTES = 2 * 1024 * 1024
+"""What ids that were given out and have not joined may take in one shard, some thousand of them."""
+PENDING_OVERHEAD = 400
+"""Bytes that the bookkeeping of one such id takes beside its text."""
 _OFFSET_CHECK_KEY: DeadlineKey = ("", OFFSET_CHECK, "")
 
 
@@ -63,6 +72,9 @@ class GroupShard:
         self._new_id = new_id
         self._last_check: Now | None = None
         self._unchecked: list[str] = []
+        self._pending: dict[tuple[str, str], None] = {}
+        """Group and member id, oldest first; those that joined since are among them."""
+        self._pending_bytes = 0
 
     # Loading and storing
 
@@ -109,7 +121,37 @@ class GroupShard:
         group.join(now, command, token, self._new_id, out)
         if group.roster.members or group.pending:  # a refused join founds no group
             self.groups[command.group_id] = group
+        if group.pending:
+            self._limit_pending(now, group, out)
         return out
+
+    def _limit_pending(self, now: Now, group: ClassicGroup, out: GroupOutcome) -> None:
+        """Take back the oldest ids given out and never used, once they take too much memory."""
+        newest = next(reversed(group.pending))
+        if (group.group_id, newest) not in self._pending:
+            self._pending[group.group_id, newest] = None
+            self._pending_bytes += _pending_size(group.group_id, newest)
+        while self._pending_bytes > MAX_PENDING_BYTES:
+            group_id, member_id = next(iter(self._pending))
+            del self._pending[group_id, member_id]
+            self._pending_bytes -= _pending_size(group_id, member_id)
+            held = self.groups.get(group_id)
+            if held is not None and member_id in held.pending:
+                held.drop_pending(now, member_id, out)
+                self._drop_unused(group_id)
+
+    def _drop_unused(self, group_id: str) -> None:
+        """Forget a group of which nothing is left and nothing was ever stored."""
+        group = self.groups.get(group_id)
+        if (
+            group is not None
+            and not group.roster.members
+            and not group.pending
+            and group_id not in self.stored
+            and group_id not in self.offsets
+        ):
+            group.close()
+            del self.groups[group_id]
 
     def sync(self, now: Now, command: Sync, token: Token) -> GroupOutcome:
         """SyncGroup. Answered with Synced."""
@@ -172,7 +214,7 @@ class GroupShard:
         group = self.groups.get(group_id)
         error = E.GROUP_ID_NOT_FOUND if group is None else group.validate_delete()
         if error is E.NONE:
-            out.records.extend(self.offsets.deletions(group_id, self.offsets.of_group(group_id)))
+            out.records.extend(self.offsets.deletions_of_group(group_id))
             out.records.append(GroupRecord(group_id, None))
         out.reply(token, error)
         return out
@@ -214,11 +256,11 @@ class GroupShard:
         if group is None or error is not E.NONE:
             out.reply(token, OffsetsDeleted(error))
             return out
-        in_use = {one.topic: group.is_subscribed_to(one.topic) for one in command.partitions}
-        free = [one for one in command.partitions if not in_use[one.topic]]
+        in_use = group.subscribed_among({one.topic for one in command.partitions})
+        free = [one for one in command.partitions if one.topic not in in_use]
         out.records.extend(self.offsets.deletions(command.group_id, free))
         errors = (
-            E.GROUP_SUBSCRIBED_TO_TOPIC if in_use[one.topic] else E.NONE
+            E.GROUP_SUBSCRIBED_TO_TOPIC if one.topic in in_use else E.NONE
             for one in command.partitions
         )
         out.reply(token, OffsetsDeleted(E.NONE, tuple(errors)))
@@ -245,6 +287,8 @@ class GroupShard:
                 self._expire_offsets(now, out)
             else:
                 self.groups[group_id].expire(now, what, member_id, out)
+                if what == PENDING:
+                    self._drop_unused(group_id)
         return out
 
     def _expire_offsets(self, now: Now, out: GroupOutcome) -> None:
@@ -268,7 +312,7 @@ class GroupShard:
         expired = self.offsets.expired(group_id, rule, now.wall_ms, retention_ms)
         out.records.extend(expired)
         unused = group.state is GroupState.EMPTY and not group.pending
-        if unused and len(expired) == len(self.offsets.of_group(group_id)):
+        if unused and len(expired) == self.offsets.count(group_id):
             out.records.append(GroupRecord(group_id, None))
 
     def _clock_jumped(self, now: Now) -> bool:
@@ -314,6 +358,10 @@ class GroupShard:
 def _too_long(name: str) -> bool:
     """Whether the records, whose strings have int16 lengths, could not hold an id made of it."""
     return len(name.encode()) > LONGEST_NAME
+
+
+def _pending_size(group_id: str, member_id: str) -> int:
+    return len(group_id) + len(member_id) + PENDING_OVERHEAD
 
 
 def _left_no_group(command: Leave) -> Left:
