@@ -5,6 +5,7 @@ import errno
 import pytest
 
 from headwater.broker.connection import MAX_POLLS
+from headwater.broker.handlers.fetch import LONG, _Fetch
 from headwater.errors import E
 from headwater.records.batch import batches
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
@@ -342,3 +343,117 @@ def test_answers_behind_a_cold_read_keep_their_order(live, topic, client, monkey
     quick = client.send(produce_request(topic, batch()), 9)
     client.answer(FetchResponse, 12, cold)
     client.answer(ProduceResponse, 9, quick)
+
+
+# -- many partitions
+
+
+@pytest.fixture(scope="module")
+def many(live):
+    live.create("many", LONG + 20)
+    with live.client() as client:
+        fill(client, "many", 2, size=10, partition=3)
+        fill(client, "many", 1, size=10, partition=LONG + 19)
+    return {("many", partition): 0 for partition in range(LONG + 20)}
+
+
+def rows(answer):
+    return {row.partition_index: row for topic in answer.responses for row in topic.partitions}
+
+
+def test_a_fetch_of_many_partitions_gives_what_small_ones_give(live, client, many):
+    found = rows(client.ask(fetch_request(many, max_wait_ms=LONG_MS), FetchResponse, 12))
+    assert len(found) == LONG + 20
+    with_bytes = {index: offsets(row.records) for index, row in found.items() if row.records}
+    assert with_bytes == {3: [0, 1], LONG + 19: [0]}
+    assert found[3].high_watermark == 2
+
+
+def test_a_parked_fetch_of_many_partitions_is_woken_by_any_of_them(live, client, many):
+    ends = {**many, ("many", 3): 2, ("many", LONG + 19): 1}
+    client.send(fetch_request(ends, max_wait_ms=LONG_MS), 12)
+    until(lambda: live.on_loop(lambda: len(live.context.parked)))
+    with live.client() as other:
+        other.produce("many", batch(b"x"), partition=LONG + 1)
+    found = rows(client.answer(FetchResponse, 12))
+    assert [index for index, row in found.items() if row.records] == [LONG + 1]
+    assert not live.replica("many", 5).watchers
+
+
+def test_a_partition_that_grows_while_others_are_looked_at_is_not_missed(live, client):
+    """Each is watched before it is looked at: what comes in between wakes the fetch."""
+    live.create("racing", 3 * LONG)
+    grown = []
+
+    def produce_between_turns():
+        if not grown and live.context.turns._waiting:
+            grown.append(True)
+            replica = live.context.replicas.get("racing", 0)
+            data = memoryview(bytearray(batch(b"late")))
+            replica.append_built(data, Ignored())
+
+    original = live.context.turns._next_turn
+
+    def next_turn():
+        produce_between_turns()
+        original()
+
+    live.on_loop(lambda: setattr(live.context.turns, "_next_turn", next_turn))
+    try:
+        everything = {("racing", partition): 0 for partition in range(3 * LONG)}
+        answer = client.ask(fetch_request(everything, max_wait_ms=LONG_MS), FetchResponse, 12)
+    finally:
+        live.on_loop(lambda: delattr(live.context.turns, "_next_turn"))
+    assert grown
+    assert [index for index, row in rows(answer).items() if row.records] == [0]
+
+
+class Ignored:
+    """A batch whose fate nobody asks for."""
+
+    parked = False
+    base_offset = last_offset = append_time = -1
+
+    def park(self):
+        self.parked = True
+
+    def complete(self):
+        pass
+
+    def fail(self, failure):
+        raise failure
+
+
+def test_waking_a_wide_fetch_looks_only_at_what_woke_it(live, client, monkeypatch):
+    live.create("watched", LONG)
+    client.send(fetch_request({("watched", n): 0 for n in range(LONG)}, max_wait_ms=LONG_MS), 12)
+    until(lambda: live.on_loop(lambda: len(live.context.parked)))
+    looked = []
+    find = _Fetch._find
+
+    def counted(self, part):
+        looked.append(part.want.key)
+        find(self, part)
+
+    monkeypatch.setattr(_Fetch, "_find", counted)
+    with live.client() as other:
+        other.produce("watched", batch(b"x"), partition=7)
+    assert [index for index, row in rows(client.answer(FetchResponse, 12)).items() if row.records]
+    assert looked == [("watched", 7)]
+
+
+def test_a_fetch_that_waits_for_more_bytes_adds_up_what_its_partitions_bring(live, client):
+    live.create("summing", 2)
+    size = len(batch(b"0"))
+    client.send(
+        fetch_request(
+            {("summing", 0): 0, ("summing", 1): 0}, max_wait_ms=LONG_MS, min_bytes=2 * size
+        ),
+        12,
+    )
+    until(lambda: live.on_loop(lambda: len(live.context.parked)))
+    with live.client() as other:
+        other.produce("summing", batch(b"0"), partition=0)
+        other.produce("summing", batch(b"1"), partition=1)
+    found = rows(client.answer(FetchResponse, 12))
+    assert [offsets(found[index].records) for index in range(2)] == [[0], [0]]

@@ -10,6 +10,7 @@ from typing import TypeAlias
 
 from headwater.broker.context import Context
 from headwater.broker.request import Request
+from headwater.broker.turns import Steps, each
 from headwater.errors import E, KafkaError
 from headwater.log.slices import FileSlice
 from headwater.model import NO_EPOCH
@@ -23,63 +24,97 @@ FIRST_WITH_SESSION = 7
 FIRST_WITH_TOPIC_ID = 13
 FIRST_WITH_LEADER_HINT = 16
 READ_COMMITTED = 1
+LONG = 500
+"""A fetch of more partitions than this is handled in turns."""
 
 _TopicAnswer = FetchResponse.FetchableTopicResponse
 _PartitionAnswer = FetchResponse.PartitionData
 _Divergence: TypeAlias = FetchResponse.EpochEndOffset
 
 
-def handle_fetch(context: Context, request: Request, body: FetchRequest) -> FetchResponse | None:
+def handle_fetch(
+    context: Context, request: Request, body: FetchRequest
+) -> FetchResponse | Steps[FetchResponse | None] | None:
     """Answer with bytes, or wait for them."""
     replica_id = max(body.replica_id, body.replica_state.replica_id)
     if replica_id >= 0 and not context.authorize(
         request, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
     ):
-        return _refuse_posing_replica(request, body)
+        request.reply_in_turns(_refuse_posing_replica(body))
+        return None
+    if sum(len(topic.partitions) for topic in body.topics) > LONG:
+        return _fetch_many(context, request, body)
+    by_id = request.version >= FIRST_WITH_TOPIC_ID
+    wanted = [
+        _wanted(topic.topic_id if by_id else topic.topic, partition)
+        for topic in body.topics
+        for partition in topic.partitions
+    ]
     try:
-        turn = _begin(context, request, body)
+        turn = _begin(context, request, body, wanted)
     except KafkaError as refused:
         return FetchResponse(error_code=refused.code)
     fetch = _Fetch(context, request, body, turn)
+    if len(turn.wanted) > LONG:
+        return fetch.start_in_turns()
     fetch.start()
     return None
 
 
-def _refuse_posing_replica(request: Request, body: FetchRequest) -> FetchResponse:
-    """A client may not read like a follower: that would move the high watermark (CVE-2018-1288)."""
-    response = FetchResponse()
-    for topic in body.topics:
-        answers = [
-            _PartitionAnswer(
-                partition_index=partition.partition,
-                error_code=E.TOPIC_AUTHORIZATION_FAILED,
-                high_watermark=-1,
-                records=b"",
-            )
-            for partition in topic.partitions
-        ]
-        response.responses.append(
-            _TopicAnswer(topic=topic.topic, topic_id=topic.topic_id, partitions=answers)
-        )
-    return response
-
-
-def _begin(context: Context, request: Request, body: FetchRequest) -> Turn:
+def _fetch_many(
+    context: Context, request: Request, body: FetchRequest
+) -> Steps[FetchResponse | None]:
+    """A fetch that names many partitions."""
     by_id = request.version >= FIRST_WITH_TOPIC_ID
-    wanted = [
-        Wanted(
-            (topic.topic_id if by_id else topic.topic, partition.partition),
-            partition.fetch_offset,
-            partition.partition_max_bytes,
-            partition.current_leader_epoch,
-            partition.last_fetched_epoch,
-            partition.log_start_offset,
+    wanted = []
+    for topic in body.topics:
+        for partition in topic.partitions:
+            wanted.append(_wanted(topic.topic_id if by_id else topic.topic, partition))
+            yield
+    try:
+        turn = _begin(context, request, body, wanted)
+    except KafkaError as refused:
+        return FetchResponse(error_code=refused.code)
+    return (yield from _Fetch(context, request, body, turn).start_in_turns())
+
+
+def _refuse_posing_replica(body: FetchRequest) -> FetchResponse:
+    """A client may not read like a follower: that would move the high watermark (CVE-2018-1288)."""
+
+    def of_partition(partition: FetchRequest.FetchPartition) -> _PartitionAnswer:
+        return _PartitionAnswer(
+            partition_index=partition.partition,
+            error_code=E.TOPIC_AUTHORIZATION_FAILED,
+            high_watermark=-1,
+            records=b"",
         )
-        for topic in body.topics
-        for partition in topic.partitions
-    ]
+
+    def of_topic(topic: FetchRequest.FetchTopic) -> _TopicAnswer:
+        return _TopicAnswer(
+            topic=topic.topic,
+            topic_id=topic.topic_id,
+            partitions=each(topic.partitions, of_partition),
+        )
+
+    return FetchResponse(responses=each(body.topics, of_topic))
+
+
+def _wanted(topic: str | bytes, partition: FetchRequest.FetchPartition) -> Wanted:
+    return Wanted(
+        (topic, partition.partition),
+        partition.fetch_offset,
+        partition.partition_max_bytes,
+        partition.current_leader_epoch,
+        partition.last_fetched_epoch,
+        partition.log_start_offset,
+    )
+
+
+def _begin(context: Context, request: Request, body: FetchRequest, wanted: list[Wanted]) -> Turn:
+    """What the request means in its session; KafkaError for an unknown one."""
     if request.version < FIRST_WITH_SESSION:
         return Turn(None, incremental=False, wanted=wanted)
+    by_id = request.version >= FIRST_WITH_TOPIC_ID
     forgotten: list[Key] = [
         (topic.topic_id if by_id else topic.topic, partition)
         for topic in body.forgotten_topics_data
@@ -120,7 +155,11 @@ class _Part:
 
 
 class _Fetch:
-    """One fetch under way."""
+    """One fetch under way.
+
+    Of a fetch that waits only partitions that woke it are looked at again: the others have what
+    they had. A long one, of more than LONG partitions, is worked through in turns.
+    """
 
     def __init__(self, context: Context, request: Request, body: FetchRequest, turn: Turn) -> None:
         self.context = context
@@ -133,9 +172,12 @@ class _Fetch:
         # no poll outlasts the time after which a silent client is let go.
         idle_ms = context.settings.connections_max_idle_ms
         self.max_wait_ms = min(body.max_wait_ms, idle_ms) if idle_ms >= 0 else body.max_wait_ms
-        self.parts = [self._part(want) for want in turn.wanted]
+        self.parts: list[_Part] = []
         self.waiting = False
-        self._woken: list[_Part] | None = None
+        self.found = 0
+        """The bytes found so far."""
+        self._of: dict[Replica, list[_Part]] = {}
+        self._woken: dict[_Part, None] = {}
 
     # -- the life of a fetch
 
@@ -146,67 +188,92 @@ class _Fetch:
 
     def start(self) -> None:
         """Answer now if there is enough or nothing to wait for."""
-        found = self._look(self.parts)
-        hurry = (
-            found >= self.min_bytes
+        self.parts = [self._part(want) for want in self.turn.wanted]
+        for part in self.parts:
+            self._find(part)
+        if self._hurries():
+            self._answer()
+        else:
+            for part in self.parts:
+                self._watch(part)
+            self._wait()
+
+    def start_in_turns(self) -> Steps[FetchResponse | None]:
+        """The same for many partitions; each is watched before it is looked at."""
+        try:
+            for want in self.turn.wanted:
+                part = self._part(want)
+                self.parts.append(part)
+                self._watch(part)
+                self._find(part)
+                yield
+        except BaseException:
+            self._unwatch()
+            raise
+        self._look_at_woken()
+        if self._hurries():
+            self._unwatch()
+            return (yield from self._answer_in_turns())
+        self._wait()
+        return None
+
+    def _hurries(self) -> bool:
+        return (
+            self.found >= self.min_bytes
             or self.max_wait_ms <= 0
             or not self.parts
             or any(part.failure or part.divergence for part in self.parts)
         )
-        if hurry:
-            self._answer()
-        else:
-            self._wait(found)
 
-    def _wait(self, found: int) -> None:
+    def _wait(self) -> None:
         self.waiting = True
-        # Without bytes so far, only partitions that wake this fetch can bring some.
-        self._woken = None if found else []
-        for part in self.parts:
-            if part.replica is not None:
-                part.replica.watchers[self] = None
         self.request.on_gone = self._stop_waiting
         self.request.connection.poll_began()
         self.context.park(self.context.clock.monotonic_ms() + self.max_wait_ms, self)
 
+    def _watch(self, part: _Part) -> None:
+        replica = part.replica
+        if replica is not None:
+            replica.watchers[self] = None
+            self._of.setdefault(replica, []).append(part)
+
+    def _unwatch(self) -> None:
+        for replica in self._of:
+            replica.watchers.pop(self, None)
+
     def wake(self, replica: Replica) -> None:
         """A partition grew, or stopped: look at the end of the tick."""
-        if self._woken is not None:
-            self._woken += [part for part in self.parts if part.replica is replica]
-        self.context.tick.look_soon(self)
+        for part in self._of.get(replica, ()):
+            self._woken[part] = None
+        if self.waiting:
+            self.context.tick.look_soon(self)
 
     def look_again(self) -> None:
         """Answer if there is enough by now."""
-        if not self.waiting:
-            return
-        parts = self.parts
-        if self._woken is not None:
-            parts, self._woken = list(dict.fromkeys(self._woken)), []
-        for part in parts:
-            self._check(part)
-        found = self._look(parts)
-        if found >= self.min_bytes or any(part.failure or part.divergence for part in parts):
+        if self.waiting and (self._look_at_woken() or self.found >= self.min_bytes):
             self._stop_waiting()
             self._answer()
-        elif found:
-            self._woken = None
+
+    def _look_at_woken(self) -> bool:
+        """Look at the partitions that changed; whether one has news that cannot wait."""
+        woken, self._woken = self._woken, {}
+        for part in woken:
+            self._check(part)
+            self._find(part)
+        return any(part.failure or part.divergence for part in woken)
 
     def expired(self) -> None:
         """The client has waited long enough: answer with what there is."""
         if self.waiting:
             self._stop_waiting()
-            for part in self.parts:
-                self._check(part)
-            self._look(self.parts)
+            self._look_at_woken()
             self._answer()
 
     def _stop_waiting(self) -> None:
         self.waiting = False
         self.request.on_gone = None
         self.request.connection.poll_ended()
-        for part in self.parts:
-            if part.replica is not None:
-                part.replica.watchers.pop(self, None)
+        self._unwatch()
 
     # -- finding bytes
 
@@ -242,44 +309,58 @@ class _Fetch:
         except KafkaError as refused:
             part.failure = refused
 
-    def _look(self, parts: list[_Part]) -> int:
-        """Find the ranges to send; the bytes they have."""
-        total, left = 0, self.max_bytes
-        for part in parts:
+    def _find(self, part: _Part) -> None:
+        """Find the range to send, within what the others left of the limit."""
+        if part.found is not None:
+            self.found -= part.found.size
             part.found = None
-            replica, want = part.replica, part.want
-            if replica is None or part.failure is not None or part.divergence is not None:
-                continue
-            upper = replica.readable_end(self.committed_only)
-            if want.fetch_offset >= upper or (left <= 0 and total):
-                continue
-            size = max(0, min(want.max_bytes, left))
-            try:
-                part.found = replica.log.read(want.fetch_offset, upper, size, not total)
-            except (OSError, KafkaError) as failure:
-                part.fail(failure)
-            if part.found is not None:
-                total += part.found.size
-                left -= part.found.size
-        return total
+        replica, want = part.replica, part.want
+        if replica is None or part.failure is not None or part.divergence is not None:
+            return
+        upper = replica.readable_end(self.committed_only)
+        left = self.max_bytes - self.found
+        if want.fetch_offset >= upper or (left <= 0 and self.found):
+            return
+        size = max(0, min(want.max_bytes, left))
+        try:
+            part.found = replica.log.read(want.fetch_offset, upper, size, not self.found)
+        except (OSError, KafkaError) as failure:
+            part.fail(failure)
+        if part.found is not None:
+            self.found += part.found.size
 
     # -- answering
 
     def _answer(self) -> None:
-        cold = []
-        for part in self.parts:
-            if part.found is not None:
-                try:
-                    part.records = part.found.send_now()
-                except OSError as failure:
-                    part.fail(failure)
-                else:
-                    if part.records is None:
-                        cold.append(part)
+        if len(self.parts) > LONG:
+            self.request.reply_in_turns(self._answer_in_turns())
+            return
+        cold = [part for part in self.parts if part.found is not None and not self._load(part)]
         if cold:
             self._warm(cold)
         else:
             self._reply()
+
+    def _answer_in_turns(self) -> Steps[FetchResponse | None]:
+        cold = []
+        for part in self.parts:
+            if part.found is not None and not self._load(part):
+                cold.append(part)
+            yield
+        if cold:
+            self._warm(cold)
+            return None
+        return (yield from self._response_in_turns())
+
+    def _load(self, part: _Part) -> bool:
+        """Take the bytes of a part from the page cache; whether that needs no disk."""
+        assert part.found is not None
+        try:
+            part.records = part.found.send_now()
+        except OSError as failure:
+            part.fail(failure)
+            return True
+        return part.records is not None
 
     def _warm(self, cold: list[_Part]) -> None:
         """Read on a file thread what the page cache lacks, then answer."""
@@ -295,29 +376,44 @@ class _Fetch:
                     part.fail(outcome)
                 else:
                     part.records = outcome
-            self._reply()
+            if len(self.parts) > LONG:
+                self.request.reply_in_turns(self._response_in_turns())
+            else:
+                self._reply()
 
         self.context.off_loop(read, done)
 
     def _reply(self) -> None:
-        response = FetchResponse(session_id=self.turn.session_id)
-        topics: dict[str | bytes, _TopicAnswer] = {}
-        hinted: set[int] = set()
+        answers = _Answers()
         for part in self.parts:
-            answer = self._partition_answer(part)
-            mark, start = answer.high_watermark, answer.log_start_offset
-            if not self.turn.mentions(part.want, mark, start, part.news):
-                continue
-            topic = part.want.key[0]
-            if topic not in topics:
-                topics[topic] = _topic_answer(topic)
-            topics[topic].partitions.append(answer)
-            if part.failure is not None:
-                self._hint_leader(part, answer, hinted)
+            self._add_answer(part, answers)
+        self.request.reply(self._response(answers))
+
+    def _response_in_turns(self) -> Steps[FetchResponse]:
+        answers = _Answers()
+        for part in self.parts:
+            self._add_answer(part, answers)
+            yield
+        return self._response(answers)
+
+    def _add_answer(self, part: _Part, answers: "_Answers") -> None:
+        answer = self._partition_answer(part)
+        mark, start = answer.high_watermark, answer.log_start_offset
+        if not self.turn.mentions(part.want, mark, start, part.news):
+            return
+        topic = part.want.key[0]
+        if topic not in answers.topics:
+            answers.topics[topic] = _topic_answer(topic)
+        answers.topics[topic].partitions.append(answer)
+        if part.failure is not None:
+            self._hint_leader(part, answer, answers.hinted)
+
+    def _response(self, answers: "_Answers") -> FetchResponse:
         self.turn.served(part.want for part in self.parts if part.records)
-        response.responses = list(topics.values())
-        self._add_endpoints(response, hinted)
-        self.request.reply(response)
+        response = FetchResponse(session_id=self.turn.session_id)
+        response.responses = list(answers.topics.values())
+        self._add_endpoints(response, answers.hinted)
+        return response
 
     def _partition_answer(self, part: _Part) -> _PartitionAnswer:
         replica = part.replica
@@ -377,6 +473,16 @@ class _Fetch:
                         node_id=node, host=host, port=port, rack=metadata.brokers[node].rack
                     )
                 )
+
+
+class _Answers:
+    """The answer of a fetch as it comes together."""
+
+    __slots__ = ("hinted", "topics")
+
+    def __init__(self) -> None:
+        self.topics: dict[str | bytes, _TopicAnswer] = {}
+        self.hinted: set[int] = set()
 
 
 def _load(piece: FileSlice) -> Buffer | Exception:
