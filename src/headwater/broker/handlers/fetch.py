@@ -5,14 +5,18 @@ them grows, or answers with what there is at its deadline. Bytes go from the pag
 socket as they are on disk; what is not in the cache is read on a file thread meanwhile.
 """
 
-from dataclasses import dataclass
-from typing import TypeAlias
-
 from headwater.broker.context import Context
+from headwater.broker.handlers.fetch_parts import (
+    Answers,
+    Part,
+    TopicAnswer,
+    divergence,
+    load,
+    topic_answer,
+)
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, each
 from headwater.errors import E, KafkaError
-from headwater.log.slices import FileSlice
 from headwater.model import NO_EPOCH
 from headwater.replication.fetch_session import FINAL_EPOCH, Key, Turn, Wanted
 from headwater.replication.replica import Replica
@@ -27,9 +31,7 @@ READ_COMMITTED = 1
 LONG = 500
 """A fetch of more partitions than this is handled in turns."""
 
-_TopicAnswer = FetchResponse.FetchableTopicResponse
 _PartitionAnswer = FetchResponse.PartitionData
-_Divergence: TypeAlias = FetchResponse.EpochEndOffset
 
 
 def handle_fetch(
@@ -89,8 +91,8 @@ def _refuse_posing_replica(body: FetchRequest) -> FetchResponse:
             records=b"",
         )
 
-    def of_topic(topic: FetchRequest.FetchTopic) -> _TopicAnswer:
-        return _TopicAnswer(
+    def of_topic(topic: FetchRequest.FetchTopic) -> TopicAnswer:
+        return TopicAnswer(
             topic=topic.topic,
             topic_id=topic.topic_id,
             partitions=each(topic.partitions, of_partition),
@@ -128,32 +130,6 @@ def _begin(context: Context, request: Request, body: FetchRequest, wanted: list[
     )
 
 
-@dataclass(slots=True, eq=False)
-class _Part:
-    """One partition of a fetch: what is wanted and what was found."""
-
-    want: Wanted
-    replica: Replica | None
-    failure: KafkaError | None
-    divergence: _Divergence | None = None
-    found: FileSlice | None = None
-    records: Buffer | list[Buffer] | None = None
-
-    def fail(self, failure: Exception) -> None:
-        """The bytes cannot be read."""
-        if isinstance(failure, KafkaError):
-            self.failure = failure
-        elif isinstance(failure, OSError) and self.replica is not None:
-            self.failure = self.replica.read_failed(failure)
-        else:
-            self.failure = KafkaError(E.UNKNOWN_SERVER_ERROR, str(failure))
-
-    @property
-    def news(self) -> bool:
-        """Whether an incremental answer must mention it whatever its marks are."""
-        return bool(self.records) or self.failure is not None or self.divergence is not None
-
-
 class _Fetch:
     """One fetch under way.
 
@@ -172,12 +148,12 @@ class _Fetch:
         # no poll outlasts the time after which a silent client is let go.
         idle_ms = context.settings.connections_max_idle_ms
         self.max_wait_ms = min(body.max_wait_ms, idle_ms) if idle_ms >= 0 else body.max_wait_ms
-        self.parts: list[_Part] = []
+        self.parts: list[Part] = []
         self.waiting = False
         self.found = 0
         """The bytes found so far."""
-        self._of: dict[Replica, list[_Part]] = {}
-        self._woken: dict[_Part, None] = {}
+        self._of: dict[Replica, list[Part]] = {}
+        self._woken: dict[Part, None] = {}
 
     # -- the life of a fetch
 
@@ -231,7 +207,7 @@ class _Fetch:
         self.request.connection.poll_began()
         self.context.park(self.context.clock.monotonic_ms() + self.max_wait_ms, self)
 
-    def _watch(self, part: _Part) -> None:
+    def _watch(self, part: Part) -> None:
         replica = part.replica
         if replica is not None:
             replica.watchers[self] = None
@@ -277,25 +253,25 @@ class _Fetch:
 
     # -- finding bytes
 
-    def _part(self, want: Wanted) -> _Part:
+    def _part(self, want: Wanted) -> Part:
         topic, index = want.key
         if isinstance(topic, bytes):
             name = self.context.metadata.name_of.get(topic)
             if name is None:
-                return _Part(want, None, KafkaError(E.UNKNOWN_TOPIC_ID))
+                return Part(want, None, KafkaError(E.UNKNOWN_TOPIC_ID))
         else:
             name = topic
         context = self.context
         if not context.authorize(self.request, Operation.READ, ResourceType.TOPIC, name):
-            return _Part(want, None, KafkaError(E.TOPIC_AUTHORIZATION_FAILED))
+            return Part(want, None, KafkaError(E.TOPIC_AUTHORIZATION_FAILED))
         replica = context.replicas.get(name, index)
         if replica is None:
-            return _Part(want, None, context.replicas.absence(name, index))
-        part = _Part(want, replica, None)
+            return Part(want, None, context.replicas.absence(name, index))
+        part = Part(want, replica, None)
         self._check(part)
         return part
 
-    def _check(self, part: _Part) -> None:
+    def _check(self, part: Part) -> None:
         """Whether the wanted offset can be served from here at all."""
         if part.replica is None:
             return
@@ -303,13 +279,13 @@ class _Fetch:
         try:
             replica.require_leader(want.current_leader_epoch)
             if want.last_fetched_epoch != NO_EPOCH:
-                part.divergence = _divergence(replica, want)
+                part.divergence = divergence(replica, want)
             if part.divergence is None:
                 replica.check_in_range(want.fetch_offset)
         except KafkaError as refused:
             part.failure = refused
 
-    def _find(self, part: _Part) -> None:
+    def _find(self, part: Part) -> None:
         """Find the range to send, within what the others left of the limit."""
         if part.found is not None:
             self.found -= part.found.size
@@ -352,7 +328,7 @@ class _Fetch:
             return None
         return (yield from self._response_in_turns())
 
-    def _load(self, part: _Part) -> bool:
+    def _load(self, part: Part) -> bool:
         """Take the bytes of a part from the page cache; whether that needs no disk."""
         assert part.found is not None
         try:
@@ -362,12 +338,12 @@ class _Fetch:
             return True
         return part.records is not None
 
-    def _warm(self, cold: list[_Part]) -> None:
+    def _warm(self, cold: list[Part]) -> None:
         """Read on a file thread what the page cache lacks, then answer."""
         slices = [part.found for part in cold if part.found is not None]
 
         def read() -> list[Buffer | Exception]:
-            return [_load(piece) for piece in slices]
+            return [load(piece) for piece in slices]
 
         def done(result: object, failure: Exception | None) -> None:
             for rank, part in enumerate(cold):
@@ -384,38 +360,38 @@ class _Fetch:
         self.context.off_loop(read, done)
 
     def _reply(self) -> None:
-        answers = _Answers()
+        answers = Answers()
         for part in self.parts:
             self._add_answer(part, answers)
         self.request.reply(self._response(answers))
 
     def _response_in_turns(self) -> Steps[FetchResponse]:
-        answers = _Answers()
+        answers = Answers()
         for part in self.parts:
             self._add_answer(part, answers)
             yield
         return self._response(answers)
 
-    def _add_answer(self, part: _Part, answers: "_Answers") -> None:
+    def _add_answer(self, part: Part, answers: Answers) -> None:
         answer = self._partition_answer(part)
         mark, start = answer.high_watermark, answer.log_start_offset
         if not self.turn.mentions(part.want, mark, start, part.news):
             return
         topic = part.want.key[0]
         if topic not in answers.topics:
-            answers.topics[topic] = _topic_answer(topic)
+            answers.topics[topic] = topic_answer(topic)
         answers.topics[topic].partitions.append(answer)
         if part.failure is not None:
             self._hint_leader(part, answer, answers.hinted)
 
-    def _response(self, answers: "_Answers") -> FetchResponse:
+    def _response(self, answers: Answers) -> FetchResponse:
         self.turn.served(part.want for part in self.parts if part.records)
         response = FetchResponse(session_id=self.turn.session_id)
         response.responses = list(answers.topics.values())
         self._add_endpoints(response, answers.hinted)
         return response
 
-    def _partition_answer(self, part: _Part) -> _PartitionAnswer:
+    def _partition_answer(self, part: Part) -> _PartitionAnswer:
         replica = part.replica
         answer = _PartitionAnswer(
             partition_index=part.want.key[1],
@@ -448,7 +424,7 @@ class _Fetch:
             answer.aborted_transactions = None
         return answer
 
-    def _hint_leader(self, part: _Part, answer: _PartitionAnswer, hinted: set[int]) -> None:
+    def _hint_leader(self, part: Part, answer: _PartitionAnswer, hinted: set[int]) -> None:
         """Tell a client that came to the wrong broker where to go (KIP-951)."""
         if part.replica is None or answer.error_code not in (
             E.NOT_LEADER_OR_FOLLOWER,
@@ -473,42 +449,6 @@ class _Fetch:
                         node_id=node, host=host, port=port, rack=metadata.brokers[node].rack
                     )
                 )
-
-
-class _Answers:
-    """The answer of a fetch as it comes together."""
-
-    __slots__ = ("hinted", "topics")
-
-    def __init__(self) -> None:
-        self.topics: dict[str | bytes, _TopicAnswer] = {}
-        self.hinted: set[int] = set()
-
-
-def _load(piece: FileSlice) -> Buffer | Exception:
-    """The bytes of a cold range, or why there are none: one bad disk must not spoil the rest."""
-    try:
-        return piece.load()
-    except (OSError, KafkaError) as failure:
-        return failure
-
-
-def _topic_answer(topic: str | bytes) -> _TopicAnswer:
-    if isinstance(topic, bytes):
-        return _TopicAnswer(topic_id=topic)
-    return _TopicAnswer(topic=topic)
-
-
-def _divergence(replica: Replica, want: Wanted) -> _Divergence | None:
-    """Where the client's history leaves this log's, if it does (KIP-595)."""
-    epoch, end = replica.log.epochs.end_offset(want.last_fetched_epoch, replica.log.log_end_offset)
-    if end < 0:
-        raise KafkaError(E.OFFSET_OUT_OF_RANGE, "the log does not know the epoch fetched last")
-    if epoch == NO_EPOCH:
-        raise KafkaError(E.OFFSET_OUT_OF_RANGE)  # an epoch that this log has not reached
-    if epoch < want.last_fetched_epoch or end < want.fetch_offset:
-        return _Divergence(epoch=epoch, end_offset=end)
-    return None
 
 
 HANDLERS = {1: handle_fetch}

@@ -1,0 +1,78 @@
+"""What a fetch wants of one partition, what was found there, and the answer as it comes together."""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headwater.errors import E, KafkaError
+from headwater.log.slices import FileSlice
+from headwater.model import NO_EPOCH
+from headwater.replication.fetch_session import Wanted
+from headwater.replication.replica import Replica
+from headwater.seams.files import Buffer
+from headwater.wire.messages.fetch import FetchResponse
+
+TopicAnswer: TypeAlias = FetchResponse.FetchableTopicResponse
+Divergence: TypeAlias = FetchResponse.EpochEndOffset
+
+
+@dataclass(slots=True, eq=False)
+class Part:
+    """One partition of a fetch: what is wanted and what was found."""
+
+    want: Wanted
+    replica: Replica | None
+    failure: KafkaError | None
+    divergence: Divergence | None = None
+    found: FileSlice | None = None
+    records: Buffer | list[Buffer] | None = None
+
+    def fail(self, failure: Exception) -> None:
+        """The bytes cannot be read."""
+        if isinstance(failure, KafkaError):
+            self.failure = failure
+        elif isinstance(failure, OSError) and self.replica is not None:
+            self.failure = self.replica.read_failed(failure)
+        else:
+            self.failure = KafkaError(E.UNKNOWN_SERVER_ERROR, str(failure))
+
+    @property
+    def news(self) -> bool:
+        """Whether an incremental answer must mention it whatever its marks are."""
+        return bool(self.records) or self.failure is not None or self.divergence is not None
+
+
+class Answers:
+    """The answer of a fetch as it comes together."""
+
+    __slots__ = ("hinted", "topics")
+
+    def __init__(self) -> None:
+        self.topics: dict[str | bytes, TopicAnswer] = {}
+        self.hinted: set[int] = set()
+
+
+def load(piece: FileSlice) -> Buffer | Exception:
+    """The bytes of a cold range, or why there are none: one bad disk must not spoil the rest."""
+    try:
+        return piece.load()
+    except (OSError, KafkaError) as failure:
+        return failure
+
+
+def topic_answer(topic: str | bytes) -> TopicAnswer:
+    """An empty answer for a topic that is named as the client named it."""
+    if isinstance(topic, bytes):
+        return TopicAnswer(topic_id=topic)
+    return TopicAnswer(topic=topic)
+
+
+def divergence(replica: Replica, want: Wanted) -> Divergence | None:
+    """Where the client's history leaves this log's, if it does (KIP-595)."""
+    epoch, end = replica.log.epochs.end_offset(want.last_fetched_epoch, replica.log.log_end_offset)
+    if end < 0:
+        raise KafkaError(E.OFFSET_OUT_OF_RANGE, "the log does not know the epoch fetched last")
+    if epoch == NO_EPOCH:
+        raise KafkaError(E.OFFSET_OUT_OF_RANGE)  # an epoch that this log has not reached
+    if epoch < want.last_fetched_epoch or end < want.fetch_offset:
+        return Divergence(epoch=epoch, end_offset=end)
+    return None
