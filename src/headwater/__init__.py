@@ -56,7 +56,16 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """What is only known, or only paid for, once it is asked for."""
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home, there = _HOMES[name]
-    return getattr(import_module(home), there)
+    if name in _HOMES:
+        home, there = _HOMES[name]
+        return getattr(import_module(home), there)
+    if name.endswith("Error"):
+        errors = import_module("headwater.errors")
+        if name in dir(errors):
+            return getattr(errors, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    """Names for completion at the prompt."""
+    return sorted(__all__)

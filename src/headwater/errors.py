@@ -5,6 +5,8 @@ it to the wire: the per-partition loop of a handler, and dispatch.
 """
 
 from enum import IntEnum
+from importlib import import_module
+from typing import Any
 
 
 class E(IntEnum):
@@ -175,8 +177,68 @@ class KafkaError(Exception):
         """The sentence for the client."""
         return str(self.args[0])
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """By state and not by arguments: subclasses differ in those of their constructors."""
+        return _restored, (type(self), self.args, vars(self))
+
+
+def _restored(
+    kind: type[KafkaError], args: tuple[object, ...], state: dict[str, object]
+) -> KafkaError:
+    error = kind.__new__(kind)
+    error.args = args
+    vars(error).update(state)
+    return error
+
 
 def error_of(code: int) -> E:
     """The row of a code that came over the wire; one that is not in the table is unknown."""
     row = E._value2member_map_.get(code, E.UNKNOWN_SERVER_ERROR)
     return row if isinstance(row, E) else E.UNKNOWN_SERVER_ERROR
+
+
+_ELSEWHERE = {
+    "ArrowMissingError": "headwater.client.consumer.arrow",
+    "AuthorizationError": "headwater.client.errors",
+    "BufferExhaustedError": "headwater.client.errors",
+    "ClientError": "headwater.client.errors",
+    "ClosedError": "headwater.client.errors",
+    "CommitFailedError": "headwater.client.errors",
+    "ConcurrentUseError": "headwater.client.errors",
+    "ConfigError": "headwater.config.keys",
+    "CorruptRecordError": "headwater.client.errors",
+    "DeliveryTimeoutError": "headwater.client.errors",
+    "FencedInstanceIdError": "headwater.client.errors",
+    "ForkedError": "headwater.client.errors",
+    "GroupNotEmptyError": "headwater.client.administration.groups",
+    "IllegalStateError": "headwater.client.consumer.subscription",
+    "InvalidTopicError": "headwater.client.errors",
+    "LogTruncationError": "headwater.client.errors",
+    "LoopDiedError": "headwater.client.errors",
+    "NetworkError": "headwater.client.errors",
+    "NoOffsetForPartitionError": "headwater.client.errors",
+    "NotEnoughReplicasError": "headwater.client.errors",
+    "OffsetOutOfRangeError": "headwater.client.errors",
+    "OutOfOrderSequenceError": "headwater.client.errors",
+    "ProcessingError": "headwater.client.consumer.process",
+    "ProducerFencedError": "headwater.client.errors",
+    "RecordTooLargeError": "headwater.client.errors",
+    "SerializationError": "headwater.client.errors",
+    "SkippedRecordsError": "headwater.client.offsets_sql",
+    "StaleOffsetsError": "headwater.client.offsets_sql",
+    "TimedOutError": "headwater.client.errors",
+    "UnknownTopicOrPartitionError": "headwater.client.errors",
+    "WakeupError": "headwater.client.errors",
+}
+"""Errors of clients, by name, so that `headwater.errors` has all that can be caught."""
+
+
+def __getattr__(name: str) -> Any:
+    """An error of the clients, loaded when it is asked for: this room knows no client."""
+    if name not in _ELSEWHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(_ELSEWHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *_ELSEWHERE]

@@ -328,9 +328,6 @@ class FakeCluster:
     ) -> FindCoordinatorResponse:
         node = self.brokers[self.coordinator]
         return FindCoordinatorResponse(
-            node_id=node.id,
-            host=HOST,
-            port=node.port,
             coordinators=[
                 FindCoordinatorResponse.Coordinator(
                     key=key, node_id=node.id, host=HOST, port=node.port

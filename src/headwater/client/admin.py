@@ -26,6 +26,7 @@ from headwater.client.blocking import LoopThread, forked_error, register, unregi
 from headwater.client.cluster import TopicView
 from headwater.client.consumer.record import OffsetAndMetadata, OffsetAndTimestamp
 from headwater.client.errors import ForkedError
+from headwater.config.client import AdminSettings
 from headwater.model import TopicPartition
 
 __all__ = [
@@ -89,6 +90,11 @@ class BlockingAdmin:
         self._admin = Admin(**options)
         self._forked: ForkedError | None = None
         self._thread: LoopThread = register(self)
+
+    @property
+    def settings(self) -> AdminSettings:
+        """What this admin was given, and the defaults of the rest."""
+        return self._admin.settings
 
     # -- topics
 
@@ -228,7 +234,10 @@ class BlockingAdmin:
         if self._forked is not None:
             work.close()
             raise self._forked
-        return self._thread.call(work)
+        try:
+            return self._thread.call(work)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt from None  # without the frames of this package
 
     def __enter__(self) -> "BlockingAdmin":
         return self

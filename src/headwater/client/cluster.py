@@ -7,59 +7,49 @@ What is known may be out of date at any moment: a caller that is told so by a br
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
-from headwater.client.backoff import Backoff
-from headwater.client.errors import NetworkError, TimedOutError, failure
+from headwater.client.connections import Connections
+from headwater.client.errors import (
+    NetworkError,
+    TimedOutError,
+    failure,
+    no_such_partition,
+    no_such_topic,
+)
+from headwater.client.topology import (
+    Node,
+    PartitionView,
+    TopicView,
+    bootstrap_nodes,
+    topic_view,
+)
+from headwater.client.waiting import Waiting, Warnings
 from headwater.config.client import ClientSettings
 from headwater.errors import E, KafkaError, error_of
-from headwater.model import NO_LEADER, ZERO_UUID, TopicPartition, Uuid
+from headwater.model import TopicPartition
 from headwater.seams.clock import Clock
 from headwater.seams.network import Network
 from headwater.seams.randomness import Randomness
 from headwater.seams.tasks import LoopTasks
-from headwater.transport.connection import Connection
 from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headwater.wire.schema import Struct
 
+__all__ = ["Cluster", "Node", "PartitionView", "TopicView", "bootstrap_nodes"]
+
 Answer = TypeVar("Answer", bound=Struct)
 
 _FINAL_TOPIC_ERRORS = frozenset({E.INVALID_TOPIC_EXCEPTION, E.TOPIC_AUTHORIZATION_FAILED})
-_WAITING = -1_000_000
-"""Below it are the ids of second connections."""
+_GRACE_MS = 1500
+"""How long brokers may say that a topic does not exist: it may have been created a moment ago."""
+_ASK_AGAIN_MS = 2000
+"""How soon a topic that does not exist is asked for again."""
+_STAGGER_S = 0.25
+"""When a broker has not answered for this long, the next one is asked as well."""
 
 
-class Node(NamedTuple):
-    """A broker and where it is; a bootstrap address has a negative id."""
-
-    id: int
-    host: str
-    port: int
-    rack: str | None = None
-
-
-class PartitionView(NamedTuple):
-    """A partition as last told; `leader` is -1 while there is none."""
-
-    partition: int
-    leader: int
-    leader_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    offline: tuple[int, ...]
-
-
-class TopicView(NamedTuple):
-    """A topic as last told; `partitions` are in the order of their numbers."""
-
-    name: str
-    topic_id: Uuid
-    internal: bool
-    partitions: tuple[PartitionView, ...]
-
-
-class Cluster:
+class Cluster(Connections):
     """Metadata and connections of one client. Lives on one event loop."""
 
     def __init__(
@@ -72,32 +62,31 @@ class Cluster:
         *,
         auto_create: bool = True,
     ) -> None:
-        self.settings = settings
+        super().__init__(settings, network, clock, randomness)
         self.cluster_id: str | None = None
         self.controller_id = -1
-        self.nodes: dict[int, Node] = {}
         self.topics: dict[str, TopicView] = {}
         self.problems: dict[str, E] = {}
         """Topics that were asked for and could not be told, and why."""
         self.listeners: list[Callable[[], None]] = []
         """Called on the loop after every answer to a request for metadata."""
-        self._network = network
-        self._clock = clock
-        self._randomness = randomness
         self._tasks = tasks
         self._auto_create = auto_create
         self._bootstrap = tuple(bootstrap_nodes(settings.bootstrap_servers))
         self._wanted: set[str] = set()
         self._all_topics = False
-        self._connections: dict[int, Connection] = {}
-        self._opening: dict[int, asyncio.Task[Connection]] = {}
-        self._reconnect: dict[int, Backoff] = {}
         self._coordinators: dict[tuple[int, str], int] = {}
         self._refreshing: asyncio.Task[None] | None = None
         self._next_refresh: asyncio.TimerHandle | None = None
         self._backoff = self.backoff()
         self._updated_ms = -1
-        self._closed = False
+        self._missing_since: dict[str, int] = {}
+        """Since when brokers say that a topic does not exist."""
+        self._asked_now: set[str] = set()
+        """Topics that a call waits for: it raises what others only read in the log."""
+        self._unreachable: Exception | None = None
+        """Why no broker answers; None while some do."""
+        self.warnings = Warnings(clock.monotonic_ms)
 
     # -- what is known
 
@@ -108,17 +97,6 @@ class Cluster:
             return None
         return self.nodes.get(topic.partitions[partition.partition].leader)
 
-    @property
-    def now_ms(self) -> int:
-        """The clock for deadlines."""
-        return self._clock.monotonic_ms()
-
-    def backoff(self) -> Backoff:
-        """Rests between repetitions, as retry.backoff.ms and retry.backoff.max.ms say."""
-        return Backoff(
-            self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms, self._randomness
-        )
-
     # -- metadata
 
     async def metadata(
@@ -126,20 +104,32 @@ class Cluster:
     ) -> dict[str, TopicView]:
         """The named topics; asks until all are known, or raises for the first that is not.
 
-        A topic that does not exist is waited for, since it may be on its way: in the end it is
-        UnknownTopicOrPartitionError.
+        UnknownTopicOrPartitionError for a topic that does not exist, a moment after the first
+        answer that says so: it may have been created just now.
         """
         names = list(topics)
         limit = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
+        new = [name for name in names if name not in self._wanted]
+        self._asked_now.update(new)
+        try:
+            await self._learn(names, limit, fresh=fresh)
+        except KafkaError:
+            self.forget(new)
+            raise
+        finally:
+            self._asked_now.difference_update(new)
+        return {name: self.topics[name] for name in names}
+
+    async def _learn(self, names: list[str], limit: int, *, fresh: bool = False) -> None:
         self._wanted.update(names)
         try:
             async with asyncio.timeout(limit / 1000):
-                if fresh:
-                    await self.refresh()
-                await self._until_known(names)
+                with self.waiting(f"metadata of {', '.join(names) or 'the cluster'}"):
+                    if fresh:
+                        await self.refresh()
+                    await self._until_known(names)
         except TimeoutError:
             raise self._not_known(names, limit) from None
-        return {name: self.topics[name] for name in names}
 
     async def learn(self, topics: Iterable[str], timeout_ms: int = 1000) -> None:
         """Ask about `topics` from now on; those that do not exist yet are no error."""
@@ -147,7 +137,7 @@ class Cluster:
         if not names:
             return
         try:
-            await self.metadata(names, timeout_ms=timeout_ms)
+            await self._learn(names, timeout_ms)
         except KafkaError as problem:
             if problem.code not in (E.UNKNOWN_TOPIC_OR_PARTITION, E.LEADER_NOT_AVAILABLE):
                 raise
@@ -164,6 +154,7 @@ class Cluster:
             self._wanted.discard(name)
             self.topics.pop(name, None)
             self.problems.pop(name, None)
+            self._missing_since.pop(name, None)
 
     async def refresh(self) -> None:
         """Ask any broker for metadata now, or wait for the request that is under way.
@@ -189,32 +180,114 @@ class Cluster:
                 problem = self.problems.get(name)
                 if problem in _FINAL_TOPIC_ERRORS:
                     raise failure(problem, f"{name}: {problem.text}")
+                if self.is_missing(name):
+                    raise no_such_topic(name)
             if any(name not in self.topics for name in missing):
-                await asyncio.sleep(backoff.next_ms() / 1000)
+                rest_ms = backoff.next_ms()
+                if self._missing_since:
+                    rest_ms = min(rest_ms, _GRACE_MS / 5)
+                await asyncio.sleep(rest_ms / 1000)
+
+    def is_missing(self, topic: str) -> bool:
+        """Whether brokers have said for a while that `topic` does not exist."""
+        since = self._missing_since.get(topic)
+        return since is not None and self._updated_ms - since >= _GRACE_MS
+
+    async def check_exist(self, partitions: Iterable[TopicPartition]) -> None:
+        """Raise for the first of `partitions` that does not exist; asks again before it says so."""
+        names = list(partitions)
+        if any(self._missing(name) for name in names):
+            await self.refresh()
+        for name in names:
+            if self._missing(name):
+                raise no_such_partition(name, len(self.topics[name.topic].partitions))
+
+    def _missing(self, partition: TopicPartition) -> bool:
+        topic = self.topics.get(partition.topic)
+        return topic is not None and not 0 <= partition.partition < len(topic.partitions)
 
     def _not_known(self, names: list[str], limit_ms: int) -> KafkaError:
         missing = [name for name in names if name not in self.topics]
         for name in missing:
             if name in self.problems:
                 problem = self.problems[name]
+                if problem is E.UNKNOWN_TOPIC_OR_PARTITION:
+                    return no_such_topic(name)
                 return failure(problem, f"{name}: {problem.text} (asked for {limit_ms} ms)")
         return TimedOutError(
-            f"no broker told of {', '.join(missing) or 'the cluster'} within {limit_ms} ms; is "
-            f"{', '.join(self.settings.bootstrap_servers)} the right address?"
+            f"timed out after {limit_ms} ms waiting for metadata of "
+            f"{', '.join(missing) or 'the cluster'}: {self.trouble}"
         )
+
+    # -- waits
+
+    @property
+    def trouble(self) -> str:
+        """What is known of why an answer does not come, with the addresses asked."""
+        addresses = ", ".join(self.settings.bootstrap_servers)
+        if self._unreachable is not None:
+            return f"no broker answers at {addresses}: {self._unreachable}"
+        if not self.nodes:
+            return f"no answer yet from {addresses}; check bootstrap.servers"
+        nodes = ", ".join(f"{node.host}:{node.port}" for node in self.nodes.values())
+        return f"the brokers are {nodes}"
+
+    def waiting(self, what: str, problem: Callable[[], object] | None = None) -> Waiting:
+        """Around a wait: after 5 s, and then every 30 s, a WARNING says what is waited for.
+
+        `problem` gives the last error of the caller, where it knows more.
+        """
+
+        def report(seconds: float) -> None:
+            if self._unreachable is not None:
+                self.warnings.warn("unreachable", "%s", self.trouble)
+                return
+            last = problem() if problem is not None else None
+            detail = self.trouble if last is None else f"{last}; {self.trouble}"
+            self.warnings.warn(what, "waiting for %s for %d s: %s", what, seconds, detail)
+
+        return Waiting(report)
 
     async def _refresh(self) -> None:
         backoff = self.backoff()
-        while True:
-            for node in self._candidates():
-                try:
-                    connection = await self.connection(node)
-                    self._apply(await connection.call(self._question(), MetadataResponse))
-                except (KafkaError, OSError):
-                    continue
-                self._backoff = self.backoff()
-                return
-            await asyncio.sleep(backoff.next_ms() / 1000)
+        with self.waiting("metadata"):
+            while True:
+                if await self._ask_candidates():
+                    break
+                await asyncio.sleep(backoff.next_ms() / 1000)
+        self._backoff = self.backoff()
+
+    async def _ask_candidates(self) -> bool:
+        """Ask brokers for metadata, each a moment after the one before, until one answers."""
+        loop, asked = asyncio.get_running_loop(), set[asyncio.Task[None]]()
+        last: Exception = NetworkError("no address to ask")
+        try:
+            for node in (*self._candidates(), None):
+                if node is not None:
+                    asked.add(loop.create_task(self._ask_metadata(node)))
+                while asked:
+                    done, asked = await asyncio.wait(
+                        asked,
+                        timeout=None if node is None else _STAGGER_S,
+                        return_when=asyncio.FIRST_COMPLETED,
+                    )
+                    problems = [task.exception() for task in done]
+                    if None in problems:
+                        self._unreachable = None
+                        self.warnings.over("unreachable")
+                        return True
+                    last = next((e for e in problems if isinstance(e, Exception)), last)
+                    if node is not None:
+                        break  # too late or refused: the next one
+        finally:
+            for task in asked:
+                task.cancel()
+        self._unreachable = last
+        return False
+
+    async def _ask_metadata(self, node: Node) -> None:
+        connection = await self.connection(node)
+        self._apply(await connection.call(self._question(), MetadataResponse))
 
     def _candidates(self) -> list[Node]:
         """Brokers to ask: open connections first, bootstrap addresses when all else failed."""
@@ -248,7 +321,7 @@ class Cluster:
             if row.error_code and not row.partitions:
                 problems[row.name] = error_of(row.error_code)
             else:
-                topics[row.name] = _topic(row.name, row)
+                topics[row.name] = topic_view(row.name, row)
         if self._all_topics:
             self.topics = topics
         else:
@@ -257,21 +330,48 @@ class Cluster:
             self.topics.update(topics)
         self.problems = problems
         self._updated_ms = self.now_ms
-        self._drop_moved_connections()
+        self._note_missing()
+        self.drop_moved_connections()
         for listener in self.listeners:
             listener()
 
-    def _drop_moved_connections(self) -> None:
-        for node_id, connection in list(self._connections.items()):
-            node = self.nodes.get(node_id)
-            if node_id >= 0 and node and connection.address != f"{node.host}:{node.port}":
-                connection.close()
-                del self._connections[node_id]
+    def _note_missing(self) -> None:
+        """Remember, and report, wanted topics that do not exist."""
+        missing = {
+            name
+            for name, problem in self.problems.items()
+            if problem is E.UNKNOWN_TOPIC_OR_PARTITION
+        }
+        self._missing_since = {
+            name: self._missing_since.get(name, self._updated_ms) for name in missing
+        }
+        for name in sorted(missing):
+            if name in self._wanted - self._asked_now and self.is_missing(name):
+                self.warnings.warn(f"no topic {name}", "%s", no_such_topic(name))
+
+    def leader_moved(
+        self, partition: TopicPartition, leader: int, epoch: int, nodes: Iterable[Node] = ()
+    ) -> bool:
+        """A broker that refused a request named the new leader; False where that is old news."""
+        topic = self.topics.get(partition.topic)
+        if topic is None or not 0 <= partition.partition < len(topic.partitions):
+            return False
+        for node in nodes:
+            self.nodes[node.id] = node
+        row = topic.partitions[partition.partition]
+        if leader not in self.nodes or epoch <= row.leader_epoch:
+            return False
+        rows = list(topic.partitions)
+        rows[partition.partition] = row._replace(leader=leader, leader_epoch=epoch)
+        self.topics[partition.topic] = topic._replace(partitions=tuple(rows))
+        self.drop_moved_connections()
+        return True
 
     def _refreshed(self, task: "asyncio.Task[None]") -> None:
         self._refreshing = None
         if not task.cancelled() and not self._closed:
-            self._refresh_in(self.settings.metadata_max_age_ms)
+            soon = _ASK_AGAIN_MS if self._missing_since else self.settings.metadata_max_age_ms
+            self._refresh_in(min(soon, self.settings.metadata_max_age_ms))
 
     def _refresh_in(self, delay_ms: float) -> None:
         if self._closed or self._refreshing is not None:
@@ -293,72 +393,6 @@ class Cluster:
         self._refreshing = self._tasks.spawn(self._refresh(), "metadata refresh")
         self._refreshing.add_done_callback(self._refreshed)
 
-    # -- connections
-
-    async def connection(self, node: Node) -> Connection:
-        """An open connection to `node`; a failed attempt is followed by a rest.
-
-        NetworkError where nobody listens; the rest grows with each failure.
-        """
-        open_one = self.connected(node)
-        if open_one is not None:
-            return open_one
-        if self._closed:
-            raise NetworkError("the client is closed")
-        opening = self._opening.get(node.id)
-        if opening is None:
-            opening = asyncio.get_running_loop().create_task(self._open(node))
-            self._opening[node.id] = opening
-            opening.add_done_callback(lambda task: self._opened(node.id, task))
-        return await asyncio.shield(opening)
-
-    async def waiting_connection(self, node: Node) -> Connection:
-        """A second connection to `node`, for requests that brokers hold for long.
-
-        Brokers answer a connection in order: a commit or a goodbye behind a join that waits for the
-        other members would wait as well.
-        """
-        return await self.connection(node._replace(id=_WAITING - node.id))
-
-    def connected(self, node: Node) -> Connection | None:
-        """The open connection to `node`, if there is one at this moment."""
-        connection = self._connections.get(node.id)
-        return connection if connection is not None and connection.is_open else None
-
-    async def _open(self, node: Node) -> Connection:
-        settings = self.settings
-        backoff = self._reconnect.get(node.id)
-        if backoff is not None:
-            await asyncio.sleep(backoff.next_ms() / 1000)
-        else:
-            backoff = self._reconnect[node.id] = Backoff(
-                settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, self._randomness
-            )
-        try:
-            connection = await Connection.open(
-                self._network,
-                node.host,
-                node.port,
-                client_id=settings.client_id,
-                timeout_s=settings.request_timeout_ms / 1000,
-                setup_timeout_s=settings.socket_connection_setup_timeout_ms / 1000,
-            )
-        except OSError as refused:
-            raise NetworkError(
-                f"{node.host}:{node.port} cannot be reached ({refused}); is the broker running?"
-            ) from refused
-        del self._reconnect[node.id]
-        return connection
-
-    def _opened(self, node_id: int, task: "asyncio.Task[Connection]") -> None:
-        self._opening.pop(node_id, None)
-        if task.cancelled() or task.exception() is not None:
-            return
-        if self._closed:
-            task.result().close()
-        else:
-            self._connections[node_id] = task.result()
-
     # -- asking
 
     async def ask(self, node: Node, request: Struct, answer: type[Answer]) -> Answer:
@@ -367,10 +401,18 @@ class Cluster:
         return await connection.call(request, answer)
 
     async def any_node(self) -> Node:
-        """Some live broker; learns the cluster first if need be."""
+        """Some broker that can be reached; learns the cluster first if need be."""
         if not self.nodes:
             await self.refresh()
-        return next(node for node in self._candidates())
+        last: Exception = NetworkError(self.trouble)
+        for node in self._candidates():
+            try:
+                await self.connection(node)
+            except (KafkaError, OSError) as problem:
+                last = problem
+            else:
+                return node
+        raise last
 
     async def controller(self) -> Node:
         """The controller, or any broker where none is told (all of them forward to it)."""
@@ -380,18 +422,24 @@ class Cluster:
 
     async def coordinator(self, group: str, key_type: int = 0) -> Node:
         """The broker that coordinates `group`; repeats until there is one. Bound it by a timeout."""
-        backoff = self.backoff()
-        while True:
-            known = self._coordinators.get((key_type, group))
-            node = self.nodes.get(known) if known is not None else None
-            if node is not None:
-                return node
-            try:
-                await self._find_coordinator(group, key_type)
-            except (KafkaError, OSError) as problem:
-                if isinstance(problem, KafkaError) and not problem.code.retriable:
-                    raise
-                await asyncio.sleep(backoff.next_ms() / 1000)
+        if (node := self._known_coordinator(group, key_type)) is not None:
+            return node
+        backoff, last = self.backoff(), None
+        with self.waiting(f"the coordinator of group {group}", lambda: last):
+            while True:
+                try:
+                    await self._find_coordinator(group, key_type)
+                except (KafkaError, OSError) as problem:
+                    if isinstance(problem, KafkaError) and not problem.code.retriable:
+                        raise
+                    last = problem
+                    await asyncio.sleep(backoff.next_ms() / 1000)
+                if (node := self._known_coordinator(group, key_type)) is not None:
+                    return node
+
+    def _known_coordinator(self, group: str, key_type: int) -> Node | None:
+        known = self._coordinators.get((key_type, group))
+        return self.nodes.get(known) if known is not None else None
 
     def forget_coordinator(self, group: str, key_type: int = 0) -> None:
         """The broker said that it does not coordinate `group`, or it is gone."""
@@ -408,7 +456,10 @@ class Cluster:
         row = told.coordinators[0] if told.coordinators else told
         if row.error_code:
             raise failure(row.error_code, row.error_message)
-        self.nodes.setdefault(row.node_id, Node(row.node_id, row.host, row.port))
+        known = self.nodes.get(row.node_id)
+        rack = known.rack if known is not None else None
+        self.nodes[row.node_id] = Node(row.node_id, row.host, row.port, rack)
+        self.drop_moved_connections()
         self._coordinators[key_type, group] = row.node_id
 
     # -- the end
@@ -425,25 +476,3 @@ class Cluster:
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
-
-
-def bootstrap_nodes(addresses: Iterable[str]) -> Iterable[Node]:
-    """Brokers of which no more than the address is known."""
-    for number, address in enumerate(addresses, start=1):
-        host, _, port = address.rpartition(":")
-        yield Node(-number, host.strip("[]"), int(port))
-
-
-def _topic(name: str, row: MetadataResponse.MetadataResponseTopic) -> TopicView:
-    partitions = tuple(
-        PartitionView(
-            part.partition_index,
-            NO_LEADER if part.error_code == E.LEADER_NOT_AVAILABLE else part.leader_id,
-            part.leader_epoch,
-            tuple(part.replica_nodes),
-            tuple(part.isr_nodes),
-            tuple(part.offline_replicas),
-        )
-        for part in sorted(row.partitions, key=lambda part: part.partition_index)
-    )
-    return TopicView(name, row.topic_id or ZERO_UUID, row.is_internal, partitions)

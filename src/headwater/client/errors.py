@@ -5,6 +5,7 @@ gives the class that fits a code from the wire.
 """
 
 from headwater.errors import E, KafkaError, error_of
+from headwater.model import TopicPartition
 
 STALE_METADATA = frozenset(
     {
@@ -122,6 +123,12 @@ class CommitFailedError(ClientError):
     CODE = E.ILLEGAL_GENERATION
 
 
+class FencedInstanceIdError(CommitFailedError):
+    """Another consumer with the same group.instance.id has taken over; this one must stop."""
+
+    CODE = E.FENCED_INSTANCE_ID
+
+
 class NoOffsetForPartitionError(ClientError):
     """No committed offset, and auto.offset.reset is none."""
 
@@ -167,6 +174,7 @@ _CLASSES: dict[E, type[ClientError]] = {
     E.PRODUCER_FENCED: ProducerFencedError,
     E.INVALID_PRODUCER_EPOCH: ProducerFencedError,
     E.OUT_OF_ORDER_SEQUENCE_NUMBER: OutOfOrderSequenceError,
+    E.FENCED_INSTANCE_ID: FencedInstanceIdError,
     E.NOT_ENOUGH_REPLICAS: NotEnoughReplicasError,
     E.NOT_ENOUGH_REPLICAS_AFTER_APPEND: NotEnoughReplicasError,
 }
@@ -176,3 +184,21 @@ def failure(code: int, message: str | None = None) -> ClientError:
     """The error of a code from the wire, of the class that fits it."""
     row = error_of(code)
     return _CLASSES.get(row, ClientError)(message or row.text, row)
+
+
+def no_such_topic(*names: str) -> UnknownTopicOrPartitionError:
+    """What to say of topics that do not exist."""
+    said = ", ".join(map(repr, names))
+    subject = f"topic {said} does" if len(names) == 1 else f"topics {said} do"
+    return UnknownTopicOrPartitionError(
+        f"{subject} not exist; create with: headwater topics create {' '.join(names)}"
+    )
+
+
+def no_such_partition(name: TopicPartition, count: int) -> UnknownTopicOrPartitionError:
+    """What to say of a partition that an existing topic with `count` of them does not have."""
+    return UnknownTopicOrPartitionError(
+        f"partition {name} does not exist: topic {name.topic!r} has {count} "
+        f"partition{'s' if count != 1 else ''}, numbered from 0; add more with: "
+        f"headwater topics alter {name.topic} --partitions {name.partition + 1}"
+    )

@@ -21,6 +21,7 @@ from headwater.config.keys import (
     key,
     nearest,
 )
+from headwater.config.other_clients import OTHER_CLIENTS
 from headwater.config.profiles import Profile, profile_called
 
 _TLS = "TLS is not served yet: use security_protocol='PLAINTEXT' on a network you trust"
@@ -31,10 +32,14 @@ _REFUSED = {
     "transactional.id": "transactions are not served yet: leave it out, idempotence is on",
     "transaction.": "transactions are not served yet: leave it out, idempotence is on",
 }
+_ALIKE = 0.8
+"""How alike a typo and a name are; with less, hints lead to settings of another meaning."""
 _KERNEL = "the kernel sizes the buffers itself, and better"
 
 
 def _address(text: str) -> str | None:
+    if "://" in text:
+        return f"{text!r} has a protocol in front: write {text.partition('://')[2]!r}"
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
         return f"{text!r} is not HOST:PORT"
@@ -139,7 +144,10 @@ class ClientSettings(Settings):
         chosen = {cls._name_of(keyword): value for keyword, value in asked.items()}
         for key_name, given in chosen.items():
             row = cls.KEYS[key_name]
-            values[key_name] = row.parse(_text(key_name, given))
+            text = _text(key_name, given)
+            if key_name == "bootstrap.servers":
+                text = ",".join(dict.fromkeys(part.strip() for part in text.split(",")))
+            values[key_name] = row.parse(text)
         if "bootstrap.servers" not in chosen:
             raise ConfigError("bootstrap_servers is missing: name at least one broker, HOST:PORT")
         cls.settle(values, frozenset(chosen))
@@ -157,8 +165,18 @@ class ClientSettings(Settings):
         why = next((why for prefix, why in _REFUSED.items() if name.startswith(prefix)), None)
         if why:
             raise ConfigError(f"{keyword} cannot be set: {why}")
-        attributes = {row.attribute: row for row in cls.KEYS.values()}
-        raise ConfigError(f"unknown setting {keyword}{nearest(keyword, attributes)}")
+        raise ConfigError(f"unknown setting {keyword}{cls._hint(name, keyword)}")
+
+    @classmethod
+    def _hint(cls, name: str, keyword: str) -> str:
+        """What to write instead: of another client's word its equivalent, of a typo its correction."""
+        theirs = OTHER_CLIENTS.get(name)
+        if theirs is None:
+            attributes = {row.attribute: row for row in cls.KEYS.values()}
+            return nearest(keyword, attributes, cutoff=_ALIKE)
+        if theirs in cls.KEYS:
+            return f"; its name here is {cls.KEYS[theirs].attribute}"
+        return f": {theirs}"
 
     def explain(self) -> str:
         """Each setting that is not at its default: its value, who set it, and why."""
@@ -468,3 +486,14 @@ class ConsumerSettings(ClientSettings):
             if "enable.auto.commit" in chosen and values["enable.auto.commit"]:
                 raise ConfigError("enable_auto_commit needs a group_id to commit for")
             values["enable.auto.commit"] = False
+
+    def warnings(self) -> list[str]:
+        """A session that one late heartbeat would end."""
+        most = self.session_timeout_ms // 3
+        if self.group_id is None or self.heartbeat_interval_ms <= most:
+            return []
+        return [
+            f"heartbeat.interval.ms={self.heartbeat_interval_ms} is over a third of "
+            f"session.timeout.ms={self.session_timeout_ms}: one heartbeat that is lost or late may "
+            f"cost this consumer its partitions; set heartbeat_interval_ms to {most} or less"
+        ]

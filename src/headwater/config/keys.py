@@ -209,11 +209,11 @@ class Settings:
         return {name: cls.key(name).parse(text) for name, text in overrides.items()}
 
 
-def nearest(name: str, names: Mapping[str, object]) -> str:
+def nearest(name: str, names: Mapping[str, object], cutoff: float = 0.6) -> str:
     """A hint at the closest known name, or nothing."""
     from difflib import get_close_matches  # only for people who mistype: it is slow to import
 
-    close = get_close_matches(name, names, n=1, cutoff=0.6)
+    close = get_close_matches(name, names, n=1, cutoff=cutoff)
     return f"; did you mean {close[0]}?" if close else ""
 
 

@@ -152,6 +152,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._transport is not None and not self._transport.is_closing()
 
     @property
+    def unanswered(self) -> int:
+        """Requests whose answers have not come."""
+        return len(self._waiting)
+
+    @property
     def backlog(self) -> int:
         """Bytes written here that the system has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()

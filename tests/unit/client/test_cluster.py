@@ -110,7 +110,7 @@ def test_a_missing_topic_is_waited_for_and_then_named(broker) -> None:
 
 def test_no_broker_at_all_is_told_with_the_address() -> None:
     async def work(cluster: Cluster) -> None:
-        with pytest.raises(TimedOutError, match=r"127\.0\.0\.1:1 the right address"):
+        with pytest.raises(TimedOutError, match=r"no broker answers at 127\.0\.0\.1:1"):
             await cluster.metadata(["t"], timeout_ms=100)
 
     with_cluster("127.0.0.1:1", work)

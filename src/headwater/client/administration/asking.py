@@ -64,22 +64,26 @@ class Asking:
     async def _until_done(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeat `attempt` while its error may pass, within default.api.timeout.ms."""
         last: Exception | None = None
-        backoff, retries = self._cluster.backoff(), self.settings.retries
+        cluster = self._cluster
+        backoff, retries = cluster.backoff(), self.settings.retries
         try:
             async with asyncio.timeout(self._timeout_ms / 1000):
-                while True:
-                    try:
-                        return await attempt()
-                    except (KafkaError, OSError) as problem:
-                        last = problem
-                        retries -= 1
-                        if not _may_pass(problem) or retries < 0:
-                            raise
-                    await asyncio.sleep(backoff.next_ms() / 1000)
+                with cluster.waiting(what, lambda: last):
+                    while True:
+                        try:
+                            return await attempt()
+                        except (KafkaError, OSError) as problem:
+                            last = problem
+                            retries -= 1
+                            if not _may_pass(problem) or retries < 0:
+                                raise
+                        await asyncio.sleep(backoff.next_ms() / 1000)
+                        if _unreachable(last):
+                            await cluster.refresh()  # another broker may do its work by now
         except TimeoutError:
             raise TimedOutError(
-                f"{what} was not done within default_api_timeout_ms={self._timeout_ms}"
-                + (f": {last}" if last else "")
+                f"timed out after default.api.timeout.ms={self._timeout_ms} waiting for {what}: "
+                + (f"{last}; {cluster.trouble}" if last else cluster.trouble)
             ) from last
 
     async def _ask_controller(
@@ -118,6 +122,13 @@ class Asking:
         self._closed, made = True, self._made
         if made is not None:
             await made.close()
+
+
+def _unreachable(problem: Exception) -> bool:
+    return not isinstance(problem, KafkaError) or problem.code in (
+        E.NETWORK_EXCEPTION,
+        E.REQUEST_TIMED_OUT,
+    )
 
 
 def _may_pass(problem: Exception) -> bool:

@@ -279,6 +279,7 @@ class Groups(Topics):
                 found |= {TopicPartition(one, row.partition) for row in views[one].partitions}
             else:
                 found.add(TopicPartition(*one))
+        await self._cluster.check_exist(found)
         return sorted(found)
 
 

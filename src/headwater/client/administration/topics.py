@@ -8,7 +8,7 @@ from headwater.client.cluster import TopicView
 from headwater.client.consumer.lookups import OffsetLookups
 from headwater.client.consumer.record import OffsetAndTimestamp, topic_partitions
 from headwater.client.consumer.shares import by_topic
-from headwater.client.errors import UnknownTopicOrPartitionError
+from headwater.client.errors import no_such_topic
 from headwater.errors import E
 from headwater.model import TopicPartition
 from headwater.wire.messages.topics import (
@@ -72,7 +72,7 @@ class Topics(Asking):
         await self._until_done("the description of topics", self._cluster.all_topics)
         missing = [name for name in wanted if name not in self._cluster.topics]
         if missing:
-            raise UnknownTopicOrPartitionError(f"there is no topic {', '.join(missing)}")
+            raise no_such_topic(*missing)
         return {name: self._cluster.topics[name] for name in wanted}
 
     async def delete_topics(self, names: Iterable[str]) -> None:
@@ -119,6 +119,7 @@ class Topics(Asking):
 
         async def attempt() -> None:
             await self._cluster.metadata({name.topic for name in wanted}, fresh=True)
+            await self._cluster.check_exist(wanted)
             by_leader: dict[int, list[TopicPartition]] = {}
             for name in wanted.keys() - low.keys():
                 leader = self._cluster.leader(name)

@@ -26,7 +26,7 @@ from headwater.client.errors import (
 )
 from headwater.config.client import ConsumerSettings
 from headwater.errors import KafkaError
-from headwater.model import TopicPartition
+from headwater.model import ZERO_UUID, TopicPartition
 from headwater.records.codec import ColumnReader
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.network import Network, TcpNetwork
@@ -55,6 +55,8 @@ class Assembly:
         **settings: Any,
     ) -> None:
         self.settings = ConsumerSettings.of(settings)
+        for warning in self.settings.warnings():
+            log.warning("%s", warning)
         self.subscription = Subscription()
         self.listener: RebalanceListener | None = None
         self._assignors = list(assignors) or assignors_named(
@@ -72,6 +74,8 @@ class Assembly:
         self._column_reader = ColumnReader()
         self.handover = Handover()
         self._limit = self.settings.max_poll_records
+        self.polling = False
+        """Whether poll() is under way; not inside a listener, which is the application's time."""
         self._woken = False
         self._unusable: KafkaError | None = None
         self._started = False
@@ -146,6 +150,7 @@ class Assembly:
             self._metrics,
         )
         self._commits.member = self._group.identity
+        self._group.in_poll = lambda: self.polling
 
     def _metadata_came(self) -> None:
         """Leaders may have moved, topics may have been made anew."""
@@ -153,6 +158,8 @@ class Assembly:
             view = self._cluster.topics.get(place.topic)
             if view is None:
                 continue
+            if view.topic_id == ZERO_UUID:
+                continue  # from an old broker, which knows no ids
             if place.topic_id not in (None, view.topic_id) and place.position is not None:
                 self._fetcher.made_anew(place)
             place.topic_id = view.topic_id

@@ -139,6 +139,7 @@ class Consumer:
             )
         try:
             self._core.handover.begin()
+            self._core.polling = True
             return self._find(take, timeout)
         except BaseException as problem:
             self._core.handover.check()
@@ -193,6 +194,7 @@ class Consumer:
     def _tell(self, notice: Notice) -> None:
         """Call the listener; one that Ctrl-C has cut short is called again by the next poll."""
         self._listening = True
+        self._core.polling = False
         try:
             if self._core.listener is not None:
                 notice.tell(self._core.listener)
@@ -201,6 +203,7 @@ class Consumer:
             raise
         finally:
             self._listening = False
+            self._core.polling = True
         self._thread.call(self._told(notice))
 
     async def _told(self, notice: Notice) -> None:
@@ -419,7 +422,7 @@ class Consumer:
         return not self._listening
 
     def _leave(self) -> None:
-        self._listening = False
+        self._listening = self._core.polling = False
         self._claim.clear()
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:

@@ -143,12 +143,13 @@ class Consumer:
         self._polling = True
         try:
             self._core.handover.begin()
+            self._core.polling = True
             return await self._find(take, timeout_s)
         except BaseException:
             self._core.handover.check()
             raise
         finally:
-            self._polling = False
+            self._polling = self._core.polling = False
 
     async def _find(self, take: Callable[[], T], timeout_s: float | None) -> T | None:
         if self._core.holds_records:
@@ -165,12 +166,14 @@ class Consumer:
             await self._tell(got)
 
     async def _tell(self, notice: Notice) -> None:
+        self._core.polling = False
         try:
             if self._core.listener is not None:
                 said = notice.tell(self._core.listener)
                 if inspect.isawaitable(said):
                     await said
         finally:
+            self._core.polling = True
             self._core.told(notice)
 
     def __aiter__(self) -> "Consumer":

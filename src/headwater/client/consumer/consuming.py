@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-_LONGEST_WAIT_MS = 60_000
+_LONGEST_WAIT_MS = 5000
 _ARROW_RECORDS = 65_536
 """How many records `poll_arrow` gathers at most, unless asked for another number."""
 
@@ -189,6 +189,7 @@ class Consuming(Whereabouts):
                 return notice, 0
         self._raise_pending()
         self._positions.kick()
+        self._fetcher.report_silence()
         self._commits.auto_commit_if_due()
         if self._fetcher.stalled:
             self._fetcher.changed()
@@ -208,7 +209,8 @@ class Consuming(Whereabouts):
             limit = min(limit, self._group.next_look_ms(now))
         if self._positions.unsettled():
             limit = min(limit, self.settings.retry_backoff_ms)
-        return max(min(limit, self._commits.next_auto_commit_ms(now), _LONGEST_WAIT_MS), 1)
+        longest = min(_LONGEST_WAIT_MS, self.settings.max_poll_interval_ms // 3)
+        return max(min(limit, self._commits.next_auto_commit_ms(now), longest), 1)
 
     @property
     def arrived(self) -> Arrival:
@@ -300,17 +302,12 @@ class Consuming(Whereabouts):
         """Read exactly these partitions."""
         self.check_usable()
         wanted = topic_partitions(partitions)
-        self.subscription.assign(wanted)
+        self.subscription.check_way(Way.ASSIGNED)
         await self._cluster.metadata({name.topic for name in wanted})
-        for name in wanted:
-            self._place_exists(name)
+        await self._cluster.check_exist(wanted)
+        self.subscription.assign(wanted)
         self._metadata_came()
         self._fetcher.changed(at_once=True)
-
-    def _place_exists(self, name: TopicPartition) -> None:
-        count = len(self._cluster.topics[name.topic].partitions)
-        if name.partition >= count:
-            raise IllegalStateError(f"{name.topic} has {count} partitions; there is no {name}")
 
     async def unsubscribe(self) -> None:
         """Read nothing; leaves the group."""

@@ -25,6 +25,7 @@ from headwater.client.errors import (
     OffsetOutOfRangeError,
     failure,
 )
+from headwater.client.waiting import FIRST_S
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError, error_of
 from headwater.model import ZERO_UUID, TopicPartition
@@ -44,9 +45,16 @@ _DEPTH = 3
 """A partition may have this many full answers waiting to be handed out."""
 _SMALL = 16_384
 """Behind an answer of fewer bytes the next request can wait for the records to be handed out."""
-_WAIT_BESIDE_FULL_MS = 25
-"""How long a broker may wait for data while partitions that are full for now are left out."""
+_BRIEF_WAIT_MS = 25
+"""How long a broker may wait for data while the request will soon be another: partitions that are
+full for now are left out, or the application seeks."""
+_HASTE_MS = 1000
+"""For so long after a switch to another connection requests wait only briefly at the broker."""
 _PartitionData = FetchResponse.PartitionData
+
+
+class _SwitchedError(KafkaError):
+    """The lane asks for something else now."""
 
 
 class _Lane:
@@ -55,10 +63,17 @@ class _Lane:
     def __init__(self, backoff: Callable[[], Backoff]) -> None:
         self.session = FetchSession()
         self.connection: Connection | None = None
+        self.spare: Connection | None = None
+        """The one before a `switch`; an answer that nobody waits for may still come there."""
+        self.reply: asyncio.Future[tuple[FetchResponse, int]] | None = None
+        self.switched_ms = -_HASTE_MS
         self.changed = asyncio.Event()
         self.parked_since_ms = -1
         """Since when a request has been under way; -1 while none is."""
         self.asked: dict[TopicPartition, Wanted] = {}
+        self.failing_since_ms = -1
+        """Since when requests fail; -1 while they do not."""
+        self.problem: Exception | None = None
         self._new_backoff = backoff
         self._backoff: Backoff | None = None
         """Since a request failed; None after one that did not."""
@@ -66,6 +81,7 @@ class _Lane:
 
     def succeeded(self) -> None:
         self._backoff = None
+        self.failing_since_ms = -1
 
     def rest_ms(self) -> float:
         """How long to wait after one more failure."""
@@ -73,11 +89,26 @@ class _Lane:
             self._backoff = self._new_backoff()
         return self._backoff.next_ms()
 
+    def switch(self, now: int) -> None:
+        """Leave the request under way to itself and ask on the other connection.
+
+        Where that is busy as well, its answer is near: requests wait only briefly after a switch.
+        """
+        if self.reply is None or self.reply.done() or self.connection is None:
+            return
+        if self.spare is not None and self.spare.is_open and self.spare.unanswered:
+            return
+        self.connection, self.spare = self.spare, self.connection
+        self.switched_ms = now
+        self.session.replace()
+        self.reply.set_exception(_SwitchedError(E.OPERATION_NOT_ATTEMPTED))
+
     def drop(self) -> None:
-        """Let go of the connection; the next one begins a new session."""
-        if self.connection is not None:
-            self.connection.close()
-        self.connection = None
+        """Let go of the connections; the next one begins a new session."""
+        for connection in (self.connection, self.spare):
+            if connection is not None:
+                connection.close()
+        self.connection = self.spare = None
         self.session.restart()
 
 
@@ -133,7 +164,7 @@ class Fetcher:
         for node_id, lane in self._lanes.items():
             lane.changed.set()
             if at_once and lane.parked_since_ms >= 0 and self._misses(node_id, lane):
-                lane.drop()
+                lane.switch(self._clock.monotonic_ms())
 
     async def close(self) -> None:
         """Stop fetching."""
@@ -144,6 +175,24 @@ class Fetcher:
         await asyncio.gather(*tasks, return_exceptions=True)
         for lane in self._lanes.values():
             lane.drop()
+
+    def report_silence(self) -> None:
+        """Log a warning for each broker that has not answered fetches for some seconds."""
+        now = self._clock.monotonic_ms()
+        late = now - int(FIRST_S * 1000)
+        for node_id, lane in self._lanes.items():
+            parked = lane.parked_since_ms
+            hangs = 0 <= parked < late - self._settings.fetch_max_wait_ms
+            if not hangs and not 0 <= lane.failing_since_ms < late:
+                continue
+            node = self._cluster.nodes.get(node_id)
+            where = f"broker {node_id} at {node.host}:{node.port}" if node else f"broker {node_id}"
+            self._cluster.warnings.warn(
+                f"fetch from {node_id}",
+                "%s does not answer fetches: %s",
+                where,
+                f"no answer for {(now - parked) // 1000} s" if hangs else lane.problem,
+            )
 
     def fail(self, error: KafkaError) -> None:
         """Let the next poll raise `error`."""
@@ -217,6 +266,9 @@ class Fetcher:
                 lane.succeeded()
             except (KafkaError, OSError) as problem:
                 log.debug("fetching from broker %s failed: %s", node_id, problem)
+                lane.problem = problem
+                if lane.failing_since_ms < 0:
+                    lane.failing_since_ms = self._clock.monotonic_ms()
                 lane.drop()
                 self._cluster.suspect()
                 await asyncio.sleep(lane.rest_ms() / 1000)
@@ -244,10 +296,12 @@ class Fetcher:
         connection = await self._connected(node, lane)
         settings = self._settings
         by_name = any(row.topic_id == ZERO_UUID for row in wanted)
+        begun = self._clock.monotonic_ms()
+        brief = full or begun - lane.switched_ms < _HASTE_MS
         request = FetchRequest(
             replica_id=-1,
-            max_wait_ms=min(settings.fetch_max_wait_ms, _WAIT_BESIDE_FULL_MS)
-            if full
+            max_wait_ms=min(settings.fetch_max_wait_ms, _BRIEF_WAIT_MS)
+            if brief
             else settings.fetch_max_wait_ms,
             min_bytes=settings.fetch_min_bytes,
             max_bytes=settings.fetch_max_bytes,
@@ -258,13 +312,14 @@ class Fetcher:
         version = connection.version_for(request, _NAMES_UP_TO if by_name else None)
         lane.asked = {TopicPartition(row.topic, row.partition): row for row in wanted}
         lane.changed.clear()
-        begun = lane.parked_since_ms = self._clock.monotonic_ms()
+        lane.parked_since_ms = begun
         limit = (settings.fetch_max_wait_ms + settings.request_timeout_ms) / 1000
         try:
             async with asyncio.timeout(limit):
-                answer, size = await connection.start_reading(
+                lane.reply = connection.start_reading(
                     request, version, lambda frame: self._came(lane, connection, frame, version)
                 )
+                answer, size = await lane.reply
             if size >= _SMALL and not answer.error_code:
                 self._received(answer, lane.asked)
             self._metrics.fetched(self._clock.monotonic_ms(), begun, size, answer.throttle_time_ms)
@@ -272,10 +327,8 @@ class Fetcher:
             raise KafkaError(
                 E.REQUEST_TIMED_OUT, f"broker {node.id} did not answer a fetch within {limit:g} s"
             ) from None
-        except KafkaError:
-            if lane.connection is connection:
-                raise
-            # else it was cut short by `changed`: ask again
+        except _SwitchedError:
+            return  # `changed` wants something else: ask for that
 
     def _came(
         self, lane: _Lane, connection: Connection, frame: Frame, version: int
@@ -296,9 +349,10 @@ class Fetcher:
     async def _connected(self, node: Node, lane: _Lane) -> Connection:
         address = f"{node.host}:{node.port}"
         connection = lane.connection
-        if connection is not None and connection.is_open and connection.address == address:
-            return connection
-        lane.drop()
+        if connection is not None:
+            if connection.is_open and connection.address == address:
+                return connection
+            lane.drop()
         settings = self._settings
         lane.connection = await Connection.open(
             self._network,
@@ -323,6 +377,7 @@ class Fetcher:
                     continue
                 if row.error_code:
                     self._refused(place, row.error_code)
+                    self._follow(place, row.current_leader, answer.node_endpoints)
                 else:
                     self._accepted(place, row)
 
@@ -361,6 +416,20 @@ class Fetcher:
             self._out_of_range(place)
         else:
             self.fail(failure(code, f"{place.key}: {error_of(code).text}"))
+
+    def _follow(
+        self,
+        place: Place,
+        leader: FetchResponse.LeaderIdAndEpoch,
+        endpoints: list[FetchResponse.NodeEndpoint],
+    ) -> None:
+        """Go to the leader that a refusal names, without asking for metadata first."""
+        if leader.leader_id < 0:
+            return
+        nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in endpoints]
+        if self._cluster.leader_moved(place.key, leader.leader_id, leader.leader_epoch, nodes):
+            place.resting_until_ms = 0
+            self.changed()
 
     def _out_of_range(self, place: Place) -> None:
         if place.replica is not None:

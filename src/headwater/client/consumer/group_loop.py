@@ -7,7 +7,7 @@ on a record of it; heartbeats go on by themselves.
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from headwater.client.cluster import Cluster
@@ -19,6 +19,7 @@ from headwater.client.consumer.metrics import ConsumerMetrics
 from headwater.client.consumer.offsets import Commits, Identity
 from headwater.client.consumer.shares import read_member, read_share, subscription_blob, write_share
 from headwater.client.consumer.subscription import Subscription, Way
+from headwater.client.errors import FencedInstanceIdError
 from headwater.config.client import ConsumerSettings
 from headwater.config.keys import ConfigError
 from headwater.errors import E, KafkaError, error_of
@@ -92,6 +93,8 @@ class Group:
         self._backoff = cluster.backoff()
         self._rest_until_ms = 0
         self._fatal: KafkaError | None = None
+        self.in_poll: Callable[[], bool] = lambda: False
+        """Whether poll() is under way: it waits, and the application is alive."""
 
     # -- for poll()
 
@@ -113,7 +116,9 @@ class Group:
         now = self._clock.monotonic_ms()
         self.polled(now)
         if self._fatal is not None:
-            fatal, self._fatal = self._fatal, None
+            fatal = self._fatal
+            if not isinstance(fatal, FencedInstanceIdError):
+                self._fatal = None
             raise fatal
         if self._subscription.way not in (Way.TOPICS, Way.PATTERN) or now < self._rest_until_ms:
             return None
@@ -168,6 +173,7 @@ class Group:
         self._membership.wants("the subscription changed")
         self._backoff = self._cluster.backoff()
         self._rest_until_ms = 0
+        self._fatal = None
 
     def metadata_came(self) -> None:
         """Topics may have come or gone, or may have grown."""
@@ -368,7 +374,10 @@ class Group:
             now = self._clock.monotonic_ms()
             if deadline > now:
                 await asyncio.sleep((deadline - now) / 1000)
-            due = self._membership.tick(self._clock.monotonic_ms())
+            now = self._clock.monotonic_ms()
+            if self.in_poll():
+                self.polled(now)
+            due = self._membership.tick(now)
             if due is Due.HEARTBEAT:
                 await self._heartbeat()
             elif due is Due.TOO_LATE:

@@ -1,26 +1,32 @@
-"""A time limit with words: what was not told in time, and which setting says so."""
+"""A time limit with words: what was waited for, which setting ended it, and the last error."""
 
 import asyncio
 from typing import Any
 
+from headwater.client.cluster import Cluster
 from headwater.client.errors import TimedOutError
 
 
 class Limit:
-    """Within default.api.timeout.ms, with words."""
+    """Within default.api.timeout.ms, with a warning when it takes long."""
 
-    def __init__(self, limit_ms: int, what: str) -> None:
+    def __init__(self, limit_ms: int, what: str, cluster: Cluster) -> None:
         self._limit_ms = limit_ms
         self._what = what
+        self._cluster = cluster
         self._timeout = asyncio.timeout(limit_ms / 1000)
+        self._waiting = cluster.waiting(what)
 
     async def __aenter__(self) -> None:
         await self._timeout.__aenter__()
+        self._waiting.__enter__()
 
     async def __aexit__(self, kind: Any, error: Any, traceback: Any) -> None:
+        self._waiting.__exit__()
         try:
             await self._timeout.__aexit__(kind, error, traceback)
         except TimeoutError:
             raise TimedOutError(
-                f"{self._what} was not told within default_api_timeout_ms={self._limit_ms}"
+                f"timed out after default.api.timeout.ms={self._limit_ms} waiting for "
+                f"{self._what}: {self._cluster.trouble}"
             ) from None

@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping
 
 from headwater.client.cluster import Cluster, Node
 from headwater.client.consumer.record import NO_OFFSET, OffsetAndTimestamp
-from headwater.client.errors import TimedOutError, UnknownTopicOrPartitionError, failure
-from headwater.errors import KafkaError, error_of
+from headwater.client.errors import TimedOutError, failure
+from headwater.errors import E, KafkaError, error_of
 from headwater.model import TopicPartition
 from headwater.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 
@@ -30,16 +30,21 @@ class OffsetLookups:
         limit = self._cluster.settings.request_timeout_ms if timeout_ms is None else timeout_ms
         found: Found = {}
         problems: dict[TopicPartition, KafkaError] = {}
+        names = ", ".join(map(str, wanted))
         try:
             async with asyncio.timeout(limit / 1000):
-                await self._until_found(dict(wanted), found, problems)
+                with self._cluster.waiting(
+                    f"the offsets of {names}", lambda: next(iter(problems.values()), None)
+                ):
+                    await self._until_found(dict(wanted), found, problems)
         except TimeoutError:
             missing = [name for name in wanted if name not in found]
             for name in missing:
                 if name in problems:
                     raise problems[name] from None
             raise TimedOutError(
-                f"no leader told the offsets of {', '.join(map(str, missing))} within {limit} ms"
+                f"timed out after {limit} ms waiting for the offsets of "
+                f"{', '.join(map(str, missing))}: {self._cluster.trouble}"
             ) from None
         return found
 
@@ -50,8 +55,10 @@ class OffsetLookups:
         problems: dict[TopicPartition, KafkaError],
     ) -> None:
         backoff = self._cluster.backoff()
-        await self._cluster.metadata({name.topic for name in missing}, timeout_ms=2**31)
+        topics = {name.topic for name in missing}
         while missing:
+            await self._cluster.metadata(topics, timeout_ms=2**31)
+            await self._cluster.check_exist(missing)
             by_leader = self._by_leader(missing, problems)
             asked = [self._ask(node, rows, found, problems) for node, rows in by_leader.items()]
             await asyncio.gather(*asked)
@@ -65,13 +72,12 @@ class OffsetLookups:
     ) -> dict[Node, dict[TopicPartition, int]]:
         grouped: dict[Node, dict[TopicPartition, int]] = {}
         for name, timestamp in missing.items():
-            topic = self._cluster.topics.get(name.topic)
             leader = self._cluster.leader(name)
             if leader is not None:
                 grouped.setdefault(leader, {})[name] = timestamp
-            elif topic is not None and name.partition >= len(topic.partitions):
-                problems[name] = UnknownTopicOrPartitionError(
-                    f"{name.topic} has {len(topic.partitions)} partitions; there is no {name}"
+            else:
+                problems[name] = failure(
+                    E.LEADER_NOT_AVAILABLE, f"{name}: {E.LEADER_NOT_AVAILABLE.text}"
                 )
         return grouped
 
@@ -84,8 +90,10 @@ class OffsetLookups:
     ) -> None:
         try:
             answer = await self._cluster.ask(node, self._request(rows), ListOffsetsResponse)
-        except (KafkaError, OSError):
-            return  # the broker is gone: metadata will tell where its partitions went
+        except (KafkaError, OSError) as gone:  # metadata will say where its partitions went
+            for name in rows:
+                problems[name] = failure(E.NETWORK_EXCEPTION, f"{name}: {gone}")
+            return
         for topic in answer.topics:
             for row in topic.partitions:
                 name = TopicPartition(topic.name, row.partition_index)

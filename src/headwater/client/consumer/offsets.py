@@ -167,6 +167,9 @@ class Commits:
         problem = error_of(code)
         if problem in _COORDINATOR_GONE:
             self._cluster.forget_coordinator(self._group)
+        if problem is E.FENCED_INSTANCE_ID:
+            self.on_fenced(problem)
+            return failure(problem)
         if problem in _FENCED:
             self.on_fenced(problem)
             return self._commit_failed(problem, who)

@@ -64,6 +64,10 @@ class FetchSession:
         """Tell everything again: the broker or the connection is another."""
         self._id, self._epoch = 0, _FULL
 
+    def replace(self) -> None:
+        """Tell everything again; the broker closes the session that this one replaces."""
+        self._epoch = _FULL
+
 
 def _same(told: Wanted | None, row: Wanted) -> bool:
     return told is not None and told[:-1] == row[:-1]

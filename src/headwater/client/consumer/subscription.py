@@ -76,12 +76,16 @@ class Subscription:
         self.way, self.topics, self.pattern = Way.NONE, (), None
         self.hold(())
 
-    def _choose(self, way: Way) -> None:
+    def check_way(self, way: Way) -> None:
+        """Raise where what was asked for before excludes `way`."""
         if self.way not in (way, Way.NONE):
             raise IllegalStateError(
                 f"this consumer has {self.way.value}, which excludes {way.value}: "
                 "call unsubscribe() first"
             )
+
+    def _choose(self, way: Way) -> None:
+        self.check_way(way)
         self.way = way
 
     # -- places

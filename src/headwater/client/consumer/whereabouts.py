@@ -80,8 +80,8 @@ class Whereabouts(Assembly):
     async def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic."""
         limit = self.settings.default_api_timeout_ms
-        views = await self._cluster.metadata([topic], timeout_ms=limit)
+        views = await self._cluster.metadata([topic], timeout_ms=limit, fresh=True)
         return [row.partition for row in views[topic].partitions]
 
     def _within_api_timeout(self, what: str) -> Limit:
-        return Limit(self.settings.default_api_timeout_ms, what)
+        return Limit(self.settings.default_api_timeout_ms, what, self._cluster)

@@ -1,0 +1,60 @@
+"""What metadata says of brokers, topics and partitions."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from headwater.errors import E
+from headwater.model import NO_LEADER, ZERO_UUID, Uuid
+from headwater.wire.messages.metadata import MetadataResponse
+
+
+class Node(NamedTuple):
+    """A broker and where it is; a bootstrap address has a negative id."""
+
+    id: int
+    host: str
+    port: int
+    rack: str | None = None
+
+
+class PartitionView(NamedTuple):
+    """A partition as last told; `leader` is -1 while there is none."""
+
+    partition: int
+    leader: int
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    offline: tuple[int, ...]
+
+
+class TopicView(NamedTuple):
+    """A topic as last told; `partitions` are in the order of their numbers."""
+
+    name: str
+    topic_id: Uuid
+    internal: bool
+    partitions: tuple[PartitionView, ...]
+
+
+def bootstrap_nodes(addresses: Iterable[str]) -> Iterable[Node]:
+    """Brokers of which no more than the address is known."""
+    for number, address in enumerate(addresses, start=1):
+        host, _, port = address.rpartition(":")
+        yield Node(-number, host.strip("[]"), int(port))
+
+
+def topic_view(name: str, row: MetadataResponse.MetadataResponseTopic) -> TopicView:
+    """The topic of one row of an answer."""
+    partitions = tuple(
+        PartitionView(
+            part.partition_index,
+            NO_LEADER if part.error_code == E.LEADER_NOT_AVAILABLE else part.leader_id,
+            part.leader_epoch,
+            tuple(part.replica_nodes),
+            tuple(part.isr_nodes),
+            tuple(part.offline_replicas),
+        )
+        for part in sorted(row.partitions, key=lambda part: part.partition_index)
+    )
+    return TopicView(name, row.topic_id or ZERO_UUID, row.is_internal, partitions)
