@@ -166,7 +166,7 @@ def test_what_is_refused_is_counted_and_sent_to_the_dead_letter_topic(broker, tm
     assert [row[:2] for row in stored(broker, "clean")] == [(b"1", b'{"user_id":1,"n":1}')]
     dead = stored(broker, "dead")
     assert [value for _, value, _ in dead] == [b"nonsense", b'{"n":2}', b"x" * 100, b"last"]
-    assert [headers["dead-letter.reason"].decode()[:20] for _, _, headers in dead] == [
+    assert [headers["dead-letter.error-message"].decode()[:20] for _, _, headers in dead] == [
         "is no JSON at charac",
         "has no user_id",
         "is longer than 100 b",

@@ -74,3 +74,20 @@ def test_what_is_taken_for_something_else_is_refused_and_the_rest_are_rows(spark
     assert [told[len(GOOD) + number] for number in range(len(BAD))] == [[why] for _, why in BAD]
     (why,) = told[len(values)]
     assert "the record's timestamp is outside of the years 1 to 9999" in why
+
+
+def test_the_day_of_a_record_is_that_of_utc_whatever_the_session_says(spark):
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")
+    try:
+        times = [1_767_308_399_999, 1_767_225_600_000, -1]  # in ms: before midnight, at it, 1969
+        values = [(bytearray(GOOD[0]), number, time) for number, time in enumerate(times)]
+        records = spark.createDataFrame(values, "value BINARY, offset BIGINT, written BIGINT")
+        rows = JsonRows(columns(SCHEMA), dated=True)
+        good = rows.good(rows.judged(records.selectExpr(*RECORD.split(", "))))
+        days = {
+            row["_offset"]: str(row["_date"]) for row in good.select("_offset", "_date").collect()
+        }
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before)
+    assert days == {0: "2026-01-01", 1: "2026-01-01", 2: "1969-12-31"}

@@ -23,7 +23,7 @@ EVERYTHING = """
 
 @pytest.fixture(params=KINDS)
 def target(request, tmp_path):
-    return f"{request.param}:{tmp_path}/table"
+    return f"{request.param}:{tmp_path}/a table [1] {{a,b}} 100%/table"
 
 
 def sorted_rows(frame):

@@ -177,7 +177,7 @@ class Tailing:
 
     async def _bury(self, topic: str, letter: _Letter) -> SendFuture:
         headers = (
-            ("dead-letter.reason", letter.reason.encode()),
+            ("dead-letter.error-message", letter.reason.encode()),
             ("dead-letter.file", letter.path.encode(errors="surrogateescape")),
         )
         return await self._send(topic, None, letter.line.text[:DEAD_LETTER_BYTES], headers)

@@ -5,6 +5,7 @@ sys.modules (so that functions for Spark's workers are pickled by value) nor in 
 goes wrong in a file is one line with its place.
 """
 
+import os
 import sys
 import traceback
 from collections.abc import Iterator, Mapping
@@ -103,5 +104,18 @@ def _place(problem: BaseException, file: str, root: Path) -> Origin:
 
 
 def _told(problem: BaseException) -> str:
+    if _needs_spark(problem):
+        return (
+            "Spark is used while this file is loaded, and no session runs yet. Move the call into"
+            " the query; give a UDF its type as an object: @udf(returnType=DoubleType())"
+        )
     text = " ".join(str(problem).split()) or "no message"
     return f"loading this file failed with {type(problem).__name__}: {text}"
+
+
+def _needs_spark(problem: BaseException) -> bool:
+    """Whether PySpark failed for lack of a session: `sf.col("x")` or `@udf("double")` at the top."""
+    frames = traceback.extract_tb(problem.__traceback__)
+    in_pyspark = bool(frames) and f"{os.sep}pyspark{os.sep}" in frames[-1].filename
+    named = "SparkContext" in str(problem) or "session" in str(problem).lower()
+    return in_pyspark and (isinstance(problem, AssertionError) or named)

@@ -31,6 +31,13 @@ ORIGIN: Final = {
 }
 DATE: Final = "_date"
 
+_DAY_US: Final = 86_400_000_000
+_UTC_DATE: Final = (
+    "date_from_unix_date(CAST((unix_micros(timestamp) - pmod(unix_micros(timestamp),"
+    f" {_DAY_US})) DIV {_DAY_US} AS INT))"
+)
+"""The day in UTC; `to_date` would take the session's time zone."""
+
 _CORRUPT: Final = "__corrupt"
 _PARSED: Final = "__parsed"
 _UNDECLARED: Final = "__undeclared"
@@ -95,7 +102,7 @@ class JsonRows:
             columns.append(sf.col(_UNDECLARED).alias(UNKNOWN))
         columns += [sf.col(source).alias(name) for name, source in ORIGIN.items()]
         if self._dated:
-            columns.append(sf.to_date("timestamp").alias(DATE))
+            columns.append(sf.expr(_UTC_DATE).alias(DATE))
         return judged.where(sf.size(REASONS) == 0).select(*columns)
 
     def bad(self, judged: "DataFrame") -> "DataFrame":

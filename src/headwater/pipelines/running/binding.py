@@ -73,7 +73,10 @@ class Datasets:
             names = {each.source: self._temporary(each.source) for each in query.places}
             return self._spark.sql(query.rendered(names))
         with bind(self):
-            return query()
+            frame = query()
+        if frame is None:
+            raise TypeError("the query returned None: end it with `return` and a DataFrame")
+        return frame
 
     def _temporary(self, source: Read | Topic) -> str:
         """A view in the session for one read of an SQL text; no two share a name."""

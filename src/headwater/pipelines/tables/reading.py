@@ -1,6 +1,8 @@
 """Tables as DataFrames: the JVM reads the files that the log names at this moment."""
 
 import os
+import re
+from typing import Final
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -9,6 +11,9 @@ from pyspark.sql.types import StructType
 
 from headwater.pipelines.tables.table import TableError, open_table
 from headwater.pipelines.targets import Target
+
+_GLOB: Final = re.compile(r"[\[\]{}*?\\]")
+"""What Spark would take for a pattern; a folder may be called so."""
 
 
 def read_table(spark: SparkSession, target: Target | str) -> DataFrame:
@@ -20,7 +25,7 @@ def read_table(spark: SparkSession, target: Target | str) -> DataFrame:
     if not table.exists():
         raise TableError(f"there is no table at {table.target}")
     schema = spark_schema(table.schema())
-    paths = [file.path for file in table.files()]
+    paths = [_GLOB.sub(r"\\\g<0>", file.path) for file in table.files()]
     if not paths:
         return spark.createDataFrame([], schema)
     reader = spark.read.schema(schema)

@@ -3,8 +3,9 @@
 A table is a folder of Parquet files and a log of versions. Only what the log names is in the table.
 """
 
+import re
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -133,9 +134,21 @@ class Table(Protocol):
         """Merges small files towards `target_bytes`; readers see the same rows all the time."""
 
 
+_MISREAD: Final = {
+    "delta": re.compile(r"%[0-9A-Fa-f]{2}|\\"),
+    "iceberg": re.compile(r"%[0-9A-Fa-f]{2}|\?"),
+}
+"""What the libraries take for something else in the path of a folder."""
+
+
 def open_table(target: Target | str) -> Table:
     """The table at the target, which need not exist yet."""
     target = parse_target(target) if isinstance(target, str) else target
+    misread = _MISREAD.get(target.kind)
+    if misread and (found := misread.search(target.place)):
+        raise TableError(
+            f"{target}: the {target.kind} library misreads {found[0]!r} in a path; use another folder"
+        )
     match target.kind:
         case "delta":
             from headwater.pipelines.tables.delta import DeltaKind

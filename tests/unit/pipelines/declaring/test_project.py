@@ -135,6 +135,8 @@ def test_a_wrong_pipeline_yml_is_one_line_with_its_place(tmp_path, text, said):
         ("import sys\nsys.exit(3)\n", "2: loading this file failed with SystemExit: 3"),
         ("import nothing_of_that_name\n", "1: .* failed with ModuleNotFoundError"),
         ("from headwater import pipelines as hw\nhw.spark()\n", "2: .* nothing runs yet"),
+        ("from pyspark.sql import functions as sf\nX = sf.col('x')\n", "2: .*into the query"),
+        ("from pyspark.sql.functions import udf\nudf('double')(abs)\n", "2: .*returnType="),
         ("from headwater import pipelines as hw\nhw.tabel\n", "2: .* has no attribute 'tabel'"),
     ],
 )

@@ -202,3 +202,16 @@ def test_a_folder_without_a_table_says_so(target):
     assert table.version() == -1
     with pytest.raises(TableError, match="there is no table at"):
         table.files()
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "found"),
+    [("delta", "per%20cent", "%20"), ("delta", "back\\slash", "\\"), ("iceberg", "wh?t", "?")],
+)
+def test_a_folder_whose_name_a_library_misreads_is_refused_before_anything_is_written(
+    tmp_path, kind, name, found
+):
+    with pytest.raises(TableError, match="use another folder") as refused:
+        open_table(f"{kind}:{tmp_path}/{name}/t")
+    assert repr(found) in str(refused.value)
+    assert list(tmp_path.iterdir()) == []
