@@ -1,6 +1,7 @@
 """Disks that are full or broken: nothing acknowledged is lost, and what can be served is."""
 
 import errno
+import threading
 
 import pytest
 
@@ -10,6 +11,7 @@ from headwater.records.batch import batches
 from headwater.records.record import decode_records
 from headwater.wire.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
 from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
+from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headwater.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -17,7 +19,7 @@ from headwater.wire.messages.offsets import (
     OffsetFetchResponse,
 )
 from tests.integration.disks import FaultyFiles, SmallDisk
-from tests.unit.broker.live import Live, batch, until
+from tests.unit.broker.live import Live, batch, produce_request, until
 
 MIB = 1 << 20
 
@@ -278,6 +280,81 @@ def test_a_dir_that_cannot_be_used_at_the_start_is_left_out(two):
     two.files.mend()
     with two.live() as live, live.client() as client:
         assert everything(client, "t", there) == {0: b"kept"}
+
+
+def leaders(client) -> dict[int, tuple[int, int, list[int]]]:
+    """Leader, error and offline replicas of each partition of t."""
+    asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name="t")])
+    rows = client.ask(asked, MetadataResponse, 9).topics[0].partitions
+    return {
+        row.partition_index: (row.leader_id, row.error_code, row.offline_replicas) for row in rows
+    }
+
+
+def test_a_disk_that_is_not_mounted_is_missed_until_it_is_back_or_given_up(two, tmp_path):
+    with two.live() as live:
+        live.create("t", 2)
+        here, there = two.partitions(live, "t")
+        with live.client() as client:
+            for partition in (here, there):
+                client.produce("t", batch(b"kept"), partition=partition)
+    two.dirs[1].rename(tmp_path / "disk")
+    two.dirs[1].mkdir()
+    with two.live() as live, live.client() as client:
+        (missing,) = live.broker.log_dirs.missing
+        assert client.produce("t", batch(), partition=here).error_code == 0
+        for lost in (
+            client.produce("t", batch(), partition=there),
+            client.fetch("t", partition=there),
+        ):
+            assert lost.error_code == E.KAFKA_STORAGE_ERROR
+        assert leaders(client) == {
+            here: (1, 0, []),
+            there: (-1, E.LEADER_NOT_AVAILABLE, [1]),
+        }
+        live.create("new", 2)
+    assert list(two.dirs[1].iterdir()) == [two.dirs[1] / ".lock"]
+    (two.dirs[1] / ".lock").unlink()
+    two.dirs[1].rmdir()
+    (tmp_path / "disk").rename(two.dirs[1])
+    with two.live() as live, live.client() as client:
+        assert everything(client, "t", there) == {0: b"kept"}
+    two.dirs[1].rename(tmp_path / "disk")
+    two.settings["log.dirs.abandoned"] = missing
+    for _ in range(2):
+        with two.live() as live, live.client() as client:
+            assert dir_errors(client) == [0, 0]
+            assert everything(client, "t", there) == {}
+
+
+class FailsLate(FaultyFiles):
+    """The first sync of a partition waits until it is let go, and then fails; the next would work."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.released = threading.Event(), threading.Event()
+
+    def fdatasync(self, fd):
+        if "/t-0/" in self._paths.get(fd, "") and not self.entered.is_set():
+            self.entered.set()
+            assert self.released.wait(20)
+            raise OSError(errno.EIO, "broken")
+        super().fdatasync(fd)
+
+
+def test_a_sync_that_fails_while_the_broker_stops_leaves_no_clean_marker(tmp_path):
+    files = FailsLate()
+    with Live(tmp_path, files=files) as live, live.client() as client:
+        live.create("t", flush_messages="1")
+        client.send(produce_request("t", batch()), 9)
+        assert files.entered.wait(20)
+        withdraw = live.broker.registration.withdraw
+
+        def withdraw_and_let_go_later(done):
+            withdraw(lambda: (done(), threading.Timer(0.2, files.released.set).start()))
+
+        live.broker.registration.withdraw = withdraw_and_let_go_later
+    assert not (tmp_path / ".kafka_cleanshutdown").exists()
 
 
 def test_a_partition_that_found_no_room_is_opened_when_there_is_some(tmp_path):

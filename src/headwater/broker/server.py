@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
+from headwater.broker.callbacks import event, reply_of
 from headwater.broker.connection import Connection
 from headwater.broker.context import Context
 from headwater.broker.control import Control
@@ -41,8 +42,12 @@ from headwater.controller.controller_loop import ControllerLoop
 from headwater.controller.effects import ControlMessage
 from headwater.controller.embedded_store import EmbeddedStore, on_file_thread
 from headwater.controller.producer_ids import ProducerIdBlocks
-from headwater.controller.registration import Registration, prepare_store
-from headwater.controller.store import StoreError
+from headwater.controller.registration import (
+    Registration,
+    prepare_store,
+    read_log_dirs,
+    store_log_dirs,
+)
 from headwater.controller.topics import Rules
 from headwater.controller.znodes import BrokerNode, Endpoint
 from headwater.coordination.groups.settings import GroupSettings
@@ -118,7 +123,8 @@ class Broker:
         """Recover the logs, join the cluster, and serve once this broker knows what it leads."""
         cluster_id = await self._open_store()
         self._compose(cluster_id)
-        await _event(self.configs.start)
+        await event(self.configs.start)
+        await self._open_log_dirs()
         self._recover()
         await self._listen()
         await self._join()
@@ -143,17 +149,14 @@ class Broker:
                 f"{self.settings.log_dirs[0]} cannot be used ({failure.strerror}), and the first "
                 "of log.dirs holds the metadata: mend it, or put it back in its place"
             ) from failure
-        loop = asyncio.get_running_loop()
         self.store = EmbeddedStore(
-            self.seams.files, folder, loop.call_soon, on_file_thread(self.seams.tasks)
+            self.seams.files,
+            folder,
+            asyncio.get_running_loop().call_soon,
+            on_file_thread(self.seams.tasks),
         )
         fresh = uuid_text(self.seams.randomness.uuid())
-        answered: asyncio.Future[str | StoreError] = loop.create_future()
-        prepare_store(self.store, fresh, answered.set_result)
-        answer = await answered
-        if isinstance(answer, StoreError):
-            raise answer
-        return answer
+        return await reply_of(partial(prepare_store, self.store, fresh))
 
     def _make_context(self, cluster_id: str) -> Context:
         settings, seams = self.settings, self.seams
@@ -229,10 +232,18 @@ class Broker:
         self.dispatch = Dispatch(self.context, HANDLERS)
         self.housekeeping = Housekeeping(self.context, seams.tasks, self.health)
 
-    def _recover(self) -> None:
+    async def _open_log_dirs(self) -> None:
+        """Open them, and remember their ids: a disk that is not mounted must be missed."""
+        abandoned = set(self.settings.log_dirs_abandoned)
+        stored = await reply_of(partial(read_log_dirs, self.store, self.node_id))
+        known = {at: path for at, path in stored.items() if at not in abandoned}
         self._log_dirs_open = True
-        self.log_dirs.open()
+        self.log_dirs.open(known)
+        known.update(self.log_dirs.directory_ids)
+        if known != stored:
+            await reply_of(partial(store_log_dirs, self.store, self.node_id, known))
 
+    def _recover(self) -> None:
         def settings_of(topic: str) -> LogSettings:
             return self.context.treatment(topic).log_settings
 
@@ -267,7 +278,7 @@ class Broker:
         self.registration = Registration(self.store, node, self._registered)
         self.controller.start()
         await told
-        await _event(self.controller.when_settled)
+        await event(self.controller.when_settled)
         self._set_strays_aside()
         log.info(
             "node %d of cluster %s, controller %d, %d topics",
@@ -278,11 +289,18 @@ class Broker:
         )
 
     def _set_strays_aside(self) -> None:
-        """Folders of partitions that the cluster does not know are kept, but never served."""
-        led = {replica.topic_partition for replica in self.context.replicas}
-        for partition in [at for at in self.log_dirs.logs if at not in led]:
-            folder = self.log_dirs.set_aside(partition)
-            log.warning("no topic has %s: its folder is now %s", partition, folder)
+        """Folders of partitions that the cluster does not know are kept, but never served.
+
+        A partition that it knows and that could not be opened keeps its folder.
+        """
+        known = self.context.metadata.partition
+        for partition in [at for at in self.log_dirs.logs if known(*at) is None]:
+            try:
+                folder = self.log_dirs.set_aside(partition)
+            except OSError as failure:
+                log.warning("no topic has %s, its folder cannot be renamed: %s", partition, failure)
+            else:
+                log.warning("no topic has %s: its folder is now %s", partition, folder)
 
     # -- what others call back with
 
@@ -367,7 +385,7 @@ class Broker:
         self.groups.close()
         self.controller.stop()
         self.timer.close()
-        await _event(self.registration.withdraw)
+        await event(self.registration.withdraw)
         await self._end_flushes()
         marks = {
             replica.topic_partition: replica.partition.high_watermark
@@ -384,7 +402,7 @@ class Broker:
         """A flush that fails now must be heard: its log is not flushed again and marked clean."""
         for replica in list(self.context.replicas):
             while replica.flushing:
-                await _event(replica.when_not_flushing)
+                await event(replica.when_not_flushing)
 
     def abandon(self) -> None:
         """Give back what a start that failed had taken."""
@@ -424,13 +442,6 @@ class Surroundings:
         """The disk refused a write, or a flush of what was written."""
         replicas = self._broker.context.replicas
         self._broker.health.failed(replicas, replica, failure, flushing=flushing)
-
-
-async def _event(start: Callable[[Callable[[], None]], None]) -> None:
-    """Wait for something that calls back once."""
-    done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    start(lambda: done.set_result(None))
-    await done
 
 
 # -- a broker as a process

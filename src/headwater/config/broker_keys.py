@@ -72,6 +72,13 @@ class BrokerKeys(Settings):
         doc="The folder that holds the data when log.dirs is not set.",
         differs="Kafka writes to /tmp/kafka-logs, which many systems empty at boot.",
     )
+    log_dirs_abandoned: tuple[str, ...] = key(
+        "log.dirs.abandoned", LIST, default=(),
+        doc="Directory ids (directory.id in meta.properties) of folders that are gone for good. While "
+            "a folder that held partitions is missing, these stay offline; named here, they begin "
+            "again, empty.",
+        differs="Kafka has no such key: it makes empty logs in place of those that are missing.",
+    )
     log_dir_failure_timeout_ms: int = key(
         "log.dir.failure.timeout.ms", LONG, default=30_000, at_least=1,
         doc="How long the broker goes on when the loss of a folder cannot be told to the "

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Callable
 
 from headwater.controller.store import (
+    ANY_VERSION,
     Change,
     MetadataStore,
     Node,
@@ -21,6 +22,7 @@ from headwater.controller.znodes import (
     CLUSTER_ID,
     PERSISTENT_PATHS,
     BrokerNode,
+    LogDirsNode,
     decode_cluster_id,
     encode_cluster_id,
 )
@@ -48,6 +50,40 @@ def prepare_store(
         store.create(path, b"", made)
     store.create(CLUSTER_ID, encode_cluster_id(cluster_id), made)
     store.get(CLUSTER_ID, read)
+
+
+def read_log_dirs(
+    store: MetadataStore, node_id: int, reply: Callable[[dict[str, str] | StoreError], None]
+) -> None:
+    """The directory ids that this broker had at earlier starts, with their paths."""
+
+    def read(result: Node | StoreError) -> None:
+        if not isinstance(result, StoreError):
+            reply(LogDirsNode.decode(node_id, result.data).directories)
+        elif result.kind is StoreFailure.NO_NODE:
+            reply({})
+        else:
+            reply(result)
+
+    store.get(LogDirsNode.path(node_id), read)
+
+
+def store_log_dirs(
+    store: MetadataStore,
+    node_id: int,
+    directories: dict[str, str],
+    reply: Callable[[StoreError | None], None],
+) -> None:
+    """Remember the directory ids: durable before a log is made in one of them."""
+    path, data = LogDirsNode.path(node_id), LogDirsNode(directories).encode()
+
+    def stored(result: str | Stat | StoreError) -> None:
+        if isinstance(result, StoreError) and result.kind is StoreFailure.NODE_EXISTS:
+            store.set(path, data, ANY_VERSION, stored)
+        else:
+            reply(result if isinstance(result, StoreError) else None)
+
+    store.create(path, data, stored)
 
 
 class Registration:

@@ -21,13 +21,14 @@ DELETED_TOPICS = "/admin/delete_topics"
 CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = "/config/changes/config_change_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
+LOG_DIRS = "/headwater_log_dirs"
 DEFAULT_ENTITY = "<default>"
 
 PERSISTENT_PATHS = (
     "/cluster", "/brokers", BROKER_IDS, TOPICS, "/brokers/seqid", "/admin", DELETED_TOPICS,
     "/isr_change_notification", "/log_dir_event_notification", "/config", "/config/topics",
     "/config/clients", "/config/users", "/config/brokers", "/config/ips", CONFIG_CHANGES,
-    PRODUCER_ID_BLOCK,
+    PRODUCER_ID_BLOCK, LOG_DIRS,
 )  # fmt: skip
 """What must be there before anything else; parents stand before their children."""
 
@@ -102,6 +103,28 @@ class BrokerNode:
             value.get("rack"),
             int(value.get("timestamp", 0)),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LogDirsNode:
+    """/headwater_log_dirs/N: the directory ids of a broker's log dirs, with their paths. Not Kafka's."""
+
+    directories: dict[str, str]
+
+    @staticmethod
+    def path(broker_id: int) -> str:
+        """Where the broker keeps them; unlike its registration they outlive it."""
+        return f"{LOG_DIRS}/{broker_id}"
+
+    def encode(self) -> bytes:
+        """Version 1."""
+        return _encode({"version": 1, "directories": self.directories})
+
+    @classmethod
+    def decode(cls, broker_id: int, data: bytes) -> "LogDirsNode":
+        """Read them."""
+        value = _decode(cls.path(broker_id), data, "directories")
+        return cls({str(at): str(path) for at, path in value["directories"].items()})
 
 
 def _bracketed(host: str) -> str:

@@ -23,7 +23,8 @@ from headwater.coordination.groups.shard import GroupShard
 from headwater.coordination.shard import Token
 from headwater.errors import E, KafkaError
 from headwater.model import coordinator_partition
-from headwater.records.batch import Buffer, batches
+from headwater.records.batch import CRC_START, Buffer, batches
+from headwater.records.checksum import crc32c
 from headwater.records.record import decode_records
 from headwater.seams.clock import Clock
 from headwater.seams.randomness import Randomness
@@ -201,8 +202,13 @@ class ShardRunner:
         before = self._load_offset
         for position, header in batches(chunk):
             if header.next_offset > self._load_offset:
+                batch = chunk[position : position + header.size]
+                if crc32c(batch[CRC_START:]) != header.crc:
+                    raise KafkaError(
+                        E.CORRUPT_MESSAGE, f"wrong checksum at offset {header.base_offset}"
+                    )
                 if not header.control:
-                    self._replay_batch(chunk[position : position + header.size])
+                    self._replay_batch(batch)
                 self._load_offset = header.next_offset
         if self._load_offset > before:
             self._load_bytes = LOAD_CHUNK_BYTES

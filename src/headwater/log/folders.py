@@ -10,6 +10,7 @@ from headwater.model import (
     uuid_parse,
     uuid_text,
 )
+from headwater.records.checksum import crc32c
 from headwater.seams.files import Files, read_file, replace_file
 
 DELETE_SUFFIX = "-delete"
@@ -17,6 +18,7 @@ STRAY_SUFFIX = "-stray"
 METADATA = "partition.metadata"
 
 _MAX_NAME = 255
+_DELETED = re.compile(r".+\.[0-9a-f]{32}-delete\Z")
 _PARTITION = re.compile(r"(?P<topic>.+)-(?P<partition>0|[1-9][0-9]{0,9})\Z")
 
 
@@ -36,6 +38,11 @@ def partition_of(name: str) -> TopicPartition | None:
     return TopicPartition(match["topic"], int(match["partition"]))
 
 
+def is_deleted(name: str) -> bool:
+    """Whether a folder has a name that only `deleted_name` gives."""
+    return _DELETED.match(name) is not None
+
+
 def deleted_name(partition: TopicPartition, unique: Uuid) -> str:
     """The name under which a deleted partition waits for its removal."""
     return _renamed(partition, unique, DELETE_SUFFIX)
@@ -47,19 +54,38 @@ def stray_name(partition: TopicPartition, unique: Uuid) -> str:
 
 
 def write_topic_id(files: Files, directory: str, topic_id: Uuid) -> None:
-    """Say which topic the folder belongs to: names are reused, ids are not."""
-    content = f"version: 0\ntopic_id: {uuid_text(topic_id)}\n"
-    replace_file(files, f"{directory}/{METADATA}", content.encode("ascii"), sync=False)
+    """Say which topic the folder belongs to: names are reused, ids are not.
+
+    Kafka's two lines, and one with their checksum, which its reader does not look at.
+    """
+    text = _metadata_text(topic_id)
+    replace_file(files, f"{directory}/{METADATA}", text + _checksum_line(text), sync=False)
 
 
 def read_topic_id(files: Files, directory: str) -> Uuid:
     """The topic's id, or ZERO_UUID where the file is absent or damaged."""
+    return read_checked_topic_id(files, directory)[0]
+
+
+def read_checked_topic_id(files: Files, directory: str) -> tuple[Uuid, bool]:
+    """The same, and whether a checksum vouches for it: Kafka writes none."""
     try:
-        lines = read_file(files, f"{directory}/{METADATA}").decode("ascii").split("\n")
-        fields = dict(line.split(": ", 1) for line in lines if line)
-        return uuid_parse(fields["topic_id"]) if fields["version"] == "0" else ZERO_UUID
-    except (OSError, KeyError, ValueError):
-        return ZERO_UUID
+        content = read_file(files, f"{directory}/{METADATA}")
+        topic_id = uuid_parse(content.split(b"\n")[1].decode("ascii").removeprefix("topic_id: "))
+    except (OSError, IndexError, ValueError):
+        return ZERO_UUID, False
+    text = _metadata_text(topic_id)
+    if content == text + _checksum_line(text):
+        return topic_id, True
+    return (topic_id if content in (text, text[:-1]) else ZERO_UUID), False
+
+
+def _metadata_text(topic_id: Uuid) -> bytes:
+    return f"version: 0\ntopic_id: {uuid_text(topic_id)}\n".encode("ascii")
+
+
+def _checksum_line(text: bytes) -> bytes:
+    return b"crc32c: %08x\n" % crc32c(text)
 
 
 def _renamed(partition: TopicPartition, unique: Uuid, suffix: str) -> str:

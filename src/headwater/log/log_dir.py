@@ -8,9 +8,7 @@ import json
 from typing import NamedTuple, TypeAlias
 
 from headwater.errors import E, KafkaError
-from headwater.model import uuid_text
 from headwater.seams.files import Files, read_file, replace_file
-from headwater.seams.randomness import Randomness
 
 META = "meta.properties"
 LOCK = ".lock"
@@ -63,8 +61,8 @@ class LogDir:
         """Whether a path is that of something directly in the folder."""
         return path.rpartition("/")[0] == self.path
 
-    def open(self, node_id: int, cluster_id: str, randomness: Randomness) -> None:
-        """Lock the folder and check that it is this node's; a new one is marked so."""
+    def open(self, node_id: int, cluster_id: str) -> None:
+        """Lock the folder and check that it is this node's; a new one has no `directory_id`."""
         self._files.mkdir(self.path)
         try:
             self._lock = self._files.lock(self.join(LOCK))
@@ -74,9 +72,21 @@ class LogDir:
             ) from None
         if self._files.exists(self.join(META)):
             self._check_identity(node_id, cluster_id)
-        else:
-            self.directory_id = uuid_text(randomness.uuid())
-            self._write_identity(node_id, cluster_id)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether the folder has no identity yet."""
+        return not self.offline and not self._files.exists(self.join(META))
+
+    @property
+    def has_data(self) -> bool:
+        """Whether there is more in the folder than in a fresh mount point."""
+        return bool(set(self._files.listdir(self.path)) - {LOCK, META, "lost+found"})
+
+    def mark(self, node_id: int, cluster_id: str, directory_id: str) -> None:
+        """Make a new folder this node's."""
+        self.directory_id = directory_id
+        self._write_identity(node_id, cluster_id)
 
     def unlock(self) -> None:
         """Let others use the folder."""

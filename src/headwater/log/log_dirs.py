@@ -13,11 +13,11 @@ from functools import partial
 from headwater.errors import E, KafkaError
 from headwater.log import checkpoints, folders
 from headwater.log.descriptors import Descriptors
-from headwater.log.log_dir import CleanEnds, LogDir, LogDirError
+from headwater.log.log_dir import META, CleanEnds, LogDir, LogDirError
 from headwater.log.partition_log import PartitionLog
 from headwater.log.recovery import LastKnown, Recovered, Recovery
 from headwater.log.settings import LogSettings
-from headwater.model import TopicPartition, Uuid
+from headwater.model import TopicPartition, Uuid, uuid_text
 from headwater.seams.files import Files, RunAll, run_in_turn
 from headwater.seams.randomness import Randomness
 
@@ -58,18 +58,76 @@ class LogDirs:
         self._dir_of: dict[TopicPartition, LogDir] = {}
         # Where a folder of this name was renamed away; a new one waits until the disk has that.
         self._retired: dict[TopicPartition, LogDir] = {}
+        # Directory ids of earlier starts that no folder has now, with their paths.
+        self.missing: dict[str, str] = {}
+        # Logs whose topic id a flipped bit could have changed: written by Kafka, or damaged.
+        self.unverified: set[TopicPartition] = set()
 
-    def open(self) -> None:
+    def open(self, known: Mapping[str, str] | None = None) -> None:
         """Lock and check each folder; LogDirError in one line if one is not ours.
 
         A folder that cannot be read or written is offline; only when none is left this fails.
+        `known` has the directory ids of earlier starts with their paths. If one of them is not
+        found, an empty folder may be a mount point without its disk: it is offline, too.
         """
         for log_dir in self.dirs:
-            try:
-                log_dir.open(self.identity.node_id, self.identity.cluster_id, self._randomness)
-            except OSError as error:
-                log_dir.fail(str(error))
+            self._try(log_dir, log_dir.open)
+        offline = {log_dir.path for log_dir in self.dirs if log_dir.offline}
+        self.missing = {at: path for at, path in (known or {}).items() if path not in offline}
+        for log_dir in self.dirs:
+            self.missing.pop(log_dir.directory_id, None)
+            self._restore_identity(log_dir)
+        for directory_id, path in self.missing.items():
+            log.error("%s", _how_to_find(directory_id, path))
+        for log_dir in filter(lambda log_dir: log_dir.is_new, self.dirs):
+            if self.missing:
+                log_dir.fail(f"it has no {META}, and {_missing_text(self.missing)}")
+            else:
+                directory_id = uuid_text(self._randomness.uuid())
+                self._try(log_dir, partial(log_dir.mark, directory_id=directory_id))
         self._refuse_if_all_are_offline()
+        self._warn_of_shared_disks()
+
+    def _restore_identity(self, log_dir: LogDir) -> None:
+        """Write a lost meta.properties again: what else is in the folder shows that it is the one."""
+        ids = [at for at, path in self.missing.items() if path == log_dir.path]
+        if ids and log_dir.is_new and log_dir.has_data:
+            log.warning("%s was lost and is written again", log_dir.join(META))
+            self._try(log_dir, partial(log_dir.mark, directory_id=ids[0]))
+            del self.missing[ids[0]]
+
+    def _try(self, log_dir: LogDir, step: Callable[[int, str], None]) -> None:
+        try:
+            step(self.identity.node_id, self.identity.cluster_id)
+        except OSError as error:
+            log_dir.fail(str(error))
+
+    def _warn_of_shared_disks(self) -> None:
+        by_device: dict[int, list[str]] = {}
+        for log_dir in self.dirs:
+            if not log_dir.offline:
+                by_device.setdefault(self._files.device(log_dir.path), []).append(log_dir.path)
+        for paths in by_device.values():
+            if len(paths) > 1:
+                log.warning(
+                    "log dirs %s are on the same disk: they share its space and fail together; "
+                    "give each of log.dirs a disk of its own",
+                    ", ".join(paths),
+                )
+
+    @property
+    def directory_ids(self) -> dict[str, str]:
+        """The ids of the usable folders with their paths."""
+        usable = [row for row in self.dirs if row.directory_id and not row.offline]
+        return {row.directory_id: row.path for row in usable}
+
+    def refuse_to_replace(self) -> None:
+        """Raise if a log that is not found may be in a folder that is offline or missing."""
+        offline = [log_dir.path for log_dir in self.dirs if log_dir.offline]
+        if offline or self.missing:
+            text = f"log dir {', '.join(offline)} is offline" if offline else ""
+            why = "; ".join(filter(None, (text, _missing_text(self.missing))))
+            raise KafkaError(E.KAFKA_STORAGE_ERROR, f"its log may be on another disk: {why}")
 
     def load(self, settings_of: SettingsOf, now_ms: int) -> None:
         """Load every partition of every folder, recovering what a crash left behind."""
@@ -127,7 +185,7 @@ class LogDirs:
     def remove(self, path: str) -> None:
         """Unlink a folder renamed by `delete`, with what is in it. Safe on any thread."""
         holders = [log_dir for log_dir in self.dirs if log_dir.holds(path)]
-        if not path.endswith(folders.DELETE_SUFFIX) or not holders:
+        if not folders.is_deleted(path.rpartition("/")[2]) or not holders:
             raise ValueError(f"{path} is no deleted partition")
         holders[0].sync_renames()
         for name in self._files.listdir(path):
@@ -196,13 +254,15 @@ class LogDirs:
         rows = self._read_checkpoints(log_dir)
         marker = log_dir.take_clean_marker()
         for name in log_dir.folders():
-            if name.endswith(folders.DELETE_SUFFIX):
-                self.remove(log_dir.join(name))
+            if folders.is_deleted(name):
+                self._finish_removal(log_dir.join(name))
                 continue
             partition = folders.partition_of(name)
             if partition is None:
                 continue
-            topic_id = folders.read_topic_id(self._files, log_dir.join(name))
+            topic_id, verified = folders.read_checked_topic_id(self._files, log_dir.join(name))
+            if not verified:
+                self.unverified.add(partition)
             row = rows.of(partition, topic_id)
             self.high_watermarks[partition] = row.high_watermark
             known = LastKnown(
@@ -214,6 +274,12 @@ class LogDirs:
             self._load_log(
                 log_dir, partition, topic_id, known, settings_of(partition.topic), now_ms
             )
+
+    def _finish_removal(self, path: str) -> None:
+        try:
+            self.remove(path)
+        except OSError as failure:
+            log.warning("%s of a deleted topic cannot be removed: %s", path, failure)
 
     def _load_log(
         self,
@@ -356,3 +422,16 @@ class LogDirs:
             for partition, partition_log in self.logs.items()
             if self._dir_of[partition] is log_dir and partition_log.failure is None
         }
+
+
+def _missing_text(missing: Mapping[str, str]) -> str:
+    rows = (f"log dir {path} with directory.id {at} is missing" for at, path in missing.items())
+    return "; ".join(rows)
+
+
+def _how_to_find(directory_id: str, path: str) -> str:
+    return (
+        f"log dir {path} with directory.id {directory_id} is missing; its partitions stay offline: "
+        f"mount its disk and restart the broker, or give up its records with "
+        f"log.dirs.abandoned={directory_id}"
+    )

@@ -72,7 +72,11 @@ def _is_surplus(log: "PartitionLog") -> bool:
 
 
 def _expired(log: "PartitionLog", segment: Segment, oldest_kept: int) -> bool:
-    return segment.size > 0 and log.newest_timestamp(segment) < oldest_kept
+    return (
+        segment.size > 0
+        and log.newest_timestamp(segment) < oldest_kept
+        and log.confirmed_newest_timestamp(segment) < oldest_kept
+    )
 
 
 def _end_of_first(log: "PartitionLog") -> int:

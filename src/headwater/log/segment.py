@@ -202,6 +202,19 @@ class Segment:
             position += at
         return None
 
+    def find_last(self, read: Read) -> tuple[int, RawHeader] | None:
+        """Position and header of the last batch."""
+        position = self._confirmed(read, self.index.last())
+        found = None
+        while position < self.size:
+            window = self._window(read, position)
+            at, last = 0, len(window) - HEADER_SIZE
+            while at <= last:
+                found = position + at, self._header(window, at, position)
+                at += found[1][1] + OVERHEAD
+            position += at
+        return found
+
     def slice(
         self, read: Read, offset: int, upper: int | None, max_bytes: int, at_least_one: bool
     ) -> tuple[int, int] | None:

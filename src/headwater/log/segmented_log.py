@@ -135,6 +135,29 @@ class SegmentedLog:
         newest = segment.max_timestamp if segment.ready else self._last_indexed(segment)
         return newest if newest >= 0 else self._files.modified_ms(segment.path)
 
+    def confirmed_newest_timestamp(self, segment: Segment) -> int:
+        """The same from the batches themselves: an index alone must not cost records.
+
+        The entry that the time index ends with must be that of its batch, and the last batch of
+        the segment may not be newer; where either fails the index is built again.
+        """
+        newest = self.newest_timestamp(segment)
+        if segment.ready or not segment.size:
+            return newest
+        timestamp, relative = segment.time_index.last()
+        if timestamp < 0:
+            return newest
+        try:
+            named = segment.find(segment.read_blocking, segment.base_offset + relative)
+            last = segment.find_last(segment.read_blocking)
+        except DamagedSegment:
+            named = last = None
+        if named is None or last is None or not named[1][8] == timestamp >= last[1][8]:
+            log.warning("%s is damaged and built again", segment.time_index.path)
+            rebuild_indexes(segment, self.settings.index_interval_bytes)
+            timestamp, _ = segment.time_index.last()
+        return timestamp
+
     def _last_indexed(self, segment: Segment) -> int:
         """The final time index entry; a damaged file lacks it and would let a segment expire early."""
         timestamp, _ = segment.time_index.last()

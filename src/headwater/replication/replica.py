@@ -147,10 +147,10 @@ class Replica:
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Refuse unless this replica leads, in the epoch the client believes in."""
-        if self.partition.role is not Role.LEADER:
-            raise KafkaError(E.NOT_LEADER_OR_FOLLOWER)
         if self.offline is not None:
             raise self.offline
+        if self.partition.role is not Role.LEADER:
+            raise KafkaError(E.NOT_LEADER_OR_FOLLOWER)
         self.check_epoch(current_leader_epoch)
 
     def check_epoch(self, current_leader_epoch: int) -> None:
@@ -173,7 +173,7 @@ class Replica:
         """
         partition = self.partition
         if partition.role is not Role.LEADER:
-            raise KafkaError(E.NOT_LEADER_OR_FOLLOWER)
+            raise self.offline or KafkaError(E.NOT_LEADER_OR_FOLLOWER)
         if self.refusal is not None:
             raise self.refusal
         if acks == ACKS_ALL and not partition.enough_in_sync:
@@ -203,7 +203,7 @@ class Replica:
     def append_built(self, batch: bytearray, pending: Pending) -> None:
         """Stage a batch that the broker itself made, as durable as it can be (acks=all)."""
         if self.partition.role is not Role.LEADER:
-            raise KafkaError(E.NOT_LEADER_OR_FOLLOWER)
+            raise self.offline or KafkaError(E.NOT_LEADER_OR_FOLLOWER)
         if self.refusal is not None:
             raise self.refusal
         header: RawHeader = HEADER.unpack_from(batch)
@@ -303,9 +303,17 @@ class Replica:
         Waits for the disk: only a log that was not closed has such a tail, and it is not served.
         """
         work = self.log.unflushed() if self.durable_end < self.log.log_end_offset else None
-        if work is not None:
+        if work is None:
+            return
+        try:
             work.run()
-            self.log.mark_flushed(work)
+        except OSError as failure:
+            self._surroundings.storage_failed(self, failure, flushing=work.syncing)
+            if work.syncing:
+                why = f"the disk refused to flush: {failure.strerror}"
+                raise KafkaError(E.KAFKA_STORAGE_ERROR, why) from failure
+            raise
+        self.log.mark_flushed(work)
 
     def _park_the_rest(self) -> None:
         for pending in reversed(self._committing):
@@ -394,6 +402,15 @@ class Replica:
         for pending in waiting:
             pending.fail(failure)
         self.wake_watchers()
+
+    def lose(self, why: KafkaError) -> None:
+        """The partition cannot be led or followed: refuse reads and writes with the reason."""
+        self.offline = self.refusal = why
+
+    def found_again(self, why: KafkaError) -> None:
+        """What `lose` was called for is over."""
+        self.offline = None if self.offline is why else self.offline
+        self.refusal = None if self.refusal is why else self.refusal
 
     # -- effects
 

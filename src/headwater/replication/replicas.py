@@ -1,19 +1,24 @@
 """All replicas of this broker: found by name, told their role, stopped and re-configured."""
 
+import errno
 import logging
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from headwater.config.topic import TopicSettings
 from headwater.errors import E, KafkaError
+from headwater.log.folders import METADATA
 from headwater.log.log_dirs import LogDirs
 from headwater.log.partition_log import PartitionLog
-from headwater.model import NO_EPOCH, ZERO_UUID, TopicPartition, Uuid
+from headwater.model import NO_EPOCH, ZERO_UUID, TopicPartition, Uuid, uuid_text
 from headwater.replication.partition import Partition
 from headwater.replication.replica import Replica, Surroundings
 from headwater.replication.treatment import Treatment
 
 log = logging.getLogger("headwater.state-change")
+
+PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
+"""What may be different in a second. A disk that fails is not asked again."""
 
 
 class Leadership(NamedTuple):
@@ -88,6 +93,13 @@ class Replicas:
         lost = self._lost.get(TopicPartition(topic, partition))
         return KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION) if lost is None else lost.why
 
+    def is_offline(self, topic: str, partition: int) -> bool:
+        """Whether the partition should be served here and cannot be."""
+        replica = self.get(topic, partition)
+        if replica is None:
+            return TopicPartition(topic, partition) in self._lost
+        return replica.offline is not None
+
     # -- being told
 
     def apply(self, decided: Leadership) -> E:
@@ -100,10 +112,12 @@ class Replicas:
             self._take_role(replica, decided)
         except OSError as failure:
             why = KafkaError(E.KAFKA_STORAGE_ERROR, str(failure))
-            return self._lose(_Lost(decided, why, may_come_back=True))
+            return self._lose(_Lost(decided, why, may_come_back=failure.errno in PASSING))
         except KafkaError as refused:
             return self._lose(_Lost(decided, refused, may_come_back=False))
-        self._lost.pop(decided.topic_partition, None)
+        lost = self._lost.pop(decided.topic_partition, None)
+        if lost is not None:
+            replica.found_again(lost.why)
         return E.NONE
 
     def _lose(self, lost: "_Lost") -> E:
@@ -111,6 +125,9 @@ class Replicas:
         if at not in self._lost:
             log.error("%s cannot be opened: %s", at, lost.why.message)
         self._lost[at] = lost
+        replica = self.get(*at)
+        if replica is not None:
+            replica.lose(lost.why)
         return lost.why.code
 
     def retry_lost(self) -> bool:
@@ -123,14 +140,10 @@ class Replicas:
         treatment = self._treatment_of(decided.topic_partition.topic)
         partition_log = self.log_dirs.logs.get(decided.topic_partition)
         if partition_log is not None and partition_log.topic_id != decided.topic_id:
-            if partition_log.topic_id == ZERO_UUID:
-                self.log_dirs.name(decided.topic_partition, decided.topic_id)
-            else:
-                log.warning("%s belongs to an older topic: set aside", decided.topic_partition)
-                self.log_dirs.set_aside(decided.topic_partition)
-                partition_log = None
+            partition_log = self._identify(partition_log, decided)
         if partition_log is None:
-            self._check_disks(decided.is_new)
+            if not decided.is_new:
+                self.log_dirs.refuse_to_replace()
             partition_log = self.log_dirs.create(
                 decided.topic_partition,
                 decided.topic_id,
@@ -142,12 +155,22 @@ class Replicas:
         self._topics.setdefault(topic, {})[index] = replica
         return replica
 
-    def _check_disks(self, is_new: bool) -> None:
-        """Never make an empty log in place of one that may lie on a disk that is offline."""
-        dirs = self.log_dirs.dirs
-        offline = [log_dir.path for log_dir in dirs if log_dir.offline]
-        if offline and (not is_new or len(offline) == len(dirs)):
-            raise KafkaError(E.KAFKA_STORAGE_ERROR, f"offline: {', '.join(offline)}")
+    def _identify(self, found: PartitionLog, decided: Leadership) -> PartitionLog | None:
+        """The log, if it is this topic's after all; None once that of another topic is set aside."""
+        at = decided.topic_partition
+        if found.topic_id == ZERO_UUID:
+            self.log_dirs.name(at, decided.topic_id)
+            return found
+        if at in self.log_dirs.unverified:
+            raise KafkaError(
+                E.KAFKA_STORAGE_ERROR,
+                f"{found.directory}/{METADATA} has topic id {uuid_text(found.topic_id)}, not "
+                f"{uuid_text(decided.topic_id)}, and no checksum: correct topic_id if the records "
+                "are this topic's, or move the folder away, then restart the broker",
+            )
+        log.warning("%s belongs to an older topic: set aside", at)
+        self.log_dirs.set_aside(at)
+        return None
 
     def _make(
         self, partition_log: PartitionLog, settings: TopicSettings, treatment: Treatment

@@ -91,12 +91,19 @@ class Files(Protocol):
     def space(self, path: str) -> tuple[int, int]:
         """Total and usable bytes of the disk that holds `path`."""
 
+    def device(self, path: str) -> int:
+        """Which disk holds `path`: equal numbers, equal disks."""
+
     def lock(self, path: str) -> int:
         """Make and lock a file for this process; BlockingIOError if another one holds it."""
 
 
+_PRIVATE_FILE = 0o600
+_PRIVATE_FOLDER = 0o700
+
+
 class OsFiles:
-    """The operating system's file system."""
+    """The operating system's file system. What it makes, only the broker's user can read."""
 
     def open(
         self, path: str, *, create: bool = False, write: bool = True, exclusive: bool = False
@@ -107,7 +114,7 @@ class OsFiles:
             flags |= os.O_CREAT
         if exclusive:
             flags |= os.O_EXCL
-        return os.open(path, flags, 0o644)
+        return os.open(path, flags, _PRIVATE_FILE)
 
     def close(self, fd: int) -> None:
         """Give the descriptor back."""
@@ -168,7 +175,7 @@ class OsFiles:
 
     def mkdir(self, path: str) -> None:
         """Make a folder and its parents."""
-        os.makedirs(path, exist_ok=True)
+        os.makedirs(path, _PRIVATE_FOLDER, exist_ok=True)
 
     def listdir(self, path: str) -> list[str]:
         """The names in a folder, sorted."""
@@ -206,6 +213,10 @@ class OsFiles:
         """Total and usable bytes of the disk."""
         stat = os.statvfs(path)
         return stat.f_blocks * stat.f_frsize, stat.f_bavail * stat.f_frsize
+
+    def device(self, path: str) -> int:
+        """The device number."""
+        return os.stat(path).st_dev
 
     def lock(self, path: str) -> int:
         """An exclusive advisory lock that dies with the process."""

@@ -253,6 +253,11 @@ class SimFiles:
         self._check_alive()
         return ROOM, 0 if self.faults.full else ROOM // 2
 
+    def device(self, path: str) -> int:
+        """There is one disk."""
+        self._check_alive()
+        return 0
+
     # -- inside
 
     def _file(self, path: str) -> File:

@@ -369,6 +369,23 @@ def test_unknown_and_damaged_records_are_skipped_and_counted():
     assert desk.loop._shards[0].skipped_records == 2
 
 
+def test_offsets_from_a_batch_with_a_flipped_bit_are_never_served():
+    log = MemoryLog()
+    log.stage(0, [encode(OffsetRecord("g", "t", 0, CommittedOffset(1000)))], 0)
+    log.committed = log.next_offset
+    ((base, whole),) = log.batches
+    for place in range(whole.index(b"t"), len(whole)):
+        flipped = bytearray(whole)
+        flipped[place] ^= 1
+        log.batches = [(base, bytes(flipped))]
+        desk = Desk(log)
+        desk.loop.elected(0, 1)
+        desk.clock.timers.pop(0).call()
+        with pytest.raises(KafkaError) as refused:
+            desk.fetch()
+        assert refused.value.code is E.COORDINATOR_LOAD_IN_PROGRESS
+
+
 def test_a_log_whose_end_was_compacted_away_is_loaded():
     """KAFKA-9065: the loader waited for records up to the end that compaction had removed."""
     desk = Desk().elected()

@@ -2,7 +2,9 @@ import json
 
 import pytest
 
+from headwater.errors import KafkaError
 from headwater.log import checkpoints
+from headwater.log.folders import read_checked_topic_id
 from headwater.log.log_dir import LogDirError, cluster_id_of
 from headwater.log.log_dirs import Identity, LogDirs
 from headwater.log.settings import LogSettings
@@ -116,7 +118,27 @@ def test_topic_ids_ends_and_high_watermarks_survive_a_clean_stop(tmp_path):
 def test_partition_metadata_has_kafkas_text(tmp_path):
     created(tmp_path)
     text = (tmp_path / "topic-0" / "partition.metadata").read_text()
-    assert text == "version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw\n"
+    assert text.splitlines()[:2] == ["version: 0", "topic_id: AAECAwQFBgcICQoLDA0ODw"]
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_partition_metadata_of_kafka_is_read_but_nothing_vouches_for_it(tmp_path, end):
+    (tmp_path / "partition.metadata").write_text(
+        f"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0ODw{end}"
+    )
+    assert read_checked_topic_id(OsFiles(), str(tmp_path)) == (TOPIC_ID, False)
+
+
+def test_any_flipped_bit_in_a_partition_metadata_is_noticed(tmp_path):
+    created(tmp_path)
+    path = tmp_path / "topic-0" / "partition.metadata"
+    whole = path.read_bytes()
+    assert read_checked_topic_id(OsFiles(), str(path.parent)) == (TOPIC_ID, True)
+    for bit in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        assert read_checked_topic_id(OsFiles(), str(path.parent)) == (ZERO_UUID, False)
 
 
 def test_a_damaged_partition_metadata_gives_no_id(tmp_path):
@@ -169,11 +191,107 @@ def test_a_stray_folder_is_kept_but_not_loaded(tmp_path):
     assert any(entry.name.endswith("-stray") for entry in tmp_path.iterdir())
 
 
+FOREIGN = ["lost+found", "topic-x", "topic-01", "please-do-not-delete", "topic-0.abc-delete"]
+
+
 def test_foreign_folders_are_left_alone(tmp_path):
-    (tmp_path / "lost+found").mkdir()
-    (tmp_path / "topic-x").mkdir()
-    (tmp_path / "topic-01").mkdir()
+    for name in FOREIGN:
+        (tmp_path / name / "inside").mkdir(parents=True)
+    dirs = opened(tmp_path)
+    assert dirs.logs == {}
+    assert all((tmp_path / name / "inside").exists() for name in FOREIGN)
+    with pytest.raises(ValueError, match="no deleted partition"):
+        dirs.remove(str(tmp_path / "please-do-not-delete"))
+
+
+def test_a_deleted_partition_that_cannot_be_removed_is_a_warning(tmp_path, caplog):
+    dirs, _ = created(tmp_path)
+    folder = dirs.delete(PARTITION)
+    (tmp_path / folder / "inside").mkdir()
+    dirs.abandon()
     assert opened(tmp_path).logs == {}
+    assert f"{folder} of a deleted topic cannot be removed" in caplog.text
+
+
+# -- a disk that is not there
+
+
+def two_dirs(tmp_path):
+    """Two folders, each with a partition; the ids that a broker would remember."""
+    dirs = dirs_at(tmp_path / "a", tmp_path / "b")
+    dirs.open()
+    for number in range(2):
+        append(dirs.create(TopicPartition("t", number), TOPIC_ID, SETTINGS, NOW))
+    known = dirs.directory_ids
+    dirs.close({})
+    return known
+
+
+def test_an_empty_folder_in_place_of_a_known_one_is_offline_and_stays_empty(tmp_path, caplog):
+    known = two_dirs(tmp_path)
+    (tmp_path / "b").rename(tmp_path / "disk")
+    (tmp_path / "b").mkdir()
+    dirs = dirs_at(tmp_path / "a", tmp_path / "b")
+    dirs.open(known)
+    dirs.load(lambda _: SETTINGS, NOW)
+    (missing,) = dirs.missing
+    assert known[missing] == str(tmp_path / "b")
+    assert f"log.dirs.abandoned={missing}" in caplog.text
+    assert [bool(log_dir.offline) for log_dir in dirs.dirs] == [False, True]
+    assert not (tmp_path / "b" / "meta.properties").exists()
+    with pytest.raises(KafkaError, match="is missing"):
+        dirs.refuse_to_replace()
+    new = dirs.create(TopicPartition("new", 0), TOPIC_ID, SETTINGS, NOW)
+    assert new.directory.startswith(str(tmp_path / "a"))
+
+
+def test_a_folder_taken_out_of_log_dirs_is_missed(tmp_path):
+    known = two_dirs(tmp_path)
+    dirs = dirs_at(tmp_path / "a")
+    dirs.open(known)
+    assert list(dirs.missing.values()) == [str(tmp_path / "b")]
+    with pytest.raises(KafkaError, match="is missing"):
+        dirs.refuse_to_replace()
+
+
+def test_another_folder_beside_the_known_ones_is_used(tmp_path):
+    known = two_dirs(tmp_path)
+    dirs = dirs_at(tmp_path / "a", tmp_path / "b", tmp_path / "c")
+    dirs.open(known)
+    dirs.refuse_to_replace()
+    assert len(dirs.directory_ids) == 3
+    assert known.items() <= dirs.directory_ids.items()
+
+
+def test_a_folder_that_moved_to_another_path_is_known_by_its_id(tmp_path):
+    known = two_dirs(tmp_path)
+    (tmp_path / "b").rename(tmp_path / "c")
+    dirs = dirs_at(tmp_path / "a", tmp_path / "c")
+    dirs.open(known)
+    assert dirs.missing == {}
+
+
+def test_a_lost_meta_properties_beside_data_is_written_again(tmp_path):
+    known = two_dirs(tmp_path)
+    (tmp_path / "b" / "meta.properties").unlink()
+    dirs = dirs_at(tmp_path / "a", tmp_path / "b")
+    dirs.open(known)
+    assert (dirs.missing, dirs.directory_ids) == ({}, known)
+
+
+def test_folders_on_one_disk_are_reported_once(tmp_path, caplog):
+    dirs_at(tmp_path / "a", tmp_path / "b").open()
+    both = f"{tmp_path / 'a'}, {tmp_path / 'b'}"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert both in caplog.text
+
+
+def test_only_the_brokers_user_can_read_its_files(tmp_path):
+    dirs, log = created(tmp_path / "data")
+    append(log)
+    dirs.close({})
+    made = [tmp_path / "data", *(tmp_path / "data").rglob("*")]
+    assert {path.stat().st_mode & 0o077 for path in made} == {0}
 
 
 def test_a_moved_log_start_survives_a_restart(tmp_path):

@@ -3,7 +3,7 @@ import pytest
 from headwater.errors import KafkaError
 from headwater.log.retention import STEP, step
 from headwater.log.settings import LogSettings
-from tests.unit.log.support import NOW, append, created, reopened, stored
+from tests.unit.log.support import NOW, PARTITION, append, created, opened, reopened, stored
 
 HOUR = 3_600_000
 
@@ -128,3 +128,35 @@ def test_an_expired_segment_that_is_alone_waits_for_leave_to_roll(tmp_path):
     done = step(log, NOW + 2 * HOUR, 1, may_roll=False)
     assert (done.dropped, done.more, done.needs_roll) == ([], False, True)
     assert len(step(log, NOW + 2 * HOUR, 1, may_roll=True).dropped) == 1
+
+
+@pytest.mark.parametrize("each", [HOUR, -HOUR])
+@pytest.mark.parametrize("place", range(2))
+def test_no_flipped_bit_in_a_time_index_costs_fresh_records(tmp_path, each, place):
+    """Segments of one entry, and of several; timestamps that grow, and that fall."""
+    settings = LogSettings(
+        segment_bytes=1_000, index_interval_bytes=(4096, 200)[place], retention_ms=100 * HOUR
+    )
+    dirs, log = created(tmp_path, settings)
+    for number in range(12):
+        append(log, 1, value=b"v" * 100, now=NOW + number * each)
+    rows, now_ms = stored(log), NOW + 30 * HOUR
+    dirs.close({})
+    path = tmp_path / "topic-0" / "00000000000000000000.timeindex"
+    whole = path.read_bytes()
+    for bit in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        path.write_bytes(flipped)
+        dirs = opened(tmp_path, settings)
+        log = dirs.logs[PARTITION]
+        assert log.retain(now_ms, log.log_end_offset) == [], bit
+        assert stored(log) == rows
+        dirs.close({})
+
+
+def test_an_index_that_is_right_is_not_built_again(tmp_path, caplog):
+    dirs, _, settings = filled(tmp_path, retention_ms=10 * HOUR)
+    _, log = reopened(dirs, tmp_path, settings, clean=True)
+    assert log.retain(NOW + 39 * HOUR, log.log_end_offset)
+    assert "built again" not in caplog.text

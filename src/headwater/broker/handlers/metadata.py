@@ -137,7 +137,9 @@ def _topic(
             name=name,
             topic_id=info.topic_id,
             is_internal=info.internal,
-            partitions=each(sorted(info.partitions.items()), partial(_partition, context, request)),
+            partitions=each(
+                sorted(info.partitions.items()), partial(_partition, context, request, name)
+            ),
         )
     )
     if body.include_topic_authorized_operations:
@@ -162,7 +164,9 @@ def _missing(context: Context, request: Request, body: MetadataRequest, name: st
     )
 
 
-def _partition(context: Context, request: Request, row: tuple[int, PartitionInfo]) -> _Partition:
+def _partition(
+    context: Context, request: Request, topic: str, row: tuple[int, PartitionInfo]
+) -> _Partition:
     index, info = row
     partition = _Partition(
         partition_index=index,
@@ -172,7 +176,10 @@ def _partition(context: Context, request: Request, row: tuple[int, PartitionInfo
         isr_nodes=list(info.isr),
         offline_replicas=list(info.offline),
     )
-    if info.leader == NO_LEADER or info.leader not in context.metadata.brokers:
+    if info.leader == context.node_id and context.replicas.is_offline(topic, index):
+        partition.leader_id, partition.error_code = NO_LEADER, E.LEADER_NOT_AVAILABLE
+        partition.offline_replicas.append(context.node_id)
+    elif info.leader == NO_LEADER or info.leader not in context.metadata.brokers:
         partition.leader_id, partition.error_code = NO_LEADER, E.LEADER_NOT_AVAILABLE
     elif context.metadata.endpoint(info.leader, request.connection.listener) is None:
         named = request.version >= FIRST_WITH_LISTENER_NOT_FOUND
@@ -258,7 +265,7 @@ def _page(
         name=name,
         topic_id=info.topic_id,
         is_internal=info.internal,
-        partitions=[_page_partition(context, request, row) for row in rows[:limit]],
+        partitions=[_page_partition(context, request, name, row) for row in rows[:limit]],
         topic_authorized_operations=context.authorized_operations(
             request, ResourceType.TOPIC, name
         ),
@@ -267,9 +274,9 @@ def _page(
 
 
 def _page_partition(
-    context: Context, request: Request, row: tuple[int, PartitionInfo]
+    context: Context, request: Request, topic: str, row: tuple[int, PartitionInfo]
 ) -> _PagePartition:
-    told = _partition(context, request, row)
+    told = _partition(context, request, topic, row)
     return _PagePartition(
         error_code=told.error_code,
         partition_index=told.partition_index,
