@@ -1,5 +1,7 @@
 """Values that look like rows and are none: each is a dead letter with its reason."""
 
+import json
+
 from pyspark.sql.types import StructType
 
 from headwater.pipelines.ingest.ddl_types import columns
@@ -10,6 +12,7 @@ SCHEMA = (
     "a BIGINT, d DOUBLE, f FLOAT, t TIMESTAMP, n STRUCT<t: TIMESTAMP, deep: ARRAY<DOUBLE>, days: ARRAY<DATE>>, "
     "many ARRAY<TIMESTAMP>, named MAP<STRING, TIMESTAMP>, day DATE"
 )
+HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 NO_OBJECT = "the value is no JSON object"
 RECORD = (
     "CAST(NULL AS BINARY) AS key, value, 't' AS topic, 0 AS partition, offset, "
@@ -83,7 +86,7 @@ def test_the_day_of_a_record_is_that_of_utc_whatever_the_session_says(spark):
         times = [1_767_308_399_999, 1_767_225_600_000, -1]  # in ms: before midnight, at it, 1969
         values = [(bytearray(GOOD[0]), number, time) for number, time in enumerate(times)]
         records = spark.createDataFrame(values, "value BINARY, offset BIGINT, written BIGINT")
-        rows = JsonRows(columns(SCHEMA), dated=True)
+        rows = JsonRows(columns(SCHEMA), partition_by=["_date"])
         good = rows.good(rows.judged(records.selectExpr(*RECORD.split(", "))))
         days = {
             row["_offset"]: str(row["_date"]) for row in good.select("_offset", "_date").collect()
@@ -91,3 +94,16 @@ def test_the_day_of_a_record_is_that_of_utc_whatever_the_session_says(spark):
     finally:
         spark.conf.set("spark.sql.session.timeZone", before)
     assert days == {0: "2026-01-01", 1: "2026-01-01", 2: "1969-12-31"}
+
+
+def test_a_text_that_cannot_name_a_folder_is_refused_where_folders_are_named_after_it(spark):
+    values = ["ok", "/" * 83, "/" * 84, "x" * 251, "x" * 252, "\u00fc" * 126, HIVE_NULL, None]
+    told = [(bytearray(json.dumps({"key": value}).encode()), 0, 1000) for value in values]
+    records = spark.createDataFrame(told, "value BINARY, offset BIGINT, written BIGINT")
+    judged = JsonRows(columns("key STRING"), partition_by=["key"]).judged(
+        records.selectExpr(*RECORD.split(", "))
+    )
+    found = [row[REASONS] for row in judged.select(REASONS).collect()]
+    long = ["field key is too long to name a folder"]
+    null = [f"field key is {HIVE_NULL}, the folder of NULL"]
+    assert found == [[], [], long, [], long, long, null, []]

@@ -50,7 +50,7 @@ _project_bootstrap = click.option(
 def run(
     path: str,
     once: bool,
-    master: str,
+    master: str | None,
     progress: bool,
     spark_settings: dict[str, str],
     as_json: bool,
@@ -181,7 +181,7 @@ def ingest(
     options: dict[str, str],
     checkpoint: str | None,
     once: bool,
-    master: str,
+    master: str | None,
     progress: bool,
     spark_settings: dict[str, str],
     as_json: bool,

@@ -34,9 +34,8 @@ def running_options(with_mode: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--master",
             metavar="URL",
-            default="local[*]",
-            show_default=True,
-            help="A Spark master: local[2], spark://host:7077, yarn, ...",
+            help="A Spark master: local[2], spark://host:7077, yarn, ...; local[*] by default, or what "
+            "spark-submit says.",
         ),
         click.option(
             "--progress/--no-progress", default=True, help="Show rows/s, lag and batch times."

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Final
 
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 
@@ -35,6 +36,7 @@ _DEFAULTS: Final = {
     "spark.log.level": "ERROR",
     **_UNIX_SOCKETS,
 }
+_LOCAL: Final = "local[*]"
 _LOOPBACK: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
@@ -45,18 +47,23 @@ _LOOPBACK: Final = {
 def spark_session(
     name: str = "headwater",
     *,
-    master: str = "local[*]",
+    master: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
     """Start Spark, or take the session that runs, and register the formats of Headwater.
 
     Args:
         name: What Spark calls the application.
-        master: Any Spark master, such as `local[2]` or `spark://host:7077`.
+        master: Any Spark master, such as `local[2]` or `spark://host:7077`. Without one, what
+            spark-submit was told; `local[*]` where there is no spark-submit.
         settings: Spark settings; they win over those of this module.
     """
     _prepare_environment()
-    chosen = {**_DEFAULTS, **(_LOOPBACK if master.startswith("local") else {}), **(settings or {})}
+    given = _submitted()
+    master = master or given.get("spark.master") or _LOCAL
+    chosen = {**_DEFAULTS, **(_LOOPBACK if master.startswith("local") else {})}
+    chosen = {key: value for key, value in chosen.items() if key not in given}
+    chosen.update(settings or {})
     start_jvm({"spark.app.name": name, "spark.master": master, **chosen})
     builder = SparkSession.builder.appName(name).master(master)
     for key, value in chosen.items():
@@ -64,6 +71,14 @@ def spark_session(
     spark = builder.getOrCreate()
     register(spark)
     return spark
+
+
+def _submitted() -> dict[str, str]:
+    """What spark-submit was told; it starts the JVM before Python and says so."""
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        return {}
+    SparkContext._ensure_initialized()  # connects to the JVM, which has the settings
+    return dict(SparkConf().getAll())
 
 
 def register(spark: SparkSession) -> None:

@@ -233,7 +233,7 @@ def run_ingest(
     ingest: Ingest,
     *,
     once: bool,
-    master: str = "local[*]",
+    master: str | None = None,
     progress: Progress | None = None,
     settings: Mapping[str, str] | None = None,
     stop: threading.Event | None = None,
@@ -269,7 +269,7 @@ def start(
     """Start the one query of an ingest."""
     ensure_topic(ingest.bootstrap_servers, ingest.dead_letters)
     records = spark.readStream.format("headwater").options(**_options(ingest)).load()
-    rows = JsonRows(ingest.schema, unknown=ingest.unknown, dated=DATE in ingest.partition_by)
+    rows = JsonRows(ingest.schema, unknown=ingest.unknown, partition_by=ingest.partition_by)
     judged = rows.judged(records)
     make(spark, rows.good(judged), ingest.target, ingest.partition_by)
     facts = {TOPIC: ingest.topic, TARGET: str(ingest.target), SCHEMA: ingest.ddl}

@@ -7,12 +7,13 @@ not fit is refused as a whole with a reason for each field at fault. What a colu
 STRING keeps any JSON value as its text and a TIMESTAMP also takes seconds since 1970 as a number.
 """
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
-from headwater.pipelines.ingest.json_limits import beyond, record_beyond
+from headwater.pipelines.ingest.json_limits import beyond, record_beyond, unfit_folder
 from headwater.pipelines.running.progress import QUALITY
 from headwater.pipelines.running.quality import REASONS
 
@@ -58,7 +59,11 @@ class JsonRows:
     fails = False
 
     def __init__(
-        self, schema: st.StructType, *, unknown: str = "keep", dated: bool = False
+        self,
+        schema: st.StructType,
+        *,
+        unknown: str = "keep",
+        partition_by: Sequence[str] = (),
     ) -> None:
         """A schema with its required fields marked NOT NULL, and what to do with others.
 
@@ -66,11 +71,17 @@ class JsonRows:
             schema: The columns; fields that are not nullable are required.
             unknown: `keep` fields that the schema does not know in the column `_unknown`, `drop`
                 them, or `refuse` their records.
-            dated: Add `_date`, the day of the record's timestamp, for partitions.
+            partition_by: Columns that name folders; `_date`, the day of the record's timestamp, is
+                added where it is among them.
         """
         self._schema = schema
         self._unknown = unknown
-        self._dated = dated
+        self._dated = DATE in partition_by
+        self._folders = [
+            field.name
+            for field in schema.fields
+            if field.name in partition_by and isinstance(field.dataType, st.StringType)
+        ]
 
     def judged(self, records: "DataFrame") -> "DataFrame":
         """The records as the source gives them, with what they hold and why they are refused."""
@@ -135,6 +146,7 @@ class JsonRows:
         ]
         found += beyond(row, text, self._schema)
         found.append(record_beyond(sf.col("timestamp")))
+        found += [unfit_folder(row[name], name) for name in self._folders]
         if self._unknown == "refuse":
             names = sf.array_join(sf.map_keys(sf.col(_UNDECLARED)), ", ")
             found.append(sf.concat(sf.lit("not in the schema: "), names))

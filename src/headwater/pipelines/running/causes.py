@@ -12,6 +12,7 @@ _LONGEST: Final = 500
 _TRACEBACK: Final = "Traceback (most recent call last):"
 _ERROR_LINE: Final = re.compile(r"^(?:[\w.]+\.)?([A-Z]\w*): ?(.*)$")
 _STREAM_FAILED: Final = re.compile(r"terminated with exception: ?")
+_CAUSED_BY: Final = re.compile(r"\n\s*Caused by: ")
 _TASK_FAILED: Final = re.compile(r"^Job aborted due to stage failure.*?\): ?", re.DOTALL)
 _JAVA_CLASS: Final = re.compile(r"^(?:[a-z]\w*\.)+[A-Z][\w$]*: ?")
 _CONDITION: Final = re.compile(r"^\[[A-Z][A-Z0-9_.]+\] ?")
@@ -60,7 +61,7 @@ def _more(lines: list[str]) -> str:
 
 
 def _from_java(text: str) -> str:
-    text = _STREAM_FAILED.split(text)[-1]
+    text = _CAUSED_BY.split(_STREAM_FAILED.split(text)[-1])[-1]
     for end in _ENDS:
         text = text.split(end, 1)[0]
     text = _TASK_FAILED.sub("", text.strip())

@@ -11,11 +11,13 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.pipelines.declaring.declare import Flow, Project
 from headwater.pipelines.running.checkpoints import Checkpoints
 from headwater.pipelines.running.flows import Flows
+from headwater.pipelines.running.jobs import CancellableJob
 from headwater.pipelines.running.plan import Step, is_view, steps, tables_read
 from headwater.pipelines.running.prepare import make_ready
 from headwater.pipelines.running.progress import Progress
@@ -57,7 +59,7 @@ def run(
     project: Project,
     *,
     once: bool = True,
-    master: str = "local[*]",
+    master: str | None = None,
     progress: Progress | None = None,
     settings: Mapping[str, str] | None = None,
     stop: threading.Event | None = None,
@@ -73,7 +75,7 @@ def run(
     Args:
         project: What to run.
         once: Read what is there and end; otherwise go on until `stop` is set.
-        master: Any Spark master, such as `local[2]` or `spark://host:7077`.
+        master: Any Spark master, such as `local[2]` or `spark://host:7077`; see `spark_session`.
         progress: A model to keep up to date, for a display.
         settings: Spark settings; they win over the project's.
         stop: Ends the run cleanly when it is set.
@@ -126,6 +128,7 @@ class Run:
         self._declarations = project.declarations
         self._progress = progress
         self._stop = stop
+        self._spark = spark
         self._clock = SystemClock()
         self._flows = Flows(project, spark, trigger, problems)
         self._batches: dict[str, FlowReport] = {}
@@ -167,16 +170,19 @@ class Run:
         for flow in step.batches:
             if self._stop.is_set():
                 return
-            with told_as_flow(flow.name, str(flow.origin)):
-                if flow.once:
-                    self._flows.append_once(flow)
-                    self._batches[flow.name] = FlowReport(flow.name, "once", 1)
-                else:
-                    self._refresh(flow)
+            if not flow.once:
+                self._refresh(flow)
+            elif self._finished(flow, partial(self._flows.append_once, flow)):
+                self._batches[flow.name] = FlowReport(flow.name, "once", 1)
 
     def _refresh(self, flow: Flow) -> None:
-        self._seen[flow.name] = self._versions(flow)
-        failed, rows = self._flows.refresh(flow)
+        with told_as_flow(flow.name, str(flow.origin)):
+            seen = self._versions(flow)
+        result: list[tuple[dict[str, int], int]] = []
+        if not self._finished(flow, lambda: result.append(self._flows.refresh(flow))):
+            return
+        self._seen[flow.name] = seen
+        failed, rows = result[0]
         before = self._batches.get(flow.name)
         times = before.batches + 1 if before else 1
         self._batches[flow.name] = FlowReport(flow.name, "view", times, rows, failed)
@@ -186,9 +192,26 @@ class Run:
         for step in steps(self._declarations):
             for flow in step.batches:
                 moved = flow.topics or self._seen.get(flow.name) != self._versions(flow)
-                if is_view(self._declarations, flow) and moved:
-                    with told_as_flow(flow.name, str(flow.origin)):
-                        self._refresh(flow)
+                if is_view(self._declarations, flow) and moved and not self._stop.is_set():
+                    self._refresh(flow)
+
+    def _finished(self, flow: Flow, work: Callable[[], object]) -> bool:
+        """Do a flow's work on a thread of its own, so that the end of the run is not held up.
+
+        False: the run was asked to stop, and the jobs were cancelled. A query that fails meanwhile
+        cancels them too, and its error is raised.
+        """
+        job = CancellableJob(self._spark, self._flows.query_name(flow), work)
+        try:
+            while job.is_running:
+                self.queries.check()
+                if self._stop.wait(LOOK_S) and job.is_running:
+                    return False
+        finally:
+            job.cancel()
+        with told_as_flow(flow.name, str(flow.origin)):
+            job.raise_problem()
+        return True
 
     def _versions(self, flow: Flow) -> dict[str, int]:
         names = tables_read(self._declarations, flow)

@@ -172,7 +172,7 @@ def session_for(
     bootstrap_servers: str,
     progress: Progress,
     logs: Path,
-    master: str,
+    master: str | None,
     settings: Mapping[str, str],
     spark: "SparkSession | None" = None,
 ) -> "Iterator[SparkSession]":

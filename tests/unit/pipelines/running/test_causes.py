@@ -58,3 +58,16 @@ def test_a_text_of_no_known_shape_is_one_line_of_bounded_length():
 
 def test_nothing_at_all_says_so():
     assert cause("") == "Spark gave no reason"
+
+
+def test_the_last_cause_of_a_java_trace_is_told():
+    text = (
+        "Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times, most recent failure: "
+        "Lost task 0.0 in stage 3.0 (TID 4) (127.0.0.1 executor driver): "
+        "org.apache.spark.SparkException: [TASK_WRITE_FAILED] Task failed while writing rows to x.\n"
+        "\tat org.apache.spark.sql.errors.QueryExecutionErrors$.taskFailed(Query.scala:1)\n"
+        "Caused by: java.io.IOException: Mkdirs failed to create file:/lake/t/k=xxx\n"
+        "\tat org.apache.hadoop.fs.ChecksumFileSystem.create(ChecksumFileSystem.java:515)\n"
+        "\t... 12 more\n\nDriver stacktrace:\n"
+    )
+    assert cause(text) == "Mkdirs failed to create file:/lake/t/k=xxx"
