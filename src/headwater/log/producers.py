@@ -16,6 +16,7 @@ WINDOW: Final = 5
 LAST_SEQUENCE: Final = (1 << 31) - 1
 NO_SEQUENCE: Final = -1
 NO_OFFSET: Final = -1
+NO_EPOCH: Final = -1
 
 Batch: TypeAlias = tuple[int, int, int, int]
 """First sequence, last sequence, base offset, last offset."""
@@ -160,10 +161,18 @@ class ProducerStates:
             self._undo.clear()
 
     def undo(self) -> None:
-        """What was staged is lost."""
+        """What was staged is lost.
+
+        A producer whose very first batch was lost is remembered as one that wrote nothing: its
+        second batch, which may be under way already, must not be taken before the first.
+        """
         for producer_id, state in self._undo.items():
             if state is None:
-                self._states.pop(producer_id, None)
+                lost = self._states.pop(producer_id, None)
+                if lost is not None and lost[2] and lost[2][0][0] == 0:
+                    self._states[producer_id] = (
+                        lost[0], NO_SEQUENCE, (), lost[3], NO_EPOCH, NO_OFFSET
+                    )  # fmt: skip
             else:
                 self._states[producer_id] = state
         self._undo.clear()

@@ -10,11 +10,16 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
+from headwater.broker.wall_clock import WallClockWatch
 from headwater.controller.journal import Journal
+from headwater.log.checkpoints import LogRow, LogRows
 from headwater.log.flushing import FlushWork
+from headwater.log.log_dir import LogDir
 from headwater.log.partition_log import PartitionLog
+from headwater.log.presence import Presence
 from headwater.log.producers import ProducerStates
 from headwater.log.segment import Segment
+from headwater.model import TopicPartition, Uuid
 from headwater.replication.replica import Replica
 from headwater.replication.treatment import Treatment
 from headwater.sim.faults import Weather
@@ -117,12 +122,52 @@ def _short_write_believed() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _flush_outlives_deletion() -> Iterator[None]:
+    """A flush that is under way does not learn that its partition was deleted."""
+    with patch.object(Presence, "end", lambda _: None):
+        yield
+
+
+@contextmanager
+def _checkpoint_of_another_topic() -> Iterator[None]:
+    """A checkpoint is believed by the name of the topic: the former one's offsets count."""
+
+    def of(self: LogRows, partition: TopicPartition, topic_id: Uuid) -> LogRow:
+        return self._rows.get(partition, self._absent)
+
+    with patch.object(LogRows, "of", of):
+        yield
+
+
+@contextmanager
+def _removal_not_synced() -> Iterator[None]:
+    """A new partition takes the name of one whose removal a power cut can undo."""
+    with patch.object(LogDir, "sync_renames", lambda _: None):
+        yield
+
+
+@contextmanager
+def _descriptors_taken_for_the_disk() -> Iterator[None]:
+    """A process without descriptors takes its disk for broken."""
+    with patch("headwater.broker.storage_health.EXHAUSTED", frozenset()):
+        yield
+
+
+@contextmanager
+def _any_clock_believed() -> Iterator[None]:
+    """What the wall clock says is true, also after it jumped by years."""
+    with patch.object(WallClockWatch, "believed_ms", lambda self: self._clock.wall_ms()):
+        yield
+
+
 class Bug(NamedTuple):
     """A mistake, and the trouble that brings it to light soonest."""
 
     plant: Planting
     kind: str
-    all_synced: bool
+    all_synced: bool = False
+    recreated: bool = False
 
 
 BUGS: dict[str, Bug] = {
@@ -133,6 +178,13 @@ BUGS: dict[str, Bug] = {
     "journal-not-synced": Bug(_journal_not_synced, "power cut", False),
     "folder-not-synced": Bug(_folder_not_synced, "power cut", True),
     "short-write-believed": Bug(_short_write_believed, "restart", False),
+    "flush-outlives-deletion": Bug(_flush_outlives_deletion, "restart", True, True),
+    "checkpoint-of-another-topic": Bug(
+        _checkpoint_of_another_topic, "crash of a new topic", False, True
+    ),
+    "removal-not-synced": Bug(_removal_not_synced, "power cut", False, True),
+    "descriptors-taken-for-the-disk": Bug(_descriptors_taken_for_the_disk, "few descriptors"),
+    "any-clock-believed": Bug(_any_clock_believed, "far clock jump"),
 }
 
 
@@ -140,7 +192,12 @@ def simulate_buggy(seed: int, name: str) -> Verdict:
     """One run of the code with a bug in it, under the weather that the bug likes least."""
     bug = BUGS[name]
     weather = replace(
-        Weather.of(seed), kinds=(bug.kind,), troubles=TROUBLES, all_synced=bug.all_synced, short=0.1
+        Weather.of(seed),
+        kinds=(bug.kind,),
+        troubles=TROUBLES,
+        all_synced=bug.all_synced,
+        short=0.1,
+        recreated=bug.recreated,
     )
     with bug.plant():
         return simulate(seed, weather=weather)

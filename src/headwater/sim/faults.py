@@ -5,6 +5,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from headwater.sim.cluster import Cluster
+from headwater.sim.files import MANY_DESCRIPTORS
+from headwater.sim.invariants import Promises
 from headwater.sim.node import Life
 from headwater.sim.randomness import stream
 
@@ -17,10 +19,14 @@ KINDS = (
     "broken disk",
     "clock jump",
     "restart",
+    "far clock jump",
+    "few descriptors",
+    "crash of a new topic",
 )
 BREAKABLE = ("write", "fdatasync", "sync_dir", "create", "rename", "read")
 FARTHEST_JUMP_MS = 600_000
-"""Below the hour by which a record's time may be ahead of the broker's."""
+HOUR_MS = 3_600_000
+TEN_YEARS_MS = 10 * 365 * 24 * HOUR_MS
 STEP_S = 0.01
 PATIENCE_S = 60.0
 """How long a start or a stop may take, in virtual time."""
@@ -64,11 +70,16 @@ class Nemesis:
     """Brings the trouble, and brings the broker back."""
 
     def __init__(
-        self, cluster: Cluster, weather: Weather, audit: Callable[[], Awaitable[None]]
+        self,
+        cluster: Cluster,
+        weather: Weather,
+        promises: Promises,
+        audit: Callable[[], Awaitable[None]],
     ) -> None:
         self._cluster = cluster
         self._node = cluster.node
         self._weather = weather
+        self._promises = promises
         self._audit = audit
         self._chance = stream(cluster.seed, "nemesis")
         self._node.faults.cold = weather.cold
@@ -91,6 +102,12 @@ class Nemesis:
                 await self._break_disk()
             case "clock jump":
                 self._node.skew_ms = self._chance.randrange(-FARTHEST_JUMP_MS, FARTHEST_JUMP_MS)
+            case "crash of a new topic":
+                await self._crash_new_topic()
+            case "far clock jump":
+                await self._jump_far()
+            case "few descriptors":
+                await self._use_up_descriptors()
             case "restart":
                 await self.stop()
                 await self.start()
@@ -109,6 +126,21 @@ class Nemesis:
         self._node.faults.full = False
         await self._wait_ms(1000, 1200)
 
+    async def _jump_far(self) -> None:
+        """The wall clock is hours or years off, until somebody puts it right."""
+        far = self._chance.choice((2 * HOUR_MS, TEN_YEARS_MS))
+        before, self._node.skew_ms = self._node.skew_ms, self._chance.choice((-far, far))
+        await self._wait_ms(50, 2500)
+        self._node.skew_ms = before
+
+    async def _use_up_descriptors(self) -> None:
+        """For a while the process may open a few more files at most."""
+        life = self._node.life
+        assert life is not None
+        self._node.faults.descriptors = len(life.files.open_files) + self._chance.randrange(3)
+        await self._wait_ms(50, 800)
+        self._node.faults.descriptors = MANY_DESCRIPTORS
+
     async def _break_disk(self) -> None:
         """The disk fails for a while; the broker is then restarted, as its log tells one to do."""
         self._node.faults.broken = self._chance.choice(BREAKABLE)
@@ -126,6 +158,13 @@ class Nemesis:
         faults.crash_before = None
         if life.ended:
             await self._come_back(self._draws_power_cut())
+
+    async def _crash_new_topic(self) -> None:
+        """Die soon after a topic took the name of another and acknowledged its first records."""
+        before = self._promises.written_again()
+        await self._until(lambda: self._promises.written_again() > before, 1.5)
+        self._node.crash()
+        await self._come_back(self._draws_power_cut())
 
     def _draws_power_cut(self) -> bool:
         return "power cut" in self._weather.kinds and self._chance.random() < 0.5

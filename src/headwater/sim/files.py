@@ -18,6 +18,7 @@ from headwater.sim.randomness import Stream
 from headwater.sim.trace import Trace
 
 ROOM = 1 << 40
+MANY_DESCRIPTORS = 1 << 20
 
 
 @dataclass(slots=True)
@@ -36,7 +37,7 @@ class FileFaults:
     """Names of operations that fail with EIO, separated by spaces."""
     refusals: int = 0
     """How often an operation failed with EIO."""
-    descriptors: int = 1 << 30
+    descriptors: int = MANY_DESCRIPTORS
     """How many files a process may have open."""
 
 

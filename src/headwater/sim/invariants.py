@@ -79,6 +79,14 @@ class Promises:
             for books in topic.partitions
         )
 
+    def written_again(self) -> int:
+        """How many topics took the name of another one and acknowledged records since."""
+        return sum(
+            any(books.acknowledged for books in topic.partitions)
+            for lives in self.names.values()
+            for topic in lives.incarnations[1:]
+        )
+
     def commits_of(self, group: str, partition: int) -> CommitPromises:
         """What a group committed for a partition."""
         key = (group, partition)

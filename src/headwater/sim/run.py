@@ -24,6 +24,9 @@ SETTINGS = {
     "log.retention.check.interval.ms": "900",
     "log.segment.delete.delay.ms": "300",
     "log.index.interval.bytes": "500",
+    "producer.id.expiration.check.interval.ms": "1100",
+    # A clock that was set back by years makes every record one of the future.
+    "log.message.timestamp.after.max.ms": str((1 << 63) - 1),
 }
 LIMIT_S = 3600.0
 
@@ -88,7 +91,7 @@ class _Run:
         self._weather = weather
         self._chance = stream(cluster.seed, "script")
         self.promises = Promises(cluster.scheduler.complain, all_synced=weather.all_synced)
-        self._nemesis = Nemesis(cluster, weather, self._audit_after_power_cut)
+        self._nemesis = Nemesis(cluster, weather, self.promises, self._audit_after_power_cut)
         self._done = False
 
     async def play(self) -> None:

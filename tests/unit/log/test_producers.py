@@ -135,4 +135,29 @@ def test_undo_takes_back_exactly_what_was_staged_since_keep():
     states.admit((*header[:9], 2, 0, 0, 1), 2, 6)
     assert states.settled() == {row.producer_id: row[1:] for row in before}
     states.undo()
-    assert list(states) == before
+    assert [row for row in states if row.producer_id == 1] == before
+
+
+def test_the_second_batch_of_a_producer_is_refused_while_the_first_was_lost_by_a_failed_write():
+    states = ProducerStates()
+    first, second = (
+        (0, 49, 0, 2, 0, 0, 0, 0, 0, 1, 0, 0, 1),
+        (0, 49, 0, 2, 0, 0, 0, 0, 0, 1, 0, 1, 1),
+    )
+    states.admit(first, 0, 5)
+    states.undo()
+    with pytest.raises(KafkaError) as refused:
+        states.admit(second, 0, 6)
+    assert refused.value.code is E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    assert states.admit(first, 0, 7) is None
+    assert states.admit(second, 1, 7) is None
+    states.keep()
+    assert states.get(1).last_sequence == 1
+
+
+def test_a_producer_whose_only_batch_was_lost_survives_a_snapshot():
+    states = ProducerStates()
+    states.admit((0, 49, 0, 2, 0, 0, 0, 0, 0, 1, 3, 0, 1), 0, 5)
+    states.undo()
+    (found,) = snapshots.decode(*snapshots.encode_states(states.settled()))
+    assert (found.producer_id, found.epoch, found.last_sequence, found.window) == (1, 3, -1, ())

@@ -94,7 +94,8 @@ class Admin(Client):
     async def delete_records(self, books: PartitionPromises) -> None:
         """Move the start of a partition to some offset that it has."""
         at = books.at
-        offset = self.chance.randrange(books.high_watermark + 1)
+        end = max(books.high_watermark, max(books.acknowledged, default=-1) + 1)
+        offset = self.chance.choice((end, self.chance.randrange(end + 1)))
         books.may_start_at = max(books.may_start_at, offset)
         row = DeleteRecordsRequest.DeleteRecordsPartition(
             partition_index=at.partition, offset=offset

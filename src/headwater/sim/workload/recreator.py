@@ -4,7 +4,7 @@ from headwater.errors import E
 from headwater.model import ZERO_UUID
 from headwater.sim.cluster import Cluster
 from headwater.sim.incarnations import Incarnation, Name
-from headwater.sim.invariants import Promises
+from headwater.sim.invariants import PartitionPromises, Promises
 from headwater.sim.workload.admin import Admin
 from headwater.sim.workload.client import Disturbed
 from headwater.wire.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
@@ -29,8 +29,9 @@ class Recreator(Admin):
         for _ in range(rounds):
             await self.pause(900)
             if self.chance.random() < 0.6:
-                await self._truncate()
-                await self.pause(900)
+                for books in self._lives.newest.partitions:
+                    await self._truncate(books)
+                await self.pause(1500)
             if self.chance.random() < 0.8:
                 await self._delete_for_sure(self._lives.newest)
                 if self.chance.random() < 0.5:
@@ -38,8 +39,7 @@ class Recreator(Admin):
                 await self.create_again()
         self.disconnect()
 
-    async def _truncate(self) -> None:
-        books = self.chance.choice(self._lives.newest.partitions)
+    async def _truncate(self, books: PartitionPromises) -> None:
         try:
             await self.delete_records(books)
         except Disturbed:
