@@ -3,8 +3,10 @@
 Real producers write without a pause while the broker is killed at random points and started anew.
 At the end everything is read back and the files are checked: no acknowledged record may be lost,
 none of an idempotent producer may be there twice or out of its order, and no committed offset of a
-group may have gone back. The randomness is seeded; the seed decides when to kill, not what the
-machine does meanwhile.
+group may have gone back. A third topic is deleted, truncated and created again under its name while
+producers write to it, before some of the kills: the broker must not stop, and the records of its last
+life must be there, and only those. The randomness is seeded; the seed decides when to kill, not what
+the machine does meanwhile.
 """
 
 import argparse
@@ -15,6 +17,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from confluent_kafka import (
     Consumer,
@@ -24,6 +27,8 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
 
 from headwater.cli.log import partitions_in
 from headwater.log.verify import verify_log
@@ -56,6 +61,7 @@ class Report:
     acknowledged: int = 0
     read_back: int = 0
     commits: int = 0
+    deletions: int = 0
     problems: list[str] = field(default_factory=list)
 
 
@@ -117,6 +123,131 @@ class Load:
         left = self._producer.flush(PATIENCE_S)
         if left:
             self.failed.append(f"{left} records had no answer after {PATIENCE_S:.0f} s")
+
+
+class Recreated:
+    """A topic that is deleted and created again while two producers write to it.
+
+    A record says in which life of the topic it was sent. One that was acknowledged, and sent and
+    acknowledged in the same life, must be read back as long as that life lasts.
+    """
+
+    TOPIC = "recreated"
+
+    def __init__(self, bootstrap: str, randomness: random.Random) -> None:
+        self.count = 0
+        self.problems: list[str] = []
+        self.acknowledged: dict[tuple[int, int], bytes] = {}
+        """By partition and offset: the records of the present life."""
+        self.life = 0
+        self.deletions = 0
+        self._steady = threading.Event()
+        """Set while the topic exists and nobody is deleting it."""
+        self._lock = threading.Lock()
+        self._random = randomness
+        self._bootstrap = bootstrap
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, **_CLIENT})
+        self._stop = threading.Event()
+        self._create()
+        self._threads = [
+            threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(2)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, number: int) -> None:
+        while not self._stop.is_set():
+            # A producer of its own for each life: a client remembers a topic that was deleted.
+            life = self.life
+            producer = Producer(
+                {
+                    "bootstrap.servers": self._bootstrap,
+                    "acks": "all",
+                    "enable.idempotence": number == 0,
+                    "linger.ms": 1,
+                    "message.timeout.ms": 5000,
+                    **_CLIENT,
+                }
+            )
+            sent = 0
+            while life == self.life and not self._stop.is_set():
+                for _ in range(5):
+                    value = b"%d:%d:%d:" % (life, number, sent) + b"." * 200
+                    producer.produce(self.TOPIC, value, on_delivery=self._delivered)
+                    sent += 1
+                producer.poll(0.02)
+                while len(producer) > 200:
+                    producer.poll(0.05)
+            producer.flush(PATIENCE_S)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            return  # the topic was gone, or the broker was away for too long
+        value = message.value() or b""
+        with self._lock:
+            self.count += 1
+            if self._steady.is_set() and int(value.partition(b":")[0]) == self.life:
+                at = (message.partition() or 0, message.offset() or 0)
+                self.acknowledged[at] = value
+
+    def again(self) -> None:
+        """Truncate it, delete it and create it, with writers at work; then wait for records."""
+        if self._random.random() < 0.5:
+            self._truncate()
+        with self._lock:
+            self._steady.clear()
+        self._insist("delete", lambda: self._admin.delete_topics([self.TOPIC]), gone=True)
+        self.deletions += 1
+        self._create()
+
+    def _create(self) -> None:
+        configs = {"flush.messages": "1"} if self._random.random() < 0.5 else {}
+        topic = NewTopic(self.TOPIC, PARTITIONS, 1, config=configs)
+        self._insist("create", lambda: self._admin.create_topics([topic]), gone=False)
+        with self._lock:
+            self.acknowledged = {}
+            self.life += 1
+            self._steady.set()
+
+    def _truncate(self) -> None:
+        """DeleteRecords moves the start of every partition to its end."""
+        places = [TopicPartition(self.TOPIC, number, -1) for number in range(PARTITIONS)]
+        for future in self._admin.delete_records(places).values():
+            try:
+                future.result(PATIENCE_S)
+            except KafkaException as failure:
+                self.problems.append(f"records were not deleted: {failure}")
+        time.sleep(self._random.choice((0.0, 0.4)))  # with and without a checkpoint in between
+
+    def _insist(self, what: str, call: Callable[[], dict[str, Any]], *, gone: bool) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        done = KafkaError.UNKNOWN_TOPIC_OR_PART if gone else KafkaError.TOPIC_ALREADY_EXISTS
+        while True:
+            try:
+                call()[self.TOPIC].result(PATIENCE_S)
+            except KafkaException as failure:
+                error = failure.args[0]
+                if error.code() == done:
+                    return
+                if time.monotonic() > deadline:
+                    raise TimeoutError(f"cannot {what} {self.TOPIC}: {error}") from failure
+            else:
+                return
+
+    def finish(self) -> None:
+        """Send nothing more and wait for what is under way."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+
+    def check(self, there: dict[tuple[int, int], bytes]) -> list[str]:
+        """What is wrong with the records of the last life."""
+        lost = [at for at, value in self.acknowledged.items() if there.get(at) != value]
+        old = [at for at, value in there.items() if int(value.partition(b":")[0]) < self.life - 1]
+        problems = [f"{self.TOPIC}: {len(lost)} acknowledged records are lost: {lost[:3]}"] * bool(
+            lost
+        )
+        return problems + [f"{self.TOPIC}: records of former topics at {old[:3]}"] * bool(old)
 
 
 class Commits:
@@ -203,12 +334,19 @@ def run(rounds: int, seed: int, *, talkative: bool = False) -> Report:
             ),
         ]
         commits = Commits(broker.bootstrap, "plain")
+        recreated = Recreated(broker.bootstrap, random.Random(randomness.random()))
         for number in range(rounds):
-            _one_round(broker, loads, commits, randomness)
+            _one_round(broker, loads, commits, randomness, recreated)
             report.kills += 1
             if talkative and number % 10 == 9:
                 records = sum(load.count for load in loads)
                 print(f"{report.kills} kills, {records:,} records", flush=True)
+        recreated.finish()
+        there = _values(_reader(broker.bootstrap), Recreated.TOPIC)
+        report.deletions = recreated.deletions
+        report.problems += recreated.problems + recreated.check(there)
+        report.acknowledged += len(recreated.acknowledged)
+        report.read_back += len(there)
         for load in loads:
             load.finish()
             report.problems += [f"{load.topic}: {failure}" for failure in load.failed[:20]]
@@ -223,7 +361,11 @@ def run(rounds: int, seed: int, *, talkative: bool = False) -> Report:
 
 
 def _one_round(
-    broker: Broker, loads: list[Load], commits: Commits, randomness: random.Random
+    broker: Broker,
+    loads: list[Load],
+    commits: Commits,
+    randomness: random.Random,
+    recreated: Recreated,
 ) -> None:
     """Wait until everybody gets through, let them write for a moment, kill, start."""
     before = [load.count for load in loads]
@@ -234,24 +376,40 @@ def _one_round(
             raise TimeoutError("nothing is acknowledged any more")
         time.sleep(0.005)
     time.sleep(randomness.uniform(0, LONGEST_LOAD_S))
+    if randomness.random() < 0.4:
+        recreated.again()
+        _wait_for_records(recreated)
     broker.kill()
     broker.start()
+
+
+def _wait_for_records(recreated: Recreated) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not recreated.acknowledged:
+        if time.monotonic() > deadline:
+            raise TimeoutError("nothing is acknowledged by the topic that was created again")
+        time.sleep(0.005)
 
 
 # -- the checks
 
 
-def _read_back(bootstrap: str, load: Load, report: Report) -> None:
-    consumer = Consumer(
+def _reader(bootstrap: str) -> Consumer:
+    return Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": "checkers",
             "enable.auto.commit": False,
             "enable.partition.eof": True,
             "fetch.wait.max.ms": 10,
+            "auto.offset.reset": "earliest",
             **_CLIENT,
         }
     )
+
+
+def _read_back(bootstrap: str, load: Load, report: Report) -> None:
+    consumer = _reader(bootstrap)
     for partition in range(PARTITIONS):
         there = _records(consumer, TopicPartition(load.topic, partition, 0))
         report.read_back += len(there)
@@ -263,16 +421,33 @@ def _read_back(bootstrap: str, load: Load, report: Report) -> None:
     consumer.close()
 
 
+def _values(consumer: Consumer, topic: str) -> dict[tuple[int, int], bytes]:
+    """Every record of a topic by partition and offset."""
+    there = {
+        (partition, offset): value
+        for partition in range(PARTITIONS)
+        for offset, value in _contents(consumer, TopicPartition(topic, partition, 0)).items()
+    }
+    consumer.close()
+    return there
+
+
 def _records(consumer: Consumer, start: TopicPartition) -> dict[int, int]:
     """The number of each record of a partition, by its offset."""
-    there: dict[int, int] = {}
+    contents = _contents(consumer, start)
+    return {offset: int(value.partition(b":")[0]) for offset, value in contents.items()}
+
+
+def _contents(consumer: Consumer, start: TopicPartition) -> dict[int, bytes]:
+    """Each record of a partition, by its offset."""
+    there: dict[int, bytes] = {}
     consumer.assign([start])
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         for message in consumer.consume(5000, 0.2):
             error = message.error()
             if error is None:
-                there[message.offset() or 0] = int((message.value() or b"").partition(b":")[0])
+                there[message.offset() or 0] = message.value() or b""
             elif error.code() == KafkaError._PARTITION_EOF:
                 return there
     raise TimeoutError(f"{start.topic}-{start.partition} could not be read to its end")
@@ -311,7 +486,8 @@ def main() -> int:
     report = run(options.rounds, seed, talkative=True)
     print(
         f"{report.kills} kills in {time.monotonic() - started:.0f} s: {report.acknowledged:,} records "
-        f"acknowledged, {report.read_back:,} read back, {report.commits} group commits"
+        f"acknowledged, {report.read_back:,} read back, {report.commits} group commits, "
+        f"{report.deletions} deletions of a topic in use"
     )
     for problem in report.problems:
         print(problem)
