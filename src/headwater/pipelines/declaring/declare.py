@@ -185,8 +185,8 @@ class Settings:
 
     format: Format = "delta"
     dead_letter_topic: str | None = None
-    target_batch_time: str | None = None
-    """For the source's option targetBatchTime, like "5s"."""
+    target_batch_time: str = "10s"
+    """For the source's option targetBatchTime; "" leaves batches without a limit."""
     trigger: str | None = None
     """Spark's processing time between two batches, like "10 seconds"; None: as fast as it goes."""
 

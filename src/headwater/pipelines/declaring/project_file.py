@@ -39,6 +39,7 @@ KEYS = (
 )
 TABLE_KEYS = ("format", "partition_by", "comment", *TABLE_OPTIONS)
 _VARIABLE = re.compile(r"(\$?)\$\{(\w+)(?::-([^}]*))?\}")
+_UNLIMITED = "unlimited"
 _DURATION = re.compile(r"\d+(\.\d+)?\s*(ms|s|m|h|milliseconds?|seconds?|minutes?|hours?)")
 _PROJECT_NAME = re.compile(r"[\w.-]+")
 
@@ -215,14 +216,17 @@ def _definitions(page: _Page, root: Path, patterns: Sequence[str]) -> tuple[Path
 
 
 def _settings(page: _Page) -> Settings:
-    for key in ("target_batch_time", "trigger"):
-        value = page.text(key)
-        if value is not None and not _DURATION.fullmatch(value.strip()):
+    batch_time = page.text("target_batch_time")
+    unlimited = batch_time == _UNLIMITED
+    for key, value in {"target_batch_time": batch_time, "trigger": page.text("trigger")}.items():
+        if value is None or (key == "target_batch_time" and unlimited):
+            continue
+        if not _DURATION.fullmatch(value.strip()):
             page.fail(key, f"{key} is a time such as 5s or 10 seconds, not {value!r}")
     return Settings(
         format=table_format(page.origin("format"), page.text("format")) or "delta",
         dead_letter_topic=page.text("dead_letter_topic"),
-        target_batch_time=page.text("target_batch_time"),
+        target_batch_time="" if unlimited else batch_time or Settings.target_batch_time,
         trigger=page.text("trigger"),
     )
 

@@ -97,7 +97,7 @@ class Datasets:
         return self._called(dataset.query, dataset.session_reads)
 
     def _pace(self, options: Mapping[str, str]) -> dict[str, str]:
-        """A target batch time for those who set no limit themselves."""
+        """A target batch time for queries that set no limit of their own."""
         wanted = self._project.settings.target_batch_time
         return {"targetBatchTime": wanted} if wanted and not _LIMITS & set(options) else {}
 

@@ -237,3 +237,12 @@ def test_a_missing_project_is_told(tmp_path):
     (tmp_path / "pipeline.yml").write_text("name: x\n")
     with pytest.raises(DeclarationError, match=r"declares anything. Add one"):
         load_project(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "time"),
+    [("", "10s"), ("target_batch_time: 3s\n", "3s"), ("target_batch_time: unlimited\n", "")],
+)
+def test_batches_have_a_limit_unless_the_project_says_otherwise(tmp_path, text, time):
+    write(tmp_path, pipeline__yml=f"name: x\n{text}", one__py=BRONZE)
+    assert load_project(tmp_path).settings.target_batch_time == time
