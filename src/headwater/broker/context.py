@@ -20,7 +20,13 @@ from headwater.replication.treatment import Treatment
 from headwater.seams.clock import Clock
 from headwater.seams.files import Files
 from headwater.seams.randomness import Randomness
-from headwater.security.acls import OPERATIONS_ON, Authorizer, Operation, ResourceType
+from headwater.security.acls import (
+    OPERATIONS_ON,
+    AllowAll,
+    Authorizer,
+    Operation,
+    ResourceType,
+)
 from headwater.transport.listener import Doorkeeper
 
 if TYPE_CHECKING:
@@ -79,11 +85,16 @@ class Context:
     def authorized_operations(
         self, request: "Request", resource_type: ResourceType, name: str
     ) -> int:
-        """The bit field of what the client may do to a resource."""
+        """The bit field of what the client may do to a resource.
+
+        Without access rules all operations are shown, as Kafka does, though acting as a broker is
+        refused to clients.
+        """
+        unrestricted = isinstance(self.authorizer, AllowAll)
         return sum(
             1 << operation
             for operation in OPERATIONS_ON[resource_type]
-            if self.authorize(request, operation, resource_type, name)
+            if unrestricted or self.authorize(request, operation, resource_type, name)
         )
 
     def park(self, deadline_ms: int, waiter: Waiter) -> None:

@@ -1,7 +1,8 @@
 """What a broker changes in a batch before it is staged, and when.
 
 Most batches are stored as they came. One is changed where its topic asks for another codec, where
-the topic's time is the broker's (LogAppendTime), or where its maximum timestamp is wrong.
+the topic's time is the broker's (LogAppendTime), or where its maximum timestamp or its offset
+deltas are wrong.
 """
 
 from headwater.errors import E, KafkaError
@@ -10,12 +11,14 @@ from headwater.records.batch import (
     HEADER,
     HEADER_SIZE,
     LOG_APPEND_TIME,
+    BatchHeader,
     RawHeader,
 )
 from headwater.records.compression import compress, decompress
+from headwater.records.record import decode_area, encode_records
 from headwater.records.rules import BatchRules
 from headwater.records.seal import restamp, seal
-from headwater.records.validation import check_records, needs_walk
+from headwater.records.validation import OffsetsOutOfPlace, check_records, needs_walk
 
 HEAVY_COUNT = 2_000
 """A walk over more records than this takes longer than the loop may be held."""
@@ -32,16 +35,30 @@ def prepare(
     """
     if rules.verbatim:
         if needs_walk(header, rules):
-            header = check_records(batch, header, rules, now_ms)
+            batch, header = _checked(batch, header, rules, now_ms)
         return batch, header
     recompressed = _needs_recompression(header, rules)
     if recompressed or needs_walk(header, rules):
-        header = check_records(batch, header, rules, now_ms)
+        batch, header = _checked(batch, header, rules, now_ms)
     if recompressed:
         batch, header = _recompress(batch, header, rules)
     if rules.log_append_time:
         header = restamp(batch, header, header[5] | LOG_APPEND_TIME, now_ms)
     return batch, header
+
+
+def _checked(
+    batch: memoryview, header: RawHeader, rules: BatchRules, now_ms: int
+) -> tuple[memoryview, RawHeader]:
+    """The batch after `check_records`, its records counted from 0 where they were not."""
+    try:
+        return batch, check_records(batch, header, rules, now_ms)
+    except OffsetsOutOfPlace:
+        records = decode_area(bytes(batch[HEADER_SIZE:]), BatchHeader._make(header))
+        changed = seal(header, encode_records(records, header[7]))
+    _refuse_too_large(len(changed), rules, "with its offsets counted again")
+    batch, header = memoryview(changed), HEADER.unpack_from(changed)
+    return batch, check_records(batch, header, rules, now_ms)
 
 
 def is_heavy(header: RawHeader, rules: BatchRules) -> bool:
@@ -70,9 +87,12 @@ def _recompress(
     codec = rules.codec or 0
     attributes = header[5] & ~CODEC_MASK | codec
     changed = seal((*header[:5], attributes, *header[6:]), compress(codec, area, rules.level))
-    if len(changed) > rules.largest:
-        raise KafkaError(
-            E.MESSAGE_TOO_LARGE,
-            f"the batch has {len(changed)} bytes in the topic's codec, {rules.largest} may be",
-        )
+    _refuse_too_large(len(changed), rules, "in the topic's codec")
     return memoryview(changed), HEADER.unpack_from(changed)
+
+
+def _refuse_too_large(size: int, rules: BatchRules, how: str) -> None:
+    if size > rules.largest:
+        raise KafkaError(
+            E.MESSAGE_TOO_LARGE, f"the batch has {size} bytes {how}, {rules.largest} may be"
+        )

@@ -11,6 +11,8 @@ lets pass what no client sends (LogAppendTime or delete-horizon bits, bytes afte
 batch is refused with the nearest fitting code.
 """
 
+from contextlib import suppress
+
 from headwater.errors import E, KafkaError
 from headwater.model import NO_PRODUCER_ID, NO_TIMESTAMP
 from headwater.records.batch import (
@@ -87,7 +89,8 @@ def check_records(
     """Check every record of a batch that passed `check_batch`; its header, mended if need be.
 
     INVALID_RECORD where the records are malformed as such; RecordsRefused where single ones break
-    a rule of the topic.
+    a rule of the topic. OffsetsOutOfPlace where the batch is sound otherwise and its records only
+    have to be counted again: Kafka takes that of a batch that is not compressed.
     """
     codec = header[5] & CODEC_MASK
     if codec:
@@ -103,15 +106,21 @@ def check_records(
     if last_ms > INT64_MAX or first_ms < INT64_MIN:
         raise KafkaError(E.INVALID_TIMESTAMP, f"{first_ms} to {last_ms} leave the 64 bits of time")
     if (
-        not in_place
+        (codec and not in_place)
         or (keyless and rules.keys_required)
         or last_ms > now_ms + rules.after_ms
         or first_ms < now_ms - rules.before_ms
     ):
         _judge_records(area[pos:], header, rules, now_ms)
+    if not in_place:
+        raise OffsetsOutOfPlace
     if last_ms == header[8] or rules.log_append_time:
         return header
     return restamp(batch, header, header[5], last_ms)
+
+
+class OffsetsOutOfPlace(Exception):
+    """The offset deltas of a sound batch are not 0, 1, 2 …: `rewrite` counts them again."""
 
 
 class RecordsRefused(KafkaError):
@@ -207,7 +216,8 @@ def _check_header_times(
     earliest, latest = now_ms - rules.before_ms, now_ms + rules.after_ms
     if max_ms > latest or (first_ms < earliest and first_ms != NO_TIMESTAMP):
         if len(batch) <= NAMED_FAULTS_BYTES:
-            check_records(batch, header, rules, now_ms)  # says which records are at fault
+            with suppress(OffsetsOutOfPlace):
+                check_records(batch, header, rules, now_ms)  # says which records are at fault
         raise KafkaError(
             E.INVALID_TIMESTAMP,
             f"timestamps {first_ms} to {max_ms} are outside of {earliest} to {latest}",
@@ -222,7 +232,7 @@ def _judge_records(area: Buffer, header: RawHeader, rules: BatchRules, now_ms: i
     for index, record in enumerate(decode_area(bytes(area), BatchHeader._make(header))):
         if rules.keys_required and record.key is None:
             faults.append((index, "a compacted topic takes no record without a key"))
-        elif record.offset != index:
+        elif header[5] & CODEC_MASK and record.offset != index:
             faults.append((index, f"its offset delta is {record.offset}, not {index}"))
         elif not earliest <= record.timestamp <= latest and record.timestamp != NO_TIMESTAMP:
             faults.append((index, f"timestamp {record.timestamp} is not in {earliest}..{latest}"))

@@ -18,7 +18,7 @@ from headwater.model import NO_EPOCH, TopicPartition, Uuid
 from headwater.records.batch import HEADER, TRANSACTIONAL, RawHeader
 from headwater.records.rewrite import HEAVY_BYTES, is_heavy, prepare
 from headwater.records.rules import WALKED_COUNT
-from headwater.records.validation import check_batch, check_records
+from headwater.records.validation import OffsetsOutOfPlace, check_batch, check_records
 from headwater.replication.effects import AdvanceHW, Effect, ProposeIsr
 from headwater.replication.partition import Partition, Role
 from headwater.replication.treatment import Treatment
@@ -191,9 +191,12 @@ class Replica:
             if (header[12] > WALKED_COUNT or header[1] > HEAVY_BYTES) and is_heavy(header, rules):
                 self._hold(batch, header, pending, acks, now_ms)
                 return
-            if rules.verbatim:
-                header = check_records(batch, header, rules, now_ms)
-            else:
+            try:
+                if rules.verbatim:
+                    header = check_records(batch, header, rules, now_ms)
+                else:
+                    batch, header = prepare(batch, header, rules, now_ms)
+            except OffsetsOutOfPlace:
                 batch, header = prepare(batch, header, rules, now_ms)
         if self._inbox:
             self._inbox.append(_Held(memoryview(bytearray(batch)), header, pending, acks))

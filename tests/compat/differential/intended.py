@@ -109,10 +109,6 @@ INTENDED = [
         "Who is not a broker may not read like a follower, that would move the high watermark.",
     ),
     Row(
-        "*", "operations*", "cluster_authorized_operations", 8096, 7584,
-        "The same: without an authorizer, Kafka lets every client act as a broker.",
-    ),
-    Row(
         "malformed_requests", "*not UTF-8", "", "an answer", CLOSED,
         "Text that is no text ends the connection; Java puts question marks in its place.",
     ),

@@ -6,8 +6,14 @@ import pytest
 
 from headwater.errors import E
 from headwater.log.time_lookup import TimeLookup, _View
+from headwater.security.acls import OPERATIONS_ON, ResourceType
 from headwater.wire.apis import API
-from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from headwater.wire.messages.cluster import (
+    ApiVersionsRequest,
+    ApiVersionsResponse,
+    DescribeClusterRequest,
+    DescribeClusterResponse,
+)
 from headwater.wire.messages.metadata import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -289,3 +295,13 @@ def test_a_page_names_what_is_not_there(live, topic, client):
         "nope": E.UNKNOWN_TOPIC_OR_PARTITION,
         "a/b": E.INVALID_TOPIC_EXCEPTION,
     }
+
+
+def test_without_access_rules_every_operation_on_the_cluster_is_shown(client):
+    answer = client.ask(
+        DescribeClusterRequest(include_cluster_authorized_operations=True),
+        DescribeClusterResponse,
+        1,
+    )
+    shown = sum(1 << operation for operation in OPERATIONS_ON[ResourceType.CLUSTER])
+    assert answer.cluster_authorized_operations == shown

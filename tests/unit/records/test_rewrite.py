@@ -4,10 +4,12 @@ from headwater.errors import E, KafkaError
 from headwater.records.batch import read_header
 from headwater.records.builder import build_batch
 from headwater.records.compression import Codec
-from headwater.records.record import Record, decode_records
+from headwater.records.record import Record, _encode, decode_records, encode_records
 from headwater.records.rewrite import HEAVY_COUNT, is_heavy, prepare
 from headwater.records.rules import BatchRules
+from headwater.records.seal import seal
 from headwater.records.validation import check_batch
+from headwater.records.varint import write_varint
 
 NOW = 1_700_000_000_000
 RECORDS = [
@@ -98,3 +100,45 @@ def test_a_batch_that_outgrows_the_limit_by_recompression_is_too_large():
 def test_what_takes_milliseconds_is_known_beforehand(count, size, codec, rules, heavy):
     header = (0, size, -1, 2, 0, codec, count - 1, NOW, NOW, -1, -1, -1, count)
     assert is_heavy(header, rules) is heavy
+
+
+@pytest.mark.parametrize("wrong", [[0, 0, 0], [2, 1, 0], [5, 70, 90_000], [-1, -2, -3]])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        BatchRules(),
+        BatchRules(log_append_time=True),
+        BatchRules(codec=Codec.ZSTD),
+        BatchRules(keys_required=True),
+    ],
+    ids=["plain", "append time", "recompressed", "compacted"],
+)
+def test_offset_deltas_out_of_place_are_counted_again(wrong, rules):
+    rows = RECORDS[:3]
+    header = tuple(
+        read_header(build_batch(rows, now=NOW, producer_id=4, producer_epoch=1, base_sequence=6))
+    )
+    parts = []
+    for place, row in zip(wrong, rows, strict=True):
+        encoded = _encode(row, place, NOW)
+        parts += (write_varint(len(encoded)), encoded)
+    given = memoryview(seal(header, b"".join(parts)))
+    batch, stored = prepare(given, check_batch(given, rules, NOW), rules, NOW + 99)
+    found = decode_records(batch)
+    assert [record.offset for record in found] == [0, 1, 2]
+    assert [record.value for record in found] == [row.value for row in rows]
+    assert stored[9:] == header[9:], "the producer's fields are its own"
+    if not rules.log_append_time:
+        assert check_batch(batch, BatchRules(), NOW) == stored
+        assert [record.timestamp for record in found] == [row.timestamp for row in rows]
+
+
+def test_a_batch_that_grows_beyond_the_limit_when_counted_again_is_refused():
+    rows = [Record(0, NOW, b"k", b"v", ()) for _ in range(200)]
+    area = encode_records(rows[:1], NOW) * 200
+    header = tuple(read_header(build_batch(rows, now=NOW)))
+    given = memoryview(seal(header, area))
+    rules = BatchRules(max_message_bytes=len(given), validate_records=True)
+    with pytest.raises(KafkaError) as refused:
+        prepare(given, check_batch(given, rules, NOW), rules, NOW)
+    assert refused.value.code is E.MESSAGE_TOO_LARGE

@@ -304,9 +304,9 @@ def test_malformed_records_are_refused(codec, area, count):
     assert refused_walk(with_area(area, count, codec)).code is E.INVALID_RECORD
 
 
-def test_offset_deltas_must_count_from_zero():
+def test_offset_deltas_of_a_compressed_batch_must_count_from_zero():
     area = encode_records([Record(timestamp=NOW, key=b"k")], NOW) * 2
-    refused = refused_walk(with_area(area, 2))
+    refused = refused_walk(with_area(area, 2, 1))
     assert isinstance(refused, RecordsRefused)
     assert refused.code is E.INVALID_RECORD
     assert refused.record_errors == [(1, "its offset delta is 0, not 1")]
