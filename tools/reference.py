@@ -79,19 +79,19 @@ def apis_page() -> str:
             str(api.key),
             api.name,
             f"{api.served.lowest}-{api.served.highest}",
-            _yes(api.advertised is not None),
         ]
         for api in sorted(API.values(), key=lambda api: api.key)
+        if api.advertised is not None
     )
     return "\n".join(
         [
             "# APIs\n",
             _NOTE,
-            "The requests of the Kafka protocol that a broker answers, and in which versions. "
-            "Those that are not *advertised* are for brokers among themselves. Produce is "
-            "advertised from version 0, because older librdkafka stops compressing otherwise, but "
-            "versions 0-2 close the connection, as with Kafka 4.\n",
-            _table(("key", "name", "versions", "advertised"), rows),
+            "The requests of the Kafka protocol that a broker answers, and in which versions. Any "
+            "other closes the connection. Produce is advertised from version 0, because older "
+            "librdkafka stops compressing otherwise, but versions 0-2 close the connection, as "
+            "with Kafka 4.\n",
+            _table(("key", "name", "versions"), rows),
         ]
     )
 

@@ -8,6 +8,9 @@ import click
 from headwater.cli.cluster import Cluster, refuse
 from headwater.cli.options import on_cluster
 from headwater.cli.output import show, show_json
+from headwater.config.broker import BrokerSettings
+from headwater.config.foreign import idle_key
+from headwater.config.keys import Mode
 from headwater.wire.messages.configs import (
     DescribeConfigsRequest,
     DescribeConfigsResponse,
@@ -88,12 +91,13 @@ async def describe(
     chosen = [c for c in found if everything or keys or SOURCES.get(c.config_source) != "default"]
     chosen.sort(key=lambda config: config.name)
     if as_json:
-        show_json([_full(config) for config in chosen])
+        show_json([_full(config, resource) for config in chosen])
     elif explain:
-        _explain(chosen)
+        _explain(chosen, resource)
     else:
         nothing = f"nothing is set for {resource}; --all shows the defaults"
-        show([_short(config) for config in chosen], as_json=False, nothing=nothing)
+        rows = [_short(config, resource) for config in chosen]
+        show(rows, as_json=False, nothing=nothing)
 
 
 @command.command("set")
@@ -204,21 +208,32 @@ def parse_change(text: str) -> Change:
     return Change(name=name, config_operation=operation, value=value)
 
 
-def _short(config: Config) -> dict[str, object]:
+def _short(config: Config, resource: Resource) -> dict[str, object]:
     return {
         "key": config.name,
         "value": "[hidden]" if config.is_sensitive else config.value,
         "source": SOURCES.get(config.config_source, config.config_source),
-        "changes": "at restart" if config.read_only else "while running",
+        "update": _update_mode(config, resource),
     }
 
 
-def _full(config: Config) -> dict[str, object]:
+def _update_mode(config: Config, resource: Resource) -> str:
+    """Kafka's update mode of a key, or where it may be set."""
+    if config.read_only:
+        return Mode.READ_ONLY.value
+    if resource.kind == TOPIC:
+        return "per-topic"
+    row = BrokerSettings.KEYS.get(config.name) or idle_key(config.name)
+    return Mode.CLUSTER_WIDE.value if row is None else row.mode.value
+
+
+def _full(config: Config, resource: Resource) -> dict[str, object]:
     return {
         "key": config.name,
         "value": config.value,
         "source": SOURCES.get(config.config_source, config.config_source),
         "read_only": config.read_only,
+        "update": _update_mode(config, resource),
         "sensitive": config.is_sensitive,
         "synonyms": [
             {"key": row.name, "value": row.value, "source": SOURCES.get(row.source, row.source)}
@@ -228,12 +243,10 @@ def _full(config: Config) -> dict[str, object]:
     }
 
 
-def _explain(configs: list[Config]) -> None:
+def _explain(configs: list[Config], resource: Resource) -> None:
     for config in configs:
-        row = _short(config)
-        click.echo(
-            f"{row['key']} = {row['value']}  (from {row['source']}, changes {row['changes']})"
-        )
+        row = _short(config, resource)
+        click.echo(f"{row['key']} = {row['value']}  (from {row['source']}, {row['update']})")
         if config.documentation:
             click.echo(f"    {config.documentation}")
         for other in config.synonyms:

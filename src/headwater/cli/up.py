@@ -42,6 +42,12 @@ a group gets its partitions at once."""
     type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
     help="How much to log.",
 )
+@click.option(
+    "--log-dir",
+    type=click.Path(file_okay=False),
+    help="Write server.log, controller.log and state-change.log to this folder as well; "
+    "each is rotated at 64 MiB, five older ones are kept.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the address and the log as JSON.")
 @click.option(
     "--until-stdin-closes",
@@ -54,6 +60,7 @@ def command(
     file: str | None,
     assignments: tuple[str, ...],
     log_level: str,
+    log_dir: str | None,
     as_json: bool,
     until_stdin_closes: bool,
 ) -> None:
@@ -71,6 +78,11 @@ def command(
     from headwater.observe import logs
 
     logs.set_up(log_level.upper(), as_json=as_json)
+    if log_dir is not None:
+        try:
+            logs.add_files(log_dir, as_json=as_json)
+        except OSError as problem:
+            raise click.ClickException(f"--log-dir {log_dir} cannot be used: {problem}") from None
     if until_stdin_closes:
         threading.Thread(target=_stop_with_stdin, name="stdin", daemon=True).start()
 

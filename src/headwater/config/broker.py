@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Self
 
 from headwater.config.broker_keys import BrokerKeys
-from headwater.config.foreign import why_not_here
+from headwater.config.foreign import idle_key, why_not_here
 from headwater.config.keys import ConfigError, Key, Mode, Value
 from headwater.config.listeners import Listener, advertised, parse_listeners
 from headwater.config.properties import Assignment, read_properties
@@ -71,11 +71,16 @@ class BrokerSettings(BrokerKeys):
         return super().key(name)
 
     @classmethod
+    def dynamic_key(cls, name: str) -> Key:
+        """The row called `name`, among them those of Kafka that may be stored but have no effect."""
+        return cls.KEYS.get(name) or idle_key(name) or cls.key(name)
+
+    @classmethod
     def check(cls, overrides: Mapping[str, str], *, cluster_wide: bool) -> ConfigError | None:
         """Why `overrides` cannot be set on a running broker (or all of them), or None."""
         try:
             for name, text in overrides.items():
-                row = cls.key(name)
+                row = cls.dynamic_key(name)
                 row.parse(text)
                 _refuse_mode(row, cluster_wide)
         except ConfigError as problem:

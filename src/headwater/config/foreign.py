@@ -1,4 +1,10 @@
-"""Keys that Kafka knows and this broker does not: what to say instead of "unknown"."""
+"""Keys that Kafka knows and this broker does not use.
+
+At the start they are refused with a reason: a broker must not come up as if it were encrypted. On
+a running broker those that Kafka can change are stored and shown, and change nothing.
+"""
+
+from headwater.config.keys import PASSWORD, STRING, Key, Mode
 
 _KRAFT = "Kafka's own metadata quorum is not used here, a single broker keeps its metadata itself"
 _ZOOKEEPER = "a single broker keeps its metadata itself; clusters on ZooKeeper are not served yet"
@@ -28,3 +34,34 @@ _PREFIXES = {
 def why_not_here(name: str) -> str | None:
     """Why a key that Kafka knows has no place here, or None for a key that Kafka lacks too."""
     return next((why for prefix, why in _PREFIXES.items() if name.startswith(prefix)), None)
+
+
+_READ_ONLY = (
+    "process.roles",
+    "controller.",
+    "metadata.log.",
+    "zookeeper.",
+    "authorizer.class.name",
+    "message.format.version",
+    "log.message.format.version",
+    "inter.broker.protocol.version",
+    "transaction.",
+    "transactional.",
+)
+_PER_BROKER = ("ssl.", "sasl.", "listener.name.")
+_SECRETS = ("password", "jaas", "keystore.key", "secret")
+
+
+def idle_key(name: str) -> Key | None:
+    """A row for a key of Kafka that has no effect here, with Kafka's own update mode."""
+    why = why_not_here(name)
+    if why is None:
+        return None
+    secret = any(word in name for word in _SECRETS)
+    row = Key(name, PASSWORD if secret else STRING, None, "A key of Apache Kafka.")
+    row.idle = why
+    if name.startswith(_READ_ONLY):
+        row.mode = Mode.READ_ONLY
+    else:
+        row.mode = Mode.PER_BROKER if name.startswith(_PER_BROKER) else Mode.CLUSTER_WIDE
+    return row

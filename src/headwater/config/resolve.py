@@ -98,6 +98,19 @@ def broker_rows(settings: "BrokerSettings") -> list[ConfigRow]:
         # What counts before this key's first own value is another key's business.
         own = next((at for at, row in enumerate(found) if row.name == key.name), len(found))
         rows.append(_row(key, value, found[own:], read_only=key.mode is Mode.READ_ONLY))
+    return rows + _idle_rows(settings)
+
+
+def _idle_rows(settings: "BrokerSettings") -> list[ConfigRow]:
+    """The keys of Kafka that were stored here and have no effect."""
+    stored = {**settings.layers.cluster, **settings.layers.broker}
+    rows = []
+    for name in stored:
+        if name not in settings.KEYS:
+            key = settings.dynamic_key(name)
+            found = configured(settings.layers, (name,))
+            synonyms = tuple(Synonym(name, _shown(key, text), source) for _, text, source in found)
+            rows.append(_row(key, stored[name], synonyms, read_only=False))
     return rows
 
 
@@ -105,7 +118,7 @@ def cluster_rows(settings: "BrokerSettings") -> list[ConfigRow]:
     """The keys that are set for the whole cluster, and no others, as Kafka shows them."""
     rows = []
     for name, text in settings.layers.cluster.items():
-        key = settings.KEYS[name]
+        key = settings.dynamic_key(name)
         synonym = Synonym(name, _shown(key, text), Source.DYNAMIC_DEFAULT)
         rows.append(_row(key, text, (synonym,), read_only=False))
     return rows

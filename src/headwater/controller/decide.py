@@ -13,8 +13,6 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 
 from headwater.config.broker import BrokerSettings
-from headwater.config.keys import Settings
-from headwater.config.topic import TopicSettings
 from headwater.controller.commands import (
     AlterConfigs,
     ConfigOutcome,
@@ -266,9 +264,8 @@ def _changed_configs(
     kind: str, name: str, present: Mapping[str, str], overrides: Mapping[str, str]
 ) -> str:
     """One line for the log: what was set and what was unset."""
-    table = TopicSettings if kind == "topics" else BrokerSettings
     changes = [
-        f"{key}={_logged(table, key, value)}"
+        f"{key}={_logged(kind, key, value)}"
         for key, value in overrides.items()
         if present.get(key) != value
     ]
@@ -277,6 +274,9 @@ def _changed_configs(
     return f"configs of {whose} changed: {', '.join(changes) or 'nothing'}"
 
 
-def _logged(table: type[Settings], key: str, value: str) -> str:
-    row = table.KEYS.get(key)
-    return repr("[hidden]" if row is not None and row.sensitive else value)
+def _logged(kind: str, key: str, value: str) -> str:
+    if kind == "topics":
+        return repr(value)
+    row = BrokerSettings.dynamic_key(key)
+    shown = repr("[hidden]" if row.sensitive else value)
+    return f"{shown} (has no effect here: {row.idle})" if row.idle else shown

@@ -6,6 +6,8 @@ Events that a peer can cause at will go through `hostile` instead.
 
 import json
 import logging
+import logging.handlers
+import os
 import sys
 from typing import TextIO
 
@@ -14,6 +16,9 @@ controller = logging.getLogger("headwater.controller")
 state_change = logging.getLogger("headwater.state-change")
 
 MAX_LINE = 4096
+FILE_BYTES = 64 * 1024 * 1024
+FILES_KEPT = 5
+"""Of each log file: so large, then a new one, and so many older ones stay."""
 _ROOT = "headwater"
 _EVENT_LOOP = "asyncio"
 _CUT = "...[cut]"
@@ -28,6 +33,38 @@ def set_up(level: str = "INFO", *, as_json: bool = False, stream: TextIO | None 
         logger.handlers[:] = [handler]
         logger.setLevel(level)
         logger.propagate = False
+
+
+def add_files(directory: str, *, as_json: bool = False) -> None:
+    """Write the logs to server.log, controller.log and state-change.log as well, with rotation.
+
+    server.log has what belongs to neither of the others.
+    """
+    os.makedirs(directory, exist_ok=True)
+    for name, belongs in (
+        ("server", lambda record: not _belongs(record, _CONTROLLER, _STATE_CHANGE)),
+        ("controller", lambda record: _belongs(record, _CONTROLLER)),
+        ("state-change", lambda record: _belongs(record, _STATE_CHANGE)),
+    ):
+        handler = logging.handlers.RotatingFileHandler(
+            os.path.join(directory, f"{name}.log"),
+            maxBytes=FILE_BYTES,
+            backupCount=FILES_KEPT,
+            encoding="utf-8",
+            delay=True,
+        )
+        handler.setFormatter(JsonLines() if as_json else PlainLines())
+        handler.addFilter(belongs)
+        for owner in (_ROOT, _EVENT_LOOP):
+            logging.getLogger(owner).addHandler(handler)
+
+
+_CONTROLLER = "headwater.controller"
+_STATE_CHANGE = "headwater.state-change"
+
+
+def _belongs(record: logging.LogRecord, *names: str) -> bool:
+    return any(record.name == name or record.name.startswith(f"{name}.") for name in names)
 
 
 def printable(text: str, limit: int = MAX_LINE) -> str:

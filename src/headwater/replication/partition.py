@@ -6,7 +6,7 @@ while this replica leads, and never passes the end of any replica that is or may
 in-sync set; a change of that set counts only when the controller stored it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from enum import Enum
 
 from headwater.model import NO_EPOCH, NO_LEADER
@@ -172,12 +172,10 @@ class Partition:
         needed = min(self.min_insync, max(1, len(self.replicas)))
         self.enough_in_sync = len(self.isr) >= needed
 
-    def low_watermark(self, log_start: int) -> int:
-        """The least log start of the replicas that count: below it nobody has records."""
+    def low_watermark(self, log_start: int, live: Container[int]) -> int:
+        """The least log start of the live replicas: below it no broker in reach has records."""
         starts = [
-            progress.log_start
-            for replica, progress in self.followers.items()
-            if replica in self.isr
+            progress.log_start for replica, progress in self.followers.items() if replica in live
         ]
         return min([log_start, *starts])
 

@@ -85,7 +85,8 @@ INTENDED = [
     ),
     Row(
         "every_broker_config", "keys", "*", "nothing", ANY,
-        "Keys that Kafka has and does not show, and log.validate.records, which is ours.",
+        "Keys that Kafka has and does not show; log.validate.records and max.request.elements "
+        "are ours.",
     ),
     Row(
         "every_broker_config", "keys", "listener.security.protocol.map.read_only", False, True,

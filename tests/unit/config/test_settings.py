@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from headwater.cli.up import settings_from
 from headwater.config.broker import BrokerSettings
 from headwater.config.keys import ConfigError, Key
-from headwater.config.resolve import BROKER_SYNONYMS
+from headwater.config.resolve import BROKER_SYNONYMS, Source, broker_rows, cluster_rows
 from headwater.config.topic import TopicSettings
 
 ALL_ROWS = [*TopicSettings.KEYS.values(), *BrokerSettings.KEYS.values()]
@@ -178,3 +179,53 @@ def test_importing_the_tables_brings_in_nothing_heavy() -> None:
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"difflib", "dataclasses", "asyncio", "logging", "json", "inspect", "click", "socket"}
     assert not heavy & set(out.stdout.split())
+
+
+# -- keys of Kafka without effect here
+
+
+@pytest.mark.parametrize(
+    ("name", "cluster_wide", "accepted"),
+    [
+        ("sasl.kerberos.principal.to.local.rules", False, True),
+        ("sasl.kerberos.principal.to.local.rules", True, False),
+        ("ssl.keystore.location", False, True),
+        ("remote.log.reader.threads", True, True),
+        ("process.roles", False, False),
+        ("zookeeper.connect", True, False),
+        ("sasl", False, False),
+        ("no.such.key", False, False),
+    ],
+)
+def test_what_kafka_can_change_is_stored_without_effect(name, cluster_wide, accepted):
+    problem = BrokerSettings.check({name: "x"}, cluster_wide=cluster_wide)
+    assert (problem is None) is accepted
+
+
+def test_stored_keys_without_effect_are_shown_and_secrets_are_not():
+    stored = {"sasl.mechanism.inter.broker.protocol": "PLAIN", "ssl.key.password": "s3cret"}
+    settings = BrokerSettings.load(None, {}).with_dynamic(
+        {"remote.log.reader.threads": "3"}, stored
+    )
+    assert settings.ignored == ()
+    rows = {row.name: row for row in broker_rows(settings)}
+    assert rows["sasl.mechanism.inter.broker.protocol"].value == "PLAIN"
+    assert "Has no effect here" in rows["sasl.mechanism.inter.broker.protocol"].doc
+    assert rows["ssl.key.password"].value is None
+    assert rows["ssl.key.password"].sensitive
+    (row,) = cluster_rows(settings)
+    assert (row.name, row.source) == ("remote.log.reader.threads", Source.DYNAMIC_DEFAULT)
+    assert not {name for name in BrokerSettings.KEYS if name in stored}
+
+
+def test_a_broker_does_not_start_with_settings_it_would_ignore():
+    with pytest.raises(ConfigError, match="TLS is not served yet"):
+        BrokerSettings.load(None, {"ssl.keystore.location": "/x"})
+
+
+def test_what_the_command_line_sets_is_static():
+    settings = settings_from(9192, "/data", None, ())
+    rows = {row.name: row for row in broker_rows(settings)}
+    assert rows["listeners"].source is Source.STATIC
+    assert rows["log.dirs"].source is Source.STATIC
+    assert rows["node.id"].source is Source.DEFAULT

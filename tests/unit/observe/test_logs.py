@@ -2,6 +2,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -70,3 +71,36 @@ def test_json_lines_can_be_read_back() -> None:
     event = json.loads(stream.getvalue())
     assert event["logger"] == "controller"
     assert event["message"] == 'say "hi"\\n'
+
+
+@pytest.mark.usefixtures("out")
+def test_each_log_has_a_file_of_its_own(tmp_path: Path) -> None:
+    logs.add_files(str(tmp_path / "logs"))
+    logs.server.info("a server event")
+    logging.getLogger("headwater.controller.controller_loop").info("a controller event")
+    logs.state_change.info("a state change")
+    logging.getLogger("asyncio").error("an event of the loop")
+    close_files()
+    found = {path.name: path.read_text() for path in (tmp_path / "logs").iterdir()}
+    assert set(found) == {"server.log", "controller.log", "state-change.log"}
+    assert "a server event" in found["server.log"]
+    assert "an event of the loop" in found["server.log"]
+    assert found["controller.log"].count("\n") == found["state-change.log"].count("\n") == 1
+    assert "a controller event" in found["controller.log"]
+
+
+def close_files() -> None:
+    for handler in logging.getLogger("headwater").handlers:
+        handler.close()
+
+
+@pytest.mark.usefixtures("out")
+def test_log_files_are_rotated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(logs, "FILE_BYTES", 2_000)
+    logs.add_files(str(tmp_path))
+    for number in range(500):
+        logs.server.info("event %d", number)
+    close_files()
+    kept = sorted(path.name for path in tmp_path.iterdir())
+    assert kept == ["server.log", *[f"server.log.{n}" for n in range(1, logs.FILES_KEPT + 1)]]
+    assert "event 499" in (tmp_path / "server.log").read_text()

@@ -249,10 +249,12 @@ def test_a_follower_forgets_who_followed_it():
 # -- low watermark
 
 
-def test_the_low_watermark_waits_for_replicas_in_sync_only():
+def test_the_low_watermark_waits_for_live_replicas_in_sync_or_not():
     partition = leader(isr=(1, 2), log_end=10)
     partition.follower_fetched(0, 2, 10, 3)
     partition.follower_fetched(0, 3, 10, 0)
-    assert partition.low_watermark(5) == 3
+    assert partition.low_watermark(5, live={1, 2, 3}) == 0
+    assert partition.low_watermark(5, live={1, 2}) == 3
     partition.follower_fetched(0, 2, 10, 7)
-    assert partition.low_watermark(5) == 5
+    assert partition.low_watermark(5, live={1, 2}) == 5
+    assert partition.low_watermark(5, live={1}) == 5

@@ -83,7 +83,9 @@ class _Deletion:
     def _take_finished(self) -> None:
         left = []
         for replica, offset, mark in self.waiting:
-            low = replica.partition.low_watermark(replica.log.log_start_offset)
+            low = replica.partition.low_watermark(
+                replica.log.log_start_offset, self.context.metadata.brokers
+            )
             if low >= offset:
                 mark.low_watermark = low
             else:
