@@ -267,6 +267,7 @@ class LogDirs:
             self.high_watermarks[partition] = row.high_watermark
             known = LastKnown(
                 recovery_point=row.recovery_point,
+                certain=row.topic_id == topic_id,
                 log_start=row.log_start,
                 clean=marker is not None and (name in marker.ends or not marker.complete),
                 clean_end=marker.ends.get(name) if marker else None,

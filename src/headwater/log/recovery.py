@@ -41,6 +41,8 @@ class LastKnown:
     """What the checkpoints of the folder say of a log."""
 
     recovery_point: int | None = None
+    certain: bool = False
+    """Whether the recovery point is known to be this log's: by topic id, in a sound file."""
     log_start: int = 0
     clean: bool = False
     clean_end: tuple[int, int] | None = None
@@ -244,8 +246,8 @@ class Recovery:
         remove_snapshots(self._files, partition_log.directory, above=end)
 
     def _require_flushed(self, end: int) -> None:
-        """Refuse a log that ends too early, unless only the checkpoint speaks of more."""
-        if end < self._point and self._trace > end:
+        """Refuse a log that ends too early, unless only an uncertain checkpoint speaks of more."""
+        if end < self._point and (self._known.certain or self._trace > end):
             raise DamagedSegment(
                 f"the log ends at {end}, though {self._point} offsets were flushed"
             )

@@ -102,6 +102,7 @@ class Replica:
         "_committing",
         "_flush_ended",
         "_inbox",
+        "_settled_end",
         "_surroundings",
         "_writing",
         "dirty",
@@ -142,6 +143,8 @@ class Replica:
         self.flushing = False
         """A flush is under way; the older of two at once could end last and undo the newer."""
         self._flush_ended: list[Callable[[], None]] = []
+        self._settled_end = 0
+        """The durable end that waiters were last answered by."""
 
     # -- who may ask
 
@@ -280,13 +283,13 @@ class Replica:
             self._surroundings.storage_failed(self, failure, flushing=False)
             self.abandon(KafkaError(E.KAFKA_STORAGE_ERROR, f"the write failed: {failure.strerror}"))
             return
-        if self.treatment.sync_acks:
+        if self.durable_end < self.log.log_end_offset:
             self._sync()
         self.settle()
 
     def settle(self) -> None:
         """Answer what the log's durable end satisfies, then move the high watermark."""
-        log_end = self.durable_end
+        log_end = self._settled_end = self.durable_end
         writing = self._writing
         while writing and writing[0].last_offset < log_end:
             writing.popleft().complete()
@@ -297,14 +300,22 @@ class Replica:
 
     @property
     def durable_end(self) -> int:
-        """Up to where the log is as durable as its topic asks before anybody may see it."""
-        return self.log.recovery_point if self.treatment.sync_acks else self.log.log_end_offset
+        """Up to where the log is as durable as its topic asks before anybody may see it.
+
+        With flush.messages=N a write waits for the disk if N records or more would be unflushed.
+        """
+        log = self.log
+        end = log.log_end_offset
+        if self.treatment.sync_acks and end - log.recovery_point >= log.settings.flush_messages:
+            return max(log.recovery_point, min(self._settled_end, end))
+        return end
 
     def sync_what_a_crash_left(self) -> None:
-        """flush.messages=1: records that a dead process had not synced are no promise yet.
+        """flush.messages: records that a dead process had not synced are no promise yet.
 
         Waits for the disk: only a log that was not closed has such a tail, and it is not served.
         """
+        self._settled_end = 0
         work = self.log.unflushed() if self.durable_end < self.log.log_end_offset else None
         if work is None:
             return
@@ -325,7 +336,7 @@ class Replica:
             pending.park()
 
     def _sync(self) -> None:
-        """flush.messages=1: nobody is answered before the disk has it; one flush at a time."""
+        """flush.messages: nobody is answered before the disk has it; one flush at a time."""
         try:
             work = None if self.flushing else self.log.unflushed()
         except OSError as failure:
@@ -360,7 +371,7 @@ class Replica:
         else:
             log.error("flushing %s failed", self.topic_partition, exc_info=failure)
             self.log.postpone_flush()
-        if self.treatment.sync_acks:
+        if self.durable_end < self.log.log_end_offset:
             self.abandon(KafkaError(E.KAFKA_STORAGE_ERROR, "the disk refused to flush"))
 
     def flushed(self, work: FlushWork) -> None:
@@ -370,7 +381,7 @@ class Replica:
             return
         self.log.mark_flushed(work)
         self.settle()
-        if self.treatment.sync_acks:
+        if self.durable_end < self.log.log_end_offset:
             self._sync()
 
     def flush_skipped(self) -> None:

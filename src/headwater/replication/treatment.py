@@ -15,7 +15,7 @@ class Treatment:
     rules: BatchRules
     log_settings: LogSettings
     sync_acks: bool
-    """flush.messages=1: nobody is told of a write before the disk has it."""
+    """flush.messages is set: a write that completes so many records is told after their flush."""
 
     @classmethod
     def of(cls, settings: TopicSettings, validate_records: bool = False) -> "Treatment":
@@ -46,7 +46,7 @@ class Treatment:
                 file_delete_delay_ms=settings.file_delete_delay_ms,
                 cleanup_policy=",".join(settings.cleanup_policy),
             ),
-            sync_acks=settings.flush_messages == 1,
+            sync_acks=settings.flush_messages < LogSettings().flush_messages,
         )
 
 

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 from headwater.broker.housekeeping_loop import FLUSH_BITE, FLUSH_LANES, Housekeeping
 from headwater.seams.clock import SystemClock
 from headwater.seams.tasks import LoopTasks
+from tests.unit.broker.live import Live, batch
+from tests.unit.broker.live import until as until_seen
 
 PARTITIONS = 300
 
@@ -121,3 +123,16 @@ def test_tasks_that_unlinked_dropped_segments_are_forgotten():
         await until(lambda: not housekeeping._running)
 
     asyncio.run(run())
+
+
+def test_the_files_of_dropped_segments_are_unlinked_after_the_delay(tmp_path):
+    settings = {"log.retention.check.interval.ms": "20"}
+    with Live(tmp_path, settings) as live, live.client() as client:
+        live.create("t", segment_bytes="1000", file_delete_delay_ms="20")
+        for _ in range(5):
+            assert client.produce("t", batch(b"v" * 800)).error_code == 0
+        folder = tmp_path / "t-0"
+        assert len(list(folder.glob("*.log"))) == 5
+        live.on_loop(lambda: live.context.replicas.get("t", 0).log.advance_start(5))
+        until_seen(lambda: len(list(folder.glob("*.log"))) == 1)
+        until_seen(lambda: not list(folder.glob("*.deleted")))

@@ -1,4 +1,5 @@
 import errno
+import random
 
 import pytest
 
@@ -9,6 +10,7 @@ from headwater.log.segment import JITTER_SHARES
 from headwater.log.settings import LogSettings
 from headwater.records.batch import read_header
 from headwater.records.control import Marker, build_marker
+from headwater.seams.files import OsFiles
 from tests.unit.log.support import (
     NOW,
     LossyFiles,
@@ -534,3 +536,55 @@ def test_a_missing_index_of_a_sealed_segment_is_built_anew_when_it_is_read(tmp_p
     _, log = reopened(dirs, tmp_path, SMALL)
     assert stored(log, max_bytes=250) == expected
     assert all(segment.index.count for segment in log.segments[:-1])
+
+
+# -- snapshots of producers speak of what is in the log, never of what is staged
+
+
+def snapshots_of(log):
+    """By offset, the last offsets of the producers in each snapshot in the folder."""
+    files = OsFiles()
+    return {
+        offset: [
+            batch[3]
+            for row in snapshots.read(files, log.snapshot_stem(offset))
+            for batch in row.window
+        ]
+        for offset in snapshots.offsets(files, log.directory)
+    }
+
+
+def test_a_flush_between_staging_and_writing_does_not_take_the_retry_for_a_duplicate(tmp_path):
+    dirs, log = created(tmp_path)
+    append(log, 1, producer=7, sequence=0)
+    stage(log, batch(producer=7, sequence=1))
+    stage(log, batch(producer=8, sequence=0))
+    work = log.unflushed(closing=True)
+    work.run()
+    log.mark_flushed(work)
+    dirs.checkpoint({})()
+    assert snapshots_of(log)[1] == [0]
+    _, log = reopened(dirs, tmp_path)
+    assert append(log, 1, producer=7, sequence=1) == (1, 1)
+    assert append(log, 1, producer=8, sequence=0) == (2, 2)
+    assert [row[0] for row in stored(log)] == [0, 1, 2]
+
+
+def test_no_snapshot_has_a_batch_at_or_above_its_offset(tmp_path):
+    """Rolls between the batches of one tick, flushes between staging and writing."""
+    dirs, log = created(tmp_path, LogSettings(segment_bytes=300))
+    chance, sequence, seen = random.Random(7), [0, 0], set()
+    for _ in range(60):
+        for _ in range(chance.randrange(1, 5)):
+            producer = chance.randrange(2)
+            stage(log, batch(producer=producer, sequence=sequence[producer]))
+            sequence[producer] += 1
+        if chance.random() < 0.3:
+            flush(log, dirs)
+        log.write_staged()
+        if chance.random() < 0.5:
+            flush(log, dirs)
+        for offset, lasts in snapshots_of(log).items():
+            seen.add(offset)
+            assert all(last < offset for last in lasts), (offset, lasts)
+    assert len(seen) > 20

@@ -136,6 +136,20 @@ def test_a_log_that_lost_flushed_batches_goes_offline_for_good(tmp_path):
     offline_for_good(tmp_path)
 
 
+def test_a_log_that_lost_flushed_batches_needs_no_other_trace_of_them(tmp_path):
+    dirs, log = created(tmp_path)
+    for _ in range(4):
+        append(log, 2)
+    rows = stored(log)
+    flush(log, dirs)
+    dirs.abandon()
+    (tmp_path / FIRST).write_bytes(rows[0][2])
+    for path in (tmp_path / "topic-0").iterdir():
+        if path.suffix in {".snapshot", ".index"}:
+            path.unlink()
+    offline_for_good(tmp_path)
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_flushed_log_that_lost_any_byte_of_its_last_batch_goes_offline(tmp_path, clean):
     rows = crashed(tmp_path, 3, flushed=3)
@@ -259,7 +273,8 @@ def test_a_recovery_point_far_too_high_is_seen_as_wrong(tmp_path):
     append(log, 2)
     rows = stored(log)
     dirs.abandon()
-    claim(tmp_path, 900)
+    (tmp_path / LOG_CHECKPOINT).unlink(missing_ok=True)
+    (tmp_path / "recovery-point-offset-checkpoint").write_bytes(b"0\n1\ntopic 0 900\n")
     log = opened(tmp_path).logs[PARTITION]
     assert log.failure is None
     assert stored(log) == rows

@@ -277,6 +277,37 @@ def test_one_flush_at_a_time_serves_all_that_came_meanwhile(syncing):
     assert not syncing.around.off
 
 
+@pytest.mark.parametrize("acks", [1, -1])
+def test_with_flush_messages_n_the_nth_record_waits_for_the_flush_of_all(tmp_path, acks):
+    stage = Stage(tmp_path, flush_messages="3")
+    early = stage.append(batch(b"1", b"2"), acks)
+    stage.around.end_tick()
+    assert (early.ends, len(stage.around.off)) == (["done"], 0)
+    third, fourth = stage.append(batch(b"3"), acks), stage.append(batch(b"4"), acks)
+    stage.around.end_tick()
+    later = stage.append(batch(b"5"), acks)
+    stage.around.end_tick()
+    assert (third.ends, fourth.ends, later.ends) == ([], [], [])
+    assert stage.replica.partition.high_watermark == 2, "no mark inside of what is flushed together"
+    stage.around.run_off()
+    assert stage.replica.log.recovery_point == 4
+    assert (third.ends, fourth.ends, later.ends) == (["done"], ["done"], ["done"])
+    assert not stage.around.off, "one record is unflushed, and may be"
+
+
+def test_what_came_during_a_flush_waits_for_the_next_if_it_is_too_much(tmp_path):
+    stage = Stage(tmp_path, flush_messages="3")
+    first = stage.append(batch(b"1", b"2", b"3"))
+    stage.around.end_tick()
+    later = stage.append(batch(b"4", b"5", b"6"))
+    stage.around.end_tick()
+    stage.around.run_off()
+    assert (first.ends, later.ends) == (["done"], [])
+    assert stage.replica.partition.high_watermark == 3
+    stage.around.run_off()
+    assert later.ends == ["done"]
+
+
 def test_a_failed_flush_acknowledges_nothing(syncing):
     pending = syncing.append(batch())
     syncing.around.end_tick()
