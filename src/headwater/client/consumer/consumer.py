@@ -58,6 +58,7 @@ class Consumer:
         self._steps = 0
         """How often the next record was asked for."""
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._processing: AsyncProcessing | None = None
 
     @property
     def settings(self) -> ConsumerSettings:
@@ -305,7 +306,7 @@ class Consumer:
         max_unfinished: int = 1000,
         commit_interval_s: float = 1.0,
     ) -> int:
-        """Work on records in parallel; returns when `wakeup()` is called, or raises.
+        """Work on records in parallel; returns when `stop_processing()` is called, or raises.
 
         Records of one key (or of one partition) are worked on one after the other, in order;
         others side by side. Only what is finished is committed, so that a crash repeats records
@@ -337,7 +338,13 @@ class Consumer:
             max_unfinished=max_unfinished,
             commit_interval_s=commit_interval_s,
         )
-        return await AsyncProcessing(self, self._core, work, plan).run()
+        self._processing = AsyncProcessing(self, self._core, work, plan)
+        return await self._processing.run()
+
+    def stop_processing(self) -> None:
+        """From any thread: let `process` finish what is at work, commit it, and return."""
+        if self._processing is not None:
+            self._processing.stop()
 
     # -- the end
 

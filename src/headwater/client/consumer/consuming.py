@@ -8,7 +8,8 @@ faces differ in.
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from headwater.client.consumer.arrival import Arrival
@@ -252,16 +253,33 @@ class Consuming(Whereabouts):
         """On the loop: records were handed out."""
         self._fetcher.changed()
 
-    def shape_late(self) -> Reshape:
-        """From now on records come as bytes, and positions are committed by hand.
+    def shaping(self, what: str) -> Reshape:
+        """What makes a record of bytes into one with a deserialized key and value."""
+        self._grouped(what)
+        return self._reshape or (lambda record: record)
+
+    @contextmanager
+    def by_hand(self) -> Iterator[None]:
+        """Meanwhile records come as bytes, and positions are committed by hand.
 
         For those who hand records to workers: what cannot be deserialized is then one record's
-        trouble. Returns what makes a record out of the bytes.
+        trouble. Automatic commits stay off until `back_at_work` says that positions are true again.
         """
-        self._grouped("process()")
-        self._commits.by_hand()
-        self._fetcher.leave_as_bytes()
-        return self._reshape or (lambda record: record)
+        self._fetcher.shape_as(None)
+        self._commits.automatic = False
+        try:
+            yield
+        finally:
+            self._fetcher.shape_as(self._reshape)
+
+    def back_at_work(self) -> None:
+        """Positions are at the first records that are not done: they may be committed again."""
+        self.handover.undo = True  # what was polled last and never reached a worker
+        self._commits.automatic = self.settings.enable_auto_commit
+
+    def wakeup_done(self) -> None:
+        """What wakeup() asked for has happened: the next poll does not raise for it."""
+        self._woken = False
 
     @property
     def started(self) -> bool:

@@ -108,9 +108,9 @@ class Fetched:
         """Whether all of it was taken, down to the last byte."""
         return self._at == self.size and not self._pending
 
-    def leave_as_bytes(self) -> None:
-        """Deserialize nothing of what is left."""
-        self._reshape = None
+    def shape_as(self, reshape: Reshape | None) -> None:
+        """Deserialize what is left with `reshape`; None for bytes."""
+        self._reshape = reshape
 
     def take(self, limit: int) -> list[ConsumerRecord]:
         """Up to `limit` of the next records; none means that nothing is left. Moves the position."""

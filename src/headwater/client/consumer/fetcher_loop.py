@@ -199,11 +199,11 @@ class Fetcher:
         self.failures.append(error)
         self.arrived.set()
 
-    def leave_as_bytes(self) -> None:
-        """Deserialize nothing from now on."""
-        self._reshape = None
+    def shape_as(self, reshape: Reshape | None) -> None:
+        """Deserialize with `reshape` from now on, also what was fetched before; None for bytes."""
+        self._reshape = reshape
         for fetched in list(self.ready):
-            fetched.leave_as_bytes()
+            fetched.shape_as(reshape)
 
     # -- lanes
 

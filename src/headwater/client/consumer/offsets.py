@@ -76,7 +76,8 @@ class Commits:
         self._under_way: set[asyncio.Task[None]] = set()
         self._in_turn = asyncio.Lock()
         """Whoever looks for the coordinator first sends first, so that no commit overtakes another."""
-        self._automatic = settings.enable_auto_commit
+        self.automatic = settings.enable_auto_commit
+        """Whether positions are committed from time to time."""
         self._next_auto_ms = clock.monotonic_ms() + settings.auto_commit_interval_ms
         self._last_auto: CommitMap = {}
 
@@ -194,13 +195,9 @@ class Commits:
 
     # -- automatic commits
 
-    def by_hand(self) -> None:
-        """Commit nothing automatically from now on."""
-        self._automatic = False
-
     def auto_commit_due(self, now: int) -> bool:
         """Whether the time for an automatic commit has come."""
-        return self._automatic and now >= self._next_auto_ms and not self._under_way
+        return self.automatic and now >= self._next_auto_ms and not self._under_way
 
     def auto_commit_if_due(self) -> None:
         """Commit the positions if that is switched on and its time has come."""
@@ -226,11 +223,11 @@ class Commits:
 
     def next_auto_commit_ms(self, now: int) -> int:
         """How long poll() may sleep before the next automatic commit is due."""
-        return max(self._next_auto_ms - now, 1) if self._automatic else 2**31
+        return max(self._next_auto_ms - now, 1) if self.automatic else 2**31
 
     async def commit_last(self) -> None:
         """Before partitions are given up: commit their positions if that is automatic."""
-        if self._automatic and self._subscription.places:
+        if self.automatic and self._subscription.places:
             await self.commit(None)
 
     async def close(self) -> None:

@@ -6,12 +6,15 @@ then put aside in a dead letter topic, or ends `process` with an error: nothing 
 """
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from headwater.client.consumer.consuming import Consuming
+from headwater.client.consumer.dead_letters import AsyncDeadLetters, DeadLetters
+from headwater.client.consumer.fetched import Reshape
 from headwater.client.consumer.listener import RebalanceListener
 from headwater.client.consumer.ordering import ORDERS, Lanes
 from headwater.client.consumer.record import ConsumerRecord, Records
@@ -25,12 +28,11 @@ if TYPE_CHECKING:
 
 Work = Callable[[Any], object]
 AsyncWork = Callable[[Any], Awaitable[object]]
-Headers = list[tuple[str, bytes | None]]
 
 _POLL_S = 0.1
 _LAST_BACKOFF_S = 10.0
-_HEADER = "dead-letter."
-_MESSAGE_LIMIT = 1000
+_LAST_COMMIT_S = 5.0
+"""How long a cancelled `process` may take to commit what is finished."""
 
 
 class ProcessingError(ClientError):
@@ -41,7 +43,7 @@ class ProcessingError(ClientError):
     def __init__(self, record: ConsumerRecord, attempts: int) -> None:
         super().__init__(
             f"{record.topic_partition} at offset {record.offset}: the work failed {attempts} "
-            "times. Nothing from there on is committed: mend it and start again, or give "
+            "times. Nothing from there on is committed: fix it and start again, or give "
             "dead_letter_topic to set such records aside"
         )
         self.record = record
@@ -73,7 +75,7 @@ class Plan:
         self.max_unfinished = max_unfinished
         self.commit_interval_s = commit_interval_s
         self.lanes = Lanes(ORDERS[order])
-        self.shape = core.shape_late()
+        self.shape: Reshape = core.shaping("process()")
 
     def rest_s(self, attempt: int) -> float:
         """How long to rest before the next attempt."""
@@ -82,20 +84,6 @@ class Plan:
     def again(self, problem: Exception, attempt: int) -> bool:
         """Whether another attempt may help."""
         return attempt < self.retries and not isinstance(problem, SerializationError)
-
-
-def dead_letter_headers(record: ConsumerRecord, problem: BaseException, attempts: int) -> Headers:
-    """Where a record came from and why it was put aside, after its own headers."""
-    origin = {
-        "error-class": f"{type(problem).__module__}.{type(problem).__qualname__}",
-        "error-message": str(problem)[:_MESSAGE_LIMIT],
-        "attempts": str(attempts),
-        "topic": record.topic,
-        "partition": str(record.partition),
-        "offset": str(record.offset),
-        "timestamp": str(record.timestamp),
-    }
-    return [*record.headers, *((_HEADER + name, text.encode()) for name, text in origin.items())]
 
 
 class Processing:
@@ -109,7 +97,7 @@ class Processing:
         self._changed = threading.Condition()
         self._stopping = False
         self._failed: BaseException | None = None
-        self._dead_letters = DeadLetters(consumer, plan.dead_letter_topic)
+        self._dead_letters = DeadLetters(consumer.settings, plan.dead_letter_topic)
         self.done = 0
 
     def run(self) -> int:
@@ -118,7 +106,7 @@ class Processing:
             threading.Thread(target=self._worker, name=f"headwater-worker-{number}", daemon=True)
             for number in range(self._plan.workers)
         ]
-        with self._listening(), self._dead_letters:
+        with self._dead_letters, self._core.by_hand(), self._listening():
             for thread in threads:
                 thread.start()
             try:
@@ -131,6 +119,7 @@ class Processing:
                     self._changed.notify_all()
                 for thread in threads:
                     thread.join()
+                self._core.wakeup_done()
                 self._finish()
         if self._failed is not None:
             raise self._failed
@@ -159,11 +148,13 @@ class Processing:
         if room > 0:
             return self._consumer.poll(_POLL_S, min(room, self._consumer.settings.max_poll_records))
         resting = self._consumer.assignment() - self._consumer.paused()
-        self._consumer.pause(resting)
-        records = self._consumer.poll(0)
-        with self._changed:
-            self._changed.wait(_POLL_S)
-        self._consumer.resume(resting & self._consumer.assignment())
+        try:
+            self._consumer.pause(resting)
+            records = self._consumer.poll(0)
+            with self._changed:
+                self._changed.wait(_POLL_S)
+        finally:
+            self._consumer.resume(resting & self._consumer.assignment())
         return records
 
     def _worker(self) -> None:
@@ -212,17 +203,18 @@ class Processing:
             self._consumer.commit_async(dict(news))
 
     def _finish(self) -> None:
-        """Commit what is done and go back to what is not."""
+        """Go back to what is not done, and commit what is."""
         with self._changed:
             offsets = self._plan.lanes.committable()
         offsets = {name: n for name, n in offsets.items() if name in self._consumer.assignment()}
+        for place, offset in offsets.items():
+            self._consumer.seek(place, offset)
+        self._core.back_at_work()
         try:
             if offsets:
                 self._consumer.commit(dict(offsets))
         except KafkaError as problem:
             self._failed = self._failed or problem
-        for place, offset in offsets.items():
-            self._consumer.seek(place, offset)
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
@@ -276,39 +268,6 @@ class _Draining(RebalanceListener):
         return self._inner.on_lost(partitions)
 
 
-class DeadLetters:
-    """Sets records aside, each acknowledged before the work counts as done."""
-
-    def __init__(self, consumer: "Consumer", topic: str | None) -> None:
-        self._bootstrap = consumer.settings.bootstrap_servers
-        self._topic = topic
-        self._producer: Any = None
-        self._lock = threading.Lock()
-
-    @property
-    def wanted(self) -> bool:
-        """Whether there is a topic for them."""
-        return self._topic is not None
-
-    def send(self, record: ConsumerRecord, problem: BaseException, attempts: int) -> None:
-        """Store the record as it was read, with error and origin in its headers."""
-        from headwater.client.producer.blocking import Producer
-
-        assert self._topic is not None
-        with self._lock:
-            if self._producer is None:
-                self._producer = Producer(bootstrap_servers=self._bootstrap)
-        headers = dead_letter_headers(record, problem, attempts)
-        self._producer.send(self._topic, record.value, key=record.key, headers=headers).result()
-
-    def __enter__(self) -> None:
-        return None
-
-    def __exit__(self, *exc: object) -> None:
-        if self._producer is not None:
-            self._producer.close()
-
-
 class AsyncProcessing:
     """The asyncio form: workers are tasks."""
 
@@ -322,13 +281,27 @@ class AsyncProcessing:
         self._changed = asyncio.Condition()
         self._stopping = False
         self._failed: BaseException | None = None
-        self._producer: Any = None
+        self._dead_letters = AsyncDeadLetters(consumer.settings, plan.dead_letter_topic)
         self.done = 0
 
     async def run(self) -> int:
         """Work until `stop` (or wakeup) or a failure; how many records were done."""
-        inner = self._core.listener
-        self._core.listener = _AsyncDraining(self, inner or RebalanceListener())
+        async with self._dead_letters:
+            with self._core.by_hand(), self._listening():
+                try:
+                    await self._run_workers()
+                except BaseException:
+                    # Cancelled: what is at work was cut short, and only what is finished counts.
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(_LAST_COMMIT_S):
+                            await self._finish()
+                    raise
+                await self._finish()
+        if self._failed is not None:
+            raise self._failed
+        return self.done
+
+    async def _run_workers(self) -> None:
         async with asyncio.TaskGroup() as group:
             for _ in range(self._plan.workers):
                 group.create_task(self._worker())
@@ -338,13 +311,21 @@ class AsyncProcessing:
                 pass  # how it is ended
             finally:
                 await self._stop_workers()
-        self._core.listener = inner
-        await self._finish()
-        if self._producer is not None:
-            await self._producer.close()
-        if self._failed is not None:
-            raise self._failed
-        return self.done
+        self._core.wakeup_done()
+
+    @contextmanager
+    def _listening(self) -> Iterator[None]:
+        inner = self._core.listener
+        self._core.listener = _AsyncDraining(self, inner or RebalanceListener())
+        try:
+            yield
+        finally:
+            self._core.listener = inner
+
+    def stop(self) -> None:
+        """Finish what is at work and return."""
+        self._stopping = True
+        self._consumer.wakeup()
 
     async def _feed(self) -> None:
         deadline = self._core.deadline(self._plan.commit_interval_s)
@@ -365,10 +346,12 @@ class AsyncProcessing:
             limit = min(room, self._consumer.settings.max_poll_records)
             return await self._consumer.poll(_POLL_S, limit)
         resting = self._consumer.assignment() - self._consumer.paused()
-        self._consumer.pause(resting)
-        records = await self._consumer.poll(0)
-        await asyncio.sleep(_POLL_S / 10)
-        self._consumer.resume(resting & self._consumer.assignment())
+        try:
+            self._consumer.pause(resting)
+            records = await self._consumer.poll(0)
+            await asyncio.sleep(_POLL_S / 10)
+        finally:
+            self._consumer.resume(resting & self._consumer.assignment())
         return records
 
     async def _stop_workers(self) -> None:
@@ -387,7 +370,9 @@ class AsyncProcessing:
             assert record is not None
             try:
                 await self._do(record)
-            except Exception as problem:  # noqa: BLE001 - told by run()
+            except (Exception, asyncio.CancelledError) as problem:
+                if _is_cancelled():
+                    raise
                 self._failed = self._failed or problem
                 await self._stop_workers()
                 return
@@ -403,34 +388,31 @@ class AsyncProcessing:
                 await self._work(self._plan.shape(record))
             except Exception as problem:
                 if self._plan.again(problem, attempt) and not self._stopping:
-                    await asyncio.sleep(self._plan.rest_s(attempt))
+                    await self._rest(self._plan.rest_s(attempt))
                     attempt += 1
                     continue
-                if self._plan.dead_letter_topic is None:
+                if not self._dead_letters.wanted:
                     raise ProcessingError(record, attempt + 1) from problem
-                await self._set_aside(record, problem, attempt + 1)
+                await self._dead_letters.send(record, problem, attempt + 1)
             return
 
-    async def _set_aside(self, record: ConsumerRecord, problem: Exception, attempts: int) -> None:
-        from headwater.client.producer.producer import Producer
-
-        if self._producer is None:
-            self._producer = Producer(bootstrap_servers=self._consumer.settings.bootstrap_servers)
-        headers = dead_letter_headers(record, problem, attempts)
-        await self._producer.send_and_wait(
-            self._plan.dead_letter_topic, record.value, record.key, headers=headers
-        )
+    async def _rest(self, seconds: float) -> None:
+        """Before a repetition; the end of `process` does not wait for it."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds), self._changed:
+                await self._changed.wait_for(lambda: self._stopping)
 
     async def _finish(self) -> None:
         mine = self._consumer.assignment()
         offsets = {n: o for n, o in self._plan.lanes.committable().items() if n in mine}
+        for place, offset in offsets.items():
+            self._consumer.seek(place, offset)
+        self._core.back_at_work()
         try:
             if offsets:
                 await self._consumer.commit(dict(offsets))
         except KafkaError as problem:
             self._failed = self._failed or problem
-        for place, offset in offsets.items():
-            self._consumer.seek(place, offset)
 
     async def drain(self, partitions: list[TopicPartition]) -> None:
         """Before partitions go: let what is at work finish, and commit it."""
@@ -439,7 +421,9 @@ class AsyncProcessing:
         try:
             async with asyncio.timeout(limit), self._changed:
                 lanes.hold_back(partitions)
-                await self._changed.wait_for(lambda: not lanes.at_work(partitions))
+                await self._changed.wait_for(
+                    lambda: not lanes.at_work(partitions) or self._failed is not None
+                )
         except TimeoutError:
             pass  # what is still at work comes again, at another member
         offsets = {n: o for n, o in lanes.committable().items() if n in set(partitions)}
@@ -470,6 +454,12 @@ class _AsyncDraining(RebalanceListener):
     async def on_lost(self, partitions: list[TopicPartition]) -> None:
         self._processing.forget(partitions)
         await _awaited(self._inner.on_lost(partitions))
+
+
+def _is_cancelled() -> bool:
+    """Whether this task was cancelled, and not something that it awaited."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 async def _awaited(said: Awaitable[None] | None) -> None:
