@@ -122,7 +122,7 @@ def test_a_group_remembers_what_was_printed(type_in, topic) -> None:
         (("--topic", "t", "--to-latest", "--to-current"), "give one of"),
         (("--topic", "t:x", "--to-latest"), "TOPIC:0,1"),
         (("--topic", "t", "--by-duration", "1h"), "PnDTnHnMnS"),
-        (("--topic", "no-such-topic", "--to-latest"), "no topic no-such-topic"),
+        (("--topic", "no-such-topic", "--to-latest"), "headwater topics create no-such-topic"),
     ],
 )
 def test_a_reset_says_what_it_lacks(type_in, options, said) -> None:

@@ -4,6 +4,7 @@ from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
+from headwater.client.administration.arguments import ConfigValue
 from headwater.client.administration.brokers import Brokers, ClusterDescription, LogDir
 from headwater.client.administration.configs import (
     ConfigChange,
@@ -19,6 +20,7 @@ from headwater.client.administration.groups import (
     GroupNotEmptyError,
     Groups,
     MemberDescription,
+    PartitionLag,
 )
 from headwater.client.administration.resets import OffsetChange, ResetTo
 from headwater.client.administration.topics import NewTopic
@@ -43,6 +45,7 @@ __all__ = [
     "NewTopic",
     "OffsetChange",
     "Operation",
+    "PartitionLag",
     "ResetTo",
     "Resource",
     "ResourceType",
@@ -148,7 +151,7 @@ class BlockingAdmin:
 
     def alter_configs(
         self,
-        changes: Mapping[Resource, Iterable[ConfigChange] | Mapping[str, str | None]],
+        changes: Mapping[Resource, Iterable[ConfigChange] | Mapping[str, ConfigValue | None]],
         *,
         validate_only: bool = False,
     ) -> None:
@@ -156,7 +159,7 @@ class BlockingAdmin:
         self._call(self._admin.alter_configs(changes, validate_only=validate_only))
 
     def replace_configs(
-        self, configs: Mapping[Resource, Mapping[str, str]], *, validate_only: bool = False
+        self, configs: Mapping[Resource, Mapping[str, ConfigValue]], *, validate_only: bool = False
     ) -> None:
         """Give each resource exactly these configs; all others return to their defaults."""
         self._call(self._admin.replace_configs(configs, validate_only=validate_only))
@@ -170,6 +173,14 @@ class BlockingAdmin:
     def describe_group(self, group_id: str) -> GroupDescription:
         """State, strategy and members of a group."""
         return self._call(self._admin.describe_group(group_id))
+
+    def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """State, strategy and members of several groups."""
+        return self._call(self._admin.describe_groups(group_ids))
+
+    def lag(self, group_id: str) -> dict[TopicPartition, PartitionLag]:
+        """How far a group is behind, in each partition that it has committed for or reads now."""
+        return self._call(self._admin.lag(group_id))
 
     def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups without members, with their offsets."""

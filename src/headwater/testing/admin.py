@@ -1,7 +1,9 @@
 """The few admin calls that tests need before they have a client."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
 
 from headwater.errors import E, KafkaError, error_of
 from headwater.seams.network import TcpNetwork
@@ -13,6 +15,7 @@ from headwater.wire.messages.topics import (
     DeleteTopicsResponse,
 )
 
+T = TypeVar("T")
 TIMEOUT_MS = 30_000
 
 
@@ -39,7 +42,7 @@ def create_topics(
         finally:
             connection.close()
 
-    for result in asyncio.run(call()).topics:
+    for result in _run(call).topics:
         _raise(result.error_code, result.error_message)
 
 
@@ -57,8 +60,18 @@ def delete_topics(bootstrap: str, names: Sequence[str]) -> None:
         finally:
             connection.close()
 
-    for result in asyncio.run(call()).responses:
+    for result in _run(call).responses:
         _raise(result.error_code, result.error_message)
+
+
+def _run(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run `call` to its end, also from a test that is itself a coroutine: then in a thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return asyncio.run(call())
+    with ThreadPoolExecutor(1, "headwater-testing") as pool:
+        return pool.submit(lambda: asyncio.run(call())).result()
 
 
 async def _connect(bootstrap: str) -> Connection:

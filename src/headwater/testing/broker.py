@@ -25,13 +25,14 @@ class Broker:
 
     def __init__(
         self,
-        settings: Mapping[str, str] | None = None,
+        settings: Mapping[str, str | float | bool] | None = None,
         *,
         data_dir: str | Path | None = None,
         port: int = 0,
         subprocess: bool = False,
     ) -> None:
-        self.settings = {**DEFAULTS, **(settings or {})}
+        chosen = {name: _text(value) for name, value in (settings or {}).items()}
+        self.settings = {**DEFAULTS, **chosen}
         self.port = port
         self.bootstrap = ""
         """`host:port`, for `bootstrap.servers`; known after the start and kept over restarts."""
@@ -77,10 +78,14 @@ class Broker:
         return self._host.pid
 
     def create_topic(
-        self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
+        self,
+        name: str,
+        partitions: int = 1,
+        configs: Mapping[str, str | float | bool] | None = None,
     ) -> None:
         """Make a topic and return when it can be written to."""
-        create_topics(self.bootstrap, {name: partitions}, configs or {})
+        texts = {key: _text(value) for key, value in (configs or {}).items()}
+        create_topics(self.bootstrap, {name: partitions}, texts)
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic."""
@@ -96,3 +101,7 @@ class Broker:
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _text(value: str | float | bool) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

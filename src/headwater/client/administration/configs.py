@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
+from headwater.client.administration.arguments import ConfigValue, config_text, listed
 from headwater.client.administration.asking import Asking
 from headwater.client.cluster import Node
 from headwater.wire.messages.configs import (
@@ -81,7 +82,7 @@ class Configs(Asking):
         self, resources: Iterable[Resource], *, documentation: bool = False
     ) -> dict[Resource, dict[str, ConfigEntry]]:
         """All configs of each resource, by name."""
-        wanted = list(resources)
+        wanted = listed("describe_configs", resources)
         found: dict[Resource, dict[str, ConfigEntry]] = {}
 
         async def attempt() -> None:
@@ -109,7 +110,7 @@ class Configs(Asking):
 
     async def alter_configs(
         self,
-        changes: Mapping[Resource, Iterable[ConfigChange] | Mapping[str, str | None]],
+        changes: Mapping[Resource, Iterable[ConfigChange] | Mapping[str, ConfigValue | None]],
         *,
         validate_only: bool = False,
     ) -> None:
@@ -131,7 +132,7 @@ class Configs(Asking):
         await self._until_done("the change of configs", attempt)
 
     async def replace_configs(
-        self, configs: Mapping[Resource, Mapping[str, str]], *, validate_only: bool = False
+        self, configs: Mapping[Resource, Mapping[str, ConfigValue]], *, validate_only: bool = False
     ) -> None:
         """Give each resource exactly these configs; all others return to their defaults."""
 
@@ -143,7 +144,9 @@ class Configs(Asking):
                             resource_type=one.type,
                             resource_name=one.name,
                             configs=[
-                                AlterConfigsRequest.AlterableConfig(name=name, value=value)
+                                AlterConfigsRequest.AlterableConfig(
+                                    name=name, value=config_text(name, value)
+                                )
                                 for name, value in configs[one].items()
                             ],
                         )
@@ -182,11 +185,13 @@ def _entry(row: DescribeConfigsResponse.DescribeConfigsResourceResult) -> Config
 
 
 def _changes(
-    rows: Iterable[ConfigChange] | Mapping[str, str | None],
+    rows: Iterable[ConfigChange] | Mapping[str, ConfigValue | None],
 ) -> list[ConfigChange]:
     if isinstance(rows, Mapping):
         return [
-            ConfigChange(name, value, Operation.DELETE if value is None else Operation.SET)
+            ConfigChange(name, None, Operation.DELETE)
+            if value is None
+            else ConfigChange(name, config_text(name, value), Operation.SET)
             for name, value in rows.items()
         ]
     return list(rows)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
+from headwater.client.administration.arguments import listed
 from headwater.client.administration.resets import OffsetChange, ResetTo
 from headwater.client.administration.topics import EARLIEST, LATEST, Topics
 from headwater.client.consumer.lookups import OffsetLookups
@@ -65,6 +66,16 @@ class GroupDescription(NamedTuple):
     members: tuple[MemberDescription, ...]
 
 
+class PartitionLag(NamedTuple):
+    """Where a group is in a partition."""
+
+    committed: int | None
+    """The next offset to read; None where nothing is committed."""
+    end: int
+    lag: int | None
+    """Records between the two; None where nothing is committed."""
+
+
 class GroupNotEmptyError(ClientError):
     """The group has members, and offsets of a group at work cannot be changed from outside."""
 
@@ -76,7 +87,7 @@ class Groups(Topics):
 
     async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
         """All groups, or those in some states, by name."""
-        wanted = {state.lower() for state in states}
+        wanted = {state.lower() for state in listed("list_groups", states)}
 
         async def attempt() -> list[GroupListing]:
             await self._cluster.refresh()
@@ -109,9 +120,27 @@ class Groups(Topics):
 
         return await self._until_done(f"the description of group {group_id}", attempt)
 
+    async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """State, strategy and members of several groups."""
+        wanted = dict.fromkeys(listed("describe_groups", group_ids))
+        found = await asyncio.gather(*(self.describe_group(group_id) for group_id in wanted))
+        return dict(zip(wanted, found, strict=True))
+
+    async def lag(self, group_id: str) -> dict[TopicPartition, PartitionLag]:
+        """How far a group is behind, in each partition that it has committed for or reads now."""
+        group = await self.describe_group(group_id)
+        committed = await self.group_offsets(group_id)
+        read = {name for member in group.members for name in member.assignment}
+        names = sorted(read | set(committed))
+        ends = await OffsetLookups(self._cluster).ends(names, LATEST, self._timeout_ms)
+        return {
+            name: _lag(committed[name].offset if name in committed else None, ends[name])
+            for name in names
+        }
+
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups without members, with their offsets."""
-        for group_id in group_ids:
+        for group_id in listed("delete_groups", group_ids):
             deletion = partial(self._delete, group_id)
             await self._until_done(f"the deletion of group {group_id}", deletion)
 
@@ -281,6 +310,10 @@ class Groups(Topics):
                 found.add(TopicPartition(*one))
         await self._cluster.check_exist(found)
         return sorted(found)
+
+
+def _lag(committed: int | None, end: int) -> PartitionLag:
+    return PartitionLag(committed, end, None if committed is None else max(end - committed, 0))
 
 
 def _not_empty(group_id: str) -> GroupNotEmptyError:

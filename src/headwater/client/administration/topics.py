@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+from headwater.client.administration.arguments import ConfigValue, config_text, listed
 from headwater.client.administration.asking import Asking
 from headwater.client.cluster import TopicView
 from headwater.client.consumer.lookups import OffsetLookups
@@ -34,7 +35,7 @@ class NewTopic(NamedTuple):
     name: str
     partitions: int | None = None
     replication_factor: int | None = None
-    configs: Mapping[str, str] = {}
+    configs: Mapping[str, ConfigValue] = {}
     replicas: Mapping[int, Sequence[int]] | None = None
     """For each partition the brokers that hold it, the preferred leader first."""
 
@@ -46,7 +47,10 @@ class Topics(Asking):
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
     ) -> None:
         """Make topics; with `validate_only` only say whether that would work."""
-        wanted = [NewTopic(topic) if isinstance(topic, str) else topic for topic in topics]
+        wanted = [
+            NewTopic(topic) if isinstance(topic, str) else topic
+            for topic in listed("create_topics", topics)
+        ]
         request = CreateTopicsRequest(
             topics=[_creatable(topic) for topic in wanted],
             timeout_ms=self._timeout_ms,
@@ -68,7 +72,7 @@ class Topics(Asking):
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicView]:
         """Partitions, leaders, replicas and in-sync replicas of topics."""
-        wanted = list(names)
+        wanted = listed("describe_topics", names)
         await self._until_done("the description of topics", self._cluster.all_topics)
         missing = [name for name in wanted if name not in self._cluster.topics]
         if missing:
@@ -77,7 +81,9 @@ class Topics(Asking):
 
     async def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics with all their records."""
-        request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=self._timeout_ms)
+        request = DeleteTopicsRequest(
+            topic_names=listed("delete_topics", names), timeout_ms=self._timeout_ms
+        )
 
         async def attempt() -> None:
             answer = await self._ask_controller(request, DeleteTopicsResponse, _NAMES_UP_TO)
@@ -91,6 +97,8 @@ class Topics(Asking):
         self, counts: Mapping[str, int], *, validate_only: bool = False
     ) -> None:
         """Grow topics to so many partitions; fewer is impossible."""
+        if not isinstance(counts, Mapping):
+            raise TypeError(f"create_partitions takes {{topic: partitions}}, not {counts!r}")
         request = CreatePartitionsRequest(
             topics=[
                 CreatePartitionsRequest.CreatePartitionsTopic(
@@ -200,7 +208,7 @@ def _creatable(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
             for number, brokers in (topic.replicas or {}).items()
         ],
         configs=[
-            CreateTopicsRequest.CreatableTopicConfig(name=name, value=value)
+            CreateTopicsRequest.CreatableTopicConfig(name=name, value=config_text(name, value))
             for name, value in topic.configs.items()
         ],
     )

@@ -11,6 +11,7 @@ from headwater.client.blocking import LoopThread, forked_error, register, unregi
 from headwater.client.consumer.arrow import RecordBatch
 from headwater.client.consumer.assembly import Offsets, Partitions
 from headwater.client.consumer.consuming import Consuming
+from headwater.client.consumer.ends import Ends
 from headwater.client.consumer.listener import Notice, RebalanceListener
 from headwater.client.consumer.offsets import OnCommit
 from headwater.client.consumer.places import EARLIEST, LATEST
@@ -217,6 +218,21 @@ class Consumer:
                 record = records[0]
                 self._core.handover.open = False  # no call may follow, as in poll()
                 yield record
+
+    def read_to_end(self) -> Iterator[ConsumerRecord]:
+        """Records up to where the assigned partitions end now; then the iteration ends.
+
+        For exports, and for loading a table into memory: what comes later is left for `poll`. With
+        `subscribe` it first waits for partitions. An error in the loop body counts like one after
+        `poll`: what is being iterated over comes again.
+        """
+        ends = Ends(self._core)
+        while True:
+            if unknown := ends.unknown():
+                ends.found(self.end_offsets(unknown))
+            if ends.reached:
+                return
+            yield from self.poll(1.0)
 
     def pause(self, partitions: Partitions) -> None:
         """Hand out no records of these until `resume`; they stay assigned."""

@@ -4,13 +4,14 @@ import asyncio
 import inspect
 import logging
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
 from headwater.client.consumer.arrow import RecordBatch
 from headwater.client.consumer.assembly import Offsets, Partitions
 from headwater.client.consumer.consuming import Consuming
+from headwater.client.consumer.ends import Ends
 from headwater.client.consumer.listener import Notice, RebalanceListener
 from headwater.client.consumer.offsets import OnCommit
 from headwater.client.consumer.places import EARLIEST, LATEST
@@ -110,19 +111,29 @@ class Consumer:
 
     # -- records
 
-    async def poll(self, timeout_s: float | None = 1.0, max_records: int | None = None) -> Records:
+    async def poll(
+        self,
+        timeout: float | None = 1.0,  # noqa: ASYNC109 - as the blocking face has it
+        max_records: int | None = None,
+        **renamed: float | None,
+    ) -> Records:
         """The next records, at most `max_poll_records`; empty when none came in time.
 
         Args:
-            timeout_s: How long to wait for the first one; None for as long as it takes.
+            timeout: Seconds to wait for the first one; None for as long as it takes.
             max_records: A limit of its own for this call.
+            **renamed: `timeout_s`, the older name of `timeout`.
         """
-        found = await self._wait(lambda: self._core.take(max_records), timeout_s) or Records()
+        limit_s = _timeout("poll", timeout, renamed)
+        found = await self._wait(lambda: self._core.take(max_records), limit_s) or Records()
         self._core.handover.open = False  # no call may follow: an interruption must not lose them
         return found
 
     async def poll_arrow(
-        self, timeout_s: float | None = 1.0, max_records: int | None = None
+        self,
+        timeout: float | None = 1.0,  # noqa: ASYNC109 - as the blocking face has it
+        max_records: int | None = None,
+        **renamed: float | None,
     ) -> RecordBatch | None:
         """The next records as a pyarrow RecordBatch; None when none came in time.
 
@@ -131,7 +142,8 @@ class Consumer:
         `max_records` may come.
         """
         limit = self._core.arrow_limit(max_records)
-        found = await self._wait(lambda: self._core.take_columns(limit), timeout_s)
+        limit_s = _timeout("poll_arrow", timeout, renamed)
+        found = await self._wait(lambda: self._core.take_columns(limit), limit_s)
         self._core.handover.open = False  # no call may follow: an interruption must not lose them
         return found
 
@@ -197,6 +209,23 @@ class Consumer:
             records = await self.poll(None, 1)
             if records:
                 return records[0]
+
+    async def read_to_end(self) -> AsyncIterator[ConsumerRecord]:
+        """Records up to where the assigned partitions end now; then the iteration ends.
+
+        For exports, and for loading a table into memory: what comes later is left for `poll`. With
+        `subscribe` it first waits for partitions. An error in the loop body counts like one after
+        `poll`: what is being iterated over comes again.
+        """
+        await self.start()
+        ends = Ends(self._core)
+        while True:
+            if unknown := ends.unknown():
+                ends.found(await self.end_offsets(unknown))
+            if ends.reached:
+                return
+            for record in await self.poll(1.0):
+                yield record
 
     def pause(self, partitions: Partitions) -> None:
         """Hand out no records of these until `resume`; they stay assigned."""
@@ -356,7 +385,11 @@ class Consumer:
         """What this consumer counted, under Kafka's names."""
         return self._core.metrics()
 
-    async def close(self, timeout_s: float | None = None) -> None:
+    async def close(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - as the blocking face has it
+        **renamed: float | None,
+    ) -> None:
         """Commit if that is automatic, leave the group, and let go of everything.
 
         The listener hears first that the partitions go, and may still commit.
@@ -364,7 +397,7 @@ class Consumer:
         await self.start()
         self._core.handover.check()
         await self._farewell()
-        await self._core.close(timeout_s)
+        await self._core.close(_timeout("close", timeout, renamed))
 
     async def _farewell(self) -> None:
         notice = self._core.farewell()
@@ -390,3 +423,11 @@ class Consumer:
         if error is not None:
             self._core.handover.undo = True
         await self.close()
+
+
+def _timeout(call: str, timeout: float | None, renamed: dict[str, float | None]) -> float | None:
+    """The timeout under its name, or under the one it had before."""
+    limit_s = renamed.pop("timeout_s", timeout)
+    for name in renamed:
+        raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")
+    return limit_s

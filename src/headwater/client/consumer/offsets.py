@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from headwater.client.cluster import Cluster
 from headwater.client.consumer.metrics import ConsumerMetrics
-from headwater.client.consumer.record import NO_OFFSET, OffsetAndMetadata
+from headwater.client.consumer.record import NO_OFFSET, OffsetAndMetadata, topic_partition
 from headwater.client.consumer.subscription import Subscription
 from headwater.client.errors import CommitFailedError, failure
 from headwater.config.client import ConsumerSettings
@@ -314,8 +314,11 @@ def checked_offsets(
         return None
     found = {}
     for name, offset in given.items():
+        place = topic_partition(name)
         row = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
+        if not isinstance(row.offset, int):
+            raise TypeError(f"{place}: an offset is a whole number, not {row.offset!r}")
         if row.offset < 0:
-            raise ValueError(f"{name}: an offset is 0 or more, not {row.offset}")
-        found[TopicPartition(*name)] = row
+            raise ValueError(f"{place}: an offset is 0 or more, not {row.offset}")
+        found[place] = row
     return found

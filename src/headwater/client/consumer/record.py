@@ -74,10 +74,13 @@ def topic_partitions(
     places: Iterable[TopicPartition | tuple[str, int]],
 ) -> list[TopicPartition]:
     """Partitions as callers may write them: `("orders", 0)` is as good as a TopicPartition."""
-    found = []
-    for place in places:
-        try:
-            found.append(TopicPartition(*place))
-        except TypeError:
-            raise TypeError(f"{place!r} is no (topic, partition); give a list of those") from None
-    return found
+    return [topic_partition(place) for place in places]
+
+
+def topic_partition(place: object) -> TopicPartition:
+    """One of them; TypeError for anything else, such as a topic's name alone."""
+    if isinstance(place, tuple | list) and len(place) == 2:
+        topic, partition = place
+        if isinstance(topic, str) and isinstance(partition, int):
+            return TopicPartition(topic, partition)
+    raise TypeError(f"{place!r} is not a (topic, partition), such as ('orders', 0)")

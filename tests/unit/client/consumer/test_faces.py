@@ -1,0 +1,293 @@
+"""What both faces of consumer and admin offer beyond poll: ends, lag, arguments, listeners, fencing."""
+
+import asyncio
+import itertools
+import logging
+import pickle
+import time
+
+import pytest
+
+import headwater
+import headwater.aio
+from headwater.client.admin import PartitionLag
+from headwater.client.consumer.subscription import IllegalStateError
+from headwater.config.client import AdminSettings, ConsumerSettings, ProducerSettings
+from headwater.config.keys import ConfigError
+from headwater.config.other_clients import OTHER_CLIENTS
+from headwater.errors import FencedInstanceIdError
+from headwater.model import TopicPartition
+from headwater.testing import Broker
+
+HERE = TopicPartition("t", 0)
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def broker():
+    with Broker({"group.min.session.timeout.ms": 100}) as running:
+        running.create_topic("t", 2)
+        running.create_topic("empty")
+        with headwater.Producer(bootstrap_servers=running.bootstrap) as producer:
+            for number in range(100):
+                producer.send("t", b"%d" % number, partition=number % 2)
+        yield running
+
+
+@pytest.fixture
+def options(broker):
+    return {"bootstrap_servers": broker.bootstrap, "auto_offset_reset": "earliest"}
+
+
+@pytest.fixture
+def group():
+    return f"group-{next(_numbers)}"
+
+
+@pytest.fixture
+def admin(broker):
+    with headwater.Admin(bootstrap_servers=broker.bootstrap) as made:
+        yield made
+
+
+# -- up to the end
+
+
+def test_read_to_end_gives_everything_once_and_ends(options) -> None:
+    with headwater.Consumer(**options, max_poll_records=7) as consumer:
+        consumer.assign([("t", 0), ("t", 1), ("empty", 0)])
+        seen = [(record.partition, record.offset) for record in consumer.read_to_end()]
+        assert sorted(seen) == [(p, n) for p in (0, 1) for n in range(50)]
+        assert list(consumer.read_to_end()) == []
+
+
+def test_read_to_end_leaves_later_records_for_poll(broker, options) -> None:
+    broker.create_topic(name := f"growing-{next(_numbers)}")
+    with (
+        headwater.Producer(bootstrap_servers=broker.bootstrap) as producer,
+        headwater.Consumer(**options) as consumer,
+    ):
+        producer.send_many(name, [b"a", b"b"]).result(30)
+        consumer.assign([(name, 0)])
+        assert [record.value for record in consumer.read_to_end()] == [b"a", b"b"]
+        producer.send(name, b"c").result(30)
+        assert [record.value for record in consumer.poll(30)] == [b"c"]
+
+
+def test_read_to_end_waits_for_the_partitions_of_a_subscription(options, group) -> None:
+    with headwater.Consumer(**options, group_id=group) as consumer:
+        consumer.subscribe(["t"])
+        assert sum(1 for _ in consumer.read_to_end()) == 100
+
+
+def test_the_asyncio_consumer_reads_to_the_end_too(options) -> None:
+    async def main() -> int:
+        async with headwater.aio.Consumer(**options) as consumer:
+            await consumer.assign([("t", 0), ("t", 1)])
+            return len([record async for record in consumer.read_to_end()])
+
+    assert asyncio.run(main()) == 100
+
+
+# -- groups
+
+
+def test_the_lag_of_a_group_is_told_for_what_it_reads_and_has_committed(
+    options, group, admin
+) -> None:
+    admin.set_group_offsets(group, {HERE: 40})
+    assert admin.lag(group) == {HERE: PartitionLag(40, 50, 10)}
+    with headwater.Consumer(**options, group_id=group, enable_auto_commit=False) as consumer:
+        consumer.subscribe(["t"])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        assert admin.lag(group) == {
+            HERE: PartitionLag(40, 50, 10),
+            TopicPartition("t", 1): PartitionLag(None, 50, None),
+        }
+
+
+def test_several_groups_are_described_at_once(group, admin) -> None:
+    admin.set_group_offsets(group, {HERE: 40})
+    admin.set_group_offsets(f"{group}-other", {HERE: 40})
+    found = admin.describe_groups([group, f"{group}-other"])
+    assert [(name, row.group_id, row.state) for name, row in found.items()] == [
+        (group, group, "Empty"),
+        (f"{group}-other", f"{group}-other", "Empty"),
+    ]
+
+
+def test_a_fenced_member_stays_fenced_and_leaves_its_successor_alone(options, group) -> None:
+    shared = {**options, "group_id": group, "group_instance_id": "one", "heartbeat_interval_ms": 50}
+    with headwater.Consumer(**shared) as first, headwater.Consumer(**shared) as second:
+        for consumer in (first, second):
+            consumer.subscribe(["t"])
+            while not consumer.assignment():
+                consumer.poll(0.1)
+        deadline = time.monotonic() + 30
+        while time.monotonic() < deadline:
+            try:
+                first.poll(0.1)
+            except FencedInstanceIdError:
+                break
+        for _ in range(3):
+            with pytest.raises(FencedInstanceIdError, match=r"group\.instance\.id"):
+                first.poll(0.2)
+        second.poll(0.3)
+        second.commit()
+
+
+def test_a_consumer_that_waits_inside_poll_stays_in_its_group(options, group, caplog) -> None:
+    short = {"max_poll_interval_ms": 300, "session_timeout_ms": 6000, "heartbeat_interval_ms": 50}
+    with headwater.Consumer(
+        **options, **short, group_id=group, enable_auto_commit=False
+    ) as consumer:
+        consumer.subscribe(["empty"])
+        while not consumer.assignment():
+            consumer.poll(0.1)
+        assert consumer.poll(1.2) == []
+        assert consumer.assignment() == {TopicPartition("empty", 0)}
+    assert "did not poll" not in caplog.text
+
+
+def test_poll_inside_a_listener_is_refused_in_words(options, group) -> None:
+    said = []
+
+    class Polls(headwater.RebalanceListener):
+        def on_assigned(self, partitions):
+            try:
+                consumer.poll(0)
+            except IllegalStateError as problem:
+                said.append(str(problem))
+            consumer.seek(HERE, 30)  # other calls are welcome
+
+    with headwater.Consumer(**options, group_id=group) as consumer:
+        consumer.subscribe(["t"], listener=Polls())
+        seen = []
+        while not any(record.partition == 0 for record in seen):
+            seen = consumer.poll(5)
+        assert next(record for record in seen if record.partition == 0).offset == 30
+    assert "inside a rebalance listener" in said[0]
+
+
+# -- arguments
+
+
+def test_a_text_or_mapping_in_place_of_a_list_is_refused(admin) -> None:
+    calls = [
+        ("create_topics", "abc"), ("delete_topics", "zz1"), ("describe_topics", "t"),
+        ("delete_groups", "g"), ("describe_groups", "g"), ("create_topics", {"a": 1}),
+        ("delete_topics", {"a": 1}), ("delete_topics", b"ab"),
+    ]  # fmt: skip
+    for call, given in calls:
+        with pytest.raises(TypeError, match=rf"{call} takes a list"):
+            getattr(admin, call)(given)
+    with pytest.raises(TypeError, match="create_partitions takes"):
+        admin.create_partitions(["t"])
+    assert "t" in admin.list_topics()
+
+
+def test_numbers_and_booleans_in_configs_are_taken(admin) -> None:
+    name = f"configured-{next(_numbers)}"
+    admin.create_topics([headwater.NewTopic(name, configs={"retention.ms": 3_600_000})])
+    resource = headwater.Resource.topic(name)
+    admin.alter_configs({resource: {"max.message.bytes": 2000, "preallocate": False}})
+    found = admin.describe_configs([resource])[resource]
+    assert (found["retention.ms"].value, found["max.message.bytes"].value) == ("3600000", "2000")
+    admin.replace_configs({resource: {"retention.ms": 7_200_000}})
+    assert admin.describe_configs([resource])[resource]["retention.ms"].value == "7200000"
+    with pytest.raises(TypeError, match=r"retention\.ms cannot be \[1\]"):
+        admin.create_topics([headwater.NewTopic("x", configs={"retention.ms": [1]})])
+
+
+@pytest.mark.parametrize("wrong", [{"orders": 1}, {"ab": 1}, {("t", "0"): 1}, {0: 1}])
+def test_a_commit_of_something_else_than_partitions_says_what_to_write(
+    options, group, wrong
+) -> None:
+    with headwater.Consumer(**options, group_id=group) as consumer:
+        consumer.assign([HERE])
+        with pytest.raises(TypeError, match=r"is not a \(topic, partition\), such as"):
+            consumer.commit(wrong)
+        with pytest.raises(TypeError, match="an offset is a whole number"):
+            consumer.commit({HERE: "1"})
+
+
+def test_the_asyncio_face_takes_timeout_under_both_names(options) -> None:
+    async def main() -> None:
+        async with headwater.aio.Consumer(**options) as consumer:
+            await consumer.assign([("empty", 0)])
+            assert await consumer.poll(timeout=0.01) == []
+            assert await consumer.poll(timeout_s=0.01) == []
+            assert await consumer.poll_arrow(timeout=0.01) is None
+            assert await consumer.poll_arrow(timeout_s=0.01) is None
+            with pytest.raises(TypeError, match="unexpected keyword argument 'timeot'"):
+                await consumer.poll(timeot=1)
+            await consumer.close(timeout=5)
+
+    asyncio.run(main())
+
+
+def test_words_of_other_clients_lead_to_ours_and_never_to_something_else() -> None:
+    roles = (ConsumerSettings, ProducerSettings, AdminSettings)
+    for name, instead in OTHER_CLIENTS.items():
+        assert not any(name in role.KEYS for role in roles), name
+        keyword = name.replace(".", "_")
+        for role in roles:
+            with pytest.raises(ConfigError) as refused:
+                role.of({"bootstrap_servers": "a:1", keyword: "1"})
+            expected = instead.replace(".", "_") if instead in role.KEYS else instead
+            assert str(refused.value).startswith(f"unknown setting {keyword}")
+            assert expected in str(refused.value)
+    with pytest.raises(ConfigError) as refused:
+        ConsumerSettings.of({"bootstrap_servers": "a:1", "consumer_timout_ms": "1"})
+    assert "session_timeout_ms" not in str(refused.value)
+
+
+def test_an_address_with_a_protocol_in_front_is_refused() -> None:
+    with pytest.raises(ConfigError, match="write 'host:9092'"):
+        AdminSettings.of({"bootstrap_servers": "kafka://host:9092"})
+    assert AdminSettings.of({"bootstrap_servers": "a:1, b:2,a:1"}).bootstrap_servers == (
+        "a:1",
+        "b:2",
+    )
+
+
+def test_heartbeats_that_one_loss_would_turn_into_a_rebalance_are_warned_of(caplog) -> None:
+    tight = {"heartbeat_interval_ms": 4000, "session_timeout_ms": 10_000}
+    settings = ConsumerSettings.of({"bootstrap_servers": "a:1", "group_id": "g", **tight})
+    assert "over a third of session.timeout.ms=10000" in settings.warnings()[0]
+    with headwater.Consumer(bootstrap_servers="127.0.0.1:1", group_id="g", **tight):
+        pass
+    assert [row.levelno for row in caplog.records if "over a third" in row.getMessage()] == [
+        logging.WARNING
+    ]
+    fine = {"heartbeat_interval_ms": 3333, "session_timeout_ms": 10_000}
+    assert not ConsumerSettings.of({"bootstrap_servers": "a:1", "group_id": "g", **fine}).warnings()
+
+
+def test_ctrl_c_shows_no_frames_of_the_package_below_the_face(options) -> None:
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    with headwater.Consumer(**options) as consumer:
+        consumer.assign([HERE])
+        consumer._core.take = lambda limit: interrupted()
+        with pytest.raises(KeyboardInterrupt) as stopped:
+            consumer.poll(5)
+    frames = [row.name for row in stopped.traceback]
+    assert frames[1:] == ["poll", "_wait"]
+    assert stopped.value.__suppress_context__
+
+
+def test_a_topic_is_created_from_a_test_that_is_a_coroutine(broker) -> None:
+    async def main() -> None:
+        broker.create_topic("made-in-a-coroutine", configs={"retention.ms": 1000})
+        async with headwater.aio.Admin(bootstrap_servers=broker.bootstrap) as admin:
+            assert "made-in-a-coroutine" in await admin.list_topics()
+        broker.delete_topic("made-in-a-coroutine")
+
+    asyncio.run(main())
+
+
+def test_a_partition_lag_is_a_plain_tuple() -> None:
+    assert pickle.loads(pickle.dumps(PartitionLag(1, 2, 1))) == (1, 2, 1)
