@@ -45,21 +45,32 @@ class LoopThread:
     def __init__(self) -> None:
         self.loop = _new_loop()
         self._alive = True
+        self._stopping = False
         """Not Thread.is_alive(): interrupted by Ctrl-C, that takes a live thread for dead."""
         self._thread = threading.Thread(target=self._run, name="headwater-client", daemon=True)
         self._thread.start()
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the caller runs on this thread, that is inside a callback."""
+        return threading.current_thread() is self._thread
+
+    def refuse_here(self, what: str) -> None:
+        """RuntimeError on this thread, where `what` would wait for itself."""
+        if self.is_current:
+            raise RuntimeError(
+                f"{what} inside a callback would wait for itself: "
+                "do it in another thread, or use headwater.aio"
+            )
 
     def call(self, work: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
         """Run `work` on the loop and wait for it; TimedOutError past `timeout_s`.
 
         However the wait ends, nothing of `work` is left running.
         """
-        if threading.current_thread() is self._thread:
+        if self.is_current:
             work.close()
-            raise RuntimeError(
-                "a blocking call inside a callback would wait for itself: "
-                "do it in another thread, or use headwater.aio"
-            )
+            self.refuse_here("a blocking call")
         if not self._alive:
             work.close()
             raise LoopDiedError("the client's background loop has ended; see the log for the cause")
@@ -83,18 +94,35 @@ class LoopThread:
 
     def stop(self) -> None:
         """End the loop and its thread."""
+        self._stopping = True
         self.post(self.loop.stop)
         self._thread.join(EXIT_TIMEOUT_S)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
-            self.loop.run_forever()
-        except BaseException:
-            log.exception("the background loop of the blocking clients died")
-            raise
+            while not self._run_until_stopped():
+                pass
         finally:
             self._alive = False
+            if not self._stopping:
+                log.error("the background loop of the blocking clients has ended")
+                _loop_ended(self)
+
+    def _run_until_stopped(self) -> bool:
+        """Run the loop; False where it was left by sys.exit() in a callback and can go on."""
+        try:
+            self.loop.run_forever()
+        except (SystemExit, KeyboardInterrupt) as leaving:
+            log.exception(
+                "a callback on the clients' background thread raised %s; it is ignored: "
+                "only the main thread can end the program",
+                type(leaving).__name__,
+            )
+            return False
+        except BaseException:
+            log.exception("the background loop of the blocking clients died")
+        return True
 
 
 class _Waiting(Generic[T]):
@@ -179,6 +207,19 @@ def register(client: BlockingClient) -> LoopThread:
     thread = loop_thread()
     _clients.add(client)
     return thread
+
+
+def _loop_ended(thread: LoopThread) -> None:
+    """The loop has ended by a fault: fail what waits on it, and let new clients have another."""
+    global _shared  # noqa: PLW0603 - one per process is the point
+    if _shared is thread:
+        _shared = None
+    for client in list(_clients):
+        ended = getattr(client, "loop_ended", None)
+        if ended is not None:
+            ended(
+                LoopDiedError("the client's background loop has ended; see the log for the cause")
+            )
 
 
 def unregister(client: BlockingClient) -> None:

@@ -338,6 +338,16 @@ class BatchWriter:
         self._size = size
         return number
 
+    def repair(self) -> None:
+        """Forget what an append left that Ctrl-C broke off before its record was in `values`."""
+        count = len(self.values)
+        while self._stretches and self._stretches[-1].start >= count:
+            self._stretches.pop()
+        del self._keys[count:]
+        self._headers = {number: row for number, row in self._headers.items() if number < count}
+        self._timestamp = None  # the next record begins a stretch of its own
+        self._keyed = False
+
     def _refuse(self, size: int) -> int:
         if self.count:
             return -1

@@ -40,6 +40,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._replies = Replies()
         self._waiting: deque[tuple[int, asyncio.Future[Any], Read[Any]]] = deque()
+        self._giving_up: asyncio.TimerHandle | None = None
         self._sent = 0
         self._served: dict[int, Versions] = {}
         self._agreed: dict[tuple[type[Struct], int | None], int] = {}
@@ -66,8 +67,9 @@ class Connection(asyncio.BufferedProtocol):
                 await network.connect(lambda: connection, host, port)
                 await connection._learn_versions()
         except TimeoutError:
-            connection.close()
-            raise connection._timed_out("connecting", limit_s) from None
+            late = connection._timed_out("connecting", limit_s)
+            connection.abort(late)
+            raise late from None
         except BaseException:
             connection.close()
             raise
@@ -162,9 +164,23 @@ class Connection(asyncio.BufferedProtocol):
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def close(self) -> None:
-        """End the stream; requests under way fail."""
+        """End the stream after what was written; requests under way fail at once.
+
+        A peer that takes no more bytes is given as long as an answer may take.
+        """
+        transport = self._transport
+        if transport is not None and not transport.is_closing():
+            transport.close()
+            if transport.get_write_buffer_size():
+                loop = asyncio.get_running_loop()
+                self._giving_up = loop.call_later(self._timeout_s, transport.abort)
+        self._fail(self._broken())
+
+    def abort(self, why: KafkaError) -> None:
+        """End the stream now, whatever is still to be written; requests under way fail with `why`."""
         if self._transport is not None:
-            self._transport.close()
+            self._transport.abort()
+        self._fail(why)
 
     async def _learn_versions(self) -> None:
         request = ApiVersionsRequest(
@@ -198,8 +214,9 @@ class Connection(asyncio.BufferedProtocol):
             async with asyncio.timeout(timeout_s):
                 return await reply
         except TimeoutError:
-            self.close()  # later answers would be taken for those of earlier requests
-            raise self._timed_out(API[_key_of(request)].name, timeout_s) from None
+            late = self._timed_out(API[_key_of(request)].name, timeout_s)
+            self.abort(late)  # later answers would be taken for those of earlier requests
+            raise late from None
 
     def _write(self, request: Struct, version: int) -> int:
         if self._transport is None or not self.is_open:
@@ -233,10 +250,15 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The stream is gone, and with it every answer still due."""
-        for _, reply, _ in self._waiting:
+        if self._giving_up is not None:
+            self._giving_up.cancel()
+        self._fail(self._broken())
+
+    def _fail(self, why: KafkaError) -> None:
+        waiting, self._waiting = self._waiting, deque()
+        for _, reply, _ in waiting:
             if not reply.done():
-                reply.set_exception(self._broken())
-        self._waiting.clear()
+                reply.set_exception(why)
 
     def _broken(self) -> KafkaError:
         return KafkaError(

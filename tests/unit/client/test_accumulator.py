@@ -26,11 +26,12 @@ def test_a_batch_waits_for_linger_unless_it_is_full_or_wanted() -> None:
     queue = made.queue("t", 0)
     batch = begun(made, queue, now=10)
     assert made.due_ms(queue, batch) == 15
-    made.flushing = 1
+    made.flushing.add(1)
     assert made.due_ms(queue, batch) == 0
-    made.flushing, made.starved = 0, 1
+    made.flushing.clear()
+    made.starved[print] = 1
     assert made.due_ms(queue, batch) == 0
-    made.starved = 0
+    made.starved.clear()
     begun(made, queue, now=11)
     assert queue.head() is batch
     assert made.due_ms(queue, batch) == 0
@@ -76,7 +77,7 @@ def test_memory_is_reserved_by_the_batch_and_free_once_it_is_done() -> None:
 
 def test_a_record_larger_than_the_buffer_goes_alone() -> None:
     made = accumulator()
-    assert made.begin(made.queue("t", 0), 5000, 0) is not None
+    made.show(made.begin(made.queue("t", 0), 5000, 0))
     assert made.begin(made.queue("t", 0), 1, 0) is None
 
 
@@ -130,9 +131,10 @@ def test_what_is_past_its_time_leaves_the_queue() -> None:
     made = accumulator()
     queue = made.queue("t", 0)
     early, late = begun(made, queue, now=0), begun(made, queue, now=50)
-    assert made.expired(queue, 99) == []
-    assert made.expired(queue, 100) == [early]
-    assert made.expired(queue, 150) == [late]
+    assert made.expired(99) == []
+    assert made.expired(100) == [early]
+    made.complete(early)
+    assert made.expired(150) == [late]
     assert queue not in made.waiting
 
 

@@ -37,9 +37,10 @@ def test_a_lock_taken_by_two_calls_is_left_behind_and_one_taken_by_with_is_not()
         finally:
             lock.release()
 
-    def with_statement() -> None:
+    def with_statement() -> int:
         with lock:
             str(1)
+            return len(str(2))
 
     left = []
     for moment in moments(with_calls):

@@ -6,6 +6,7 @@ import pytest
 
 from headwater.client.producer import accumulator as accumulating
 from headwater.client.producer.accumulator import Accumulator
+from headwater.client.producer.locking import new_lock
 from headwater.client.producer.pure_intake import SHARED, pure_send
 from headwater.client.producer.topic_queues import TopicQueues
 from headwater.records import pure_codec
@@ -31,7 +32,7 @@ class Scene:
         self.queue = self.accumulator.queue("t", 0)
         topics = {"t": TopicQueues([self.queue], self.accumulator, True, lambda _: 0, 0)}
         self.topics = topics
-        self.lock = threading.Lock()
+        self.lock = new_lock()
         self.left = []
         self.send = pure_send(topics, self.otherwise, lambda: self.now, self.lock, shared)
 
@@ -42,7 +43,7 @@ class Scene:
         return batch
 
     def otherwise(self, *record):
-        assert not self.lock.locked()
+        assert not self.lock._is_owned()
         self.left.append(record)
         return OTHERWISE
 

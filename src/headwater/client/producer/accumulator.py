@@ -4,6 +4,9 @@ Pure: `now_ms` is an argument, nobody is woken, nothing is locked. The producer'
 by whoever calls, with one exception: the compiled `send` appends to `queue.open` without it. So a
 batch is taken out of `open` before its records are counted, and put there with its first one.
 
+Ctrl-C may raise in the caller's thread after any call. So what belongs together is done by
+statements without a call between them, and a batch is in its queue whenever it is `incomplete`.
+
 Order is the point of it: a partition's batches leave its queue in the order in which they were
 filled, a batch that must be repeated goes back to its place, and one that is too large is
 replaced in its place by its parts.
@@ -42,7 +45,7 @@ class Batch:
         """Its place among all batches of the partition; a part's is its number within the whole's."""
         self.writer: BatchWriter | None = writer
         self.append = writer.append
-        self.future = BatchFuture(queue.topic, queue.partition)
+        self.future = BatchFuture(queue.topic, queue.partition, queue.loop_thread)
         self.reserved = reserved
         self.limit_ms, self.deadline_ms = limits
         """When it is sent although it is not full; when it is given up."""
@@ -79,6 +82,13 @@ class Batch:
         if self.writer is not None:
             self.count, self.filled = self.writer.count, self.writer.size
 
+    def repair(self) -> None:
+        """An append was broken off by an exception. In C that cannot be; in Python it leaves traces."""
+        self.stop = 0
+        repair = getattr(self.writer, "repair", None)
+        if repair is not None:
+            repair()
+
     def encoded(self, codec: int, level: int | None) -> Buffer:
         """The bytes to send. Numbered once: a repetition is the same bytes."""
         if self.records is None:
@@ -109,10 +119,11 @@ class Batch:
 class PartitionQueue:
     """The batches of one partition: `open` is being filled, `sealed` wait in order."""
 
-    __slots__ = ("begun", "key", "largest", "open", "partition", "sealed", "topic")
+    __slots__ = ("begun", "key", "largest", "loop_thread", "open", "partition", "sealed", "topic")
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, loop_thread: int = 0) -> None:
         self.topic = topic
+        self.loop_thread = loop_thread
         self.partition = partition
         self.key = TopicPartition(topic, partition)
         self.open: Batch | None = None
@@ -154,42 +165,52 @@ class Accumulator:
         self.waiting: dict[PartitionQueue, None] = {}
         """Queues with a batch to send, those served longest ago first."""
         self.incomplete: dict[Batch, None] = {}
-        self.flushing = 0
-        """How many calls of flush() wait: while there are some, no batch lingers."""
-        self.starved = 0
-        """How many callers wait for room: while there are some, no batch lingers."""
+        self.flushing: set[object] = set()
+        """The calls of flush() that wait: while there are some, no batch lingers."""
+        self.starved: dict[Callable[[], object], int] = {}
+        """Who waits for how many bytes of room: while there are some, no batch lingers."""
+        self.loop_thread = 0
+        """The thread of the producer's event loop, once it runs."""
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
 
     def queue(self, topic: str, partition: int) -> PartitionQueue:
         """The queue of a partition; the same one each time."""
         found = self._queues.get((topic, partition))
         if found is None:
-            found = self._queues[topic, partition] = PartitionQueue(topic, partition)
+            found = self._queues[topic, partition] = PartitionQueue(
+                topic, partition, self.loop_thread
+            )
         return found
 
     def begin(self, queue: PartitionQueue, record_size: int, now_ms: int) -> Batch | None:
         """Seal the open batch of `queue` and make another; None where memory does not suffice.
 
-        It is not in the queue until `show` puts it there, with its first record.
+        Nothing knows of it until `show` puts it into the queue, with its first record.
 
         A batch reserves batch.size, or what its first record needs where that is more.
         """
         self.seal(queue)
         limit = self._limit(queue)
+        if not self.has_room(max(limit, record_size)):
+            limit = min(self.batch_size, queue.largest)
         reserved = max(limit, record_size)
-        if self.used + reserved > self.buffer_memory and self.used:
+        if not self.has_room(reserved):
             return None
-        self.used += reserved
         limits = now_ms + self.linger_ms, now_ms + self.delivery_timeout_ms
         queue.begun += 1
-        batch = Batch(queue, BatchWriter(limit), reserved, limits)
-        self.incomplete[batch] = None
-        return batch
+        return Batch(queue, BatchWriter(limit), reserved, limits)
+
+    def has_room(self, size: int) -> bool:
+        """Whether `size` bytes are free; a single batch may be larger than the buffer."""
+        return not self.used or self.used + size <= self.buffer_memory
 
     def show(self, batch: Batch) -> None:
-        """`batch` is the open one of its queue from now on."""
-        batch.queue.open = batch
-        self.waiting[batch.queue] = None
+        """`batch` is the open one of its queue from now on, and its memory is used."""
+        queue = batch.queue
+        self.incomplete[batch] = None
+        self.used += batch.reserved
+        self.waiting[queue] = None
+        queue.open = batch
 
     def _limit(self, queue: PartitionQueue) -> int:
         """batch.size, doubled for each batch that waits before this one.
@@ -204,10 +225,13 @@ class Accumulator:
 
     def seal(self, queue: PartitionQueue) -> None:
         """Put the open batch of `queue` behind those that wait."""
-        batch, queue.open = queue.open, None
-        if batch is not None:
-            batch.seal()
+        batch = queue.open
+        if batch is None:
+            return
+        if not queue.sealed or queue.sealed[-1] is not batch:  # where a seal was interrupted
             queue.sealed.append(batch)
+        queue.open = None
+        batch.seal()
 
     def due_ms(self, queue: PartitionQueue, batch: Batch) -> int:
         """When `batch`, which may leave `queue` next, is to be sent; 0 for now."""
@@ -223,6 +247,7 @@ class Accumulator:
         if batch is queue.open:
             self.seal(queue)
         queue.sealed.remove(batch)
+        batch.seal()  # once more: a caller that sealed it may have been interrupted
         batch.in_flight = True
         batch.attempts += 1
         self._settle(queue)
@@ -271,15 +296,16 @@ class Accumulator:
         if self.incomplete.pop(batch, batch) is None:
             self.used -= batch.reserved
 
-    def expired(self, queue: PartitionQueue, now_ms: int) -> list[Batch]:
-        """Take out the batches of `queue` whose time is over."""
-        gone = [batch for batch in queue.sealed if batch.deadline_ms <= now_ms]
+    def expired(self, now_ms: int) -> list[Batch]:
+        """Take the batches whose time is over out of their queues; those in flight as well."""
+        gone = [batch for batch in self.incomplete if batch.deadline_ms <= now_ms]
         for batch in gone:
-            queue.sealed.remove(batch)
-        if queue.open is not None and queue.open.deadline_ms <= now_ms:
-            self.seal(queue)
-            gone.append(queue.sealed.pop())
-        self._settle(queue)
+            queue = batch.queue
+            if batch is queue.open:
+                self.seal(queue)
+            if batch in queue.sealed:
+                queue.sealed.remove(batch)
+            self._settle(queue)
         return gone
 
     def clear(self) -> list[Batch]:

@@ -1,5 +1,6 @@
 """The blocking face of the producer, for any number of threads."""
 
+import logging
 import threading
 from collections.abc import Iterable
 from types import TracebackType
@@ -7,11 +8,16 @@ from typing import Any
 
 from headwater.client.blocking import LoopThread, forked_error, register, unregister
 from headwater.client.errors import ClosedError, TimedOutError
+from headwater.client.notices import Deadline, Notice
+from headwater.client.producer.accumulator import record_bound
 from headwater.client.producer.bulk import Load, SentMany, Table
 from headwater.client.producer.futures import BatchFuture, OnDelivery, SendFuture
 from headwater.client.producer.interceptors import ProducerRecord
 from headwater.client.producer.sending import Sending
 from headwater.client.producer.topic_queues import TopicQueues
+from headwater.errors import KafkaError
+
+log = logging.getLogger(__name__)
 
 GIVE_WAY_S = 0.001
 
@@ -33,7 +39,7 @@ class Producer(Sending):
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
-        self._closing = threading.Lock()
+        self._closed = False
         self._thread: LoopThread = register(self)
         self._thread.call(self._start())
 
@@ -64,34 +70,50 @@ class Producer(Sending):
 
         TimedOutError after `timeout` seconds; the records are still under way then.
         """
-        pending = self._flush_begins()
+        self._thread.refuse_here("flush()")
+        token = object()
         try:
-            self._wait_for(pending, timeout)
+            self._wait_for(self._flush_begins(token), timeout)
         finally:
-            self._flush_ends()
+            self._flush_ends(token)
 
     def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic."""
         return list(range(self._topic_now(topic).count))
 
     def close(self, timeout: float | None = None) -> None:
-        """Flush and let go of everything; records not stored after `timeout` seconds fail."""
-        with self._closing:
-            if self._unusable is not None:
-                return
-            try:
-                if self._sender.fatal is None:
-                    self.flush(timeout)
-            except TimedOutError:
-                pass  # whoever holds a future hears of it below
-            finally:
-                self._retire(ClosedError("the producer is closed: make another"))
-                unregister(self)
-                self._thread.call(self._stop())
+        """Flush and let go of everything; records not stored after `timeout` seconds fail.
+
+        In a signal handler that interrupts `send` it goes on in a thread of its own, because that
+        `send` must be left first; the program ends when it has ended.
+        """
+        self._thread.refuse_here("close()")
+        if self._owns_lock():
+            log.warning(
+                "close() in a signal handler that interrupted send(): it goes on in a thread"
+            )
+            threading.Thread(target=self.close, args=(timeout,), name="headwater-close").start()
+            return
+        if self._closed:
+            return
+        try:
+            if self._unusable is None and self._sender.fatal is None:
+                self.flush(timeout)
+        except (TimedOutError, ClosedError):
+            pass  # whoever holds a future hears of it below
+        finally:
+            self._retire(ClosedError("the producer is closed: make another"))
+            self._thread.call(self._stop())
+            unregister(self)
+            self._closed = True
+
+    def loop_ended(self, error: KafkaError) -> None:
+        """The background loop has ended: fail what waits, and every later send."""
+        self._sender.die(error)
 
     def forked(self) -> None:
         """In a child process: fail with a word of what to do."""
-        self._closing = threading.Lock()
+        self._closed = True
         self._new_lock()
         self._retire(forked_error("Producer"))
 
@@ -110,10 +132,15 @@ class Producer(Sending):
 
     def _deliver(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> SendFuture:
         topic = self._topic_now(record.topic)
+        if self._outgrown(topic, record):
+            topic = self._thread.call(self._topic(record.topic, fresh=True))
         future = self._offer(topic, record, on_delivery)
-        while future is None:
-            self._wait_for_room(self.settings.batch_size)
-            future = self._offer(topic, record, on_delivery)
+        if future is None:
+            limit = Deadline(self.settings.max_block_ms / 1000, self._clock)
+            size = record_bound(record.key, record.value, record.headers)
+            while future is None:
+                self._wait_for_room(size, limit)
+                future = self._offer(topic, record, on_delivery)
         if self._crowded:
             self._give_way()
         return future
@@ -125,34 +152,38 @@ class Producer(Sending):
         idle meanwhile.
         """
         self._crowded = False
-        self._sender.turned.clear()
-        self._sender.turned.wait(GIVE_WAY_S)
+        if not self._thread.is_current:
+            turned = Notice()
+            self._sender.turned.append(turned)
+            turned.wait(GIVE_WAY_S)
 
     def _send_loads(self, topic: TopicQueues, loads: Iterable[Load], sent: SentMany) -> SentMany:
         for _ in self._bulk(topic, loads, sent):
-            self._wait_for_room(self.settings.batch_size)
+            self._wait_for_room(0, Deadline(self.settings.max_block_ms / 1000, self._clock))
         return sent
 
     def _topic_now(self, name: str) -> TopicQueues:
         return self._topics.get(name) or self._thread.call(self._topic(name))
 
-    def _wait_for_room(self, size: int) -> None:
+    def _wait_for_room(self, size: int, limit: Deadline) -> None:
         self._check_usable()
+        if self._thread.is_current:
+            raise self._no_room("inside a callback, which must not wait for it")
         begun = self._clock.monotonic_ms()
-        told = threading.Event()
-        self._want_room(size, told.set)
+        told = Notice()
+        notice = told.set
         try:
-            if not told.wait(self.settings.max_block_ms / 1000):
-                raise self._no_room()
+            self._want_room(size, notice)
+            if not told.wait(limit.left()):
+                raise self._no_room(f"within max.block.ms ({self.settings.max_block_ms} ms)")
         finally:
-            self._room_wait_ended(self._clock.monotonic_ms() - begun)
+            self._room_wait_ended(notice, self._clock.monotonic_ms() - begun)
         self._check_usable()
 
     def _wait_for(self, pending: list[BatchFuture], timeout: float | None) -> None:
-        limit = None if timeout is None else self._clock.monotonic_ms() + 1000 * timeout
+        limit = Deadline(timeout)
         while pending:
-            left = None if limit is None else max(limit - self._clock.monotonic_ms(), 0) / 1000
-            if not pending[0].wait(left):
+            if not pending[0].wait(limit.left()):
                 raise TimedOutError(
                     f"{len(pending)} batches were not acknowledged within {timeout:g} s"
                 )

@@ -4,9 +4,10 @@ A `Fill` puts records of its own from position `start` on into a writer and says
 values of a list and rows of an Arrow table are both told in this way.
 """
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator
 from typing import Any, NamedTuple
 
+from headwater.client.notices import Deadline
 from headwater.client.producer.futures import BatchFuture, RecordMetadata, SendFuture
 from headwater.records.codec import BatchWriter, encode_columns, split_rows
 from headwater.records.columns import Column
@@ -48,9 +49,10 @@ class SentMany:
     def result(self, timeout: float | None = None) -> list[RecordMetadata]:
         """Wait for all; where the first record of each batch went. Raises the first failure.
 
-        `timeout` (seconds) bounds the wait for each batch.
+        TimedOutError after `timeout` seconds; the records are still under way then.
         """
-        return [view.result(timeout) for view in self._views()]
+        deadline = Deadline(timeout)
+        return [view.result(deadline.left()) for view in self._views()]
 
     def __await__(self) -> Generator[Any, None, list[RecordMetadata]]:
         return self._all().__await__()
@@ -59,17 +61,30 @@ class SentMany:
         return [await view for view in self._views()]
 
     def _views(self) -> Iterator[SendFuture]:
+        """A view of the first record of each batch; of the parts too where a batch was split.
+
+        The parts are looked up after the view before them was waited for: they are final then.
+        """
         for future, first, records in self._pieces:
-            settled, _ = future.settled(first)
-            last = first + records - 1
-            yield SendFuture((future, first, -1))
-            if settled is not future.settled(last)[0]:  # the batch was split
-                yield SendFuture((future, last, -1))
+            index = first
+            while index < first + records:
+                yield SendFuture((future, index, -1))
+                index = future.next_part(index)
 
 
-def value_load(values: Sequence[bytes | None], timestamp: int) -> Load:
-    """A list of values without keys."""
-    return Load(None, lambda writer, start: writer.extend(timestamp, values, start), len(values))
+def value_load(
+    values: list[bytes | None], timestamp: int, as_bytes: Callable[[Any], bytes | None]
+) -> Load:
+    """A list of values without keys; `as_bytes` makes bytes of one that is something else."""
+
+    def fill(writer: BatchWriter, start: int) -> int:
+        try:
+            return writer.extend(timestamp, values, start)
+        except TypeError:
+            values[start] = as_bytes(values[start])
+            return writer.extend(timestamp, values, start)
+
+    return Load(None, fill, len(values))
 
 
 def table_loads(

@@ -4,24 +4,21 @@ Every batch ends here, exactly once. Belongs to the loop's thread; the producer'
 the accumulator is touched.
 """
 
-import asyncio
-import logging
-import threading
 from collections.abc import Callable
 
 from headwater.client.cluster import Cluster
 from headwater.client.errors import failure
 from headwater.client.metrics import ProducerMetrics
+from headwater.client.notices import call_guarded
 from headwater.client.producer.accumulator import Accumulator, Batch
 from headwater.client.producer.futures import NO_OFFSET, OnDelivery, RecordMetadata
+from headwater.client.producer.locking import Lock
 from headwater.client.producer.sequences import LOST, Sequences
 from headwater.config.client import ProducerSettings
 from headwater.errors import E, KafkaError, error_of
 from headwater.seams.clock import Clock
 from headwater.seams.randomness import Randomness
 from headwater.wire.messages.produce import ProduceResponse
-
-log = logging.getLogger(__name__)
 
 _NOT_APPENDED = frozenset(
     {
@@ -48,7 +45,7 @@ class Fates:
         cluster: Cluster,
         accumulator: Accumulator,
         sequences: Sequences | None,
-        lock: threading.Lock,
+        lock: Lock,
         *,
         metrics: ProducerMetrics,
         clock: Clock,
@@ -170,10 +167,7 @@ class Fates:
 
 
 def _tell(call: OnDelivery, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
-    try:
-        call(metadata, error)
-    except (Exception, asyncio.CancelledError):  # the latter from a future of the user's own
-        log.exception("an on_delivery callback raised; the record's fate is not touched by it")
+    call_guarded("an on_delivery callback", call, metadata, error)
 
 
 def _unanswered(batch: Batch) -> KafkaError:

@@ -6,24 +6,35 @@ no lock: each list is appended to before `done` is read, and emptied after `done
 """
 
 import asyncio
+import sys
 import threading
+from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from headwater.client.errors import TimedOutError
+from headwater.client.notices import Deadline, Notice, call_guarded
 from headwater.errors import KafkaError
 
 NO_OFFSET = -1
 
 
+NO_PARTITION = -1
+
+
 class RecordMetadata(NamedTuple):
-    """Where a record is stored; the offset is -1 where the broker did not tell (acks=0)."""
+    """Where a record is stored; the offset is -1 where the broker did not report it (acks=0)."""
 
     topic: str
     partition: int
     offset: int
     timestamp: int
+
+    @property
+    def filtered(self) -> bool:
+        """Whether an interceptor dropped the record: it was not sent, and partition is -1."""
+        return self.partition == NO_PARTITION
 
 
 OnDelivery = Callable[[RecordMetadata | None, KafkaError | None], object]
@@ -39,14 +50,17 @@ class BatchFuture:
         "done",
         "error",
         "log_append_time",
+        "loop_thread",
         "partition",
         "parts",
         "topic",
     )  # fmt: skip
 
-    def __init__(self, topic: str, partition: int) -> None:
+    def __init__(self, topic: str, partition: int, loop_thread: int = 0) -> None:
         self.topic = topic
         self.partition = partition
+        self.loop_thread = loop_thread
+        """The thread of the producer's event loop, which must not wait for this."""
         self.done = False
         self.base_offset = NO_OFFSET
         self.log_append_time = -1
@@ -91,6 +105,16 @@ class BatchFuture:
             future, index = part, index - start
         return future, index
 
+    def next_part(self, index: int) -> int:
+        """The first index after `index` that may be in another batch than it."""
+        if self.parts is None:
+            return sys.maxsize
+        starts = [start for start, _ in self.parts]
+        place = bisect_right(starts, index) - 1
+        start, part = self.parts[place]
+        within = start + part.next_part(index - start)
+        return min(within, starts[place + 1]) if place + 1 < len(starts) else within
+
     def pending(self) -> "list[BatchFuture]":
         """The batches, this one or its parts, that are not done."""
         if self.parts is None:
@@ -101,7 +125,12 @@ class BatchFuture:
         """Block until this is done (a split counts); whether it came within the time."""
         if self.done:
             return True
-        told = threading.Event()
+        if threading.get_ident() == self.loop_thread:
+            raise RuntimeError(
+                "waiting for a record on the producer's own event loop would wait for itself: in a "
+                "callback look at done() first or wait in another thread; in a coroutine use await"
+            )
+        told = Notice()
         self.when_done(told.set)
         return told.wait(timeout)
 
@@ -115,7 +144,7 @@ class BatchFuture:
                 call = self._waiters.popleft()
             except IndexError:
                 return  # another thread has told the last one
-            call()
+            call_guarded("a callback of a future", call)
 
 
 class SendFuture(tuple[BatchFuture, int, int]):
@@ -164,8 +193,10 @@ class SendFuture(tuple[BatchFuture, int, int]):
 
     def _wait(self, timeout: float | None) -> tuple[BatchFuture, int]:
         future, index = self[0].settled(self[1])
+        deadline = None
         while not future.done:
-            if not future.wait(timeout):
+            deadline = deadline or Deadline(timeout)
+            if not future.wait(deadline.left()):
                 raise TimedOutError(f"the record was not acknowledged within {timeout:g} s")
             future, index = future.settled(index)
         return future, index

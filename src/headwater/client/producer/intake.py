@@ -1,10 +1,10 @@
 """Which short way of `send` a producer gets: that of the record codec in use."""
 
-import threading
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
+from headwater.client.producer.locking import Lock
 from headwater.client.producer.pure_intake import SHARED, Send, pure_send
 from headwater.client.producer.topic_queues import TopicQueues
 from headwater.records.codec import NAME
@@ -12,7 +12,7 @@ from headwater.seams.clock import Clock, SystemClock
 
 
 def short_send(
-    topics: dict[str, TopicQueues], otherwise: Send, clock: Clock, lock: threading.Lock
+    topics: dict[str, TopicQueues], otherwise: Send, clock: Clock, lock: Lock
 ) -> Callable[..., Any] | None:
     """A faster `send` over `topics`; None where the codec is compiled and `_intake.pyx` is not.
 

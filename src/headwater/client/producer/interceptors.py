@@ -27,8 +27,12 @@ class ProducerRecord(NamedTuple):
 class Interceptor:
     """Derive from this and override what is needed."""
 
-    def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """The record to send in place of `record`."""
+    def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
+        """The record to send in place of `record`; None drops it.
+
+        A dropped record is not sent and no later interceptor sees it. Its future is done at once,
+        with metadata that is `filtered`.
+        """
         return record
 
     def on_acknowledgement(self, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
@@ -41,11 +45,14 @@ class Interceptors:
     def __init__(self, chain: Sequence[Interceptor]) -> None:
         self._chain = tuple(chain)
 
-    def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """What the chain makes of `record`."""
+    def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
+        """What the chain makes of `record`; None where an interceptor drops it."""
         for one in self._chain:
             try:
-                record = one.on_send(record)
+                changed = one.on_send(record)
+                if changed is None:
+                    return None
+                record = ProducerRecord(*changed)
             except Exception:
                 log.exception("on_send of %s raised; it is passed over", type(one).__name__)
         return record

@@ -6,8 +6,11 @@ from types import TracebackType
 from typing import Any
 
 from headwater.client.errors import ClosedError, TimedOutError
+from headwater.client.notices import Deadline
+from headwater.client.producer.accumulator import record_bound
 from headwater.client.producer.bulk import Load, SentMany, Table
 from headwater.client.producer.futures import (
+    BatchFuture,
     OnDelivery,
     RecordMetadata,
     SendFuture,
@@ -33,7 +36,9 @@ class _Eager(Sending):
 
     def _deliver(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> SendFuture:
         topic = self._topics.get(record.topic)
-        future = None if topic is None else self._offer(topic, record, on_delivery)
+        future = None
+        if topic is not None and not self._outgrown(topic, record):
+            future = self._offer(topic, record, on_delivery)
         if future is None:
             raise _WouldBlockError(record, on_delivery)
         return future
@@ -47,10 +52,15 @@ class _Eager(Sending):
 
     async def deliver(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> SendFuture:
         topic = await self.topic(record.topic)
+        if self._outgrown(topic, record):
+            topic = await self._topic(record.topic, fresh=True)
         future = self._offer(topic, record, on_delivery)
-        while future is None:
-            await self._wait_for_room()
-            future = self._offer(topic, record, on_delivery)
+        if future is None:
+            limit = Deadline(self.settings.max_block_ms / 1000, self._clock)
+            size = record_bound(record.key, record.value, record.headers)
+            while future is None:
+                await self._wait_for_room(size, limit)
+                future = self._offer(topic, record, on_delivery)
         return future
 
     async def topic(self, name: str) -> TopicQueues:
@@ -72,8 +82,10 @@ class _Eager(Sending):
         return sent
 
     async def flush(self, timeout_s: float | None) -> None:
-        pending = self._flush_begins()
+        token = object()
+        pending: list[BatchFuture] = []
         try:
+            pending = self._flush_begins(token)
             async with asyncio.timeout(timeout_s):
                 while pending:
                     await batch_wakeup(pending[0])
@@ -83,7 +95,7 @@ class _Eager(Sending):
                 f"{len(pending)} batches were not acknowledged within {timeout_s:g} s"
             ) from None
         finally:
-            self._flush_ends()
+            self._flush_ends(token)
 
     async def close(self, timeout_s: float | None) -> None:
         if self._unusable is not None:
@@ -99,19 +111,21 @@ class _Eager(Sending):
 
     async def _send_loads(self, topic: TopicQueues, loads: Iterable[Load], sent: SentMany) -> None:
         for _ in self._bulk(topic, loads, sent):
-            await self._wait_for_room()
+            await self._wait_for_room(0, Deadline(self.settings.max_block_ms / 1000, self._clock))
 
-    async def _wait_for_room(self) -> None:
+    async def _wait_for_room(self, size: int, limit: Deadline) -> None:
         begun = self._clock.monotonic_ms()
         told = asyncio.Event()
-        self._want_room(self.settings.batch_size, told.set)
+        notice = told.set
         try:
-            async with asyncio.timeout(self.settings.max_block_ms / 1000):
+            self._want_room(size, notice)
+            async with asyncio.timeout(limit.left()):
                 await told.wait()
         except TimeoutError:
-            raise self._no_room() from None
+            when = f"within max.block.ms ({self.settings.max_block_ms} ms)"
+            raise self._no_room(when) from None
         finally:
-            self._room_wait_ended(self._clock.monotonic_ms() - begun)
+            self._room_wait_ended(notice, self._clock.monotonic_ms() - begun)
         self._check_usable()
 
 

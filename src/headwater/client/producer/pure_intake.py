@@ -11,12 +11,12 @@ do not answer, within a tenth of a second. So a timestamp is at most that late, 
 What cannot be done in this way is left to `otherwise`, which is `send` in general.
 """
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from headwater.client.producer.accumulator import Batch
 from headwater.client.producer.futures import OnDelivery, SendFuture
+from headwater.client.producer.locking import Lock
 from headwater.client.producer.topic_queues import TopicQueues
 
 SHARED = 64
@@ -28,11 +28,11 @@ def pure_send(
     topics: dict[str, TopicQueues],
     otherwise: Send,
     wall_ms: Callable[[], int],
-    lock: threading.Lock,
+    lock: Lock,
     shared: int = SHARED,
 ) -> Send:
     """A faster `send` over `topics`; `shared` records may have one reading of the clock."""
-    acquire, release = lock.acquire, lock.release
+    owns_lock = lock._is_owned
 
     def send(
         topic: str,
@@ -51,10 +51,11 @@ def pure_send(
             and on_delivery is None
             and not headers
             and topic in topics
+            and not owns_lock()  # in a signal handler, while this very function has it
         ):
-            acquire()  # with two calls, a third quicker than `with`
-            try:
-                batch = topics[topic].sticky.open
+            with lock:
+                known = topics.get(topic)  # it may have been let go of meanwhile
+                batch = None if known is None else known.sticky.open
                 if batch is not None:
                     values = batch.values
                     index = len(values)
@@ -65,10 +66,6 @@ def pure_send(
                         index = len(batch.values)
                         batch.values.append(value)
                         return SendFuture((batch.future, index, batch.stamp))
-            except KeyError:
-                pass  # the topic was let go of meanwhile
-            finally:
-                release()
         return otherwise(topic, value, key, partition, headers, timestamp, on_delivery)
 
     return send

@@ -21,15 +21,18 @@ from headwater.client.errors import (
     ClientError,
     DeliveryTimeoutError,
     LoopDiedError,
+    failure,
 )
 from headwater.client.metrics import ProducerMetrics
+from headwater.client.notices import Notice
 from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue
 from headwater.client.producer.fates import Fates
 from headwater.client.producer.futures import NO_OFFSET
 from headwater.client.producer.identity_loop import Identity
+from headwater.client.producer.locking import Lock
 from headwater.client.producer.sequences import Sequences
 from headwater.config.client import ProducerSettings
-from headwater.errors import KafkaError
+from headwater.errors import E, KafkaError
 from headwater.records.compression import Codec
 from headwater.seams.clock import Clock
 from headwater.seams.randomness import Randomness
@@ -77,7 +80,7 @@ class Sender:
         settings: ProducerSettings,
         cluster: Cluster,
         accumulator: Accumulator,
-        lock: threading.Lock,
+        lock: Lock,
         *,
         clock: Clock,
         randomness: Randomness,
@@ -87,8 +90,8 @@ class Sender:
         self.fatal: KafkaError | None = None
         """Why nothing can be sent any more."""
         self.metrics = ProducerMetrics()
-        self.turned = threading.Event()
-        """Set at the end of every turn, for senders in other threads that give way to it."""
+        self.turned: deque[Notice] = deque()
+        """Set at the end of a turn, for callers in other threads that give way to it."""
         self._settings = settings
         self._cluster = cluster
         self._accumulator = accumulator
@@ -119,7 +122,7 @@ class Sender:
                 settings, cluster, self._sequences, tasks, done=self.wake_here, hopeless=self.die
             )
         self._loop = asyncio.get_running_loop()
-        self._thread = threading.get_ident()
+        self.thread = accumulator.loop_thread = threading.get_ident()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ms = 0
         self._signalled = False
@@ -133,8 +136,14 @@ class Sender:
         """Make a turn soon; from any thread, under the producer's lock."""
         if not self._signalled:
             self._signalled = True
-            here = threading.get_ident() == self._thread  # no system call to wake what is awake
-            (self._loop.call_soon if here else self._loop.call_soon_threadsafe)(self._turn)
+            try:
+                here = threading.get_ident() == self.thread  # no system call to wake what is awake
+                (self._loop.call_soon if here else self._loop.call_soon_threadsafe)(self._turn)
+            except (
+                BaseException
+            ):  # Ctrl-C: one turn more than needed does no harm, none at all does
+                self._signalled = False
+                raise
 
     def wake_by(self, due_ms: int) -> None:
         """Make a turn at `due_ms` at the latest; from any thread, under the producer's lock."""
@@ -180,8 +189,8 @@ class Sender:
             error.__cause__ = fault
             self.die(error)
             return
-        if not self.turned.is_set():
-            self.turned.set()
+        while self.turned:
+            self.turned.popleft().set()
         if next_ms == self._timer_ms:
             return
         if self._timer is not None:
@@ -392,19 +401,14 @@ class Sender:
 
     def _expire(self, now: int) -> None:
         """Give up what is past delivery.timeout.ms; drop connections that do not answer."""
-        gone: list[Batch] = []
         with self._lock:
-            for queue in list(self._accumulator.waiting):
-                head = queue.head()
-                if head is not None and head.deadline_ms <= now:
-                    gone += self._accumulator.expired(queue, now)
+            gone = self._accumulator.expired(now)
         for peer in self._peers.values():
-            for exchange in peer.exchanges:
-                gone += [batch for batch in exchange.batches if batch.deadline_ms <= now]
             if peer.exchanges:
                 oldest = peer.exchanges[0]
-                if now - oldest.sent_ms >= self._settings.request_timeout_ms:
-                    oldest.connection.close()
+                waited = now - oldest.sent_ms
+                if waited >= self._settings.request_timeout_ms:
+                    oldest.connection.abort(_no_answer(oldest.connection, waited))
         for batch in gone:
             self._fates.fail(batch, self._too_late(batch))
 
@@ -420,3 +424,10 @@ class Sender:
         )
         error.__cause__ = batch.problem
         return error
+
+
+def _no_answer(connection: Connection, waited_ms: int) -> KafkaError:
+    return failure(
+        E.NETWORK_EXCEPTION,
+        f"{connection.address} did not answer within request.timeout.ms ({waited_ms} ms)",
+    )

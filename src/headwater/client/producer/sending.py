@@ -7,9 +7,7 @@ faces differ in.
 """
 
 import logging
-import threading
 from abc import ABC, abstractmethod
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any
@@ -21,11 +19,20 @@ from headwater.client.errors import (
     InvalidTopicError,
     RecordTooLargeError,
 )
+from headwater.client.notices import call_guarded
 from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue, record_bound
 from headwater.client.producer.bulk import Fill, Load, SentMany, Table, table_loads, value_load
-from headwater.client.producer.futures import BatchFuture, OnDelivery, SendFuture
+from headwater.client.producer.checks import checked_record, checked_timestamp, checked_topic
+from headwater.client.producer.futures import (
+    NO_OFFSET,
+    NO_PARTITION,
+    BatchFuture,
+    OnDelivery,
+    SendFuture,
+)
 from headwater.client.producer.intake import short_send
 from headwater.client.producer.interceptors import Interceptor, Interceptors, ProducerRecord
+from headwater.client.producer.locking import interrupted, new_lock
 from headwater.client.producer.partitioner import Partitioner, checked, key_hash, partition_of_key
 from headwater.client.producer.sender_loop import Sender
 from headwater.client.producer.serializers import Serializer, named_serializer, serialized
@@ -46,6 +53,8 @@ RoomNotice = Callable[[], object]
 CROWD = 5
 """So many sealed batches of one partition are more than the sender can have under way."""
 _CHUNK = 10_000
+_PIECE = 16
+_SLOW_MS = 5
 _GROWN = 262_144
 """The largest a batch grows by waiting; beyond it there is nothing more to gain."""
 
@@ -92,7 +101,6 @@ class Sending(ABC):
             or partitioner
             or self.settings.partitioner_ignore_keys
         )
-        self._room_notices: deque[tuple[int, RoomNotice]] = deque()
         self._crowded = False
         """Batches pile up in a queue: the sender should have a turn."""
         self._unusable: KafkaError | None = None
@@ -101,8 +109,8 @@ class Sending(ABC):
         self._sender: Sender
 
     def _new_lock(self) -> None:
-        self._lock = threading.Lock()
-        self._acquire, self._release = self._lock.acquire, self._lock.release
+        self._lock = new_lock()
+        self._owns_lock = self._lock._is_owned
 
     def _shorten_send(self) -> None:
         """Let a shorter `send` stand before the one below, unless a subclass has its own."""
@@ -141,23 +149,26 @@ class Sending(ABC):
                     queue = known.sticky
                 else:
                     queue = known.queues[(key_hash(key) & 0x7FFFFFFF) % known.count]
-                if timestamp is None:
-                    timestamp = self._wall_ms()
-                self._acquire()  # with two calls, a third quicker than `with`
-                try:
+                if self._owns_lock():
+                    raise interrupted("send()")
+                stamp = self._wall_ms() if timestamp is None else checked_timestamp(timestamp)
+                with self._lock:
                     batch = queue.open
                     if batch is not None:
-                        index = batch.append(timestamp, key, value, headers)
+                        try:
+                            index = batch.append(stamp, key, value, headers)
+                        except BaseException:
+                            batch.repair()
+                            raise
                         if index >= 0:
                             if on_delivery is not None:
-                                batch.callbacks.append((on_delivery, index, timestamp))
-                            return SendFuture((batch.future, index, timestamp))
-                finally:
-                    self._release()
-        except (KeyError, TypeError):
+                                batch.callbacks.append((on_delivery, index, stamp))
+                            return SendFuture((batch.future, index, stamp))
+        except (KeyError, TypeError, AttributeError):
             pass  # an unknown topic, or no bytes: the long way says so with the right words
         record = ProducerRecord(topic, value, key, partition, headers, timestamp)
-        return self._deliver(*self._prepared(record, on_delivery))
+        prepared = self._prepared(record, on_delivery)
+        return self._filtered(record, on_delivery) if prepared is None else self._deliver(*prepared)
 
     @abstractmethod
     def _deliver(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> SendFuture:
@@ -165,21 +176,32 @@ class Sending(ABC):
 
     def _prepared(
         self, record: ProducerRecord, on_delivery: OnDelivery | None
-    ) -> tuple[ProducerRecord, OnDelivery | None]:
-        """Interceptors, then serializers; what is left is bytes."""
+    ) -> tuple[ProducerRecord, OnDelivery | None] | None:
+        """Interceptors, then serializers; what is left is bytes. None where it was dropped."""
         self._check_usable()
         chain = self._interceptors
         if chain is not None:
-            record = chain.on_send(record)
+            changed = chain.on_send(record)
+            if changed is None:
+                return None
+            record = changed
             on_delivery = chain.around(on_delivery)
         try:
-            record = self._as_bytes(record)
+            record = self._as_bytes(checked_record(record))
             self._check_size(record)
         except KafkaError as refused:
             if chain is not None:
                 chain.on_acknowledgement(None, refused)
             raise
         return record, on_delivery
+
+    def _filtered(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> SendFuture:
+        """The future of a record that an interceptor dropped: done, and nowhere."""
+        future = BatchFuture(str(record.topic), NO_PARTITION)
+        future.succeed(NO_OFFSET, -1)
+        if on_delivery is not None:
+            call_guarded("an on_delivery callback", on_delivery, future.metadata(0, -1), None)
+        return SendFuture((future, 0, -1))
 
     def _as_bytes(self, record: ProducerRecord) -> ProducerRecord:
         topic, value, key, partition, headers, timestamp = record
@@ -204,6 +226,8 @@ class Sending(ABC):
         self, topic: TopicQueues, record: ProducerRecord, on_delivery: OnDelivery | None
     ) -> SendFuture | None:
         """Append a prepared record; None where there is no room."""
+        if self._owns_lock():
+            raise interrupted("send()")
         queue = self._queue_for(topic, record)
         _, value, key, _, headers, timestamp = record
         assert timestamp is not None
@@ -213,6 +237,7 @@ class Sending(ABC):
             return 1 if writer.append(timestamp, key, value, headers) >= 0 else 0
 
         with self._lock:
+            self._check_usable()  # another thread may have closed the producer meanwhile
             batch, index, _ = self._place(topic, queue, fill, 0, size)
             if batch is None:
                 return None
@@ -258,21 +283,20 @@ class Sending(ABC):
         queue.open = None  # the compiled short way takes no lock: it must not add meanwhile
         try:
             return batch, fill(batch.writer, start)
+        except BaseException:
+            batch.repair()
+            raise
         finally:
             queue.open = batch
 
     def _fill_new(self, batch: Batch, fill: Fill, start: int) -> int:
         """Put the first records into a batch and only then show it to others."""
         assert batch.writer is not None
-        taken, limit = 0, self.settings.max_request_size
-        try:
-            taken = fill(batch.writer, start)
-            size = batch.writer.size
-            if size > max(limit, self._accumulator.batch_size):
-                raise _too_large(size, "max.request.size", limit)
-        except BaseException:
-            self._accumulator.complete(batch)
-            raise
+        limit = self.settings.max_request_size
+        taken = fill(batch.writer, start)
+        size = batch.writer.size
+        if size > max(limit, self._accumulator.batch_size):
+            raise _too_large(size, "max.request.size", limit)
         self._accumulator.show(batch)
         return taken
 
@@ -283,9 +307,8 @@ class Sending(ABC):
     def _begin(self, topic: TopicQueues, queue: PartitionQueue, size: int) -> Batch | None:
         """A batch that is not yet shown, or None; the sender is told what there is to do."""
         now = self._clock.monotonic_ms()
-        sealed = queue.open is not None
         batch = self._accumulator.begin(queue, size, now)
-        if batch is None or sealed:
+        if batch is None or queue.sealed:
             self._crowded = len(queue.sealed) >= CROWD
             self._sender.wake()
         else:
@@ -302,7 +325,10 @@ class Sending(ABC):
             queue = None if load.partition is None else topic.queues[load.partition]
             start = 0
             while start < load.records:
+                if self._owns_lock():
+                    raise interrupted("send_many()")
                 with self._lock:
+                    self._check_usable()
                     batch, index, taken = self._place(topic, queue, load.fill, start, 0)
                 if batch is None:
                     yield
@@ -314,12 +340,14 @@ class Sending(ABC):
                         self._give_way()
 
     def _value_loads(self, values: Iterable[Any], topic: str) -> Iterator[Load]:
-        rest = iter(values)
         serialize = self._serialize_value
-        while chunk := list(islice(rest, _CHUNK)):
-            if serialize is not None:
-                chunk = [serialized("value", serialize, value, topic) for value in chunk]
-            yield value_load(chunk, self._wall_ms())
+
+        def as_bytes(value: Any) -> bytes | None:
+            return serialized("value", serialize, value, topic)
+
+        for chunk in _chunks(values, self._clock.monotonic_ms):
+            ready = chunk if serialize is None else [as_bytes(value) for value in chunk]
+            yield value_load(ready, self._wall_ms(), as_bytes)
 
     def _table_loads(
         self, topic: TopicQueues, table: Table, key: str | None, value: str
@@ -388,17 +416,24 @@ class Sending(ABC):
         gauges["buffer-available-bytes"] = lambda: (
             self._accumulator.buffer_memory - self._accumulator.used
         )
-        gauges["waiting-threads"] = lambda: self._accumulator.starved
+        gauges["waiting-threads"] = lambda: len(self._accumulator.starved)
         for warning in self.settings.warnings():
             log.warning("%s", warning)
 
-    async def _topic(self, name: str) -> TopicQueues:
+    async def _topic(self, name: str, *, fresh: bool = False) -> TopicQueues:
         """The queues of a topic; asks for it within max.block.ms."""
-        problem = topic_name_problem(name)
+        problem = topic_name_problem(checked_topic(name))
         if problem:
             raise InvalidTopicError(problem)
-        views = await self._cluster.metadata([name], timeout_ms=self.settings.max_block_ms)
+        views = await self._cluster.metadata(
+            [name], timeout_ms=self.settings.max_block_ms, fresh=fresh
+        )
         return self._know(views[name])
+
+    @staticmethod
+    def _outgrown(topic: TopicQueues, record: ProducerRecord) -> bool:
+        """Whether the record names a partition that the topic may have got meanwhile."""
+        return record.partition is not None and record.partition >= topic.count
 
     async def _stop(self) -> None:
         """Fail what is left and let go of the loop."""
@@ -408,9 +443,10 @@ class Sending(ABC):
 
     def _retire(self, why: KafkaError) -> None:
         """From now on every send fails with `why`."""
-        self._unusable = why
-        self._plain.clear()
-        self._topics.clear()
+        with self._lock:
+            self._unusable = why
+            self._plain.clear()
+            self._topics.clear()
 
     def _check_usable(self) -> None:
         if self._unusable is not None:
@@ -418,18 +454,19 @@ class Sending(ABC):
         if self._sender.fatal is not None:
             raise self._sender.fatal
 
-    def _flush_begins(self) -> list[BatchFuture]:
+    def _flush_begins(self, token: object) -> list[BatchFuture]:
         """No batch lingers from now on; what must be done for the flush to be over."""
         self._check_usable()
+        if self._owns_lock():
+            raise interrupted("flush()")
         with self._lock:
-            self._accumulator.flushing += 1
+            self._accumulator.flushing.add(token)
             pending = [batch.future for batch in self._accumulator.incomplete]
             self._sender.wake()
         return pending
 
-    def _flush_ends(self) -> None:
-        with self._lock:
-            self._accumulator.flushing -= 1
+    def _flush_ends(self, token: object) -> None:
+        self._accumulator.flushing.discard(token)
 
     # -- room
 
@@ -439,35 +476,29 @@ class Sending(ABC):
         A quarter of the buffer must be free: a producer that outruns its broker then fills many
         batches at a time instead of one.
         """
-        need = max(size, self._accumulator.buffer_memory // 4)
+        accumulator = self._accumulator
+        need = max(size, accumulator.batch_size, accumulator.buffer_memory // 4)
         with self._lock:
-            self._accumulator.starved += 1
-            self._room_notices.append((need, notice))
+            accumulator.starved[notice] = need
             self._sender.wake()
         self._room_freed()
 
-    def _room_wait_ended(self, waited_ms: int) -> None:
-        with self._lock:
-            self._accumulator.starved -= 1
+    def _room_wait_ended(self, notice: RoomNotice, waited_ms: int) -> None:
+        self._accumulator.starved.pop(notice, None)
         self._sender.metrics.room_waits.add(self._clock.monotonic_ms(), waited_ms)
+        self._room_freed()
 
     def _room_freed(self) -> None:
         """A batch is done: tell those who wait, in the order in which they came."""
-        accumulator, notices = self._accumulator, self._room_notices
-        while notices:
-            try:
-                need, notice = notices[0]
-                if accumulator.used and accumulator.used + need > accumulator.buffer_memory:
-                    return
-                notices.popleft()
-            except IndexError:
-                return  # another thread has told the last one
+        for notice, need in list(self._accumulator.starved.items()):
+            if not self._accumulator.has_room(need):
+                return
             notice()
 
-    def _no_room(self) -> BufferExhaustedError:
+    def _no_room(self, when: str) -> BufferExhaustedError:
         accumulator = self._accumulator
         return BufferExhaustedError(
-            f"no room within max.block.ms ({self.settings.max_block_ms} ms): {accumulator.used} of "
+            f"no room {when}: {accumulator.used} of "
             f"the {accumulator.buffer_memory} bytes of buffer.memory wait to be sent. Send slower, "
             f"raise buffer_memory, or see why the brokers do not take more"
         )
@@ -481,6 +512,29 @@ class Sending(ABC):
     def metrics(self) -> dict[str, float]:
         """What this producer counted, under Kafka's names."""
         return self._sender.metrics.read(self._clock.monotonic_ms())
+
+
+def _chunks(values: Iterable[Any], now_ms: Callable[[], int]) -> Iterator[list[Any]]:
+    """`values` in pieces to send together: large ones of what is there, small ones of what comes.
+
+    A generator may be slow: what it gave must not wait long for what it gives next.
+    """
+    if isinstance(values, (list, tuple)):
+        for start in range(0, len(values), _CHUNK):
+            yield list(values[start : start + _CHUNK])
+        return
+    rest, size, chunk, begun = iter(values), 1, list[Any](), now_ms()
+    while piece := list(islice(rest, size)):
+        chunk += piece
+        slow = now_ms() - begun > _SLOW_MS
+        size = 1 if slow else min(2 * size, _PIECE)
+        if slow or len(chunk) >= _CHUNK:
+            yield chunk
+            chunk = []
+        if not chunk:
+            begun = now_ms()
+    if chunk:
+        yield chunk
 
 
 def _largest_batch(settings: ProducerSettings) -> int:

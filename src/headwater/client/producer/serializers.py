@@ -95,6 +95,8 @@ def serialized(what: str, serialize: Serializer | None, value: Any, topic: str) 
             ) from fault
     if value is None or isinstance(value, bytes):
         return value
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(value)
     raise SerializationError(
         f"the {what} of a record for {topic} is {type(value).__name__}, not bytes: set "
         f"{what}_serializer ('string', 'json', ... or a function)"

@@ -1,0 +1,80 @@
+"""How callers wait in their own threads, and how their callbacks are called.
+
+A signal handler may interrupt a wait at any moment and call a client itself. So nothing here holds
+a lock while Python code runs: a wait is a single call of a C lock.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+from headwater.seams.clock import Clock, SystemClock
+
+log = logging.getLogger(__name__)
+
+_clock = SystemClock()
+
+
+class Notice:
+    """Set by one thread, waited for once by another."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def set(self) -> None:
+        """End the wait; more than once does no harm."""
+        try:
+            self._lock.release()
+        except RuntimeError:
+            return  # set before
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until it is set; whether that came within `timeout` seconds."""
+        limit = -1 if timeout is None else min(max(timeout, 0), threading.TIMEOUT_MAX)
+        return self._lock.acquire(timeout=limit)
+
+
+class Deadline:
+    """One limit for several waits."""
+
+    __slots__ = ("_end_ms", "_now_ms")
+
+    def __init__(self, timeout: float | None, clock: Clock = _clock) -> None:
+        self._now_ms = clock.monotonic_ms
+        self._end_ms = None if timeout is None else self._now_ms() + 1000 * timeout
+
+    def left(self) -> float | None:
+        """Seconds that remain, never negative; None without a limit."""
+        if self._end_ms is None:
+            return None
+        return max(self._end_ms - self._now_ms(), 0) / 1000
+
+
+def call_guarded(what: str, call: Callable[..., object], *args: Any) -> None:
+    """Call a callback of the user; what it raises is logged and harms nobody else.
+
+    sys.exit() or Ctrl-C in a callback on an event loop of the main thread end that loop, once the
+    clients' own work of this turn is done. On the clients' background thread they are only logged.
+    """
+    try:
+        call(*args)
+    except (Exception, asyncio.CancelledError):  # the latter from a future of the user's own
+        log.exception("%s raised; the record's fate does not change", what)
+    except BaseException as leaving:
+        if threading.current_thread() is not threading.main_thread():
+            log.exception("%s raised %s; it is ignored", what, type(leaving).__name__)
+            return
+        try:
+            loop = asyncio.get_running_loop()
+        except RuntimeError:
+            raise leaving from None
+        loop.call_soon(_raise, leaving)
+
+
+def _raise(error: BaseException) -> None:
+    raise error

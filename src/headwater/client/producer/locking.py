@@ -1,0 +1,31 @@
+"""The producer's one lock, which knows its owner: a signal handler may run while it is held.
+
+`with lock` alone: between a call of `acquire` and a `try` Ctrl-C could leave it locked for ever.
+"""
+
+import threading
+from typing import Any, Protocol, cast
+
+
+class Lock(Protocol):
+    """threading.RLock, as far as the producer uses it."""
+
+    def __enter__(self) -> bool: ...
+
+    def __exit__(self, *error: Any) -> None: ...
+
+    def _is_owned(self) -> bool:
+        """Whether the calling thread holds it."""
+
+
+def new_lock() -> Lock:
+    """A free one. It is never taken twice by one thread: `interrupted` tells in time."""
+    return cast(Lock, threading.RLock())
+
+
+def interrupted(what: str) -> RuntimeError:
+    """What a signal handler gets that calls a producer whose lock it interrupted."""
+    return RuntimeError(
+        f"{what} was called by a signal handler that interrupted send() or flush() of the same "
+        f"producer, which must go on first: set a flag in the handler and act on it outside"
+    )
