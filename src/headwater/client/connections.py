@@ -74,7 +74,14 @@ class Connections:
     def connected(self, node: Node) -> Connection | None:
         """The open connection to `node`, if there is one at this moment."""
         connection = self._connections.get(node.id)
-        return connection if connection is not None and connection.is_open else None
+        if connection is None or not connection.is_open:
+            return None
+        limit_ms = self.settings.connections_max_idle_ms
+        idle_s = connection.idle_for_s(asyncio.get_running_loop().time())
+        if 0 <= limit_ms <= 1000 * idle_s:
+            connection.close()
+            return None
+        return connection
 
     async def _open(self, node: Node) -> Connection:
         settings = self.settings

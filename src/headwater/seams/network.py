@@ -5,6 +5,9 @@ import socket
 from collections.abc import Callable
 from typing import Protocol
 
+_KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
+"""Routers forget idle streams; without a sign of life the next request would wait in vain."""
+
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 
@@ -65,6 +68,12 @@ class TcpNetwork:
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int
     ) -> asyncio.BaseTransport:
-        """A TCP connection."""
+        """A TCP connection that the system keeps alive: a silent peer is noticed in two minutes."""
         transport, _ = await asyncio.get_running_loop().create_connection(factory, host, port)
+        stream = transport.get_extra_info("socket")
+        if stream is not None:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for name, seconds in _KEEPALIVE.items():
+                if hasattr(socket, name):
+                    stream.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), seconds)
         return transport

@@ -40,6 +40,7 @@ class Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._replies = Replies()
         self._waiting: deque[tuple[int, asyncio.Future[Any], Read[Any]]] = deque()
+        self._used_s = 0.0
         self._giving_up: asyncio.TimerHandle | None = None
         self._sent = 0
         self._served: dict[int, Versions] = {}
@@ -158,6 +159,10 @@ class Connection(asyncio.BufferedProtocol):
         """Requests whose answers have not come."""
         return len(self._waiting)
 
+    def idle_for_s(self, now_s: float) -> float:
+        """How long nothing was asked and no answer is due; `now_s` is the loop's time."""
+        return 0.0 if self._waiting else now_s - self._used_s
+
     @property
     def backlog(self) -> int:
         """Bytes written here that the system has not taken yet."""
@@ -221,6 +226,7 @@ class Connection(asyncio.BufferedProtocol):
     def _write(self, request: Struct, version: int) -> int:
         if self._transport is None or not self.is_open:
             raise self._broken()
+        self._used_s = asyncio.get_running_loop().time()
         self._sent = (self._sent + 1) & _LAST_CORRELATION_ID
         self._transport.writelines(wire_request(version, self._sent, self._client_id, request))
         return self._sent

@@ -103,6 +103,10 @@ cdef class Intake:
             and (timestamp is None or type(timestamp) is int)
         ):
             if timestamp is not None:
+                if not 0 <= timestamp < 0x7FFFFFFFFFFFFFFF:
+                    return self.otherwise(
+                        topic, value, key, partition, headers, timestamp, on_delivery
+                    )
                 stamp = timestamp
             elif self.wall_ms is not None:
                 stamp = self.wall_ms()

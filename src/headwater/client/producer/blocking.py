@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import weakref
 from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
@@ -11,6 +12,7 @@ from headwater.client.errors import ClosedError, TimedOutError
 from headwater.client.notices import Deadline, Notice
 from headwater.client.producer.accumulator import record_bound
 from headwater.client.producer.bulk import Load, SentMany, Table
+from headwater.client.producer.dropped import Leftover
 from headwater.client.producer.futures import BatchFuture, OnDelivery, SendFuture
 from headwater.client.producer.interceptors import ProducerRecord
 from headwater.client.producer.sending import Sending
@@ -42,6 +44,9 @@ class Producer(Sending):
         self._closed = False
         self._thread: LoopThread = register(self)
         self._thread.call(self._start())
+        leftover = Leftover(self._thread, self._sender, self._cluster, self._accumulator)
+        self._finalizer = weakref.finalize(self, leftover.dropped)
+        self._finalizer.atexit = False
 
     def send_many(self, topic: str, values: Iterable[Any]) -> SentMany:
         """Send values without keys, in order and in bulk: the quickest way.
@@ -105,6 +110,7 @@ class Producer(Sending):
             self._retire(ClosedError("the producer is closed: make another"))
             self._thread.call(self._stop())
             unregister(self)
+            self._finalizer.detach()
             self._closed = True
 
     def loop_ended(self, error: KafkaError) -> None:
@@ -114,6 +120,7 @@ class Producer(Sending):
     def forked(self) -> None:
         """In a child process: fail with a word of what to do."""
         self._closed = True
+        self._finalizer.detach()
         self._new_lock()
         self._retire(forked_error("Producer"))
 

@@ -4,16 +4,18 @@ Every batch ends here, exactly once. Belongs to the loop's thread; the producer'
 the accumulator is touched.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from headwater.client.cluster import Cluster
-from headwater.client.errors import failure
+from headwater.client.errors import ClosedError, failure
 from headwater.client.metrics import ProducerMetrics
 from headwater.client.notices import call_guarded
 from headwater.client.producer.accumulator import Accumulator, Batch
 from headwater.client.producer.futures import NO_OFFSET, OnDelivery, RecordMetadata
 from headwater.client.producer.locking import Lock
+from headwater.client.producer.losses import Losses, Unheard
 from headwater.client.producer.sequences import LOST, Sequences
+from headwater.client.topology import Node
 from headwater.config.client import ProducerSettings
 from headwater.errors import E, KafkaError, error_of
 from headwater.seams.clock import Clock
@@ -61,9 +63,14 @@ class Fates:
         self._clock = clock
         self._randomness = randomness
         self._room_freed = room_freed
+        self.losses = Losses(settings.client_id, clock)
 
     def decide(
-        self, batch: Batch, row: ProduceResponse.PartitionProduceResponse | None, now: int
+        self,
+        batch: Batch,
+        row: ProduceResponse.PartitionProduceResponse | None,
+        now: int,
+        endpoints: Sequence[ProduceResponse.NodeEndpoint] = (),
     ) -> None:
         """What the broker's answer means for a batch; None where it says nothing of it."""
         if row is None:
@@ -81,10 +88,25 @@ class Fates:
         elif code.retriable:
             if code not in _NOT_APPENDED:
                 batch.uncertain = True
+            moved = self._follow_leader(batch, row.current_leader, endpoints)
             self._cluster.suspect()
-            self.retry(batch, failure(code, row.error_message), now)
+            self.retry(batch, failure(code, row.error_message), now, at_once=moved)
         else:
             self.fail(batch, _explained(batch, row, code))
+
+    def _follow_leader(
+        self,
+        batch: Batch,
+        leader: ProduceResponse.LeaderIdAndEpoch,
+        endpoints: Sequence[ProduceResponse.NodeEndpoint],
+    ) -> bool:
+        """Whether the refusal names a newer leader (KIP-951), to which the batch can go at once."""
+        if leader.leader_id < 0:
+            return False
+        nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in endpoints]
+        return self._cluster.leader_moved(
+            batch.queue.key, leader.leader_id, leader.leader_epoch, nodes
+        )
 
     def _misnumbered(self, batch: Batch, problem: KafkaError, now: int) -> None:
         """The broker does not take the batch under its number."""
@@ -96,7 +118,7 @@ class Fates:
         else:
             self.fail(batch, _unknowable(batch, problem))
 
-    def retry(self, batch: Batch, problem: KafkaError, now: int) -> None:
+    def retry(self, batch: Batch, problem: KafkaError, now: int, *, at_once: bool = False) -> None:
         """Send it again after a rest, unless it was tried often enough."""
         if batch.future.done:
             batch.in_flight = False
@@ -108,7 +130,8 @@ class Fates:
         self._metrics.retries.add(now, batch.count)
         batch.problem = problem
         with self._lock:
-            self._accumulator.put_back(batch, now + self._rest_ms(batch.attempts))
+            rest_until = 0 if at_once else now + self._rest_ms(batch.attempts)
+            self._accumulator.put_back(batch, rest_until)
         self._settled(batch)
 
     def _rest_ms(self, attempts: int) -> int:
@@ -156,6 +179,8 @@ class Fates:
         if batch.future.done:
             return
         self._metrics.errors.add(self._clock.monotonic_ms(), batch.count)
+        if not batch.callbacks and not isinstance(error, ClosedError):
+            batch.future.unheard = Unheard(self.losses, batch.count, str(batch.queue.key), error)
         batch.future.fail(error)
         self._finish(batch)
 

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from headwater.client.errors import TimedOutError
 from headwater.client.notices import Deadline, Notice, call_guarded
+from headwater.client.producer.losses import Unheard
 from headwater.errors import KafkaError
 
 NO_OFFSET = -1
@@ -54,6 +55,7 @@ class BatchFuture:
         "partition",
         "parts",
         "topic",
+        "unheard",
     )  # fmt: skip
 
     def __init__(self, topic: str, partition: int, loop_thread: int = 0) -> None:
@@ -67,7 +69,15 @@ class BatchFuture:
         self.error: KafkaError | None = None
         self.parts: list[tuple[int, BatchFuture]] | None = None
         """Of a batch that was split: the first index of each part, and the part's future."""
+        self.unheard: Unheard | None = None
+        """Of a batch that failed: reports it if nobody looks."""
         self._waiters: deque[Callable[[], object]] = deque()
+
+    def failure(self) -> KafkaError | None:
+        """What the batch failed with, for somebody who will hear of it."""
+        if self.unheard is not None:
+            self.unheard.heard = True
+        return self.error
 
     def succeed(self, base_offset: int, log_append_time: int) -> None:
         """The broker has stored the batch."""
@@ -163,13 +173,14 @@ class SendFuture(tuple[BatchFuture, int, int]):
         TimedOutError after `timeout` seconds; the record is still under way then.
         """
         future, index = self._wait(timeout)
-        if future.error is not None:
-            raise future.error
+        error = future.failure()
+        if error is not None:
+            raise error
         return future.metadata(index, self[2])
 
     def exception(self, timeout: float | None = None) -> KafkaError | None:
         """Wait, and return what the record failed with, or None."""
-        return self._wait(timeout)[0].error
+        return self._wait(timeout)[0].failure()
 
     def add_done_callback(self, call: "Callable[[SendFuture], object]") -> None:
         """Call `call` with this future once it is done, on the client's loop thread."""
@@ -181,8 +192,9 @@ class SendFuture(tuple[BatchFuture, int, int]):
         while not future.done:
             yield from batch_wakeup(future).__await__()
             future, index = future.settled(index)
-        if future.error is not None:
-            raise future.error
+        error = future.failure()
+        if error is not None:
+            raise error
         return future.metadata(index, self[2])
 
     def _told(self, call: "Callable[[SendFuture], object]") -> None:

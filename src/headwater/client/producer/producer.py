@@ -1,6 +1,7 @@
 """The asyncio face of the producer."""
 
 import asyncio
+import weakref
 from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import Any
@@ -9,6 +10,7 @@ from headwater.client.errors import ClosedError, TimedOutError
 from headwater.client.notices import Deadline
 from headwater.client.producer.accumulator import record_bound
 from headwater.client.producer.bulk import Load, SentMany, Table
+from headwater.client.producer.dropped import warn_unclosed
 from headwater.client.producer.futures import (
     BatchFuture,
     OnDelivery,
@@ -34,6 +36,9 @@ class _WouldBlockError(Exception):
 class _Eager(Sending):
     """Places what can be placed now."""
 
+    _loop: asyncio.AbstractEventLoop | None = None
+    _dropping: "asyncio.Task[None] | None" = None
+
     def _deliver(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> SendFuture:
         topic = self._topics.get(record.topic)
         future = None
@@ -48,7 +53,19 @@ class _Eager(Sending):
         self._crowded = False
 
     async def start(self) -> None:
+        self._loop = asyncio.get_running_loop()
         await self._start()
+
+    def dropped(self) -> None:
+        """Nobody closed it: fail what waits, and let go of the loop if that still runs."""
+        if self._loop is None:
+            return  # never used
+        warn_unclosed("Producer")
+        if not self._loop.is_closed():
+            self._loop.call_soon_threadsafe(self._drop)
+
+    def _drop(self) -> None:
+        self._dropping = asyncio.get_running_loop().create_task(self._stop())
 
     async def deliver(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> SendFuture:
         topic = await self.topic(record.topic)
@@ -146,6 +163,8 @@ class Producer:
     def __init__(self, **options: Any) -> None:
         self._core = _Eager(**options)
         self._starting: asyncio.Future[None] | None = None
+        self._finalizer = weakref.finalize(self, self._core.dropped)
+        self._finalizer.atexit = False
 
     @property
     def settings(self) -> ProducerSettings:
@@ -235,6 +254,7 @@ class Producer:
         """Flush and let go of everything; records not stored after `timeout_s` fail."""
         await self.start()
         await self._core.close(timeout_s)
+        self._finalizer.detach()
 
     async def __aenter__(self) -> "Producer":
         await self.start()

@@ -171,8 +171,18 @@ class Sender:
             self._identity.close()
         with self._lock:
             gone = self._accumulator.clear()
+        if gone:
+            records = sum(batch.count for batch in gone)
+            log.warning(
+                "producer %s: %d records were not acknowledged and fail now (%s%s)",
+                self._settings.client_id,
+                records,
+                error,
+                self._why(gone[0]),
+            )
         for batch in gone:
             self._fates.fail(batch, error)
+        self._fates.losses.report()
 
     def _turn(self) -> None:
         self._signalled = False
@@ -395,7 +405,7 @@ class Sender:
             for row in topic.partition_responses
         }
         for batch in exchange.batches:
-            self._fates.decide(batch, rows.get(batch.queue.key), now)
+            self._fates.decide(batch, rows.get(batch.queue.key), now, answer.node_endpoints)
 
     # -- time
 
@@ -412,15 +422,18 @@ class Sender:
         for batch in gone:
             self._fates.fail(batch, self._too_late(batch))
 
-    def _too_late(self, batch: Batch) -> KafkaError:
-        why = f"; the last problem: {batch.problem}" if batch.problem else ""
+    def _why(self, batch: Batch) -> str:
+        """What kept `batch` from being stored, as the end of a sentence."""
         if not batch.attempts and self._cluster.leader(batch.queue.key) is None:
             known = self._cluster.problems.get(batch.queue.topic)
-            why = f"; no leader is known for it ({known.text if known else 'no broker answers'})"
+            return f"; no leader is known for it ({known.text if known else 'no broker answers'})"
+        return f"; the last problem: {batch.problem}" if batch.problem else ""
+
+    def _too_late(self, batch: Batch) -> KafkaError:
         error = DeliveryTimeoutError(
             f"{batch.count} records for {batch.queue.key} were not acknowledged within "
             f"delivery.timeout.ms ({self._settings.delivery_timeout_ms} ms, "
-            f"{batch.attempts} attempts){why}"
+            f"{batch.attempts} attempts){self._why(batch)}"
         )
         error.__cause__ = batch.problem
         return error

@@ -15,7 +15,6 @@ from typing import Any
 from headwater.client.cluster import Cluster, TopicView
 from headwater.client.errors import (
     BufferExhaustedError,
-    ClosedError,
     InvalidTopicError,
     RecordTooLargeError,
 )
@@ -23,6 +22,7 @@ from headwater.client.notices import call_guarded
 from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue, record_bound
 from headwater.client.producer.bulk import Fill, Load, SentMany, Table, table_loads, value_load
 from headwater.client.producer.checks import checked_record, checked_timestamp, checked_topic
+from headwater.client.producer.dropped import stop_sending, weakly
 from headwater.client.producer.futures import (
     NO_OFFSET,
     NO_PARTITION,
@@ -53,7 +53,8 @@ RoomNotice = Callable[[], object]
 CROWD = 5
 """So many sealed batches of one partition are more than the sender can have under way."""
 _CHUNK = 10_000
-_PIECE = 16
+_PIECE = 32
+"""So many values of a generator at most wait for each other."""
 _SLOW_MS = 5
 _GROWN = 262_144
 """The largest a batch grows by waiting; beyond it there is nothing more to gain."""
@@ -400,7 +401,7 @@ class Sending(ABC):
         """Make what lives on the loop; no broker is asked yet."""
         tasks = LoopTasks()
         self._cluster = Cluster(self.settings, self._network, self._clock, self._randomness, tasks)
-        self._cluster.listeners.append(self._metadata_came)
+        self._cluster.listeners.append(weakly(self._metadata_came))
         self._sender = Sender(
             self.settings,
             self._cluster,
@@ -409,14 +410,12 @@ class Sending(ABC):
             clock=self._clock,
             randomness=self._randomness,
             tasks=tasks,
-            room_freed=self._room_freed,
+            room_freed=weakly(self._room_freed),
         )
-        gauges = self._sender.metrics.gauges
-        gauges["buffer-total-bytes"] = lambda: self._accumulator.buffer_memory
-        gauges["buffer-available-bytes"] = lambda: (
-            self._accumulator.buffer_memory - self._accumulator.used
-        )
-        gauges["waiting-threads"] = lambda: len(self._accumulator.starved)
+        gauges, accumulator = self._sender.metrics.gauges, self._accumulator
+        gauges["buffer-total-bytes"] = lambda: accumulator.buffer_memory
+        gauges["buffer-available-bytes"] = lambda: accumulator.buffer_memory - accumulator.used
+        gauges["waiting-threads"] = lambda: len(accumulator.starved)
         for warning in self.settings.warnings():
             log.warning("%s", warning)
 
@@ -437,9 +436,7 @@ class Sending(ABC):
 
     async def _stop(self) -> None:
         """Fail what is left and let go of the loop."""
-        self._sender.die(ClosedError("the producer was closed before the record was acknowledged"))
-        self._sender.close()
-        await self._cluster.close()
+        await stop_sending(self._sender, self._cluster)
 
     def _retire(self, why: KafkaError) -> None:
         """From now on every send fails with `why`."""
@@ -523,18 +520,12 @@ def _chunks(values: Iterable[Any], now_ms: Callable[[], int]) -> Iterator[list[A
         for start in range(0, len(values), _CHUNK):
             yield list(values[start : start + _CHUNK])
         return
-    rest, size, chunk, begun = iter(values), 1, list[Any](), now_ms()
+    rest, size, begun = iter(values), 1, now_ms()
     while piece := list(islice(rest, size)):
-        chunk += piece
-        slow = now_ms() - begun > _SLOW_MS
-        size = 1 if slow else min(2 * size, _PIECE)
-        if slow or len(chunk) >= _CHUNK:
-            yield chunk
-            chunk = []
-        if not chunk:
-            begun = now_ms()
-    if chunk:
-        yield chunk
+        yield piece
+        now = now_ms()
+        size = 1 if now - begun > _SLOW_MS else min(2 * size, _PIECE)
+        begun = now
 
 
 def _largest_batch(settings: ProducerSettings) -> int:

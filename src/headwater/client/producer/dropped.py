@@ -1,0 +1,96 @@
+"""Producers that nobody closed: what waits is sent, and nothing of them is left behind."""
+
+import asyncio
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from headwater.client.blocking import LoopThread, register, unregister
+from headwater.client.cluster import Cluster
+from headwater.client.errors import ClosedError, TimedOutError
+from headwater.client.producer.accumulator import Accumulator
+from headwater.client.producer.futures import batch_wakeup
+from headwater.client.producer.sender_loop import Sender
+
+_left: set["Leftover"] = set()
+
+
+def weakly(method: Callable[[], Any]) -> Callable[[], None]:
+    """Calls a method as long as its object lives, and does not keep it alive."""
+    reference = weakref.WeakMethod(method)
+
+    def call() -> None:
+        alive = reference()
+        if alive is not None:
+            alive()
+
+    return call
+
+
+async def stop_sending(sender: Sender, cluster: Cluster) -> None:
+    """Fail what is left and let go of the loop."""
+    sender.die(ClosedError("the producer was closed before the record was acknowledged"))
+    sender.close()
+    await cluster.close()
+
+
+def warn_unclosed(name: str) -> None:
+    """As Python does for files: said to those who ask for ResourceWarning."""
+    warnings.warn(
+        f"unclosed {name}: call close(), or use it in a with statement",
+        ResourceWarning,
+        stacklevel=2,
+    )
+
+
+class Leftover:
+    """The loop's side of a blocking producer that was dropped."""
+
+    def __init__(
+        self, thread: LoopThread, sender: Sender, cluster: Cluster, accumulator: Accumulator
+    ) -> None:
+        self._thread = thread
+        self._sender = sender
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._ending: asyncio.Task[None] | None = None
+
+    def dropped(self) -> None:
+        """The producer is gone: send what waits, then stop."""
+        warn_unclosed("Producer")
+        _left.add(self)
+        register(self)
+        self._thread.post(self._begin)
+
+    def close(self, timeout: float | None = None) -> None:
+        """At the end of the process: wait for what is still to be sent."""
+        try:
+            self._thread.call(self._wait(), timeout)
+        except TimedOutError:
+            self._thread.call(self._stop())
+
+    def forked(self) -> None:
+        """In a child process there is nothing to send."""
+        _left.discard(self)
+
+    def _begin(self) -> None:
+        if self._ending is None:
+            self._ending = asyncio.get_running_loop().create_task(self._end())
+
+    async def _wait(self) -> None:
+        self._begin()
+        assert self._ending is not None
+        await asyncio.shield(self._ending)
+
+    async def _end(self) -> None:
+        self._accumulator.flushing.add(self)
+        while self._sender.fatal is None and self._accumulator.incomplete:
+            self._sender.wake_here()
+            await batch_wakeup(next(iter(self._accumulator.incomplete)).future)
+        await self._stop()
+
+    async def _stop(self) -> None:
+        await stop_sending(self._sender, self._cluster)
+        _left.discard(self)
+        unregister(self)
