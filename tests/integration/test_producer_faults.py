@@ -16,6 +16,7 @@ from headwater.client.errors import (
     BufferExhaustedError,
     ClosedError,
     DeliveryTimeoutError,
+    LoopDiedError,
     TimedOutError,
 )
 from headwater.errors import KafkaError
@@ -312,8 +313,8 @@ def test_a_fault_of_the_sender_itself_is_never_silent(caplog) -> None:
             producer.send("t", b"1").result(10)
             producer._sender._ready = None
             failed = producer.send("t", b"2")
-            with pytest.raises(KafkaError, match="died of a fault of its own"):
+            with pytest.raises(LoopDiedError, match="internal error of the producer in a turn"):
                 failed.result(10)
-            with pytest.raises(KafkaError, match="died of a fault of its own"):
+            with pytest.raises(LoopDiedError, match="internal error of the producer in a turn"):
                 producer.send("t", b"3")
-    assert "the producer's sender died" in caplog.text
+    assert "internal error of the producer in a turn of the sender" in caplog.text

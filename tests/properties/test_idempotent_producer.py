@@ -46,6 +46,8 @@ class Run:
     brokers: int = 2
     seed: int = 0
     options: dict[str, object] = field(default_factory=dict)
+    pauses: dict[int, float] = field(default_factory=dict)
+    """Seconds to wait before a record."""
     outcomes: dict[int, list[object]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -76,6 +78,7 @@ class Run:
         ) as producer:
             for number in range(self.records):
                 meanwhile(number)
+                await asyncio.sleep(self.pauses.get(number, 0))
                 await producer.send(
                     TOPIC,
                     b"%d" % number,
@@ -182,3 +185,25 @@ def test_a_batch_whose_fate_is_unknown_is_not_sent_under_a_new_number() -> None:
     run.play().check()
     assert tries[b"20"] == 4
     assert len(run.acknowledged) == run.records
+
+
+def test_a_refusal_says_nothing_of_an_earlier_attempt() -> None:
+    """The first batch is given up; the second was stored, and is refused once when repeated."""
+    run = Run(
+        records=3,
+        pauses={2: 0.4},
+        options={"delivery_timeout_ms": 2000, "batch_size": 1, "linger_ms": 0},
+    )
+    tries = Counter[bytes | None]()
+
+    def fault(attempt: Attempt) -> Fault:
+        tries[attempt.values[0]] += 1
+        if attempt.values == [b"1"]:
+            return "no answer" if tries[b"1"] == 1 else E.NOT_ENOUGH_REPLICAS
+        return E.NOT_ENOUGH_REPLICAS if attempt.values == [b"2"] and tries[b"2"] == 2 else None
+
+    run.cluster.fault = fault
+    run.play().check()
+    assert run.cluster.values(TOPIC) == [b"0", b"1", b"2"]
+    assert run.acknowledged.keys() == {0, 2}
+    assert tries[b"2"] == 3

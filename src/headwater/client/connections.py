@@ -15,6 +15,10 @@ _WAITING = -1_000_000
 """Below it are the ids of second connections."""
 
 
+_LEAST_IDLE_MS = 1000
+"""A connection just opened is not idle, whatever connections.max.idle.ms says."""
+
+
 class Connections:
     """The connections of one client."""
 
@@ -78,7 +82,7 @@ class Connections:
             return None
         limit_ms = self.settings.connections_max_idle_ms
         idle_s = connection.idle_for_s(asyncio.get_running_loop().time())
-        if 0 <= limit_ms <= 1000 * idle_s:
+        if limit_ms >= 0 and 1000 * idle_s >= max(limit_ms, _LEAST_IDLE_MS):
             connection.close()
             return None
         return connection

@@ -136,19 +136,9 @@ class BatchWriter:
     """
 
     __slots__ = (
-        "_edge",
-        "_headers",
-        "_inner",
-        "_keyed",
-        "_keys",
-        "_limit",
-        "_measured",
-        "_size",
-        "_sizes",
-        "_stretches",
-        "_timestamp",
-        "values",
-    )
+        "_edge", "_headers", "_inner", "_keyed", "_keys", "_limit", "_measured", "_size", "_sizes",
+        "_stretches", "_timestamp", "values",
+    )  # fmt: skip
 
     def __init__(self, size_limit: int) -> None:
         self.values: list[bytes | None] = []

@@ -243,6 +243,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came: hand whole answers to those who wait."""
+        self._used_s = asyncio.get_running_loop().time()
         try:
             for frame in self._replies.received(nbytes):
                 correlation_id, reply, read = self._waiting[0]

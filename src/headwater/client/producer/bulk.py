@@ -4,7 +4,8 @@ A `Fill` puts records of its own from position `start` on into a writer and says
 values of a list and rows of an Arrow table are both told in this way.
 """
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 from headwater.client.notices import Deadline
@@ -17,6 +18,11 @@ Table = Any
 RecordBatch = Any
 """A pyarrow.RecordBatch."""
 Fill = Callable[[BatchWriter, int], int]
+
+_CHUNK = 10_000
+_PIECE = 32
+"""So many values of a generator at most wait for each other."""
+_SLOW_MS = 5
 
 
 class Load(NamedTuple):
@@ -70,6 +76,23 @@ class SentMany:
             while index < first + records:
                 yield SendFuture((future, index, -1))
                 index = future.next_part(index)
+
+
+def chunks(values: Iterable[Any], now_ms: Callable[[], int]) -> Iterator[list[Any]]:
+    """`values` in pieces to send together: large ones of what is there, small ones of what comes.
+
+    A generator may be slow: what it gave must not wait long for what it gives next.
+    """
+    if isinstance(values, (list, tuple)):
+        for start in range(0, len(values), _CHUNK):
+            yield list(values[start : start + _CHUNK])
+        return
+    rest, size, begun = iter(values), 1, now_ms()
+    while piece := list(islice(rest, size)):
+        yield piece
+        now = now_ms()
+        size = 1 if now - begun > _SLOW_MS else min(2 * size, _PIECE)
+        begun = now
 
 
 def value_load(

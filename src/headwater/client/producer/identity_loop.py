@@ -1,15 +1,18 @@
 """How an idempotent producer gets its id: asked of any broker, until there is one or no hope."""
 
 import asyncio
+import logging
 from collections.abc import Callable
 
 from headwater.client.cluster import Cluster
-from headwater.client.errors import failure
+from headwater.client.errors import LoopDiedError, failure
 from headwater.client.producer.sequences import Sequences
 from headwater.config.client import ProducerSettings
 from headwater.errors import KafkaError
 from headwater.seams.tasks import LoopTasks
 from headwater.wire.messages.producers import InitProducerIdRequest, InitProducerIdResponse
+
+log = logging.getLogger(__name__)
 
 
 class Identity:
@@ -60,6 +63,11 @@ class Identity:
                     await asyncio.sleep(backoff.next_ms() / 1000)
                 else:
                     return
+        except Exception as fault:
+            log.exception("internal error while asking for a producer id")
+            error = LoopDiedError(f"internal error while asking for a producer id: {fault!r}")
+            error.__cause__ = fault
+            self._hopeless(error)
         finally:
             self._asking = False
             self._done()

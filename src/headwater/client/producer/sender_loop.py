@@ -184,6 +184,13 @@ class Sender:
             self._fates.fail(batch, error)
         self._fates.losses.report()
 
+    def fail(self, where: str, fault: Exception) -> None:
+        """The producer has a fault of its own: nothing waits for what cannot come any more."""
+        log.error("internal error of the producer in %s", where, exc_info=fault)
+        error = LoopDiedError(f"internal error of the producer in {where}: {fault!r}")
+        error.__cause__ = fault
+        self.die(error)
+
     def _turn(self) -> None:
         self._signalled = False
         if self._closed or self.fatal:
@@ -193,11 +200,8 @@ class Sender:
             if self._answers:
                 self._read_answers(now)
             next_ms = self._work(now)
-        except Exception as fault:
-            log.exception("the producer's sender died")
-            error = LoopDiedError(f"the producer's sender died of a fault of its own: {fault!r}")
-            error.__cause__ = fault
-            self.die(error)
+        except Exception as fault:  # noqa: BLE001 - logged, and told to every future
+            self.fail("a turn of the sender", fault)
             return
         while self.turned:
             self.turned.popleft().set()
@@ -363,6 +367,8 @@ class Sender:
         except (KafkaError, OSError) as problem:
             log.info("%s", problem)
             self._cluster.suspect()
+        except Exception as fault:  # noqa: BLE001 - logged, and told to every future
+            self.fail(f"connecting to {node.host}:{node.port}", fault)
         finally:
             peer.connecting = False
             self.wake_here()

@@ -8,19 +8,25 @@ faces differ in.
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from headwater.client.cluster import Cluster, TopicView
 from headwater.client.errors import (
-    BufferExhaustedError,
     InvalidTopicError,
     RecordTooLargeError,
 )
 from headwater.client.notices import call_guarded
 from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue, record_bound
-from headwater.client.producer.bulk import Fill, Load, SentMany, Table, table_loads, value_load
+from headwater.client.producer.bulk import (
+    Fill,
+    Load,
+    SentMany,
+    Table,
+    chunks,
+    table_loads,
+    value_load,
+)
 from headwater.client.producer.checks import checked_record, checked_timestamp, checked_topic
 from headwater.client.producer.dropped import stop_sending, weakly
 from headwater.client.producer.futures import (
@@ -34,6 +40,7 @@ from headwater.client.producer.intake import short_send
 from headwater.client.producer.interceptors import Interceptor, Interceptors, ProducerRecord
 from headwater.client.producer.locking import interrupted, new_lock
 from headwater.client.producer.partitioner import Partitioner, checked, key_hash, partition_of_key
+from headwater.client.producer.room import RoomWaits
 from headwater.client.producer.sender_loop import Sender
 from headwater.client.producer.serializers import Serializer, named_serializer, serialized
 from headwater.client.producer.topic_queues import TopicQueues
@@ -48,19 +55,13 @@ from headwater.seams.tasks import LoopTasks
 
 log = logging.getLogger(__name__)
 
-RoomNotice = Callable[[], object]
-
 CROWD = 5
 """So many sealed batches of one partition are more than the sender can have under way."""
-_CHUNK = 10_000
-_PIECE = 32
-"""So many values of a generator at most wait for each other."""
-_SLOW_MS = 5
 _GROWN = 262_144
 """The largest a batch grows by waiting; beyond it there is nothing more to gain."""
 
 
-class Sending(ABC):
+class Sending(RoomWaits, ABC):
     """The producer without a way to wait."""
 
     def __init__(
@@ -346,7 +347,7 @@ class Sending(ABC):
         def as_bytes(value: Any) -> bytes | None:
             return serialized("value", serialize, value, topic)
 
-        for chunk in _chunks(values, self._clock.monotonic_ms):
+        for chunk in chunks(values, self._clock.monotonic_ms):
             ready = chunk if serialize is None else [as_bytes(value) for value in chunk]
             yield value_load(ready, self._wall_ms(), as_bytes)
 
@@ -382,6 +383,12 @@ class Sending(ABC):
             known.led([row.partition for row in view.partitions if row.leader >= 0])
         return known
 
+    def _follow_metadata(self) -> None:
+        try:
+            self._metadata_came()
+        except Exception as fault:  # noqa: BLE001 - logged, and told to every future
+            self._sender.fail("following metadata", fault)
+
     def _metadata_came(self) -> None:
         """Follow what metadata says of the topics in use; let go of those no longer used."""
         idle_since = self._clock.monotonic_ms() - self.settings.metadata_max_idle_ms
@@ -401,7 +408,7 @@ class Sending(ABC):
         """Make what lives on the loop; no broker is asked yet."""
         tasks = LoopTasks()
         self._cluster = Cluster(self.settings, self._network, self._clock, self._randomness, tasks)
-        self._cluster.listeners.append(weakly(self._metadata_came))
+        self._cluster.listeners.append(weakly(self._follow_metadata))
         self._sender = Sender(
             self.settings,
             self._cluster,
@@ -465,41 +472,6 @@ class Sending(ABC):
     def _flush_ends(self, token: object) -> None:
         self._accumulator.flushing.discard(token)
 
-    # -- room
-
-    def _want_room(self, size: int, notice: RoomNotice) -> None:
-        """Call `notice` when there is room for `size` bytes; until then no batch lingers.
-
-        A quarter of the buffer must be free: a producer that outruns its broker then fills many
-        batches at a time instead of one.
-        """
-        accumulator = self._accumulator
-        need = max(size, accumulator.batch_size, accumulator.buffer_memory // 4)
-        with self._lock:
-            accumulator.starved[notice] = need
-            self._sender.wake()
-        self._room_freed()
-
-    def _room_wait_ended(self, notice: RoomNotice, waited_ms: int) -> None:
-        self._accumulator.starved.pop(notice, None)
-        self._sender.metrics.room_waits.add(self._clock.monotonic_ms(), waited_ms)
-        self._room_freed()
-
-    def _room_freed(self) -> None:
-        """A batch is done: tell those who wait, in the order in which they came."""
-        for notice, need in list(self._accumulator.starved.items()):
-            if not self._accumulator.has_room(need):
-                return
-            notice()
-
-    def _no_room(self, when: str) -> BufferExhaustedError:
-        accumulator = self._accumulator
-        return BufferExhaustedError(
-            f"no room {when}: {accumulator.used} of "
-            f"the {accumulator.buffer_memory} bytes of buffer.memory wait to be sent. Send slower, "
-            f"raise buffer_memory, or see why the brokers do not take more"
-        )
-
     # -- told to the caller
 
     def explain(self) -> str:
@@ -509,23 +481,6 @@ class Sending(ABC):
     def metrics(self) -> dict[str, float]:
         """What this producer counted, under Kafka's names."""
         return self._sender.metrics.read(self._clock.monotonic_ms())
-
-
-def _chunks(values: Iterable[Any], now_ms: Callable[[], int]) -> Iterator[list[Any]]:
-    """`values` in pieces to send together: large ones of what is there, small ones of what comes.
-
-    A generator may be slow: what it gave must not wait long for what it gives next.
-    """
-    if isinstance(values, (list, tuple)):
-        for start in range(0, len(values), _CHUNK):
-            yield list(values[start : start + _CHUNK])
-        return
-    rest, size, begun = iter(values), 1, now_ms()
-    while piece := list(islice(rest, size)):
-        yield piece
-        now = now_ms()
-        size = 1 if now - begun > _SLOW_MS else min(2 * size, _PIECE)
-        begun = now
 
 
 def _largest_batch(settings: ProducerSettings) -> int:
