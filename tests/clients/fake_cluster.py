@@ -57,6 +57,7 @@ Fault = str | E | tuple[str, E] | None
 """What happens to an attempt instead of a truthful answer.
 
 "cut before" and "cut after" (the append) break the connection, "no answer" stores and stays silent,
+"left out" stores nothing and is not in the answer,
 a code refuses without storing, ("after", code) stores and answers with that code.
 """
 
@@ -221,6 +222,8 @@ class FakeCluster:
         self.hints = True
         """Whether NOT_LEADER_OR_FOLLOWER comes with the new leader (KIP-951)."""
         self.missing_topics: set[str] = set()
+        self.throttle_ms = 0
+        """How long a producer is asked to wait with each answer."""
         self.fault: Callable[[Attempt], Fault] = lambda _: None
         self.attempts: list[Attempt] = []
         self.logs: defaultdict[tuple[str, int], Log] = defaultdict(Log)
@@ -343,7 +346,7 @@ class FakeCluster:
             for part in topic.partition_data:
                 row = self._attempt(broker, topic.name, part.index, bytes(part.records or b""))
                 silent |= row is None
-                if row is None:
+                if row is None or row.index < 0:
                     continue
                 if row.error_code == E.NOT_LEADER_OR_FOLLOWER and self.hints:
                     leader = self.leaders[part.index]
@@ -359,6 +362,7 @@ class FakeCluster:
             return None
         return ProduceResponse(
             responses=topics,
+            throttle_time_ms=self.throttle_ms,
             node_endpoints=[
                 ProduceResponse.NodeEndpoint(
                     node_id=number, host=HOST, port=self.brokers[number].port
@@ -380,6 +384,8 @@ class FakeCluster:
         fault = self.fault(attempt)
         if fault == "cut before":
             raise Cut
+        if fault == "left out":
+            return ProduceResponse.PartitionProduceResponse(index=-1)
         if isinstance(fault, E):
             code, offset = fault, -1
         elif self.leaders[partition] != broker.id:

@@ -24,7 +24,7 @@ from tests.clients.fake_cluster import Attempt, FakeCluster, Fault
 TOPIC = "t"
 FAULTS: list[Fault] = [
     None,
-    "cut before", "cut after", "no answer",
+    "cut before", "cut after", "no answer", "left out",
     E.NOT_ENOUGH_REPLICAS, E.NOT_LEADER_OR_FOLLOWER, E.LEADER_NOT_AVAILABLE, E.INVALID_RECORD,
     E.KAFKA_STORAGE_ERROR, ("after", E.KAFKA_STORAGE_ERROR),
     ("after", E.REQUEST_TIMED_OUT), ("after", E.NOT_ENOUGH_REPLICAS_AFTER_APPEND),
@@ -207,3 +207,13 @@ def test_a_refusal_says_nothing_of_an_earlier_attempt() -> None:
     assert run.cluster.values(TOPIC) == [b"0", b"1", b"2"]
     assert run.acknowledged.keys() == {0, 2}
     assert tries[b"2"] == 3
+
+
+def test_a_throttled_producer_waits_as_long_as_it_is_asked_to() -> None:
+    run = Run(records=8, pauses={4: 0.1}, options={"batch_size": 1})
+    run.cluster.throttle_ms = 1000
+    arrived: list[int] = []
+    run.cluster.fault = lambda _: arrived.append(run.scheduler.now_us)
+    run.play().check()
+    assert len(run.acknowledged) == run.records
+    assert arrived[1] - arrived[0] >= run.cluster.throttle_ms * 1000

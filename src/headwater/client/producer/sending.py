@@ -47,7 +47,7 @@ from headwater.client.producer.topic_queues import TopicQueues
 from headwater.config.client import ProducerSettings
 from headwater.errors import KafkaError
 from headwater.model import topic_name_problem
-from headwater.records.codec import BatchWriter
+from headwater.records.codec import NAME, BatchWriter
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.network import Network, TcpNetwork
 from headwater.seams.randomness import Randomness, SystemRandomness
@@ -57,6 +57,9 @@ log = logging.getLogger(__name__)
 
 CROWD = 5
 """So many sealed batches of one partition are more than the sender can have under way."""
+IN_PYTHON = NAME != "compiled"
+_USUAL = (None, (), None)
+"""Partition, headers and timestamp of most records."""
 _GROWN = 262_144
 """The largest a batch grows by waiting; beyond it there is nothing more to gain."""
 
@@ -151,7 +154,7 @@ class Sending(RoomWaits, ABC):
                     queue = known.sticky
                 else:
                     queue = known.queues[(key_hash(key) & 0x7FFFFFFF) % known.count]
-                if self._owns_lock():
+                if IN_PYTHON and self._owns_lock():  # in C an append cannot be interrupted
                     raise interrupted("send()")
                 stamp = self._wall_ms() if timestamp is None else checked_timestamp(timestamp)
                 with self._lock:
@@ -189,7 +192,9 @@ class Sending(RoomWaits, ABC):
             record = changed
             on_delivery = chain.around(on_delivery)
         try:
-            record = self._as_bytes(checked_record(record))
+            if record[3:] != _USUAL or type(record.topic) is not str:
+                record = checked_record(record)
+            record = self._as_bytes(record)
             self._check_size(record)
         except KafkaError as refused:
             if chain is not None:
@@ -239,7 +244,8 @@ class Sending(RoomWaits, ABC):
             return 1 if writer.append(timestamp, key, value, headers) >= 0 else 0
 
         with self._lock:
-            self._check_usable()  # another thread may have closed the producer meanwhile
+            if self._unusable is not None or self._sender.fatal is not None:
+                self._check_usable()  # another thread has closed the producer meanwhile
             batch, index, _ = self._place(topic, queue, fill, 0, size)
             if batch is None:
                 return None
