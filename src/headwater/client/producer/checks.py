@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from headwater.client.errors import RecordTooLargeError
 from headwater.client.producer.interceptors import ProducerRecord
 
 _LAST_TIMESTAMP = (1 << 63) - 1
@@ -35,6 +36,14 @@ def checked_timestamp(timestamp: int) -> int:
     if not 0 <= timestamp <= _LAST_TIMESTAMP:
         raise ValueError(f"timestamp is {timestamp}: give milliseconds since 1970, not negative")
     return timestamp
+
+
+def too_large(size: int, name: str, limit: int) -> RecordTooLargeError:
+    """What a record gets that no request or buffer can hold."""
+    return RecordTooLargeError(
+        f"a record of {size} bytes is larger than {name} ({limit}): raise it, and "
+        f"max.message.bytes of the topic, or send less in one record"
+    )
 
 
 def _is_int(value: Any) -> bool:

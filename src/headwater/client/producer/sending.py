@@ -14,7 +14,6 @@ from typing import Any
 from headwater.client.cluster import Cluster, TopicView
 from headwater.client.errors import (
     InvalidTopicError,
-    RecordTooLargeError,
 )
 from headwater.client.notices import call_guarded
 from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue, record_bound
@@ -27,7 +26,12 @@ from headwater.client.producer.bulk import (
     table_loads,
     value_load,
 )
-from headwater.client.producer.checks import checked_record, checked_timestamp, checked_topic
+from headwater.client.producer.checks import (
+    checked_record,
+    checked_timestamp,
+    checked_topic,
+    too_large,
+)
 from headwater.client.producer.dropped import stop_sending, weakly
 from headwater.client.producer.futures import (
     NO_OFFSET,
@@ -227,7 +231,7 @@ class Sending(RoomWaits, ABC):
             (self.settings.buffer_memory, "buffer.memory"),
         ):
             if size > limit:
-                raise _too_large(size, name, limit)
+                raise too_large(size, name, limit)
 
     def _offer(
         self, topic: TopicQueues, record: ProducerRecord, on_delivery: OnDelivery | None
@@ -304,7 +308,7 @@ class Sending(RoomWaits, ABC):
         taken = fill(batch.writer, start)
         size = batch.writer.size
         if size > max(limit, self._accumulator.batch_size):
-            raise _too_large(size, "max.request.size", limit)
+            raise too_large(size, "max.request.size", limit)
         self._accumulator.show(batch)
         return taken
 
@@ -494,10 +498,3 @@ def _largest_batch(settings: ProducerSettings) -> int:
     if "batch.size" in settings.chosen:
         return 0
     return min(settings.max_request_size, _GROWN)
-
-
-def _too_large(size: int, name: str, limit: int) -> RecordTooLargeError:
-    return RecordTooLargeError(
-        f"a record of {size} bytes is larger than {name} ({limit}): raise it, and "
-        f"max.message.bytes of the topic, or send less in one record"
-    )
