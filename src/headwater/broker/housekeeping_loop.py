@@ -143,11 +143,15 @@ class Housekeeping:
             return
         failures = await self._tasks.in_thread(partial(_run_works, [work for _, work in works]))
         for (replica, work), failed in zip(works, failures, strict=True):
-            if failed is not None:
-                self._flush_failed(replica, work, failed)
-            else:
-                replica.flushed(work)
-                self._flushed = True
+            try:
+                if failed is not None:
+                    self._flush_failed(replica, work, failed)
+                else:
+                    replica.flushed(work)
+                    self._flushed = True
+            except Exception:
+                # The others of the lane must not stay marked as flushing: a stop waits for them.
+                log.exception("answering after a flush of %s failed", replica.topic_partition)
 
     def _flush_failed(self, replica: Replica, work: FlushWork | None, failure: Exception) -> None:
         replica.flush_failed(work, failure)

@@ -109,6 +109,22 @@ def test_one_flush_that_fails_does_not_concern_its_neighbors():
     assert list(housekeeping._context.tick.written) == [replicas[3]]
 
 
+def test_a_mistake_after_one_flush_leaves_no_other_marked_as_flushing():
+    replicas = [FakeReplica(number) for number in range(10)]
+
+    def fail(work):
+        replicas[3].flushing = False
+        raise ValueError("a bug")
+
+    replicas[3].flushed = fail
+
+    async def run():
+        await keeper(replicas, CountingTasks())._flush()
+        await until(lambda: not any(replica.flushing for replica in replicas))
+
+    asyncio.run(run())
+
+
 def test_tasks_that_unlinked_dropped_segments_are_forgotten():
     replica = FakeReplica(0)
     replica.log.garbage = ["a.deleted"]
