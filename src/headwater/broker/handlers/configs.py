@@ -173,19 +173,15 @@ def handle_incremental_alter_configs(
     context: Context, request: Request, body: IncrementalAlterConfigsRequest
 ) -> Steps[None]:
     """Set, unset, append to or subtract from single overrides."""
-    resources = [
-        AlteredResource(
-            one.resource_type,
-            one.resource_name,
-            edits=[
-                ConfigEdit(config.name, config.config_operation, config.value)
-                for config in one.configs
-            ],
-        )
-        for one in body.resources
-    ]
+    resources = []
+    for one in body.resources:
+        edits = [
+            ConfigEdit(config.name, config.config_operation, config.value) for config in one.configs
+        ]
+        resources.append(AlteredResource(one.resource_type, one.resource_name, edits=edits))
+        yield
     response = IncrementalAlterConfigsResponse
-    return _alter(context, request, resources, body.validate_only, response)
+    yield from _alter(context, request, resources, body.validate_only, response)
 
 
 def _alter(

@@ -73,6 +73,7 @@ def _fetch_many(
         for partition in topic.partitions:
             wanted.append(_wanted(topic.topic_id if by_id else topic.topic, partition))
             yield
+        topic.partitions = []  # what was decoded of it takes more memory than what is wanted
     try:
         turn = _begin(context, request, body, wanted)
     except KafkaError as refused:
@@ -154,6 +155,8 @@ class _Fetch:
         """The bytes found so far."""
         self._of: dict[Replica, list[Part]] = {}
         self._woken: dict[Part, None] = {}
+        self._absences: dict[E, KafkaError] = {}
+        """One refusal of each kind for all partitions that are not here: they may be thousands."""
 
     # -- the life of a fetch
 
@@ -266,7 +269,8 @@ class _Fetch:
             return Part(want, None, KafkaError(E.TOPIC_AUTHORIZATION_FAILED))
         replica = context.replicas.get(name, index)
         if replica is None:
-            return Part(want, None, context.replicas.absence(name, index))
+            absence = context.replicas.absence(name, index)
+            return Part(want, None, self._absences.setdefault(absence.code, absence))
         part = Part(want, replica, None)
         self._check(part)
         return part
