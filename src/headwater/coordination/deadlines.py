@@ -10,6 +10,7 @@ from collections.abc import Hashable
 from typing import Generic, NamedTuple, TypeVar
 
 K = TypeVar("K", bound=Hashable)
+SPARE_ENTRIES = 256
 
 
 class Now(NamedTuple):
@@ -47,6 +48,8 @@ class Deadlines(Generic[K]):
     def cancel(self, key: K) -> None:
         """Forget the deadline of `key`, if any."""
         self._at.pop(key, None)
+        if len(self._heap) > SPARE_ENTRIES + 4 * len(self._at):
+            self._rebuild()
 
     def next(self) -> int | None:
         """When to ask again, or None. May be early, never late."""
@@ -71,6 +74,13 @@ class Deadlines(Generic[K]):
         self._serial += 1  # keeps the order of equal times, and keys out of comparisons
         self._queued[key] = at_ms
         heapq.heappush(self._heap, (at_ms, self._serial, key))
+
+    def _rebuild(self) -> None:
+        """Drop the entries of forgotten deadlines, which may be far away and many."""
+        self._heap.clear()
+        self._queued.clear()
+        for key, at_ms in self._at.items():
+            self._push(key, at_ms)
 
     def _drop_forgotten(self) -> None:
         while self._heap:

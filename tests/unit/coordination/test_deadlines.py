@@ -1,6 +1,6 @@
 """Deadlines: the last one set counts, whatever was set before."""
 
-from headwater.coordination.deadlines import Deadlines
+from headwater.coordination.deadlines import SPARE_ENTRIES, Deadlines
 
 
 def due(deadlines, now):
@@ -62,3 +62,16 @@ def test_moving_a_deadline_later_does_not_grow_the_heap():
         deadlines.set("a", at)
     assert len(deadlines) == 1
     assert len(deadlines._heap) == 1
+
+
+def test_forgotten_deadlines_take_no_memory():
+    deadlines = Deadlines()
+    deadlines.set("kept", 5_000)
+    for number in range(10_000):
+        deadlines.set(number, 10_000 + number)
+        deadlines.cancel(number)
+    assert len(deadlines._heap) <= SPARE_ENTRIES + 4
+    assert len(deadlines._queued) <= SPARE_ENTRIES + 4
+    assert deadlines.next() == 5_000
+    assert deadlines.pop_due(5_000) == "kept"
+    assert deadlines.next() is None
