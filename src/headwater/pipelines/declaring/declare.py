@@ -204,7 +204,7 @@ class Project:
     settings: Settings = Settings()
 
 
-TABLE_OPTIONS = ("target_file_bytes", "compact_after_files")
+TABLE_OPTIONS = ("target_file_bytes", "compact_after_files", "retention_hours")
 """Names of `Dataset.options`: arguments of the table sink, as text."""
 
 

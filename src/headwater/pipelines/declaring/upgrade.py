@@ -8,10 +8,14 @@ flow is kept by the runner beside the checkpoints; comparing two is pure.
 
 import ast
 import hashlib
+import inspect
 import json
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
+from decimal import Decimal
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Literal
 
 from headwater.pipelines.declaring.columns import ddl_columns
@@ -79,7 +83,7 @@ def rules_digest(told: Mapping[str, Any]) -> str:
     A batch may be repeated under other rules than those that it failed under. Bad rows are kept
     under (query, rules, batch), so that rows which only the new rules refuse find their place.
     """
-    deciding = [told.get(key) for key in ("query", "schema", "expectations")]
+    deciding = [told.get(key) for key in ("query", "constants", "schema", "expectations")]
     return digest(json.dumps(deciding))
 
 
@@ -106,6 +110,10 @@ def _flow_print(flow: Flow, graph: Declarations, home: Path) -> dict[str, Any]:
         "once": flow.once,
         "query": hashlib.sha256("\n".join(texts).encode()).hexdigest(),
         "stateful": [call for query in queries for call in _stateful(query, home)],
+        "constants": dict(sorted(found for query in queries for found in _constants(query, home))),
+        "state constants": dict(
+            sorted(found for query in queries for found in _constants(query, home, stateful=True))
+        ),
         "reads": sorted({f"{'STREAM ' if read.stream else ''}{read.name}" for read in inputs}),
         "topics": sorted(set(topics)),
         **_dataset_print(graph.datasets.get(flow.target)),
@@ -150,14 +158,61 @@ def _stateful(query: Query, home: Path) -> Iterator[str]:
             yield " ".join(token.text for token in found)
         return
     for _, node in followed(query, home):
-        for child in ast.walk(node) if node is not None else ():
-            if (
-                isinstance(child, ast.Call)
-                and isinstance(child.func, ast.Attribute)
-                and child.func.attr in _STATEFUL_CALLS
-            ):
-                given = [ast.unparse(each) for each in (*child.args, *child.keywords)]
-                yield f"{child.func.attr}({', '.join(given)})"
+        for call in _stateful_calls(node) if node is not None else ():
+            assert isinstance(call.func, ast.Attribute)
+            given = [ast.unparse(each) for each in (*call.args, *call.keywords)]
+            yield f"{call.func.attr}({', '.join(given)})"
+
+
+def _constants(query: Query, home: Path, *, stateful: bool = False) -> Iterator[tuple[str, str]]:
+    """The values behind names that a query uses: constants of its module, defaults, closures.
+
+    `stateful`: only those in the arguments of operators that may keep state.
+    """
+    if isinstance(query, SqlQuery):
+        return
+    for function, node in followed(query, home):
+        if node is None:
+            continue
+        known = _values(function)
+        places: list[ast.AST] = [node]
+        if stateful:
+            calls = _stateful_calls(node)
+            places = [given for call in calls for given in (*call.args, *call.keywords)]
+        for place in places:
+            for child in ast.walk(place):
+                if isinstance(child, ast.Name) and child.id in known:
+                    yield f"{function.__module__}.{child.id}", known[child.id]
+
+
+def _values(function: FunctionType) -> dict[str, str]:
+    """Plain values that a function's names stand for, as text."""
+    inside = inspect.getclosurevars(function)
+    defaults = {
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+    }
+    named = {**inside.globals, **inside.nonlocals, **defaults}
+    return {name: repr(value) for name, value in named.items() if _is_plain(value)}
+
+
+def _is_plain(value: object) -> bool:
+    """Whether the text of a value tells it apart from others, in every run."""
+    if isinstance(value, tuple | list | set | frozenset):
+        return all(map(_is_plain, value)) and not isinstance(value, set | frozenset)
+    if isinstance(value, dict):
+        return all(_is_plain(key) and _is_plain(each) for key, each in value.items())
+    return value is None or isinstance(value, str | bytes | int | float | Decimal | timedelta)
+
+
+def _stateful_calls(node: ast.FunctionDef) -> Iterator[ast.Call]:
+    for child in ast.walk(node):
+        if (
+            isinstance(child, ast.Call)
+            and isinstance(child.func, ast.Attribute)
+            and child.func.attr in _STATEFUL_CALLS
+        ):
+            yield child
 
 
 def _same_work(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
@@ -218,6 +273,13 @@ def _streams(flow: Mapping[str, Any]) -> list[str]:
 
 
 def _state(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:
+    turned = _turned(old, new, "state constants")
+    if turned:
+        return (
+            "needs new checkpoint",
+            f"{turned}, which its grouping, join, deduplication or watermark uses, and the state "
+            "that the old checkpoint holds must keep its form",
+        )
     if old["stateful"] == new["stateful"]:
         return None
     return (
@@ -228,13 +290,25 @@ def _state(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str
 
 
 def _query(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:
-    if old["query"] == new["query"] or _state(old, new) is not None:
+    if _state(old, new) is not None:
+        return None
+    if turned := _turned(old, new, "constants"):
+        return "safe", f"{turned}; that holds for rows from now on"
+    if old["query"] == new["query"]:
         return None
     return "safe", "what it selects or filters changed; that holds for rows from now on"
 
 
+def _turned(old: Mapping[str, Any], new: Mapping[str, Any], key: str) -> str:
+    """Constants with another value than before; a fingerprint of an older version knows none."""
+    before, after = old.get(key) or {}, new.get(key) or {}
+    changed = [name for name in before if name in after and before[name] != after[name]]
+    return ", ".join(f"{name} was {before[name]} and is {after[name]}" for name in changed)
+
+
 def _whole_query(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:
     same = all(old[key] == new[key] for key in ("query", "reads", "topics"))
+    same = same and not _turned(old, new, "constants")
     return None if same else ("safe", "it is computed whole each time, so the next run has it all")
 
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from headwater.pipelines.declaring.declare import Dataset, Flow, Project, Sink
@@ -17,9 +18,10 @@ from headwater.pipelines.running.belonging import QUERY
 from headwater.pipelines.running.binding import Datasets, table_target
 from headwater.pipelines.running.checkpoints import Checkpoints
 from headwater.pipelines.running.dead_letters import as_records, as_rows
+from headwater.pipelines.running.prepare import REFRESHED_BY
 from headwater.pipelines.running.quality import Gate, Quality, kept
 from headwater.pipelines.running.watching import FlowError, Problems
-from headwater.pipelines.tables.table import open_table
+from headwater.pipelines.tables.table import Table, open_table
 from headwater.pipelines.tables.writing import TableSink, overwrite, query_id
 from headwater.pipelines.targets import Target, parse_target
 from headwater.pipelines.topic_sink.topic_sink import write_batch
@@ -48,6 +50,8 @@ class Flows:
         self._datasets = Datasets(project, spark)
         self._checkpoints = Checkpoints.of(project.storage)
         known = fingerprint(project)
+        self._begun: set[Target] = set()
+        """Tables that a flow of this run may have written to."""
         self._rules = {name: rules_digest(told) for name, told in known.items()}
 
     def query_name(self, flow: Flow) -> str:
@@ -100,12 +104,14 @@ class Flows:
         dataset = self._project.declarations.datasets[flow.target]
         quality, target = self._quality(flow), table_target(self._project, dataset.name)
         rows = quality.judged(self._frame(flow))
+        told = table_options(dataset.options)
+        kept_for = {name: told[name] for name in ("retention_hours",) if name in told}
         with kept(rows, when=bool(quality.expectations)):
             quality.refuse(rows)
             if quality.drops and dataset.quarantine and dataset.quarantine.table:
                 aside = table_target(self._project, dataset.quarantine.table)
-                overwrite(as_rows(quality.bad(rows), flow.name), aside)
-            overwrite(quality.good(rows), target, partition_by=dataset.partition_by)
+                overwrite(as_rows(quality.bad(rows), flow.name), aside, **kept_for)
+            overwrite(quality.good(rows), target, partition_by=dataset.partition_by, **kept_for)
             counts = quality.counts(rows)
         return counts, sum(file.rows for file in open_table(target).files())
 
@@ -144,6 +150,9 @@ class Flows:
 
     def _to_table(self, flow: Flow, rows: "DataFrame", sink: Sink | None) -> "DataStreamWriter":
         target, options = self._place(flow, sink)
+        if target not in self._begun:
+            replace_columns(rows.schema, open_table(target))
+            self._begun.add(target)
         make(self._spark, rows, target, options.get("partition_by", ()))
         quality = self._quality(flow)
         self._make_quarantine(flow, quality, rows)
@@ -202,6 +211,20 @@ def make(
     if not open_table(target).exists():
         empty = spark.createDataFrame([], rows.schema)
         TableSink(target, app=_MADE_BY, partition_by=partition_by)(empty, 0)
+
+
+def replace_columns(schema: StructType, table: Table) -> None:
+    """Give a table that a refresh has emptied the columns of the flow that fills it.
+
+    Call it before any flow of the run writes to the table.
+    """
+    if not table.exists() or table.files() or table.last_batch(REFRESHED_BY) < 0:
+        return
+    columns = table.stored(to_arrow_schema(schema, timezone="UTC"))
+    folders = table.partition_by()
+    if columns != table.schema() and set(folders) <= set(columns.names):
+        batch = table.last_batch(REFRESHED_BY) + 1
+        table.replace([], columns, REFRESHED_BY, batch, folders)
 
 
 class AsideTable:

@@ -24,7 +24,8 @@ from headwater.pipelines.tables.table import Table, open_table
 from headwater.pipelines.targets import Target, parse_target
 from headwater.pipelines.topic_sink.ledger import Ledger
 
-_REFRESHED_BY = "headwater-refresh"
+REFRESHED_BY = "headwater-refresh"
+"""The application that empties tables."""
 _GONE = "gone"
 """The fact that the project had no such flow any more in the last run."""
 
@@ -256,9 +257,9 @@ def _refresh(project: Project, flow: Flow) -> Iterator[str]:
 
 def empty(table: Table) -> None:
     """Take all rows out of a table with one commit."""
-    batch = table.last_batch(_REFRESHED_BY) + 1
-    while not table.replace([], table.schema(), _REFRESHED_BY, batch, table.partition_by()):
-        batch = table.last_batch(_REFRESHED_BY) + 1
+    batch = table.last_batch(REFRESHED_BY) + 1
+    while not table.replace([], table.schema(), REFRESHED_BY, batch, table.partition_by()):
+        batch = table.last_batch(REFRESHED_BY) + 1
 
 
 def _tables(project: Project, names: Iterable[str]) -> Iterator[tuple[str, Table]]:

@@ -268,6 +268,16 @@ class DeltaKind(Committer):
         self._restate((file for file in self.files() if file.path not in before), self.schema())
         return Compaction(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
+    def expire(self, hours: int) -> int:
+        """Delta's own vacuum; a commit is made only where there is something to remove."""
+        table = self._present()
+        try:
+            if not table.vacuum(hours, dry_run=True, enforce_retention_duration=False):
+                return 0
+            return len(table.vacuum(hours, dry_run=False, enforce_retention_duration=False))
+        except DeltaError as failed:
+            raise TableError(f"{self.target} cannot be vacuumed: {failed}") from failed
+
     def _restate(self, files: Iterable[DataFile], schema: pa.Schema) -> None:
         """Write the statistics of files again, by their footers and the columns of `schema`.
 

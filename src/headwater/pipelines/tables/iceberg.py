@@ -8,7 +8,7 @@ another way; so its retries are off, and every loss leads back to reading the ta
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -30,6 +30,7 @@ from sqlalchemy.exc import IntegrityError, OperationalError
 
 from headwater.pipelines.tables.committing import Change, Committer
 from headwater.pipelines.tables.compaction import merge, merge_plan
+from headwater.pipelines.tables.retention import remove_old
 from headwater.pipelines.tables.schemas import (
     check_partitions,
     new_columns,
@@ -55,6 +56,7 @@ from headwater.pipelines.tables.table import (
     TableReplaced,
 )
 from headwater.pipelines.targets import Target
+from headwater.seams.clock import SystemClock
 
 _NAME: Final = ("headwater", "rows")
 _BATCH: Final = "headwater.batch."
@@ -264,6 +266,26 @@ class IcebergKind(Committer):
             raise TableConflict(f"{self.target}: another committer came between")
         return Compaction(len(old), len(merged))
 
+    def expire(self, hours: int) -> int:
+        """Expires snapshots, then removes files that none of those left names."""
+        table = self._present()
+        before = SystemClock().wall_ms() - hours * 3_600_000
+        newest = table.current_snapshot()
+        if all(one == newest or one.timestamp_ms >= before for one in table.snapshots()):
+            return 0
+        moment = datetime.fromtimestamp(before / 1000, UTC)
+        try:
+            table.maintenance.expire_snapshots().older_than(moment).commit()
+        except CommitFailedException as lost:
+            raise TableConflict(f"{self.target}: {lost}") from lost
+        table = self._present()
+        self._hint(table)
+        kept = _named_files(table)
+        metadata = os.path.join(self._folder, "metadata")
+        return remove_old(self._data, kept, hours) + remove_old(
+            metadata, kept, hours, suffix=".avro"
+        )
+
     def _hint(self, table: IcebergTable) -> None:
         """Tells readers without a catalog where the newest metadata is; a late hint is only old."""
         newest = os.path.basename(table.metadata_location).removesuffix(".metadata.json")
@@ -364,6 +386,19 @@ def _replaces(snapshot: Snapshot) -> bool:
     if snapshot.summary is None or _is_compaction(snapshot):
         return False
     return snapshot.summary.operation != Operation.APPEND
+
+
+def _named_files(table: IcebergTable) -> set[str]:
+    """All files that the snapshots of a table name: data, manifests and lists of them."""
+    found: set[str] = set()
+    for snapshot in table.snapshots():
+        found.add(snapshot.manifest_list)
+        for manifest in snapshot.manifests(table.io):
+            if manifest.manifest_path not in found:
+                found.add(manifest.manifest_path)
+                entries = manifest.fetch_manifest_entry(table.io, discard_deleted=True)
+                found.update(entry.data_file.file_path for entry in entries)
+    return {path.removeprefix(_SCHEME) for path in found}
 
 
 def _added_files(table: IcebergTable, snapshot: Snapshot) -> Iterator[IcebergFile]:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from headwater.pipelines.tables.committing import ATTEMPTS, Change, Committer
 from headwater.pipelines.tables.compaction import merge, merge_plan
 from headwater.pipelines.tables.manifests import Entry, Manifest, ManifestLog, State
+from headwater.pipelines.tables.retention import remove_old
 from headwater.pipelines.tables.schemas import (
     check_partitions,
     new_columns,
@@ -177,6 +178,11 @@ class ParquetKind(Committer):
             raise
         drop_attempt(base, attempt)
         return Compaction(len(old), len(merged))
+
+    def expire(self, hours: int) -> int:
+        """Removes files that were put aside; those of the newest version are never there."""
+        self._present()
+        return remove_old(os.path.join(self._folder, REPLACED), set(), hours)
 
     def _merged(
         self, state: State, groups: Sequence[Sequence[DataFile]], attempt: str

@@ -133,6 +133,9 @@ class Table(Protocol):
     def compact(self, target_bytes: int) -> Compaction:
         """Merges small files towards `target_bytes`; readers see the same rows all the time."""
 
+    def expire(self, hours: int) -> int:
+        """Removes versions older than `hours` and the files that only they name; how many files."""
+
 
 _MISREAD: Final = {
     "delta": re.compile(r"%[0-9A-Fa-f]{2}|\\"),

@@ -16,6 +16,11 @@ from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headwater.pipelines.tables.retention import (
+    REPLACED_HOURS,
+    RETENTION_HOURS,
+    expire_when_due,
+)
 from headwater.pipelines.tables.schemas import (
     check_partitions,
     new_columns,
@@ -32,6 +37,7 @@ from headwater.pipelines.tables.table import (
     open_table,
 )
 from headwater.pipelines.targets import Target
+from headwater.seams.clock import SystemClock
 
 log = logging.getLogger(__name__)
 
@@ -61,6 +67,7 @@ class TableSink:
         partition_by: Columns that name folders, when the sink makes the table.
         target_file_bytes: How large a file should become.
         compact_after_files: More small files than that are merged after a batch; 0: never.
+        retention_hours: Versions older than that, and their files, are removed; 0: never.
     """
 
     def __init__(
@@ -71,13 +78,16 @@ class TableSink:
         partition_by: Sequence[str] = (),
         target_file_bytes: int = TARGET_FILE_BYTES,
         compact_after_files: int = COMPACT_AFTER_FILES,
+        retention_hours: int = RETENTION_HOURS,
     ) -> None:
+        self._retention_hours = retention_hours
         self._table = open_table(target)
         self._app = app
         self._partition_by = tuple(partition_by)
         self._target_file_bytes = target_file_bytes
         self._compact_after = compact_after_files
         self._sizing = FileSizing(target_file_bytes)
+        self._clock = SystemClock()
         self._small_files: int | None = None
         self._stateful: bool | None = None
 
@@ -91,9 +101,11 @@ class TableSink:
         if self._stateful is None:
             self._stateful = _keeps_state(batch)
         plan = _Plan(self._table, batch, self._partition_by)
+        began = self._clock.monotonic_ms()
         files = self._append(plan, app, batch_id)
-        self._sizing.learn(files)
+        self._sizing.learn(files, self._clock.monotonic_ms() - began)
         self._keep_files_few(files)
+        expire_when_due(self._table, self._retention_hours)
 
     def _append(self, plan: "_Plan", app: str, batch_id: int) -> list[StagedFile]:
         attempt = new_attempt(self._table.staging(app, batch_id))
@@ -166,7 +178,8 @@ class _Plan:
             folders = [f"{name}__folder" for name in self.partition_by]
             copies = zip(folders, self.partition_by, strict=True)
             rows = rows.withColumns({folder: sf.col(_quoted(name)) for folder, name in copies})
-        tasks = None if stateful else sizing.tasks()
+        cores = rows.sparkSession.sparkContext.defaultParallelism
+        tasks = None if stateful else sizing.tasks(cores)
         if tasks is not None:
             rows = rows.coalesce(tasks)
         with _file_format(rows.sparkSession):
@@ -196,6 +209,7 @@ def write_stream(
     partition_by: Sequence[str] = (),
     target_file_bytes: int = TARGET_FILE_BYTES,
     compact_after_files: int = COMPACT_AFTER_FILES,
+    retention_hours: int = RETENTION_HOURS,
 ) -> StreamingQuery:
     """Starts a query that appends the rows of a stream to a table, exactly once.
 
@@ -210,6 +224,7 @@ def write_stream(
         partition_by: See TableSink.
         target_file_bytes: See TableSink.
         compact_after_files: See TableSink.
+        retention_hours: See TableSink.
     """
     sink = TableSink(
         target,
@@ -217,6 +232,7 @@ def write_stream(
         partition_by=partition_by,
         target_file_bytes=target_file_bytes,
         compact_after_files=compact_after_files,
+        retention_hours=retention_hours,
     )
     writer = df.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint)
     if name is not None:
@@ -226,8 +242,17 @@ def write_stream(
     return writer.start()
 
 
-def overwrite(df: DataFrame, target: Target | str, *, partition_by: Sequence[str] = ()) -> None:
-    """Replaces all rows and columns of a table at once; readers see the old or the new ones."""
+def overwrite(
+    df: DataFrame,
+    target: Target | str,
+    *,
+    partition_by: Sequence[str] = (),
+    retention_hours: int = REPLACED_HOURS,
+) -> None:
+    """Replaces all rows and columns of a table at once; readers see the old or the new ones.
+
+    Versions older than `retention_hours`, and their files, are removed; 0 keeps all.
+    """
     table = open_table(target)
     plan = _Plan(table, df, partition_by, replaces=True)
     batch = table.last_batch(_REPLACER) + 1
@@ -237,6 +262,7 @@ def overwrite(df: DataFrame, target: Target | str, *, partition_by: Sequence[str
         table.drop_leftovers(_REPLACER, batch)
         raise TableConflict(f"{table.target} was replaced by another run in this moment")
     table.drop_leftovers(_REPLACER, batch, os.path.basename(attempt))
+    expire_when_due(table, retention_hours)
 
 
 def query_id(spark: SparkSession) -> str:

@@ -98,6 +98,31 @@ def test_a_temporary_view_is_part_of_the_queries_that_read_it():
     assert changed(direct, text.format("")) == [("t", "safe")]
 
 
+def verdicts(old, new):
+    prints = []
+    for file in (old, new):
+        with collecting() as registry:
+            file()
+        prints.append(printed(registry))
+    return [change.verdict for change in describe_change(*prints)]
+
+
+def windowed(length, least=1):
+    def file():
+        @hw.table
+        def t():
+            rows = hw.topic("e")
+            return rows.where(f"a > {least}").groupBy(length).count()
+
+    return file
+
+
+def test_values_behind_names_are_part_of_a_query():
+    assert verdicts(windowed("10 minutes"), windowed("10 minutes")) == []
+    assert verdicts(windowed("10 minutes"), windowed("15 minutes")) == ["needs new checkpoint"]
+    assert verdicts(windowed("10 minutes"), windowed("10 minutes", 2)) == ["safe"]
+
+
 def test_python_queries_are_compared_by_their_code():
     def first():
         @hw.table
@@ -125,14 +150,23 @@ def test_python_queries_are_compared_by_their_code():
             rows = hw.topic("e")
             return rows.where("a > 1").groupBy("b").count()
 
-    def verdicts(old, new):
-        prints = []
-        for file in (old, new):
-            with collecting() as registry:
-                file()
-            prints.append(printed(registry))
-        return [change.verdict for change in describe_change(*prints)]
-
     assert verdicts(first, reworded) == []
     assert verdicts(first, filtered) == ["safe"]
     assert verdicts(first, regrouped) == ["needs new checkpoint"]
+
+
+def test_a_fingerprint_of_an_older_version_knows_no_constants():
+    def file():
+        @hw.table
+        def t():
+            return hw.topic("e").groupBy(WINDOW).count()
+
+    with collecting() as registry:
+        file()
+    new = printed(registry)
+    assert list(new["t"]["state constants"].values()) == [repr(WINDOW)]
+    old = {"t": {key: told for key, told in new["t"].items() if "constants" not in key}}
+    assert describe_change(old, new) == []
+
+
+WINDOW = "10 minutes"

@@ -1,10 +1,13 @@
 """What is compared, refused and forgotten before Spark starts."""
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.types import StructType
 
 from headwater.pipelines.declaring.project import load_project
 from headwater.pipelines.running import prepare
 from headwater.pipelines.running.checkpoints import Checkpoints
+from headwater.pipelines.running.flows import replace_columns
 from headwater.pipelines.running.plan import is_view
 from headwater.pipelines.running.prepare import (
     NotReadyError,
@@ -15,7 +18,7 @@ from headwater.pipelines.running.prepare import (
     written_topics,
 )
 from headwater.pipelines.tables.table import open_table
-from tests.unit.pipelines.lake import append, ids, rows
+from tests.unit.pipelines.lake import KINDS, append, ids, rows
 
 PIPELINE = """
 from headwater import pipelines as hw
@@ -132,6 +135,33 @@ def test_a_refresh_that_was_killed_is_done_again_by_the_next_run(load, monkeypat
     refresh(project, prepare.unfinished(project))
     assert ids(open_table(table).files()) == []
     assert prepare.unfinished(project) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_table_that_was_emptied_takes_other_columns_and_one_with_rows_keeps_its_own(
+    tmp_path, kind
+):
+    target = f"{kind}:{tmp_path}/table"
+    append(target, rows(1, gone=["x"], kept=[1.5]), 0)
+    wanted = StructType.fromJson(
+        {
+            "type": "struct",
+            "fields": [
+                {"name": name, "type": kind, "nullable": True, "metadata": {}}
+                for name, kind in (("id", "string"), ("kept", "double"), ("new", "long"))
+            ],
+        }
+    )
+    replace_columns(wanted, open_table(target))
+    assert open_table(target).schema().names == ["id", "gone", "kept"]
+    prepare.empty(open_table(target))
+    replace_columns(wanted, open_table(target))
+    assert open_table(target).schema().field("id").type == pa.string()
+    assert sorted(open_table(target).schema().names) == ["id", "kept", "new"]
+    batch = pa.table({"id": ["a"], "kept": [2.5], "new": [3]})
+    assert append(target, batch, 1)
+    replace_columns(StructType(), open_table(target))
+    assert [file.rows for file in open_table(target).files()] == [1]
 
 
 def test_a_view_needs_no_refresh(load):

@@ -1,0 +1,67 @@
+"""Files that only old versions name are removed in time, and no others."""
+
+import os
+
+import pytest
+
+from headwater.pipelines.tables.retention import expire_when_due
+from headwater.pipelines.tables.table import open_table
+from tests.unit.pipelines.lake import KINDS, append, ids, replace, rows
+
+
+def files_below(folder):
+    return {
+        os.path.join(where, name)
+        for where, _, names in os.walk(folder)
+        for name in names
+        if name.endswith(".parquet") and "/_delta_log" not in where
+    }
+
+
+@pytest.fixture(params=KINDS)
+def table(request, tmp_path):
+    """A table that was replaced twice, compacted, and appended to."""
+    target = f"{request.param}:{tmp_path}/table"
+    for number in range(3):
+        replace(target, rows(number, number + 10), number)
+    append(target, rows(7), 0)
+    append(target, rows(8), 1)
+    open_table(target).compact(1 << 20)
+    append(target, rows(9), 2)
+    return open_table(target)
+
+
+def test_versions_within_the_retention_are_all_kept(table):
+    before = files_below(table.target.place)
+    assert table.expire(1) == 0
+    assert files_below(table.target.place) == before
+
+
+def test_files_of_older_versions_go_and_rows_stay(table):
+    before = files_below(table.target.place)
+    kept = {file.path for file in table.files()}
+    assert table.expire(0) >= len(before) - len(kept) > 0
+    assert files_below(table.target.place) == kept
+    found = open_table(table.target)
+    assert ids(found.files()) == [2, 7, 8, 9, 12]
+    assert found.last_batch("app") == 2
+    assert append(str(table.target), rows(11), 3)
+    assert ids(open_table(table.target).files()) == [2, 7, 8, 9, 11, 12]
+
+
+def test_it_is_done_once_in_a_while_and_never_with_0(table, monkeypatch):
+    asked = []
+    monkeypatch.setattr(type(table), "expire", lambda self, hours: asked.append(hours) or 0)
+    for hours in (0, 5, 5, 5):
+        expire_when_due(table, hours)
+    assert asked == [5]
+
+
+def test_an_expired_iceberg_table_has_few_snapshots(tmp_path):
+    target = f"iceberg:{tmp_path}/table"
+    for number in range(5):
+        append(target, rows(number), number)
+    table = open_table(target)
+    table.expire(0)
+    assert len(table._present().snapshots()) == 1
+    assert ids(open_table(target).files()) == [0, 1, 2, 3, 4]
