@@ -57,6 +57,29 @@ def test_a_full_disk_refuses_writes_serves_reads_and_takes_writes_again(cluster)
     assert cluster.complaints == []
 
 
+def test_a_broker_that_dies_on_a_full_disk_starts_serves_reads_and_recovers(cluster):
+    cluster.start()
+    scene = Scene(cluster)
+    scene.create_topic(segment_bytes="5000", index_interval_bytes="500")
+    for _ in range(6):
+        assert scene.produce(size=1500) == "NONE"
+    scene.let_pass(2)
+    cluster.node.faults.full = True
+    for _ in range(3):
+        assert scene.produce() == "KAFKA_STORAGE_ERROR"
+        cluster.node.crash()
+        assert cluster.start(), cluster.complaints
+        assert scene.read_error() == "NONE"
+        assert scene.ends() == (0, 6)
+    cluster.node.faults.full = False
+    scene.let_pass(3)
+    assert scene.produce() == "NONE"
+    scene.audit()
+    cluster.stop()
+    cluster.node.verify_logs()
+    assert cluster.complaints == []
+
+
 @pytest.mark.parametrize(
     ("operation", "configs"),
     [("write", {}), ("fdatasync", {"flush_messages": "1"}), ("sync_dir", {"flush_messages": "1"})],

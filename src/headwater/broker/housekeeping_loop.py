@@ -13,6 +13,7 @@ from functools import partial
 
 from headwater.broker.connection import Connection
 from headwater.broker.context import Context
+from headwater.broker.reserve import Reserve
 from headwater.broker.storage_health import StorageHealth
 from headwater.broker.wall_clock import WallClockWatch
 from headwater.errors import KafkaError
@@ -38,10 +39,13 @@ FLUSH_BITE = 8
 class Housekeeping:
     """The background jobs of one broker."""
 
-    def __init__(self, context: Context, tasks: Tasks, health: StorageHealth) -> None:
+    def __init__(
+        self, context: Context, tasks: Tasks, health: StorageHealth, reserve: Reserve
+    ) -> None:
         self._context = context
         self._tasks = tasks
         self._health = health
+        self._reserve = reserve
         self._running: set[asyncio.Task[None]] = set()
         self._wall = WallClockWatch(context.clock)
         self._looked_ms = context.clock.monotonic_ms()
@@ -163,6 +167,8 @@ class Housekeeping:
     async def _probe(self) -> None:
         if self._health.any_full:
             self._health.probe(self._context.replicas)
+        elif self._reserve.missing:
+            await self._tasks.in_thread(self._reserve.make)
         if self._context.replicas.retry_lost():
             self._context.changed()
 

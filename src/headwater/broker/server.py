@@ -31,6 +31,7 @@ from headwater.broker.listening import connection_limits, warn_of_plaintext
 from headwater.broker.metadata_cache import MetadataCache
 from headwater.broker.open_files import OpenFiles
 from headwater.broker.partition_writer import PartitionWriter
+from headwater.broker.reserve import Reserve
 from headwater.broker.storage_health import StorageHealth
 from headwater.broker.tick import Tick
 from headwater.broker.timers import DeadlineTimer
@@ -128,6 +129,10 @@ class Broker:
         self._recover()
         await self._listen()
         await self._join()
+        if self.reserve.given_up:
+            self.health.found_full(self.settings.log_dirs[0], self.context.replicas)
+        else:
+            self.reserve.make()
         self.housekeeping.start()
         for connection in self.context.doorkeeper.open:
             connection.release()
@@ -149,6 +154,8 @@ class Broker:
                 f"{self.settings.log_dirs[0]} cannot be used ({failure.strerror}), and the first "
                 "of log.dirs holds the metadata: mend it, or put it back in its place"
             ) from failure
+        self.reserve = Reserve(self.seams.files, folder)
+        self.reserve.give_up_if_full()
         self.store = EmbeddedStore(
             self.seams.files,
             folder,
@@ -230,7 +237,7 @@ class Broker:
         )
         self.control = Control(self.context, self._topics_gone)
         self.dispatch = Dispatch(self.context, HANDLERS)
-        self.housekeeping = Housekeeping(self.context, seams.tasks, self.health)
+        self.housekeeping = Housekeeping(self.context, seams.tasks, self.health, self.reserve)
 
     async def _open_log_dirs(self) -> None:
         """Open them, and remember their ids: a disk that is not mounted must be missed."""

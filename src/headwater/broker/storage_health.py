@@ -47,6 +47,10 @@ class StorageHealth:
         else:
             self._take_offline(directory, here, failure)
 
+    def found_full(self, directory: str, replicas: Iterable[Replica]) -> None:
+        """A start found no room in the dir."""
+        self._fill(directory, [replica for replica in replicas if _dir_of(replica) == directory])
+
     def _free_descriptors(self, culprit: Replica, failure: OSError) -> None:
         log.error(
             "%s: %s; closed %d files and refused the request, raise the limit of open files "

@@ -7,6 +7,7 @@ and is never cut and served. Indexes, snapshots and checkpoints are shortcuts: d
 built anew, and none of them keeps a broker from starting.
 """
 
+import errno
 import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -34,6 +35,7 @@ log = logging.getLogger(__name__)
 
 CLEANED = ".cleaned"
 SWAP = ".swap"
+FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @dataclass(slots=True)
@@ -237,7 +239,7 @@ class Recovery:
         partition_log.recovery_point = partition_log.checkpointed = min(self._point, end)
         partition_log.settle(end)
         for segment in partition_log.segments[rank:]:
-            segment.save_indexes()
+            self._save_indexes(segment)
         if self.report.problem is not None:
             # What was dropped must not come back in the place of what is written from now on.
             self._files.sync_dir(partition_log.directory)
@@ -264,7 +266,16 @@ class Recovery:
         _require_whole(segment, segment.tail_positions[-1])
         segment.seal()
         segment.rest()
-        segment.save_indexes()
+        self._save_indexes(segment)
+
+    def _save_indexes(self, segment: Segment) -> None:
+        """A full disk keeps no broker from starting: a later flush saves what is in memory."""
+        try:
+            segment.save_indexes()
+        except OSError as failure:
+            if failure.errno not in FULL:
+                raise
+            log.warning("%s: its indexes are not saved: %s", segment.path, failure.strerror)
 
     def _flushed_end(self, segment: Segment) -> tuple[int, int]:
         """Where in the segment the flushed part ends: offset and position."""

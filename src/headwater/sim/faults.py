@@ -121,7 +121,7 @@ class Nemesis:
                 await self._crash_at_operation()
 
     async def _fill_disk(self) -> None:
-        self._node.faults.full = True
+        self._node.faults.full, self._node.faults.freed = True, 0
         await self._wait_ms(50, 1500)
         self._node.faults.full = False
         await self._wait_ms(1000, 1200)

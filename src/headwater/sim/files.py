@@ -33,6 +33,8 @@ class FileFaults:
     """How often a read or write handles only a part."""
     full: bool = False
     """Whether there is no room left."""
+    freed: int = 0
+    """Bytes that were unlinked while there was no room, and can be used."""
     broken: str = ""
     """Names of operations that fail with EIO, separated by spaces."""
     refusals: int = 0
@@ -217,6 +219,8 @@ class SimFiles:
         if not isinstance(self.disk.find(path), File):
             raise FileNotFoundError(errno.ENOENT, "no such file", path)
         self._change("unlink", path)
+        if self.faults.full:
+            self.faults.freed += self.path_size(path)
         folder, name = self.disk.folder_of(path)
         folder.unlink(name)
 
@@ -290,7 +294,9 @@ class SimFiles:
         self._trace.note(f"{kind} {path}", content)
         self._fail_if_broken(kind, path)
         if needs_room and self.faults.full:
-            raise OSError(errno.ENOSPC, "no room left", path)
+            if self.faults.freed <= len(content):
+                raise OSError(errno.ENOSPC, "no room left", path)
+            self.faults.freed -= len(content)
 
     def _fail_if_broken(self, kind: str, path: str) -> None:
         if self.faults.broken and kind in self.faults.broken.split():

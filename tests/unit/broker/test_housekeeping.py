@@ -1,13 +1,21 @@
 """Background jobs at scale: bounded steps, and nothing left behind. Counted, not timed."""
 
 import asyncio
+import errno
 from types import SimpleNamespace
 
+import pytest
+
 from headwater.broker.housekeeping_loop import FLUSH_BITE, FLUSH_LANES, Housekeeping
+from headwater.broker.reserve import SIZE, Reserve
+from headwater.log.settings import LogSettings
+from headwater.model import TopicPartition
 from headwater.seams.clock import SystemClock
+from headwater.seams.files import OsFiles
 from headwater.seams.tasks import LoopTasks
 from tests.unit.broker.live import Live, batch
 from tests.unit.broker.live import until as until_seen
+from tests.unit.log.support import NOW, append, opened
 
 PARTITIONS = 300
 
@@ -67,7 +75,7 @@ def keeper(replicas, tasks):
         replicas=SimpleNamespace(get=lambda *at: hosted.get(at)),
         files=SimpleNamespace(unlink=lambda path: None),
     )
-    return Housekeeping(context, tasks, health=None)
+    return Housekeeping(context, tasks, health=None, reserve=None)
 
 
 async def until(done):
@@ -152,3 +160,81 @@ def test_the_files_of_dropped_segments_are_unlinked_after_the_delay(tmp_path):
         live.on_loop(lambda: live.context.replicas.get("t", 0).log.advance_start(5))
         until_seen(lambda: len(list(folder.glob("*.log"))) == 1)
         until_seen(lambda: not list(folder.glob("*.deleted")))
+
+
+class FullDisk(OsFiles):
+    """Refuses new files on demand."""
+
+    full = False
+
+    def open(self, path, *, create=False, write=True, exclusive=False):
+        if self.full and create and exclusive:
+            raise OSError(errno.ENOSPC, "No space left on device", path)
+        return super().open(path, create=create, write=write, exclusive=exclusive)
+
+
+class Hosted:
+    """Replicas as housekeeping sees them, over real logs."""
+
+    def __init__(self, logs):
+        self.rows = {
+            log.topic_partition: SimpleNamespace(
+                topic_partition=log.topic_partition,
+                log=log,
+                offline=None,
+                partition=SimpleNamespace(high_watermark=log.log_end_offset),
+            )
+            for log in logs
+        }
+
+    def __iter__(self):
+        return iter(self.rows.values())
+
+    def get(self, *at):
+        return self.rows.get(at)
+
+
+@pytest.mark.parametrize("names", [("alone", "long"), ("long", "alone")])
+def test_retention_goes_on_behind_a_partition_that_cannot_be_cleaned(tmp_path, names):
+    files = FullDisk()
+    dirs = opened(tmp_path, files=files)
+    settings = LogSettings(segment_bytes=150, retention_ms=1000, file_delete_delay_ms=0)
+    logs = [dirs.create(TopicPartition(name, 0), bytes(16), settings, NOW) for name in names]
+    for log in logs:
+        for _ in range(1 if log.topic_partition.topic == "alone" else 5):
+            append(log, 1, value=b"v" * 100)
+    files.full = True
+    failed = []
+
+    async def run():
+        housekeeping = keeper([], CountingTasks())
+        housekeeping._context.replicas, housekeeping._context.files = Hosted(logs), files
+        housekeeping._health = SimpleNamespace(
+            failed=lambda replicas, culprit, failure, flushing: failed.append(failure.errno)
+        )
+        housekeeping._wall = SimpleNamespace(believed_ms=lambda: NOW + 10_000)
+        await housekeeping._retain()
+        await until(lambda: not housekeeping._running)
+
+    asyncio.run(run())
+    long = dirs.logs[TopicPartition("long", 0)]
+    assert len(long.segments) == 1
+    assert not list(tmp_path.glob("*/*.deleted"))
+    assert failed == [errno.ENOSPC] * 2
+
+
+def test_the_reserve_is_made_where_there_is_room_and_given_up_where_there_is_none(tmp_path):
+    room = 1 << 40
+    files = OsFiles()
+    files.space = lambda _: (1 << 40, room)
+    reserve = Reserve(files, str(tmp_path))
+    reserve.give_up_if_full()
+    reserve.make()
+    assert (reserve.given_up, reserve.missing) == (False, False)
+    assert (tmp_path / "reserve").stat().st_size == SIZE
+    room = SIZE - 1
+    again = Reserve(files, str(tmp_path))
+    again.give_up_if_full()
+    again.make()
+    assert (again.given_up, again.missing) == (True, True)
+    assert not (tmp_path / "reserve").exists()
