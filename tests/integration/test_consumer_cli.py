@@ -121,7 +121,7 @@ def test_a_group_remembers_what_was_printed(type_in, topic) -> None:
         (("--topic", "t"), "give one of --to-earliest"),
         (("--topic", "t", "--to-latest", "--to-current"), "give one of"),
         (("--topic", "t:x", "--to-latest"), "TOPIC:0,1"),
-        (("--topic", "t", "--by-duration", "1h"), "PnDTnHnMnS"),
+        (("--topic", "t", "--by-duration", "1h"), "such as PT1H30M"),
         (("--topic", "no-such-topic", "--to-latest"), "headwater topics create no-such-topic"),
     ],
 )
@@ -132,8 +132,8 @@ def test_a_reset_says_what_it_lacks(type_in, options, said) -> None:
 def test_perf_tells_rates_and_percentiles(type_in, topic) -> None:
     told = json.loads(type_in("perf", "produce", topic, "-n", "2000", "-s", "50", "--json"))
     assert told["records"] == 2000
-    assert 0 < told["p50 ms"] <= told["p99.9 ms"] <= told["max ms"]
+    assert 0 < told["p50_ms"] <= told["p999_ms"] <= told["max_ms"]
     told = json.loads(type_in("perf", "consume", topic, "--json"))
-    assert (told["records"], told["records/s"] > 0) == (2000, True)
+    assert (told["records"], told["records_per_s"] > 0) == (2000, True)
     assert json.loads(type_in("perf", "consume", topic, "--arrow", "--json"))["records"] == 2000
-    assert "P50 MS" in type_in("perf", "e2e", topic, "-n", "100", "--rate", "500")
+    assert "P50_MS" in type_in("perf", "e2e", topic, "-n", "100", "--rate", "500")

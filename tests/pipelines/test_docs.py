@@ -29,7 +29,7 @@ OPTIONS_ON = {
 }
 OF_OTHERS = {"--describe", "--group", "--add-modules"}
 """Options of Kafka's and Java's commands."""
-EVERYWHERE = {"--help", "--json", "--bootstrap-server", "-o"}
+EVERYWHERE = {"--help", "--json", "--bootstrap-server", "--timeout", "-o"}
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][\w-]+)")
 
 
@@ -49,7 +49,7 @@ def commands(group=app, words=()):
         if isinstance(command, click.Group):
             yield from commands(command, (*words, name))
         else:
-            options = [one for one in command.params if isinstance(one, click.Option)]
+            options = [one for one in command.params if not getattr(one, "hidden", True)]
             found = {word for one in options for word in (*one.opts, *one.secondary_opts)}
             yield " ".join((*words, name)), found
 

@@ -1,7 +1,13 @@
-"""The command itself: its nouns, its version, and how an error becomes one line."""
+"""The command itself: its nouns, its version, and how an error or a signal becomes its end."""
 
+import json
+import os
+import select
+import signal
+import sys
 from importlib import import_module
-from typing import NoReturn
+from types import FrameType
+from typing import IO, Any, NoReturn
 
 import click
 
@@ -10,17 +16,49 @@ from headwater.errors import KafkaError
 
 NOUNS = {
     "up": "Start a broker.",
-    "topics": "Create, list, describe, alter and delete topics.",
+    "topics": "Create, list, describe, alter, trim and delete topics.",
     "produce": "Send records from lines, JSON or files.",
     "consume": "Print records.",
     "collect": "Write events from HTTP or from files to a topic.",
     "groups": "List, describe, delete and reset consumer groups.",
     "configs": "Describe, set and unset configs of topics, brokers and the cluster.",
+    "cluster": "Describe the cluster: its id, controller and brokers.",
     "pipeline": "Run pipelines on Spark: topics to tables and back, exactly once.",
     "perf": "Measure what producers and consumers reach here.",
     "log": "Dump and verify the files of a log.",
     "archive": "Copy sealed segments to a folder; audit and replay them.",
+    "completion": "Print a script that completes commands, topics and groups in your shell.",
 }
+AS_JSON = "headwater.json"
+"""Where the context of a command keeps whether --json was given."""
+_KAFKA = "kafka-"
+_terminated: list[int] = []
+"""SIGTERM, if it came; it interrupts a command as Ctrl-C does."""
+_INTERRUPTED = 130
+_TERMINATED = 143
+
+
+class OneLine(click.ClickException):
+    """An error as one line, or as one JSON object on standard error with --json."""
+
+    def __init__(self, message: str, ctx: click.Context, *, code: str | None = None) -> None:
+        super().__init__(" ".join(message.split()))
+        self.code = code
+        self.as_json = bool(ctx.meta.get(AS_JSON))
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        """Write the error to standard error."""
+        if self.as_json:
+            told = {"error": self.message} | ({"code": self.code} if self.code else {})
+            click.echo(json.dumps(told, ensure_ascii=False), err=True)
+        else:
+            click.echo(f"Error: {self.message}", file=file, err=True)
+
+
+class WrongUsage(OneLine):
+    """Words that mean no command."""
+
+    exit_code = 2
 
 
 class Nouns(click.Group):
@@ -32,9 +70,12 @@ class Nouns(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a noun; only its own module is imported."""
-        if cmd_name not in NOUNS:
+        if cmd_name.startswith(_KAFKA):
+            command = import_module("headwater.cli.kafka_scripts").command_for(cmd_name)
+        elif cmd_name in NOUNS:
+            command = import_module(f"headwater.cli.{cmd_name}").command
+        else:
             return None
-        command = import_module(f"headwater.cli.{cmd_name}").command
         return command if isinstance(command, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -42,19 +83,56 @@ class Nouns(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl(list(NOUNS.items()))
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the options before the noun; a mistake becomes one line and exit code 2."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as wrong:
+            raise _usage(wrong, ctx) from None
+
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; a refusal becomes one line and exit code 1."""
+        """Run the command; a refusal becomes one line, a signal the exit code that shells use."""
         try:
             return super().invoke(ctx)
+        except click.UsageError as wrong:
+            raise _usage(wrong, ctx) from None
         except KafkaError as refused:
-            _fail(refused.message)
+            raise OneLine(refused.message, ctx, code=refused.code.name) from None
+        except BrokenPipeError as broken:
+            raise _nobody_reads(ctx, broken) from None
         except OSError as problem:
             said = problem.strerror or str(problem)
-            _fail(f"{problem.filename}: {said}" if problem.filename else said)
+            said = f"{problem.filename}: {said}" if problem.filename else said
+            raise OneLine(said, ctx) from None
+        except KeyboardInterrupt:
+            raise click.exceptions.Exit(_TERMINATED if _terminated else _INTERRUPTED) from None
 
 
-def _fail(message: str) -> NoReturn:
-    raise click.ClickException(" ".join(message.split())) from None
+def _usage(wrong: click.UsageError, root: click.Context) -> OneLine:
+    """What is wrong, the nearest command where there is one, and where to read more."""
+    context, said = wrong.ctx or root, wrong.format_message().splitlines()[0].rstrip(".")
+    if isinstance(context.command, click.Group) and said.startswith("No such command"):
+        name = said.split("'")[1]
+        said = f"No such command '{name}'" + _nearest(name, context.command.list_commands(context))
+    return WrongUsage(f"{said}; see {context.command_path} --help", root)
+
+
+def _nearest(name: str, known: list[str]) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, known, n=1)
+    return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
+
+
+def _nobody_reads(ctx: click.Context, broken: BrokenPipeError) -> Exception:
+    """`consume | head` is a good end; a connection that broke is not."""
+    watched = select.poll()
+    watched.register(sys.stdout.fileno(), 0)
+    if not watched.poll(0):
+        return OneLine(broken.strerror or str(broken), ctx)
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())  # what is buffered still has to go
+    return click.exceptions.Exit(0)
 
 
 @click.group(cls=Nouns, context_settings={"help_option_names": ["-h", "--help"]})
@@ -65,4 +143,11 @@ def command() -> None:
 
 def main() -> None:
     """The entry point of the console script."""
+    signal.signal(signal.SIGTERM, _terminate)
     command(prog_name="headwater")
+
+
+def _terminate(number: int, frame: FrameType | None) -> NoReturn:
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a second one ends at once
+    _terminated.append(number)
+    raise KeyboardInterrupt

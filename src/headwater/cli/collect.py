@@ -9,13 +9,21 @@ from typing import Any
 import click
 import uvloop
 
-from headwater.cli.options import bootstrap_option, client_settings, setting_option
+from headwater.cli.completing import TOPIC
+from headwater.cli.connecting import look_first
+from headwater.cli.options import (
+    bootstrap_option,
+    client_settings,
+    setting_option,
+    timeout_option,
+)
 from headwater.collect.events import EventRules
 from headwater.collect.following import Follower
 from headwater.collect.lines import JsonLines, LineFormat, PlainLines
 from headwater.collect.log_files import OsLogFiles
 from headwater.collect.positions import Positions, PositionsError
 from headwater.collect.tail_loop import Tailing, TailOptions
+from headwater.errors import E, KafkaError
 from headwater.observe import logs
 from headwater.seams.clock import SystemClock
 from headwater.seams.files import OsFiles
@@ -24,7 +32,24 @@ _RATE = click.FloatRange(0, min_open=True)
 _SIZE = click.IntRange(1)
 _SECONDS = click.FloatRange(0, min_open=True)
 
-topic_option = click.option("--topic", required=True, help="The topic to write to.")
+topic_option = click.option("--topic", "named", hidden=True, help="TOPIC, as an option.")
+
+
+def _topic(argument: str | None, named: str | None) -> str:
+    """The topic, given once, as an argument or by its older option."""
+    if (argument is None) == (named is None):
+        raise click.UsageError("name one TOPIC to write to")
+    return argument or named or ""
+
+
+def _look_first(bootstrap: str, timeout: float, topics: list[str]) -> None:
+    """Refuse a topic that does not exist; a broker that is away is only reported: it may come."""
+    try:
+        look_first(bootstrap, timeout, topics, to_write=True)
+    except KafkaError as problem:
+        if problem.code is not E.BROKER_NOT_AVAILABLE:
+            raise
+        click.echo(f"waiting for a broker: {problem.message}", err=True)
 
 
 @click.group("collect")
@@ -33,6 +58,7 @@ def command() -> None:
 
 
 @command.command("http")
+@click.argument("topic", required=False, shell_complete=TOPIC)
 @topic_option
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
 @click.option(
@@ -103,13 +129,22 @@ def command() -> None:
     "--max-connections", type=_SIZE, default=1000, show_default=True, help="Clients at a time."
 )
 @bootstrap_option
+@timeout_option
 @setting_option
-def http(topic: str, bootstrap: str, settings: tuple[str, ...], **chosen: Any) -> None:
+def http(
+    topic: str | None,
+    named: str | None,
+    bootstrap: str,
+    timeout: float,
+    settings: tuple[str, ...],
+    **chosen: Any,
+) -> None:
     """Serve POST /events, GET /headwater.js and GET /health until SIGTERM or Ctrl-C.
 
-    A body is a JSON object, an array of them, or one on each line. The answer comes when the broker
-    has the events.
+    Events go to TOPIC. A body is a JSON object, an array of them, or one on each line. The answer
+    comes when the broker has the events.
     """
+    into = _topic(topic, named)
     try:
         from headwater.collect.http_loop import HttpOptions
         from headwater.collect.serving_loop import Listening, serve
@@ -135,20 +170,21 @@ def http(topic: str, bootstrap: str, settings: tuple[str, ...], **chosen: Any) -
     listening = Listening(
         chosen["host"], chosen["port"], chosen["read_timeout"], chosen["max_connections"]
     )
+    _look_first(bootstrap, timeout, [into])
     logs.set_up("INFO")
     uvloop.run(
         serve(
-            topic,
+            into,
             options,
             listening,
             client_settings(bootstrap, settings),
-            lambda url: click.echo(f"headwater collects at {url}/events for {topic}"),
+            lambda url: click.echo(f"headwater collects at {url}/events for {into}"),
         )
     )
 
 
 @command.command("tail")
-@click.argument("files", nargs=-1, required=True, type=click.Path(dir_okay=False))
+@click.argument("words", nargs=-1, required=True, metavar="TOPIC FILE...", shell_complete=TOPIC)
 @topic_option
 @click.option(
     "--format",
@@ -204,18 +240,23 @@ def http(topic: str, bootstrap: str, settings: tuple[str, ...], **chosen: Any) -
 )
 @click.option("--once", is_flag=True, help="Stop at the end of the files.")
 @bootstrap_option
+@timeout_option
 @setting_option
 def tail(
-    files: tuple[str, ...],
-    topic: str,
+    words: tuple[str, ...],
+    named: str | None,
     bootstrap: str,
+    timeout: float,
     settings: tuple[str, ...],
     **chosen: Any,
 ) -> None:
-    """Follow FILES and send each line, through rotations and restarts, until SIGTERM or Ctrl-C.
+    """Follow FILEs and send each line to TOPIC, through rotations and restarts, until stopped.
 
     At least once: positions are written down when the broker has the lines.
     """
+    topic, files = (named, words) if named is not None else (words[0], words[1:])
+    if not files:
+        raise click.UsageError("name a TOPIC and the FILEs to follow")
     shape = _line_format(chosen)
     options = TailOptions(topic, chosen["dead_letter"], chosen["rate"], once=chosen["once"])
     paths = list(dict.fromkeys(map(os.path.abspath, files)))
@@ -225,6 +266,8 @@ def tail(
     except PositionsError as problem:
         raise click.ClickException(str(problem)) from None
     try:
+        dead = [chosen["dead_letter"]] if chosen["dead_letter"] else []
+        _look_first(bootstrap, timeout, [topic, *dead])
         logs.set_up("INFO")
         followers = [_follower(path, positions, chosen) for path in paths]
         said = client_settings(bootstrap, settings)

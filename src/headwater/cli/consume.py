@@ -8,7 +8,15 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from headwater.cli.options import bootstrap_option, client_settings, setting_option
+from headwater.cli.completing import GROUP, TOPIC
+from headwater.cli.connecting import look_first
+from headwater.cli.options import (
+    bootstrap_option,
+    client_settings,
+    setting_option,
+    timeout_option,
+)
+from headwater.cli.templates import TemplateError, template
 from headwater.client.administration.resets import ResetTo, Target
 from headwater.client.consumer.blocking import Consumer
 from headwater.client.consumer.record import ConsumerRecord, Records
@@ -19,36 +27,44 @@ _ENDS = {"earliest": ResetTo.earliest(), "latest": ResetTo.latest()}
 
 
 @click.command("consume")
-@click.argument("topics", nargs=-1, required=True)
+@click.argument("topics", nargs=-1, required=True, shell_complete=TOPIC)
 @click.option(
     "--from",
     "start",
-    default="earliest",
-    show_default=True,
     metavar="WHERE",
-    help="earliest, latest, an offset, -N (the last N), a time, or a duration (PT1H) ago.",
+    help="earliest (the default), latest, an offset, -N (the last N of each partition), a time, or "
+    "a duration (PT1H) ago.",
 )
 @click.option("--until", metavar="WHERE", help="Stop at an offset or a time; else at the end.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes later.")
-@click.option("-n", "--count", type=click.IntRange(1), help="Stop after so many records.")
+@click.option(
+    "-n", "--count", type=click.IntRange(1), help="Stop after N records in all.", metavar="N"
+)
 @click.option(
     "-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only these."
 )
-@click.option("--group", help="Read as a member of this group, and commit; --from does not apply.")
 @click.option(
+    "--group",
+    shell_complete=GROUP,
+    help="Read as a member of this group from where it is, and commit what was printed.",
+)
+@click.option(
+    "-F",
     "--format",
     "form",
-    type=click.Choice(["value", "key-value", "json", "full"]),
     default="value",
     show_default=True,
-    help="What to print of a record.",
+    metavar="FORMAT",
+    help="value, key-value, json, full, or a template such as '%o %k %s\\n': %t topic, %p partition, "
+    "%o offset, %k key, %s value, %T timestamp, %h headers, %K and %S lengths, %% a percent sign.",
 )
 @click.option("--separator", default="\t", help="Between key and value.")
 @bootstrap_option
+@timeout_option
 @setting_option
 def command(
     topics: tuple[str, ...],
-    start: str,
+    start: str | None,
     until: str | None,
     follow: bool,
     count: int | None,
@@ -57,29 +73,28 @@ def command(
     form: str,
     separator: str,
     bootstrap: str,
+    timeout: float,
     settings: tuple[str, ...],
 ) -> None:
     """Print records of TOPICS: all that there are, or with --follow also what comes."""
-    if group is not None and (partitions or until):
+    if group is not None and (partitions or until or start):
         raise click.UsageError(
-            "--group shares partitions by itself: leave out --partition, --until"
+            "--group reads from where the group is: leave out --from, --until and --partition"
         )
     write = _writer(form, separator)
+    look_first(bootstrap, timeout, topics)
     options = client_settings(bootstrap, settings, auto_offset_reset="earliest")
     if group is not None:
-        options["group_id"] = group
+        options |= {"group_id": group, "enable_auto_commit": False}
     with Consumer(**options) as consumer:
         if group is not None:
             consumer.subscribe(topics)
             ends: dict[TopicPartition, int] | None = None
         else:
             places = _assign(consumer, topics, partitions)
-            _seek(consumer, places, _where(start, consumer))
+            _seek(consumer, places, _where(start or "earliest", consumer))
             ends = _stops(consumer, places, until, follow)
-        try:
-            _print(consumer, ends, follow, count, write)
-        except KeyboardInterrupt:
-            return
+        _print(consumer, ends, follow, count, write)
 
 
 def _assign(
@@ -158,6 +173,8 @@ def _print(
         records = _until(consumer.poll(_POLL_S, limit), ends)
         out.write(b"".join(map(write, records)))
         out.flush()
+        if records and consumer.settings.group_id is not None:
+            consumer.commit()  # what was written, and nothing else
         if left is not None:
             left -= len(records)
             if left <= 0:
@@ -192,7 +209,14 @@ def _writer(form: str, separator: str) -> Callable[[ConsumerRecord], bytes]:
         return lambda record: (record.key or b"") + between + (record.value or b"") + b"\n"
     if form == "json":
         return lambda record: json.dumps(_as_json(record), ensure_ascii=False).encode() + b"\n"
-    return _full
+    if form == "full":
+        return _full
+    try:
+        return template(form)
+    except TemplateError as wrong:
+        raise click.UsageError(
+            f"--format {form!r}: {wrong}; write value, key-value, json, full or a template"
+        ) from None
 
 
 def _full(record: ConsumerRecord) -> bytes:

@@ -1,43 +1,18 @@
 """`headwater groups`: list, describe with lag, delete, reset offsets."""
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any, NamedTuple
 
 import click
 
-from headwater.cli.cluster import Cluster, refuse
-from headwater.cli.options import bootstrap_option, json_option, on_cluster
+from headwater.cli.completing import GROUP, TOPIC
+from headwater.cli.connecting import require_topics
+from headwater.cli.options import on_cluster
 from headwater.cli.output import show, show_json
-from headwater.client.admin import BlockingAdmin as Admin
-from headwater.client.admin import ResetTo
+from headwater.cli.reporting import Report
+from headwater.client.admin import Admin, GroupDescription, MemberDescription, ResetTo
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
-from headwater.wire import codec
-from headwater.wire.messages.consumer_protocol import ConsumerProtocolAssignment
-from headwater.wire.messages.groups import (
-    DeleteGroupsRequest,
-    DeleteGroupsResponse,
-    DescribeGroupsRequest,
-    DescribeGroupsResponse,
-    ListGroupsRequest,
-    ListGroupsResponse,
-)
-from headwater.wire.messages.offsets import (
-    ListOffsetsRequest,
-    ListOffsetsResponse,
-    OffsetFetchRequest,
-    OffsetFetchResponse,
-)
-
-LATEST = -1
-NO_OFFSET = -1
-DEAD = "Dead"
-_CONSUMER = "consumer"
-_ONE_GROUP_UP_TO = 7
-
-Described = DescribeGroupsResponse.DescribedGroup
-Member = DescribeGroupsResponse.DescribedGroupMember
 
 
 class Position(NamedTuple):
@@ -74,30 +49,36 @@ def command() -> None:
     "--state", "states", multiple=True, help="Only groups in this state; may be repeated."
 )
 @on_cluster
-async def list_(cluster: Cluster, states: tuple[str, ...], as_json: bool) -> None:
+async def list_(admin: Admin, states: tuple[str, ...], as_json: bool) -> None:
     """List groups and their states."""
     wanted = {state.lower() for state in states}
     rows = [
         {
             "group": group.group_id,
-            "state": group.group_state,
-            "type": group.group_type or "classic",
+            "state": group.state,
+            "type": group.type or "classic",
             "protocol": group.protocol_type,
         }
-        for group in await _all_groups(cluster)
-        if not wanted or group.group_state.lower() in wanted
+        for group in await admin.list_groups()
+        if not wanted or group.state.lower() in wanted
     ]
     rows.sort(key=lambda row: row["group"])
     show(rows, as_json=as_json, nothing="no groups")
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, shell_complete=GROUP)
+@click.option("--all", "everything", is_flag=True, help="Describe every group.")
 @click.option("--members", is_flag=True, help="Show members instead of partitions.")
 @on_cluster
-async def describe(cluster: Cluster, names: tuple[str, ...], members: bool, as_json: bool) -> None:
+async def describe(
+    admin: Admin, names: tuple[str, ...], everything: bool, members: bool, as_json: bool
+) -> None:
     """Describe groups: state, members, offsets and lag."""
-    found = [await cluster.until_ready(partial(_describe, cluster, name)) for name in names]
+    if bool(names) == everything:
+        raise click.UsageError("name groups, or give --all")
+    listed = [group.group_id for group in await admin.list_groups()] if everything else []
+    found = [await _describe(admin, name) for name in names or sorted(listed)]
     if as_json:
         show_json([group._asdict() for group in found])
         return
@@ -110,41 +91,43 @@ async def describe(cluster: Cluster, names: tuple[str, ...], members: bool, as_j
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True)
+@click.argument("names", nargs=-1, required=True, shell_complete=GROUP)
 @on_cluster
-async def delete(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
+async def delete(admin: Admin, names: tuple[str, ...], as_json: bool) -> None:
     """Delete groups that have no members, with their offsets."""
+    report = Report("group", "deleted")
     for name in names:
-        await cluster.until_ready(partial(_delete, cluster, name))
-    if as_json:
-        show_json([{"group": name, "deleted": True} for name in names])
-        return
-    for name in names:
-        click.echo(f"{name}: deleted")
+        await report.attempt(name, admin.delete_groups([name]))
+    report.show(as_json)
 
 
 @command.command("reset-offsets")
-@click.argument("name")
+@click.argument("name", shell_complete=GROUP)
 @click.option("--to-earliest", is_flag=True, help="To the first record there is.")
 @click.option("--to-latest", is_flag=True, help="To what comes from now on.")
 @click.option("--to-current", is_flag=True, help="To where the group is.")
 @click.option("--to-offset", type=click.IntRange(0), metavar="N", help="To an offset.")
-@click.option("--shift-by", type=int, metavar="N", help="So many records on, or back: -5.")
+@click.option("--shift-by", type=int, metavar="N", help="Shift by N records; negative moves back.")
 @click.option("--to-datetime", metavar="TIME", help="To a time: 2026-01-31T12:00:00, UTC.")
 @click.option("--by-duration", metavar="PnDTnHnMnS", help="To so long ago: PT1H, P7D.")
 @click.option(
-    "--topic", "topics", multiple=True, metavar="TOPIC[:0,1]", help="Only this; may be repeated."
+    "--topic",
+    "topics",
+    multiple=True,
+    metavar="TOPIC[:0,1]",
+    shell_complete=TOPIC,
+    help="Only this; may be repeated.",
 )
 @click.option("--all-topics", is_flag=True, help="Everything that the group has committed.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@bootstrap_option
-@json_option
-def reset_offsets(
+@on_cluster
+async def reset_offsets(
+    admin: Admin,
+    /,
     name: str,
     topics: tuple[str, ...],
     all_topics: bool,
     dry_run: bool,
-    bootstrap: str,
     as_json: bool,
     **targets: object,
 ) -> None:
@@ -153,8 +136,8 @@ def reset_offsets(
         raise click.UsageError("say what to reset: --topic or --all-topics")
     to = _reset_to(targets)
     places = [place for topic in topics for place in _places(topic)] if topics else None
-    with Admin(bootstrap_servers=bootstrap) as admin:
-        changes = admin.reset_group_offsets(name, to, places, dry_run=dry_run)
+    await _require_partitions(admin, places or [])
+    changes = await admin.reset_group_offsets(name, to, places, dry_run=dry_run)
     rows = [
         {
             "topic": change.partition.topic,
@@ -186,8 +169,15 @@ def _reset_to(targets: dict[str, object]) -> ResetTo:
     }
     try:
         return made[name](value)
-    except ValueError as wrong:
-        raise click.UsageError(str(wrong)) from None
+    except ValueError:
+        option = f"--{name.replace('_', '-')}"
+        raise click.UsageError(f"{option} {value}: write {_EXAMPLES[name]}") from None
+
+
+_EXAMPLES = {
+    "to_datetime": "a time such as 2026-01-31T12:00:00",
+    "by_duration": "a duration such as PT1H30M or P7D",
+}
 
 
 def _places(text: str) -> list[str | tuple[str, int]]:
@@ -201,123 +191,52 @@ def _places(text: str) -> list[str | tuple[str, int]]:
         raise click.UsageError(f"{text}: write TOPIC or TOPIC:0,1") from None
 
 
-async def _all_groups(cluster: Cluster) -> list[ListGroupsResponse.ListedGroup]:
-    found = []
-    for node_id in await cluster.brokers():
-        answer = await cluster.ask_broker(node_id, ListGroupsRequest(), ListGroupsResponse)
-        refuse(answer.error_code, about=f"broker {node_id}")
-        found += answer.groups
-    return found
-
-
-async def _delete(cluster: Cluster, name: str) -> None:
-    request = DeleteGroupsRequest(groups_names=[name])
-    answer = await cluster.ask_coordinator(name, request, DeleteGroupsResponse)
-    for result in answer.results:
-        refuse(result.error_code, result.error_message, result.group_id)
-
-
-async def _describe(cluster: Cluster, name: str) -> GroupView:
-    group = await _group(cluster, name)
-    committed = await _committed(cluster, name)
-    if group.group_state == DEAD and not committed:
-        raise KafkaError(E.GROUP_ID_NOT_FOUND, f"{name}: there is no such group")
-    owners = {tp: member for member in group.members for tp in _assigned(group, member)}
-    ends = await _ends(cluster, committed.keys() | owners.keys())
-    partitions = [
-        _partition_row(tp, Position(committed.get(tp), ends.get(tp)), owners.get(tp))
-        for tp in sorted(committed.keys() | owners.keys())
-    ]
-    members = [_member_row(group, member) for member in group.members]
-    return GroupView(name, group.group_state, group.protocol_data, members, partitions)
-
-
-async def _group(cluster: Cluster, name: str) -> Described:
-    request = DescribeGroupsRequest(groups=[name])
-    group = (await cluster.ask_coordinator(name, request, DescribeGroupsResponse)).groups[0]
-    refuse(group.error_code, group.error_message, name)
-    return group
-
-
-async def _committed(cluster: Cluster, name: str) -> dict[TopicPartition, int]:
-    """The group's offsets in every topic."""
-    request = OffsetFetchRequest(group_id=name, topics=None)
-    answer = await cluster.ask_coordinator(
-        name, request, OffsetFetchResponse, newest=_ONE_GROUP_UP_TO
-    )
-    refuse(answer.error_code, about=name)
-    found: dict[TopicPartition, int] = {}
-    for topic in answer.topics:
-        for partition in topic.partitions:
-            place = TopicPartition(topic.name, partition.partition_index)
-            refuse(partition.error_code, about=str(place))
-            if partition.committed_offset != NO_OFFSET:
-                found[place] = partition.committed_offset
-    return found
-
-
-async def _ends(cluster: Cluster, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-    """The high watermarks of partitions, asked of their leaders; unknown ones are left out."""
-    by_leader: dict[int, list[TopicPartition]] = {}
-    names = sorted({tp.topic for tp in wanted})
-    for topic in (await cluster.metadata(names)).topics if names else []:
-        for partition in topic.partitions:
-            place = TopicPartition(topic.name or "", partition.partition_index)
-            if place in set(wanted) and partition.leader_id >= 0:
-                by_leader.setdefault(partition.leader_id, []).append(place)
-    found: dict[TopicPartition, int] = {}
-    for leader, places in by_leader.items():
-        answer = await cluster.ask_broker(leader, _latest(places), ListOffsetsResponse)
-        for answered in answer.topics:
-            for end in answered.partitions:
-                if not end.error_code:
-                    found[TopicPartition(answered.name, end.partition_index)] = end.offset
-    return found
-
-
-def _latest(places: list[TopicPartition]) -> ListOffsetsRequest:
-    topics: dict[str, ListOffsetsRequest.ListOffsetsTopic] = {}
+async def _require_partitions(admin: Admin, places: Iterable[str | tuple[str, int]]) -> None:
+    """KafkaError at once for a topic or a partition that does not exist."""
+    wanted = {place if isinstance(place, str) else place[0]: place for place in places}
+    await require_topics(admin, list(wanted))
+    views = await admin.describe_topics(list(wanted))
     for place in places:
-        topic = topics.setdefault(
-            place.topic, ListOffsetsRequest.ListOffsetsTopic(name=place.topic)
-        )
-        topic.partitions.append(
-            ListOffsetsRequest.ListOffsetsPartition(
-                partition_index=place.partition, timestamp=LATEST
+        if not isinstance(place, str) and place[1] >= len(views[place[0]].partitions):
+            last = len(views[place[0]].partitions) - 1
+            raise KafkaError(
+                E.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic '{place[0]}' has no partition {place[1]}; it has 0 to {last}",
             )
-        )
-    return ListOffsetsRequest(replica_id=-1, topics=list(topics.values()))
 
 
-def _assigned(group: Described, member: Member) -> list[TopicPartition]:
-    """What the group's leader gave to the member; empty where that cannot be read."""
-    blob = member.member_assignment
-    if group.protocol_type != _CONSUMER or len(blob) < 2:
-        return []
-    version = min(int.from_bytes(blob[:2]), 3)
+async def _describe(admin: Admin, name: str) -> GroupView:
+    committed = {place: row.offset for place, row in (await admin.group_offsets(name)).items()}
     try:
-        assignment, _ = codec.decode(ConsumerProtocolAssignment, version, blob, 2)
-    except codec.WireError:
-        return []
-    return [
-        TopicPartition(topic.topic, number)
-        for topic in assignment.assigned_partitions
-        for number in topic.partitions
+        group = await admin.describe_group(name)
+    except KafkaError as refused:
+        if refused.code is not E.GROUP_ID_NOT_FOUND or not committed:
+            raise
+        group = GroupDescription(name, "Dead", "", "", ())  # only its offsets are left
+    owners = {place: member for member in group.members for place in member.assignment}
+    places = sorted(committed.keys() | owners.keys())
+    there = set(await admin.list_topics(internal=True))
+    ends = await admin.end_offsets([place for place in places if place.topic in there])
+    partitions = [
+        _partition_row(place, Position(committed.get(place), ends.get(place)), owners.get(place))
+        for place in places
     ]
+    members = [_member_row(member) for member in group.members]
+    return GroupView(name, group.state, group.strategy, members, partitions)
 
 
-def _member_row(group: Described, member: Member) -> dict[str, object]:
+def _member_row(member: MemberDescription) -> dict[str, object]:
     return {
         "member": member.member_id,
-        "instance": member.group_instance_id,
+        "instance": member.instance_id,
         "client": member.client_id,
-        "host": member.client_host,
-        "assigned": [str(place) for place in sorted(_assigned(group, member))],
+        "host": member.host,
+        "assigned": [str(place) for place in sorted(member.assignment)],
     }
 
 
 def _partition_row(
-    place: TopicPartition, position: Position, owner: Member | None
+    place: TopicPartition, position: Position, owner: MemberDescription | None
 ) -> dict[str, object]:
     return {
         "topic": place.topic,
@@ -326,5 +245,5 @@ def _partition_row(
         "end": position.end,
         "lag": position.lag,
         "member": owner.member_id if owner else None,
-        "host": owner.client_host if owner else None,
+        "host": owner.host if owner else None,
     }

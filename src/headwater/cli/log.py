@@ -40,8 +40,11 @@ def dump(file: str, records: bool, as_json: bool) -> None:
 @command.command()
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
 @click.option("--compacted", is_flag=True, help="Offsets may be missing, as after compaction.")
+@click.option(
+    "--all", "everything", is_flag=True, help="Show sound partitions without records too."
+)
 @json_option
-def verify(folder: str, compacted: bool, as_json: bool) -> None:
+def verify(folder: str, compacted: bool, everything: bool, as_json: bool) -> None:
     """Check a partition's folder, or every partition of a data folder. Stop the broker first.
 
     Every batch is read: checksums, offsets, leader epochs, sequences and indexes must agree.
@@ -53,7 +56,11 @@ def verify(folder: str, compacted: bool, as_json: bool) -> None:
     if as_json:
         show_json([{"partition": _name(path), **asdict(v)} for path, v in verdicts.items()])
     else:
-        show([_row(path, verdict) for path, verdict in verdicts.items()], as_json=False)
+        told = {p: v for p, v in verdicts.items() if everything or v.records or v.problems}
+        show([_row(path, verdict) for path, verdict in told.items()], as_json=False)
+        if len(told) < len(verdicts):
+            empty = len(verdicts) - len(told)
+            click.echo(f"{empty} sound partitions without records are not shown (--all)", err=True)
         for verdict in verdicts.values():
             for problem in verdict.problems:
                 click.echo(problem, err=True)

@@ -7,11 +7,29 @@ from typing import Any, Concatenate, ParamSpec
 
 import click
 
-from headwater.cli.cluster import Cluster
+from headwater.cli.app import AS_JSON
+from headwater.cli.connecting import admin_of, unless_nobody_answers
+from headwater.client.admin import Admin
 
 P = ParamSpec("P")
 
-json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+def _note_json(ctx: click.Context, option: click.Parameter, value: bool) -> bool:
+    ctx.meta[AS_JSON] = value
+    return value
+
+
+json_option = click.option(
+    "--json", "as_json", is_flag=True, callback=_note_json, help="Print JSON; errors as well."
+)
+timeout_option = click.option(
+    "--timeout",
+    type=click.FloatRange(0, min_open=True),
+    default=30.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long to wait for an answer; a broker must be found within 5 s of it.",
+)
 bootstrap_option = click.option(
     "--bootstrap-server",
     "bootstrap",
@@ -32,34 +50,22 @@ setting_option = click.option(
 
 
 def on_cluster(
-    work: Callable[Concatenate[Cluster, P], Coroutine[Any, Any, None]],
+    work: Callable[Concatenate[Admin, P], Coroutine[Any, Any, None]],
 ) -> Callable[..., None]:
-    """Give a command its options and an open cluster as the first argument."""
+    """Give a command its options and an admin of the cluster as the first argument."""
 
     @bootstrap_option
-    @click.option(
-        "--timeout",
-        type=click.FloatRange(0, min_open=True),
-        default=30.0,
-        show_default=True,
-        metavar="SECONDS",
-        help="How long to wait for the cluster.",
-    )
+    @timeout_option
     @json_option
     @wraps(work)
     def run(bootstrap: str, timeout: float, *args: P.args, **kwargs: P.kwargs) -> None:
-        asyncio.run(
-            _with_cluster(bootstrap, timeout, lambda cluster: work(cluster, *args, **kwargs))
-        )
+        async def with_admin() -> None:
+            async with admin_of(bootstrap, timeout) as admin:
+                await unless_nobody_answers(bootstrap, timeout, work(admin, *args, **kwargs))
+
+        asyncio.run(with_admin())
 
     return run
-
-
-async def _with_cluster(
-    bootstrap: str, timeout_s: float, work: Callable[[Cluster], Coroutine[Any, Any, None]]
-) -> None:
-    async with Cluster(bootstrap, timeout_s=timeout_s) as cluster:
-        await work(cluster)
 
 
 def assignments(texts: tuple[str, ...]) -> dict[str, str]:

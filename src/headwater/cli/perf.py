@@ -9,7 +9,15 @@ from typing import Protocol
 
 import click
 
-from headwater.cli.options import bootstrap_option, client_settings, json_option, setting_option
+from headwater.cli.completing import TOPIC
+from headwater.cli.connecting import look_first
+from headwater.cli.options import (
+    bootstrap_option,
+    client_settings,
+    json_option,
+    setting_option,
+    timeout_option,
+)
 from headwater.cli.output import show, show_json
 from headwater.client.consumer.blocking import Consumer
 from headwater.client.consumer.consumer import Consumer as AsyncConsumer
@@ -37,11 +45,12 @@ def command() -> None:
 
 
 @command.command("produce")
-@click.argument("topic")
+@click.argument("topic", shell_complete=TOPIC)
 @click.option("-n", "--records", type=click.IntRange(1), default=1_000_000, show_default=True)
 @click.option("-s", "--size", type=click.IntRange(0), default=100, show_default=True, help="Bytes.")
 @click.option("--rate", type=click.IntRange(1), help="Records per second; else as many as go.")
 @bootstrap_option
+@timeout_option
 @setting_option
 @json_option
 def produce(
@@ -50,10 +59,12 @@ def produce(
     size: int,
     rate: int | None,
     bootstrap: str,
+    timeout: float,
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Send records to TOPIC and time their acknowledgements."""
+    look_first(bootstrap, timeout, [topic], to_write=True)
     value, every = bytes(size), max(records // _SAMPLES, 1)
     latencies: list[float] = []
     failures: list[KafkaError] = []
@@ -96,10 +107,11 @@ def _keep_pace(begun: float, number: int, rate: int | None) -> None:
 
 
 @command.command("consume")
-@click.argument("topic")
+@click.argument("topic", shell_complete=TOPIC)
 @click.option("-n", "--records", type=click.IntRange(1), help="How many; else all there are.")
 @click.option("--arrow", is_flag=True, help="With poll_arrow() instead of poll().")
 @bootstrap_option
+@timeout_option
 @setting_option
 @json_option
 def consume(
@@ -107,10 +119,12 @@ def consume(
     records: int | None,
     arrow: bool,
     bootstrap: str,
+    timeout: float,
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
     """Read TOPIC from its beginning and time the polls."""
+    look_first(bootstrap, timeout, [topic])
     options = client_settings(bootstrap, settings, auto_offset_reset="earliest")
     with Consumer(**options) as consumer:
         places = [(topic, number) for number in consumer.partitions_for(topic)]
@@ -143,14 +157,24 @@ def _one_poll(consumer: Consumer, arrow: bool) -> tuple[int, int]:
 
 
 @command.command("e2e")
-@click.argument("topic")
+@click.argument("topic", shell_complete=TOPIC)
 @click.option("-n", "--records", type=click.IntRange(1), default=5000, show_default=True)
 @click.option("-s", "--size", type=click.IntRange(8), default=100, show_default=True, help="Bytes.")
 @click.option("--rate", type=click.IntRange(1), default=1000, show_default=True, help="Per second.")
 @bootstrap_option
+@timeout_option
 @json_option
-def e2e(topic: str, records: int, size: int, rate: int, bootstrap: str, as_json: bool) -> None:
+def e2e(
+    topic: str,
+    records: int,
+    size: int,
+    rate: int,
+    bootstrap: str,
+    timeout: float,
+    as_json: bool,
+) -> None:
     """Time records from send() to the poll() that returns them, at a steady rate."""
+    look_first(bootstrap, timeout, [topic])
     with _progress("e2e", records) as bar:
         begun = time.perf_counter()
         latencies = asyncio.run(_end_to_end(bootstrap, topic, records, size, rate, bar))
@@ -202,11 +226,13 @@ def _report(records: int, size: int, elapsed: float, latencies: list[float], as_
     row: dict[str, object] = {
         "records": records,
         "seconds": round(elapsed, 3),
-        "records/s": round(records / elapsed),
-        "MB/s": round(records * size / elapsed / 1e6, 2),
+        "records_per_s": round(records / elapsed),
+        "mb_per_s": round(records * size / elapsed / 1e6, 2),
     }
-    row |= {f"p{percent:g} ms": round(percentile(ordered, percent), 2) for percent in PERCENTILES}
-    row["max ms"] = round(ordered[-1], 2) if ordered else 0.0
+    for percent in PERCENTILES:
+        name = f"p{percent:g}_ms".replace(".", "")
+        row[name] = round(percentile(ordered, percent), 2)
+    row["max_ms"] = round(ordered[-1], 2) if ordered else 0.0
     if as_json:
         show_json(row)
     else:

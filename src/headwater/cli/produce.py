@@ -1,18 +1,31 @@
 """`headwater produce`: records from lines, JSON or whole files."""
 
+import base64
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import IO, Any, NamedTuple
 
 import click
 
-from headwater.cli.options import assignments, bootstrap_option, client_settings, setting_option
+from headwater.cli.completing import TOPIC
+from headwater.cli.connecting import look_first
+from headwater.cli.options import (
+    assignments,
+    bootstrap_option,
+    client_settings,
+    setting_option,
+    timeout_option,
+)
 from headwater.client.producer.blocking import Producer
 from headwater.client.producer.futures import RecordMetadata
 from headwater.errors import KafkaError
 
-_JSON_FIELDS = {"key", "value", "headers", "partition", "timestamp"}
+_BASE64 = "_base64"
+_OF_THE_READ = {"topic", "offset"}
+"""What `consume --format json` tells of a record and a record to be sent does not have."""
+_JSON_FIELDS = {"key", "value", "headers", "partition", "timestamp"} | _OF_THE_READ
 
 
 class Line(NamedTuple):
@@ -26,7 +39,7 @@ class Line(NamedTuple):
 
 
 @click.command("produce")
-@click.argument("topic")
+@click.argument("topic", shell_complete=TOPIC)
 @click.argument("files", nargs=-1, type=click.File("rb"))
 @click.option(
     "--format",
@@ -48,7 +61,15 @@ class Line(NamedTuple):
 )
 @click.option("--partition", type=click.IntRange(0), help="The partition of every record.")
 @click.option("--null", metavar="TEXT", help="A value or key that is this text is a null.")
+@click.option(
+    "--skip",
+    type=click.IntRange(0),
+    default=0,
+    metavar="N",
+    help="Leave out the first N records: they were sent before.",
+)
 @bootstrap_option
+@timeout_option
 @setting_option
 def command(
     topic: str,
@@ -59,15 +80,20 @@ def command(
     headers: tuple[str, ...],
     partition: int | None,
     null: str | None,
+    skip: int,
     bootstrap: str,
+    timeout: float,
     settings: tuple[str, ...],
 ) -> None:
     r"""Send records to TOPIC, from FILES or from standard input.
 
     With --format json a line is {"value": ..., "key": ..., "headers": {...}, "partition": 0,
     "timestamp": 0}, of which only the value must be there; text is sent as it is, null as a null,
-    anything else as JSON.
+    anything else as JSON. It takes what `consume --format json` writes: value_base64 and
+    key_base64 are bytes, headers a list of {"name": ..., "value": ...}; topic and offset are
+    ignored.
     """
+    look_first(bootstrap, timeout, [topic], to_write=True)
     sources = files or (sys.stdin.buffer,)
     lines = _READERS[form](sources)
     common = tuple((name, text.encode()) for name, text in assignments(headers).items())
@@ -79,24 +105,30 @@ def command(
             failures.append(error)
 
     with Producer(**client_settings(bootstrap, settings)) as producer:
-        for line in lines:
-            row = _null(_split(line, key_separator), null)
-            producer.send(
-                topic,
-                row.value,
-                key=row.key if row.key is not None or key is None else key.encode(),
-                partition=row.partition if row.partition is not None else partition,
-                headers=(*common, *row.headers),
-                timestamp=row.timestamp,
-                on_delivery=told,
-            )
-            count += 1
-            if failures:
-                break
+        stopped: BaseException | None = None
+        try:
+            for line in islice(lines, skip, None):
+                row = _null(_split(line, key_separator), null)
+                producer.send(
+                    topic,
+                    row.value,
+                    key=row.key if row.key is not None or key is None else key.encode(),
+                    partition=row.partition if row.partition is not None else partition,
+                    headers=(*common, *row.headers),
+                    timestamp=row.timestamp,
+                    on_delivery=told,
+                )
+                count += 1
+                if failures:
+                    break
+        except (click.ClickException, KeyboardInterrupt) as problem:
+            stopped = problem
         producer.flush()
-    if failures:
-        raise failures[0]
-    click.echo(f"{topic}: sent {count} record{'' if count == 1 else 's'}", err=True)
+    sent = f"{topic}: sent {count - len(failures)} record{'' if count == 1 else 's'}"
+    if stopped is not None or failures:
+        click.echo(f"{sent}; to go on later: --skip {skip + count - len(failures)}", err=True)
+        raise stopped or failures[0]
+    click.echo(sent, err=True)
 
 
 def _lines(sources: Iterable[IO[bytes]]) -> Iterator[Line]:
@@ -129,25 +161,46 @@ _READERS: dict[str, Callable[[Iterable[IO[bytes]]], Iterator[Line]]] = {
 
 
 def _json_record(told: Any) -> Line:
-    if not isinstance(told, dict) or "value" not in told:
-        raise ValueError('a record is {"value": ...}, with "key", "headers" and so on beside it')
-    unknown = told.keys() - _JSON_FIELDS
+    if not isinstance(told, dict):
+        raise TypeError('a record is {"value": ...}, with "key", "headers" and so on beside it')
+    plain = _decoded(told)
+    if "value" not in plain:
+        raise ValueError('a record needs a "value"; null is a tombstone')
+    unknown = plain.keys() - _JSON_FIELDS
     if unknown:
         raise ValueError(f"a record has no {', '.join(sorted(unknown))}")
-    headers = told.get("headers") or {}
-    pairs = headers.items() if isinstance(headers, dict) else ((one[0], one[1]) for one in headers)
     return Line(
-        _bytes(told["value"]),
-        _bytes(told.get("key")),
-        tuple((str(name), _bytes(value)) for name, value in pairs),
-        told.get("partition"),
-        told.get("timestamp"),
+        _bytes(plain["value"]),
+        _bytes(plain.get("key")),
+        tuple((str(name), _bytes(value)) for name, value in _headers(plain.get("headers") or {})),
+        plain.get("partition"),
+        plain.get("timestamp"),
     )
+
+
+def _decoded(told: dict[str, Any]) -> dict[str, Any]:
+    """The same with the bytes of `value_base64` under `value`."""
+    return {
+        name.removesuffix(_BASE64): base64.b64decode(value, validate=True)
+        if name.endswith(_BASE64)
+        else value
+        for name, value in told.items()
+    }
+
+
+def _headers(told: Any) -> Iterable[tuple[Any, Any]]:
+    """Headers as an object, as pairs, or as `consume` writes them."""
+    if isinstance(told, dict):
+        return told.items()
+    rows = (_decoded(one) if isinstance(one, dict) else one for one in told)
+    return [(row["name"], row["value"]) if isinstance(row, dict) else tuple(row) for row in rows]
 
 
 def _bytes(value: Any) -> bytes | None:
     if value is None:
         return None
+    if isinstance(value, bytes):
+        return value
     if isinstance(value, str):
         return value.encode()
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

@@ -1,31 +1,26 @@
-"""`headwater topics`: create, list, describe, alter, delete."""
+"""`headwater topics`: create, list, describe, alter, trim, delete."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import NamedTuple, TypeAlias
 
 import click
 
-from headwater.cli.cluster import Cluster, refusal, refuse
-from headwater.cli.configs import TOPIC, Resource, alter, topic_overrides
+from headwater.cli.completing import TOPIC
+from headwater.cli.configs import alter, topic_overrides
+from headwater.cli.connecting import require_topics
 from headwater.cli.options import assignments, on_cluster
 from headwater.cli.output import cell, show, show_json
+from headwater.cli.reporting import Report
+from headwater.client.admin import Admin, NewTopic, Resource
+from headwater.client.cluster import TopicView
+from headwater.config.keys import nearest
+from headwater.config.profiles import PROFILES
+from headwater.config.topic import TopicSettings
 from headwater.errors import E, KafkaError
-from headwater.model import INTERNAL_TOPICS, uuid_text
-from headwater.wire.messages.metadata import MetadataResponse
-from headwater.wire.messages.topics import (
-    CreatePartitionsRequest,
-    CreatePartitionsResponse,
-    CreateTopicsRequest,
-    CreateTopicsResponse,
-    DeleteTopicsRequest,
-    DeleteTopicsResponse,
-)
+from headwater.model import TopicPartition, uuid_text
 
 Overrides: TypeAlias = dict[str, str | None]
-
-BROKERS_CHOICE = -1
-TIMEOUT_MS = 30_000
-_NAMES_UP_TO = 5
+_FACTOR = "replication.factor"
 
 config_option = click.option(
     "-c", "--config", "configs", multiple=True, metavar="KEY=VALUE",
@@ -33,19 +28,17 @@ config_option = click.option(
 )  # fmt: skip
 
 
-class TopicView(NamedTuple):
-    """A topic as it is shown."""
+class Sizes(NamedTuple):
+    """What the partitions of topics hold."""
 
-    topic: str
-    id: str
-    internal: bool
-    configs: Overrides
-    partitions: list[dict[str, object]]
+    start: dict[TopicPartition, int]
+    end: dict[TopicPartition, int]
+    size: dict[TopicPartition, int]
 
 
 @click.group("topics")
 def command() -> None:
-    """Create, list, describe, alter and delete topics."""
+    """Create, list, describe, alter, trim and delete topics."""
 
 
 @command.command()
@@ -64,74 +57,92 @@ def command() -> None:
 )
 @config_option
 @click.option(
-    "--if-not-exists", is_flag=True, help="Be content with a topic that is there already."
+    "--profile",
+    type=click.Choice(list(PROFILES)),
+    help="Set what this aim needs of a topic, and say what that is; your own options win.",
 )
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic already exists.")
 @on_cluster
 async def create(
-    cluster: Cluster,
+    admin: Admin,
     names: tuple[str, ...],
     partitions: int | None,
     replication_factor: int | None,
     configs: tuple[str, ...],
+    profile: str | None,
     if_not_exists: bool,
     as_json: bool,
 ) -> None:
     """Create topics."""
-    settings = [
-        CreateTopicsRequest.CreatableTopicConfig(name=name, value=value)
-        for name, value in assignments(configs).items()
-    ]
-    wanted = [
-        CreateTopicsRequest.CreatableTopic(
-            name=name,
-            num_partitions=partitions or BROKERS_CHOICE,
-            replication_factor=replication_factor or BROKERS_CHOICE,
-            configs=settings,
-        )
-        for name in names
-    ]
-    request = CreateTopicsRequest(topics=wanted, timeout_ms=TIMEOUT_MS)
-    answer = await cluster.ask_broker(await cluster.controller(), request, CreateTopicsResponse)
-    results = [(topic.name, topic.error_code, topic.error_message) for topic in answer.topics]
-    _report("created", results, E.TOPIC_ALREADY_EXISTS if if_not_exists else E.NONE, as_json)
+    chosen = _of_profile(profile) | assignments(configs)
+    factor = replication_factor or int(chosen.pop(_FACTOR, "0")) or None
+    report = Report("topic", "created", E.TOPIC_ALREADY_EXISTS if if_not_exists else E.NONE)
+    for name in names:
+        topic = NewTopic(name, partitions, factor, chosen)
+        await report.attempt(name, admin.create_topics([topic]), lambda no: _hint(no, chosen))
+    report.show(as_json)
+
+
+def _of_profile(name: str | None) -> dict[str, str]:
+    if name is None:
+        return {}
+    for key, (value, why) in PROFILES[name].topic.items():
+        click.echo(f"profile {name}: {key}={_text(value)}  {why}", err=True)
+    return {key: _text(value) for key, (value, _) in PROFILES[name].topic.items()}
+
+
+def _text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _hint(refused: KafkaError, configs: Iterable[str]) -> str:
+    """What to do about a topic that could not be created."""
+    if refused.code is E.TOPIC_ALREADY_EXISTS:
+        return "; --if-not-exists accepts that"
+    if refused.code is E.INVALID_CONFIG:
+        unknown = [name for name in configs if name not in TopicSettings.KEYS]
+        return "".join(nearest(name, TopicSettings.KEYS) for name in unknown[:1])
+    return ""
 
 
 @command.command("list")
 @click.option("--internal", is_flag=True, help="Show internal topics too.")
+@click.option("--names", is_flag=True, help="Print nothing but names, one per line.")
 @on_cluster
-async def list_(cluster: Cluster, internal: bool, as_json: bool) -> None:
-    """List the names of topics."""
-    topics = (await cluster.metadata()).topics
-    names = sorted(topic.name or "" for topic in topics if internal or not _internal(topic))
-    if as_json:
-        show_json(names)
+async def list_(admin: Admin, internal: bool, names: bool, as_json: bool) -> None:
+    """List topics with their partitions, replicas, records and bytes."""
+    found = await admin.list_topics(internal=internal)
+    if names:
+        click.echo("".join(f"{name}\n" for name in found), nl=False)
         return
-    for name in names:
-        click.echo(name)
+    views = await admin.describe_topics(found)
+    sizes = await _sizes(admin, views.values())
+    rows = [_summary(view, sizes) for view in views.values()]
+    show(rows, as_json=as_json, nothing="no topics")
 
 
 @command.command()
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=TOPIC)
+@click.option("--internal", is_flag=True, help="Without a name: show internal topics too.")
 @on_cluster
-async def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> None:
-    """Describe topics: partitions, leaders, replicas and configs. All of them without a name."""
-    topics = (await cluster.metadata(names or None)).topics
-    for topic in topics:
-        refuse(topic.error_code, about=topic.name or "")
-    shown = sorted(topics, key=lambda topic: topic.name or "")
-    configs = await topic_overrides(cluster, [topic.name or "" for topic in shown])
-    views = [_view(topic, configs.get(topic.name or "", {})) for topic in shown]
+async def describe(admin: Admin, names: tuple[str, ...], internal: bool, as_json: bool) -> None:
+    """Describe topics: partitions, replicas, offsets, bytes and configs. All without a name."""
+    await require_topics(admin, names)
+    views = await admin.describe_topics(names or await admin.list_topics(internal=internal))
+    configs = await topic_overrides(admin, views)
+    sizes = await _sizes(admin, views.values())
+    shown = [_described(view, configs.get(view.name, {}), sizes) for view in views.values()]
     if as_json:
-        show_json([view._asdict() for view in views])
+        show_json(shown)
         return
-    for number, view in enumerate(views):
+    for number, (view, topic) in enumerate(zip(views.values(), shown, strict=True)):
         if number:
             click.echo()
-        _show_topic(view)
+        _show_topic(topic, _summary(view, sizes))
 
 
 @command.command("alter")
-@click.argument("name")
+@click.argument("name", shell_complete=TOPIC)
 @click.option(
     "-p",
     "--partitions",
@@ -144,7 +155,7 @@ async def describe(cluster: Cluster, names: tuple[str, ...], as_json: bool) -> N
 )
 @on_cluster
 async def alter_(
-    cluster: Cluster,
+    admin: Admin,
     name: str,
     partitions: int | None,
     configs: tuple[str, ...],
@@ -154,79 +165,135 @@ async def alter_(
     """Change configs of a topic, or add partitions to it."""
     if partitions is None and not configs and not unset:
         raise click.UsageError("say what to change: --partitions, --config or --unset")
+    await require_topics(admin, [name])
     if configs or unset:
-        await alter(cluster, Resource(TOPIC, name), configs, unset)
-    if partitions is not None:
-        wanted = CreatePartitionsRequest.CreatePartitionsTopic(
-            name=name, count=partitions, assignments=None
-        )
-        request = CreatePartitionsRequest(topics=[wanted], timeout_ms=TIMEOUT_MS)
-        answer = await cluster.ask_broker(
-            await cluster.controller(), request, CreatePartitionsResponse
-        )
-        for topic in answer.results:
-            refuse(topic.error_code, topic.error_message, topic.name)
-    _report("altered", [(name, E.NONE, None)], E.NONE, as_json)
+        await alter(admin, Resource.topic(name), configs, unset)
+    report = Report("topic", "altered")
+    grown = {name: partitions} if partitions is not None else {}
+    await report.attempt(name, admin.create_partitions(grown) if grown else _nothing())
+    report.show(as_json)
+
+
+async def _nothing() -> None:
+    pass
 
 
 @command.command()
-@click.argument("names", nargs=-1, required=True)
-@click.option("--if-exists", is_flag=True, help="Be content with a topic that is not there.")
+@click.argument("name", shell_complete=TOPIC)
+@click.option(
+    "--before",
+    required=True,
+    metavar="OFFSET|end",
+    help="The first offset to keep; end deletes every record.",
+)
+@click.option(
+    "-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only these."
+)
 @on_cluster
-async def delete(cluster: Cluster, names: tuple[str, ...], if_exists: bool, as_json: bool) -> None:
-    """Delete topics with all their records."""
-    request = DeleteTopicsRequest(topic_names=list(names), timeout_ms=TIMEOUT_MS)
-    answer = await cluster.ask_broker(
-        await cluster.controller(), request, DeleteTopicsResponse, newest=_NAMES_UP_TO
-    )
-    results = [
-        (topic.name or "", topic.error_code, topic.error_message) for topic in answer.responses
-    ]
-    _report("deleted", results, E.UNKNOWN_TOPIC_OR_PARTITION if if_exists else E.NONE, as_json)
-
-
-def _internal(topic: MetadataResponse.MetadataResponseTopic) -> bool:
-    return topic.is_internal or topic.name in INTERNAL_TOPICS
-
-
-def _view(topic: MetadataResponse.MetadataResponseTopic, configs: Overrides) -> TopicView:
-    partitions: list[dict[str, object]] = [
-        {
-            "partition": partition.partition_index,
-            "leader": partition.leader_id if partition.leader_id >= 0 else None,
-            "epoch": partition.leader_epoch,
-            "replicas": partition.replica_nodes,
-            "isr": partition.isr_nodes,
-            "offline": partition.offline_replicas,
-        }
-        for partition in sorted(topic.partitions, key=lambda row: row.partition_index)
-    ]
-    return TopicView(
-        topic.name or "", uuid_text(topic.topic_id), topic.is_internal, configs, partitions
-    )
-
-
-def _show_topic(topic: TopicView) -> None:
-    click.echo(f"{topic.topic}  id {topic.id}  partitions {len(topic.partitions)}")
-    for name, value in topic.configs.items():
-        click.echo(f"  {name}={cell(value)}")
-    show(topic.partitions, as_json=False)
-
-
-def _report(
-    done: str, results: Sequence[tuple[str, int, str | None]], content_with: E, as_json: bool
+async def trim(
+    admin: Admin, name: str, before: str, partitions: tuple[int, ...], as_json: bool
 ) -> None:
-    """Say what was done; then, if some topics were refused, why, all in one error."""
-    rows, refused = [], []
-    for name, code, message in results:
-        if code in (E.NONE, content_with):
-            rows.append({"topic": name, done: code == E.NONE})
-        else:
-            refused.append(refusal(code, message, name))
-    if as_json:
-        show_json(rows)
-    else:
-        for row in rows:
-            click.echo(f"{row['topic']}: {done if row[done] else 'nothing to do'}")
-    if refused:
-        raise KafkaError(refused[0].code, "; ".join(problem.message for problem in refused))
+    """Delete the records of a topic below an offset, for good; shows where each partition begins."""
+    if before != "end" and not before.isdecimal():
+        raise click.UsageError(f"--before {before}: write an offset, or end")
+    await require_topics(admin, [name])
+    view = (await admin.describe_topics([name]))[name]
+    there = [row.partition for row in view.partitions]
+    if wrong := [number for number in partitions if number not in there]:
+        raise KafkaError(
+            E.UNKNOWN_TOPIC_OR_PARTITION,
+            f"topic '{name}' has no partition {wrong[0]}; it has {there[0]} to {there[-1]}",
+        )
+    places = [TopicPartition(name, number) for number in partitions or there]
+    ends = await admin.end_offsets(places)
+    limit = {
+        place: end if before == "end" else min(int(before), end) for place, end in ends.items()
+    }
+    starts = await admin.delete_records(limit)
+    rows = [
+        {
+            "topic": place.topic,
+            "partition": place.partition,
+            "start": starts[place],
+            "end": ends[place],
+        }
+        for place in sorted(starts)
+    ]
+    show(rows, as_json=as_json)
+
+
+command.add_command(
+    click.Command("delete-records", params=trim.params, callback=trim.callback, hidden=True)
+)
+
+
+@command.command()
+@click.argument("names", nargs=-1, required=True, shell_complete=TOPIC)
+@click.option("--if-exists", is_flag=True, help="Do nothing if the topic does not exist.")
+@on_cluster
+async def delete(admin: Admin, names: tuple[str, ...], if_exists: bool, as_json: bool) -> None:
+    """Delete topics with all their records."""
+    report = Report("topic", "deleted", E.UNKNOWN_TOPIC_OR_PARTITION if if_exists else E.NONE)
+    for name in names:
+        await report.attempt(name, admin.delete_topics([name]))
+    report.show(as_json)
+
+
+async def _sizes(admin: Admin, views: Iterable[TopicView]) -> Sizes:
+    """Offsets and bytes of all partitions that have a leader."""
+    places = [
+        TopicPartition(view.name, row.partition)
+        for view in views
+        for row in view.partitions
+        if row.leader >= 0
+    ]
+    dirs = await admin.describe_log_dirs()
+    sizes = {place: size for one in dirs for place, size in one.sizes.items()}
+    return Sizes(await admin.beginning_offsets(places), await admin.end_offsets(places), sizes)
+
+
+def _summary(view: TopicView, sizes: Sizes) -> dict[str, object]:
+    places = [TopicPartition(view.name, row.partition) for row in view.partitions]
+    led = [place for place in places if place in sizes.end]
+    return {
+        "topic": view.name,
+        "partitions": len(places),
+        "replicas": len(view.partitions[0].replicas) if view.partitions else 0,
+        "records": sum(sizes.end[place] - sizes.start[place] for place in led),
+        "bytes": sum(sizes.size.get(place, 0) for place in places),
+    }
+
+
+def _described(view: TopicView, configs: Overrides, sizes: Sizes) -> dict[str, object]:
+    partitions = [
+        {
+            "partition": row.partition,
+            "leader": row.leader if row.leader >= 0 else None,
+            "epoch": row.leader_epoch,
+            "replicas": list(row.replicas),
+            "isr": list(row.isr),
+            "offline": list(row.offline),
+            "start": sizes.start.get(TopicPartition(view.name, row.partition)),
+            "end": sizes.end.get(TopicPartition(view.name, row.partition)),
+            "bytes": sizes.size.get(TopicPartition(view.name, row.partition)),
+        }
+        for row in view.partitions
+    ]
+    return {
+        "topic": view.name,
+        "id": uuid_text(view.topic_id),
+        "internal": view.internal,
+        "configs": configs,
+        "partitions": partitions,
+    }
+
+
+def _show_topic(topic: dict[str, object], summary: dict[str, object]) -> None:
+    words = [f"{name} {value}" for name, value in summary.items() if name != "topic"]
+    click.echo("  ".join([f"{topic['topic']}  id {topic['id']}", *words]))
+    configs, partitions = topic["configs"], topic["partitions"]
+    assert isinstance(configs, dict)
+    assert isinstance(partitions, list)
+    for name, value in configs.items():
+        click.echo(f"  {name}={cell(value)}")
+    show(partitions, as_json=False)

@@ -10,6 +10,7 @@ import click
 
 from headwater.config.broker import BrokerSettings
 from headwater.config.keys import ConfigError
+from headwater.config.profiles import PROFILES
 
 WITHOUT_FILE = {"group.initial.rebalance.delay.ms": "0"}
 """Set unless --config names a file, as in the server.properties that Kafka ships: the first member of
@@ -37,6 +38,11 @@ a group gets its partitions at once."""
     help="Set one config key; may be repeated.",
 )
 @click.option(
+    "--profile",
+    type=click.Choice(list(PROFILES)),
+    help="Set what this aim needs of a broker, and say what that is; the other options win.",
+)
+@click.option(
     "--log-level",
     default="INFO",
     type=click.Choice(["DEBUG", "INFO", "WARNING", "ERROR"], case_sensitive=False),
@@ -59,6 +65,7 @@ def command(
     data_dir: str | None,
     file: str | None,
     assignments: tuple[str, ...],
+    profile: str | None,
     log_level: str,
     log_dir: str | None,
     as_json: bool,
@@ -70,7 +77,7 @@ def command(
     sets beats --port and --data-dir, and these beat the file. Without a file the first member of a
     group waits for no others (group.initial.rebalance.delay.ms=0).
     """
-    settings = settings_from(port, data_dir, file, assignments)
+    settings = settings_from(port, data_dir, file, assignments, profile)
     # The broker is imported once the settings are known to be good, and only here.
     from headwater.broker.server import run
     from headwater.controller.journal import StoreDamaged
@@ -108,10 +115,15 @@ def _stop_with_stdin() -> None:
 
 
 def settings_from(
-    port: int | None, data_dir: str | None, file: str | None, assignments: tuple[str, ...]
+    port: int | None,
+    data_dir: str | None,
+    file: str | None,
+    assignments: tuple[str, ...],
+    profile: str | None = None,
 ) -> BrokerSettings:
     """The settings that the options mean; ConfigError where one is bad."""
     overrides = {} if file else dict(WITHOUT_FILE)
+    overrides |= _of_profile(profile)
     if port is not None:
         overrides["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
     if data_dir is not None:
@@ -122,3 +134,15 @@ def settings_from(
             raise ConfigError(f"-o {text}: write KEY=VALUE")
         overrides[name.strip()] = value
     return BrokerSettings.load(file, overrides)
+
+
+def _of_profile(name: str | None) -> dict[str, str]:
+    """What a profile needs of a broker, and of topics as far as brokers have defaults for them."""
+    if name is None:
+        return {}
+    profile, found = PROFILES[name], {}
+    for key, (value, why) in {**profile.topic, **profile.broker}.items():
+        if key in BrokerSettings.KEYS:
+            found[key] = str(value).lower() if isinstance(value, bool) else str(value)
+            click.echo(f"profile {name}: {key}={found[key]}  {why}", err=True)
+    return found

@@ -10,20 +10,11 @@ from click.testing import CliRunner, Result
 
 from headwater import __version__
 from headwater.cli.app import NOUNS, command
-from headwater.cli.cluster import parse_bootstrap, refuse
-from headwater.cli.configs import (
-    APPEND,
-    BROKER,
-    SET,
-    SUBTRACT,
-    TOPIC,
-    Change,
-    Resource,
-    parse_change,
-    resource_from,
-)
+from headwater.cli.configs import parse_change, resource_from
+from headwater.cli.connecting import parse_bootstrap
 from headwater.cli.groups import Position
 from headwater.cli.up import settings_from
+from headwater.client.admin import ConfigChange, Operation, Resource
 from headwater.config.keys import ConfigError
 from headwater.errors import KafkaError
 
@@ -115,14 +106,14 @@ def test_an_address_needs_host_and_port(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "change"),
     [
-        ("a.b=c", Change(name="a.b", config_operation=SET, value="c")),
-        ("a.b=", Change(name="a.b", config_operation=SET, value="")),
-        ("a.b=c=d", Change(name="a.b", config_operation=SET, value="c=d")),
-        ("a.b+=c", Change(name="a.b", config_operation=APPEND, value="c")),
-        ("a.b-=c,d", Change(name="a.b", config_operation=SUBTRACT, value="c,d")),
+        ("a.b=c", ConfigChange("a.b", "c", Operation.SET)),
+        ("a.b=", ConfigChange("a.b", "", Operation.SET)),
+        ("a.b=c=d", ConfigChange("a.b", "c=d", Operation.SET)),
+        ("a.b+=c", ConfigChange("a.b", "c", Operation.APPEND)),
+        ("a.b-=c,d", ConfigChange("a.b", "c,d", Operation.SUBTRACT)),
     ],
 )
-def test_a_change_sets_adds_or_takes(text: str, change: Change) -> None:
+def test_a_change_sets_adds_or_takes(text: str, change: ConfigChange) -> None:
     assert parse_change(text) == change
 
 
@@ -133,21 +124,11 @@ def test_a_change_needs_key_and_value(text: str) -> None:
 
 
 def test_configs_belong_to_exactly_one_resource() -> None:
-    assert resource_from("t", None, False) == Resource(TOPIC, "t")
-    assert resource_from(None, 0, False) == Resource(BROKER, "0")
-    assert resource_from(None, None, True) == Resource(BROKER, "")
+    assert resource_from("t", None, False) == Resource.topic("t")
+    assert resource_from(None, 0, False) == Resource.broker(0)
+    assert resource_from(None, None, True) == Resource.broker()
     with pytest.raises(click.UsageError):
         resource_from(None, None, False)
-
-
-def test_an_error_keeps_the_brokers_words_and_the_codes_name() -> None:
-    refuse(0)
-    with pytest.raises(KafkaError, match=r"t: it is there \(TOPIC_ALREADY_EXISTS\)"):
-        refuse(36, "it is there", "t")
-    with pytest.raises(KafkaError, match=r"exists already \(TOPIC_ALREADY_EXISTS\)"):
-        refuse(36)
-    with pytest.raises(KafkaError, match="UNKNOWN_SERVER_ERROR"):
-        refuse(9999)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """The commands against a broker that `headwater up` started, as a person would use them."""
 
-import asyncio
 import json
 import os
 import signal
@@ -8,16 +7,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
 
 from headwater.cli.app import command
-from headwater.cli.cluster import Cluster
-from headwater.records.builder import build_batch
-from headwater.records.record import Record
-from headwater.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
-from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
+from headwater.client.admin import BlockingAdmin
+from headwater.client.producer.blocking import Producer
+from headwater.model import TopicPartition
 
 UP = [sys.executable, "-m", "headwater", "up", "--port", "0", "--log-level", "warning"]
 
@@ -53,28 +51,14 @@ def shown(broker: str, *words: str) -> object:
 
 
 def produce(broker: str, topic: str, *values: bytes) -> None:
-    async def work() -> None:
-        async with Cluster(broker) as cluster:
-            batch = build_batch([Record(value=value) for value in values], now=1_700_000_000_000)
-            partition = ProduceRequest.PartitionProduceData(index=0, records=batch)
-            topics = [ProduceRequest.TopicProduceData(name=topic, partition_data=[partition])]
-            request = ProduceRequest(acks=-1, timeout_ms=5000, topic_data=topics)
-            answer = await cluster.ask(request, ProduceResponse, newest=11)
-            assert answer.responses[0].partition_responses[0].error_code == 0
-
-    asyncio.run(work())
+    with Producer(bootstrap_servers=broker) as producer:
+        for value in values:
+            producer.send(topic, value)
 
 
 def commit(broker: str, group: str, topic: str, offset: int) -> None:
-    async def work() -> int:
-        async with Cluster(broker) as cluster:
-            partition = OffsetCommitRequest.OffsetCommitRequestPartition(committed_offset=offset)
-            row = OffsetCommitRequest.OffsetCommitRequestTopic(name=topic, partitions=[partition])
-            request = OffsetCommitRequest(group_id=group, topics=[row])
-            answer = await cluster.ask_coordinator(group, request, OffsetCommitResponse, newest=8)
-            return answer.topics[0].partitions[0].error_code
-
-    assert asyncio.run(work()) == 0
+    with BlockingAdmin(bootstrap_servers=broker) as admin:
+        admin.set_group_offsets(group, {TopicPartition(topic, 0): offset})
 
 
 def test_a_topic_lives_from_create_to_delete(broker: str) -> None:
@@ -82,7 +66,9 @@ def test_a_topic_lives_from_create_to_delete(broker: str) -> None:
     assert created.stdout == "orders: created\n"
     assert "TOPIC_ALREADY_EXISTS" in run(broker, "topics", "create", "orders").stderr
     assert run(broker, "topics", "create", "orders", "--if-not-exists").exit_code == 0
-    assert "orders" in shown(broker, "topics", "list")  # type: ignore[operator]
+    listed = shown(broker, "topics", "list")
+    assert {"topic": "orders", "partitions": 2, "replicas": 1, "records": 0, "bytes": 0} in listed  # type: ignore[operator]
+    assert "orders\n" in run(broker, "topics", "list", "--names").stdout
 
     [topic] = shown(broker, "topics", "describe", "orders")  # type: ignore[misc]
     assert topic["configs"] == {"retention.ms": "60000"}
@@ -107,8 +93,11 @@ def test_what_could_be_done_is_done_and_what_could_not_is_told(broker: str) -> N
     result = run(broker, "topics", "create", "first", "second", "third/", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout) == [{"topic": "second", "created": True}]
-    assert "first: " in result.stderr
-    assert "third/: " in result.stderr
+    refused = json.loads(result.stderr)
+    assert refused["code"] == "TOPIC_ALREADY_EXISTS"
+    assert "topic 'first' already exists" in refused["error"]
+    assert "--if-not-exists" in refused["error"]
+    assert "third/" in refused["error"]
 
 
 def test_configs_show_where_they_come_from(broker: str) -> None:
@@ -132,7 +121,7 @@ def test_configs_show_where_they_come_from(broker: str) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--topic", "nowhere", "retention.ms=1"), "UNKNOWN_TOPIC_OR_PARTITION"),
+        (("--topic", "nowhere", "retention.ms=1"), "there is no topic 'nowhere'"),
         (("--broker", "1", "node.id=7"), "cannot change while the broker runs"),
         (("--broker", "9", "message.max.bytes=7"), "broker 9 is not in the cluster"),
         (("--cluster-default", "mesage.max.bytes=7"), "did you mean message.max.bytes?"),
@@ -158,7 +147,184 @@ def test_a_group_is_shown_with_its_lag_and_deleted(broker: str) -> None:
     [row] = group["partitions"]
     assert (row["topic"], row["committed"], row["end"], row["lag"]) == ("clicks", 1, 3, 2)
     assert run(broker, "groups", "delete", "readers").stdout == "readers: deleted\n"
-    assert "GROUP_ID_NOT_FOUND" in run(broker, "groups", "describe", "readers").stderr
+    assert "readers does not exist" in run(broker, "groups", "describe", "readers").stderr
+
+
+def test_groups_are_deleted_one_by_one_and_described_all_at_once(broker: str) -> None:
+    run(broker, "topics", "create", "visits")
+    commit(broker, "g1", "visits", 0)
+    commit(broker, "g2", "visits", 0)
+    names = [row["group"] for row in shown(broker, "groups", "describe", "--all")]  # type: ignore[attr-defined]
+    assert {"g1", "g2"} <= set(names)
+    result = run(broker, "groups", "delete", "g1", "nope", "g2")
+    assert result.stdout == "g1: deleted\ng2: deleted\n"
+    assert (result.exit_code, "nope" in result.stderr) == (1, True)
+
+
+def test_a_topic_is_trimmed_and_shows_its_offsets(broker: str) -> None:
+    run(broker, "topics", "create", "trimmed", "--profile", "throughput")
+    produce(broker, "trimmed", b"a", b"b", b"c")
+    [row] = shown(broker, "topics", "trim", "trimmed", "--before", "2")  # type: ignore[misc]
+    assert (row["start"], row["end"]) == (2, 3)
+    [row] = shown(broker, "topics", "delete-records", "trimmed", "--before", "end")  # type: ignore[misc]
+    assert row["start"] == 3
+    [topic] = shown(broker, "topics", "describe", "trimmed")  # type: ignore[misc]
+    assert topic["configs"] == {"compression.type": "producer"}
+    assert (topic["partitions"][0]["start"], topic["partitions"][0]["end"]) == (3, 3)
+    refused = run(broker, "topics", "trim", "trimmed", "--before", "1", "--partition", "4")
+    assert "has no partition 4; it has 0 to 0" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("produce", "nope"),
+        ("consume", "nope"),
+        ("consume", "nope", "--group", "g"),
+        ("perf", "produce", "nope"),
+        ("topics", "describe", "nope"),
+        ("topics", "alter", "nope", "-p", "2"),
+        ("groups", "reset-offsets", "g", "--topic", "nope", "--to-earliest"),
+        ("collect", "http", "nope"),
+    ],
+)
+def test_a_missing_topic_is_reported_with_the_command_that_creates_it(
+    broker: str, words: tuple[str, ...]
+) -> None:
+    result = run(broker, *words)
+    assert result.exit_code == 1
+    assert result.stderr == (
+        "Error: topic 'nope' does not exist; create with: headwater topics create nope\n"
+    )
+
+
+def test_hints_for_what_does_not_exist(broker: str) -> None:
+    run(broker, "topics", "create", "hinted")
+    wrong = run(broker, "topics", "create", "t2", "-c", "retention.mss=1")
+    assert "did you mean retention.ms?" in wrong.stderr
+    wrong = run(broker, "configs", "unset", "--topic", "hinted", "retention.mss")
+    assert "did you mean retention.ms?" in wrong.stderr
+    wrong = run(broker, "groups", "reset-offsets", "g", "--topic", "hinted:0,9", "--to-earliest")
+    assert "topic 'hinted' has no partition 9; it has 0 to 0" in wrong.stderr
+
+
+def test_what_consume_writes_produce_takes_and_a_bad_line_says_where_to_go_on(broker: str) -> None:
+    run(broker, "topics", "create", "copied")
+    run(broker, "topics", "create", "copy")
+    produce(broker, "copied", b"a", b"\xff")
+    written = run(broker, "consume", "copied", "--format", "json").stdout
+    bad = written + "{no json\n"
+    environment = {**os.environ, "HEADWATER_BOOTSTRAP": broker}
+    failed = CliRunner(env=environment).invoke(
+        command, ["produce", "copy", "--format", "json"], input=bad
+    )
+    assert failed.exit_code == 1
+    assert "copy: sent 2 records; to go on later: --skip 2" in failed.stderr
+    assert "line 3" in failed.stderr
+    again = CliRunner(env=environment).invoke(
+        command, ["produce", "copy", "--format", "json", "--skip", "1"], input=written
+    )
+    assert "sent 1 record" in again.stderr
+    template = r"%o %S\n"
+    assert run(broker, "consume", "copy", "--format", template).stdout == "0 1\n1 1\n2 1\n"
+
+
+def test_shells_complete_names_of_topics_and_groups(broker: str) -> None:
+    run(broker, "topics", "create", "completed")
+    words = {"COMP_WORDS": "headwater consume compl", "COMP_CWORD": "2"}
+    done = subprocess.run(
+        [str(Path(sys.executable).parent / "headwater")],
+        env={
+            **os.environ, **words, "HEADWATER_BOOTSTRAP": broker,
+            "_HEADWATER_COMPLETE": "bash_complete",
+        },
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stdout == "plain,completed\n"
+
+
+def test_the_cluster_is_described(broker: str, data: Path) -> None:
+    cluster = shown(broker, "cluster")
+    [row] = cluster["brokers"]  # type: ignore[index]
+    assert (row["broker"], row["controller"], row["log_dirs"]) == (1, True, [str(data)])
+
+
+HEADWATER = [sys.executable, "-m", "headwater"]
+
+
+def started(broker: str, *words: str, **options: Any) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*HEADWATER, *words],
+        env={**os.environ, "HEADWATER_BOOTSTRAP": broker},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("group", [(), ("--group", "stopped")])
+def test_a_signal_ends_consume_quietly(
+    broker: str, number: signal.Signals, code: int, group: tuple[str, ...]
+) -> None:
+    run(broker, "topics", "create", "followed", "--if-not-exists")
+    produce(broker, "followed", b"first")
+    run(broker, "groups", "delete", "stopped")
+    process = started(broker, "consume", "followed", "--follow", *group)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "first\n"
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert (process.returncode, errors) == (code, "")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_lets_produce_send_what_it_has_read(
+    broker: str, number: signal.Signals, code: int
+) -> None:
+    run(broker, "topics", "create", f"typed-{code}")
+    process = started(broker, "produce", f"typed-{code}", stdin=subprocess.PIPE)
+    assert process.stdin is not None
+    process.stdin.write("one\n" * 3000)
+    process.stdin.flush()
+    while not run(broker, "consume", f"typed-{code}").stdout:
+        pass
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    sent = int(errors.split("sent ")[1].split()[0])
+    assert (process.returncode, f"--skip {sent}" in errors) == (code, True)
+    assert run(broker, "consume", f"typed-{code}").stdout == "one\n" * sent
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_other_commands_quietly(
+    broker: str, number: signal.Signals, code: int
+) -> None:
+    topic = f"measured-{code}"
+    run(broker, "topics", "create", topic)
+    process = started(broker, "perf", "produce", topic, "--rate", "100", "-n", "1000000")
+    while not run(broker, "consume", topic, "--count", "1").stdout:
+        pass
+    process.send_signal(number)
+    assert (process.wait(60), process.communicate()) == (code, ("", ""))
+
+
+def test_a_reader_that_has_enough_is_a_good_end_and_only_what_was_written_is_committed(
+    broker: str,
+) -> None:
+    run(broker, "topics", "create", "piped")
+    produce(broker, "piped", *([b"x" * 1000] * 2000))
+    words = " ".join([*HEADWATER, "consume", "piped", "--group", "head"])
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", f"{words} | head -n 1"],
+        env={**os.environ, "HEADWATER_BOOTSTRAP": broker},
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, b"")
+    [group] = shown(broker, "groups", "describe", "head", "--json")  # type: ignore[misc]
+    assert all(row["committed"] < 2000 for row in group["partitions"])
 
 
 def test_what_was_produced_can_be_dumped(broker: str, data: Path) -> None:

@@ -13,9 +13,9 @@ from headwater.cli.app import command
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("http",), "Missing option '--topic'"),
+        (("http",), "name one TOPIC"),
         (("http", "--topic", "t", "--rate", "0"), "0.0 is not in the range"),
-        (("tail", "--topic", "t"), "Missing argument 'FILES...'"),
+        (("tail", "--topic", "t"), "Missing argument 'TOPIC FILE...'"),
         (("tail", "f", "--topic", "t", "--key-regex", "x"), "--key-regex goes with --format lines"),
         (("tail", "f", "--topic", "t", "--format", "lines", "--key", "x"), "--key goes with"),
         (

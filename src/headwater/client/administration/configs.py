@@ -68,6 +68,8 @@ class ConfigEntry(NamedTuple):
     read_only: bool
     sensitive: bool
     documentation: str | None
+    synonyms: tuple[tuple[str, str | None, int], ...] = ()
+    """Name, value and source of each place where it could be set, strongest first."""
 
     @property
     def is_default(self) -> bool:
@@ -81,7 +83,7 @@ class Configs(Asking):
     async def describe_configs(
         self, resources: Iterable[Resource], *, documentation: bool = False
     ) -> dict[Resource, dict[str, ConfigEntry]]:
-        """All configs of each resource, by name."""
+        """All configs of each resource, by name; `documentation` brings synonyms too."""
         wanted = listed("describe_configs", resources)
         found: dict[Resource, dict[str, ConfigEntry]] = {}
 
@@ -95,6 +97,7 @@ class Configs(Asking):
                         for row in rows
                     ],
                     include_documentation=documentation,
+                    include_synonyms=documentation,
                 )
                 answer = await self._cluster.ask(node, request, DescribeConfigsResponse)
                 await self._refuse(
@@ -181,6 +184,7 @@ def _entry(row: DescribeConfigsResponse.DescribeConfigsResourceResult) -> Config
         row.read_only,
         row.is_sensitive,
         row.documentation or None,
+        tuple((other.name, other.value, other.source) for other in row.synonyms),
     )
 
 

@@ -1,0 +1,42 @@
+"""Names that a shell completes: topics and groups of the cluster that the command would ask."""
+
+import asyncio
+import os
+from collections.abc import Callable
+
+import click
+from click.shell_completion import CompletionItem
+
+_WAIT_S = 1.0
+
+Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
+
+
+def _from_cluster(path: str) -> Complete:
+    """A completion over a list of names; nothing where no broker answers."""
+
+    def complete(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
+        from headwater.client.admin import Admin
+
+        bootstrap = ctx.params.get("bootstrap") or os.environ.get("HEADWATER_BOOTSTRAP")
+
+        async def ask() -> list[str]:
+            limit = int(_WAIT_S * 1000)
+            async with Admin(
+                bootstrap_servers=bootstrap or "127.0.0.1:9092", default_api_timeout_ms=limit
+            ) as admin:
+                if path == "topics":
+                    return await admin.list_topics()
+                return sorted(group.group_id for group in await admin.list_groups())
+
+        try:
+            names = asyncio.run(ask())
+        except Exception:  # noqa: BLE001 - a shell that completes must not show an error
+            return []
+        return [CompletionItem(name) for name in names if name.startswith(begun)]
+
+    return complete
+
+
+TOPIC = _from_cluster("topics")
+GROUP = _from_cluster("groups")

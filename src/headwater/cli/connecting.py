@@ -1,0 +1,122 @@
+"""Finding a broker before a command begins: within seconds, or one line that says what to do."""
+
+import asyncio
+import os
+from collections.abc import Coroutine, Sequence
+from typing import Any
+
+from headwater.client.admin import Admin, Resource
+from headwater.errors import E, KafkaError
+from headwater.seams.network import Network, TcpNetwork
+from headwater.transport.connection import Connection
+
+CONNECT_S = 5.0
+"""How long all addresses together may take to answer."""
+
+
+def look_first(
+    bootstrap: str, timeout_s: float, topics: Sequence[str], *, to_write: bool = False
+) -> None:
+    """Check that a broker answers and the topics exist, before a client begins to wait for them.
+
+    A topic `to_write` to may be missing where brokers create topics by themselves.
+    """
+
+    async def look() -> None:
+        await find_broker(bootstrap, timeout_s)
+        async with admin_of(bootstrap, timeout_s) as admin:
+            if not (to_write and await _creates_topics(admin)):
+                await require_topics(admin, topics)
+
+    asyncio.run(look())
+
+
+async def _creates_topics(admin: Admin) -> bool:
+    broker = Resource.broker((await admin.describe_cluster()).brokers[0].id)
+    configs = (await admin.describe_configs([broker]))[broker]
+    return "auto.create.topics.enable" in configs and (
+        configs["auto.create.topics.enable"].value == "true"
+    )
+
+
+def admin_of(bootstrap: str, timeout_s: float) -> Admin:
+    """An admin whose calls give up after `timeout_s`."""
+    limit_ms = max(1, int(timeout_s * 1000))
+    return Admin(
+        bootstrap_servers=bootstrap,
+        client_id="headwater-cli",
+        default_api_timeout_ms=limit_ms,
+        request_timeout_ms=limit_ms,
+    )
+
+
+async def require_topics(admin: Admin, names: Sequence[str]) -> None:
+    """KafkaError that says how to create those that do not exist."""
+    there = await admin.list_topics(internal=True)
+    missing = [name for name in names if name not in there]
+    if not missing:
+        return
+    quoted = ", ".join(f"'{name}'" for name in missing)
+    said = f"topic {quoted} does" if len(missing) == 1 else f"topics {quoted} do"
+    raise KafkaError(
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        f"{said} not exist; create with: headwater topics create {' '.join(missing)}",
+    )
+
+
+async def unless_nobody_answers(
+    bootstrap: str, timeout_s: float, work: Coroutine[Any, Any, None]
+) -> None:
+    """Await `work`; cancel it as soon as it is known that no broker answers."""
+    doing = asyncio.ensure_future(work)
+    looking = asyncio.ensure_future(find_broker(bootstrap, timeout_s))
+    try:
+        await asyncio.wait({doing, looking}, return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            await looking
+        await doing
+    finally:
+        for task in (doing, looking):
+            task.cancel()
+        await asyncio.gather(doing, looking, return_exceptions=True)
+
+
+async def find_broker(bootstrap: str, timeout_s: float, network: Network | None = None) -> None:
+    """Return when one of the addresses speaks Kafka; KafkaError if none does in time."""
+    addresses = parse_bootstrap(bootstrap)
+    limit_s = min(timeout_s, CONNECT_S / len(addresses))
+    reason = ""
+    for host, port in addresses:
+        try:
+            found = await Connection.open(
+                network or TcpNetwork(), host, port, setup_timeout_s=limit_s, timeout_s=limit_s
+            )
+        except OSError as problem:
+            reason = _reason(problem)
+        except KafkaError as problem:
+            reason = problem.message
+        else:
+            found.close()
+            return
+    raise KafkaError(
+        E.BROKER_NOT_AVAILABLE,
+        f"cannot connect to {bootstrap} ({reason}); start a broker with "
+        f"`headwater up` or name one with --bootstrap-server",
+    )
+
+
+def _reason(problem: OSError) -> str:
+    """The system's own words: asyncio puts an address in their place."""
+    code = problem.errno or 0  # below 0 for a name that cannot be looked up
+    return os.strerror(code) if code > 0 else str(problem.strerror or problem)
+
+
+def parse_bootstrap(text: str) -> list[tuple[str, int]]:
+    """HOST:PORT, several separated by commas, IPv6 in brackets."""
+    found = []
+    for part in text.split(","):
+        host, _, port = part.strip().rpartition(":")
+        if not (host and port.isascii() and port.isdigit()):
+            raise KafkaError(E.INVALID_REQUEST, f"{text!r} is no address: write HOST:PORT")
+        found.append((host.strip("[]"), int(port)))
+    return found

@@ -1,0 +1,54 @@
+"""What was done to several things, one by one, and what was refused, all of it in one error."""
+
+from collections.abc import Awaitable, Callable
+
+import click
+
+from headwater.cli.output import show_json
+from headwater.errors import E, KafkaError
+
+
+class Report:
+    """Attempts on things of one kind; a refusal does not keep the others from being tried."""
+
+    def __init__(self, kind: str, done: str, accepted: E = E.NONE) -> None:
+        self._kind = kind
+        self._done = done
+        self._accepted = accepted
+        self._rows: list[dict[str, object]] = []
+        self._refused: list[KafkaError] = []
+
+    async def attempt(
+        self,
+        name: str,
+        work: Awaitable[None],
+        hint: Callable[[KafkaError], str] = lambda refused: "",
+    ) -> None:
+        """Await `work` on the thing called `name`; a refusal is kept for the end."""
+        try:
+            await work
+        except KafkaError as refused:
+            if refused.code is not self._accepted:
+                said = _without_repetition(name, refused.message)
+                text = f"{said} ({refused.code.name}){hint(refused)}"
+                self._refused.append(KafkaError(refused.code, text))
+                return
+            self._rows.append({self._kind: name, self._done: False})
+        else:
+            self._rows.append({self._kind: name, self._done: True})
+
+    def show(self, as_json: bool) -> None:
+        """Print what was done; then raise what was refused."""
+        if as_json and self._rows:
+            show_json(self._rows)
+        for row in self._rows if not as_json else ():
+            click.echo(f"{row[self._kind]}: {self._done if row[self._done] else 'nothing to do'}")
+        if self._refused:
+            said = "; ".join(problem.message for problem in self._refused)
+            raise KafkaError(self._refused[0].code, said)
+
+
+def _without_repetition(name: str, message: str) -> str:
+    """`orders: topic 'orders' already exists` names it once."""
+    bare = message.removeprefix(f"{name}: ")
+    return bare if name in bare else f"{name}: {bare}"

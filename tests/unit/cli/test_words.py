@@ -1,0 +1,161 @@
+"""What commands say and take, without a broker: mistakes, Kafka's scripts, templates, JSON records."""
+
+import json
+
+import pytest
+from click.testing import CliRunner, Result
+
+from headwater.cli.app import command
+from headwater.cli.kafka_scripts import answer
+from headwater.cli.produce import Line, _json_record
+from headwater.cli.templates import TemplateError, template
+from headwater.cli.up import settings_from
+from headwater.client.consumer.record import ConsumerRecord
+
+NOBODY = "127.0.0.1:1"
+NO_BROKER = f"Error: cannot connect to {NOBODY} (Connection refused); start a broker with"
+
+
+def run(*words: str) -> Result:
+    return CliRunner().invoke(command, words)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("topic", "list"), "No such command 'topic'; did you mean topics?"),
+        (("topics", "creat", "t"), "No such command 'creat'; did you mean create?"),
+        (
+            ("groups", "reset-offsets", "g", "--all-topics", "--to-datetime", "x"),
+            "2026-01-31T12:00",
+        ),
+        (("consume", "t", "--group", "g", "--from", "latest"), "leave out --from"),
+        (("consume", "t", "--format", "%x"), "there is no %x"),
+        (("consume", "t", "--format", "jsn"), "write value, key-value, json, full or a template"),
+        (("topics", "trim", "t", "--before", "start"), "write an offset, or end"),
+        (("collect", "http"), "name one TOPIC"),
+        (("collect", "tail", "events"), "FILEs to follow"),
+        (("groups", "describe"), "name groups, or give --all"),
+        (("--frob",), "No such option"),
+    ],
+)
+def test_wrong_words_are_one_line_with_the_remedy(words: tuple[str, ...], said: str) -> None:
+    result = run(*words)
+    assert result.exit_code == 2
+    assert said in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert result.stdout == ""
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("topics", "list"),
+        ("produce", "t"),
+        ("consume", "t"),
+        ("consume", "t", "--group", "g"),
+        ("groups", "reset-offsets", "g", "--all-topics", "--to-earliest"),
+        ("groups", "describe", "--all"),
+        ("configs", "describe", "--broker", "1"),
+        ("cluster",),
+        ("perf", "produce", "t"),
+        ("perf", "e2e", "t"),
+    ],
+)
+def test_without_a_broker_every_command_says_so_at_once(words: tuple[str, ...]) -> None:
+    result = run(*words, "--bootstrap-server", NOBODY)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(NO_BROKER)
+    assert result.stderr.count("\n") == 1
+
+
+def test_with_json_an_error_is_json_as_well() -> None:
+    result = run("topics", "list", "--json", "--bootstrap-server", NOBODY)
+    assert result.stdout == ""
+    assert json.loads(result.stderr)["code"] == "BROKER_NOT_AVAILABLE"
+
+
+@pytest.mark.parametrize(
+    ("script", "words", "line"),
+    [
+        ("kafka-topics", "--zookeeper z:2181 --list", "name a broker with --bootstrap-server"),
+        ("kafka-topics", "--zookeeper z:2181 --list", "type: headwater topics list"),
+        (
+            "kafka-topics",
+            "--create --topic t --partitions 3 --config a=b --bootstrap-server h:1",
+            "type: headwater topics create t --partitions 3 --config a=b --bootstrap-server h:1",
+        ),
+        ("kafka-topics", "--describe", "headwater topics describe"),
+        ("kafka-configs", "--entity-type brokers --entity-default --alter --add-config a=b,c=d",
+         "headwater configs set --cluster-default a=b c=d"),
+        ("kafka-configs", "--topic t --alter --delete-config a", "headwater configs unset --topic t a"),
+        ("kafka-consumer-groups", "--describe --group g", "headwater groups describe g"),
+        (
+            "kafka-consumer-groups",
+            "--group g --reset-offsets --to-earliest --all-topics --execute",
+            "headwater groups reset-offsets g --all-topics --to-earliest",
+        ),
+        ("kafka-consumer-groups", "--group g --reset-offsets --shift-by -3 --topic t", "--dry-run"),
+        ("kafka-console-producer", "--broker-list h:1 --topic t", "headwater produce t"),
+        ("kafka-console-producer", "--broker-list h:1 --topic t", "it is --bootstrap-server"),
+        ("kafka-console-consumer", "--topic t --from-beginning", "headwater consume t --follow"),
+        ("kafka-console-consumer", "--topic t", "headwater consume t --from latest --follow"),
+        ("kafka-delete-records", "--offset-json-file f", "headwater topics trim"),
+        ("kafka-acls", "--authorizer-properties x --list", "--authorizer-properties was removed"),
+        ("kafka-preferred-replica-election", "--zookeeper z:1", "was removed from Kafka"),
+        ("kafka-frobnicate", "", "is not a script that headwater knows"),
+    ],
+)  # fmt: skip
+def test_kafkas_scripts_are_answered_with_the_line_to_type(
+    script: str, words: str, line: str
+) -> None:
+    assert line in answer(script, words.split())
+    result = run(f"{script}.sh", *words.split())
+    assert result.exit_code == 2
+    assert line in result.stderr
+
+
+@pytest.mark.parametrize("words", ["topics create t", "configs set --topic t a=b", "topics trim t"])
+def test_the_lines_that_are_answered_are_commands(words: str) -> None:
+    assert "No such command" not in run(*words.split(), "--help").output
+
+
+RECORD = ConsumerRecord("t", 2, 7, 5, 0, b"k", b"v", (("h", b"1"),))
+
+
+def test_a_template_prints_what_its_letters_say() -> None:
+    write = template(r"%t[%p]@%o %k=%s %T %h %K/%S 100%%\n")
+    assert write(RECORD) == b"t[2]@7 k=v 5 h=1 1/1 100%\n"
+    assert template("%k%s%S")(RECORD._replace(key=None, value=None)) == b"-1"
+    with pytest.raises(TemplateError, match="there is no %q"):
+        template("%q")
+
+
+def test_produce_takes_the_json_that_consume_writes() -> None:
+    written = {
+        "topic": "t",
+        "partition": 1,
+        "offset": 9,
+        "timestamp": 5,
+        "key": None,
+        "value_base64": "/w==",
+        "headers": [{"name": "a", "value": "x"}, {"name": "b", "value_base64": "/g=="}],
+    }
+    line = Line(b"\xff", None, (("a", b"x"), ("b", b"\xfe")), 1, 5)
+    assert _json_record(written) == line
+    assert _json_record({"value": {"n": 1}, "headers": {"a": "x"}}) == Line(
+        b'{"n":1}', None, (("a", b"x"),)
+    )
+
+
+def test_a_profile_of_up_sets_what_brokers_need_and_options_win() -> None:
+    durable = settings_from(None, None, None, (), "durable")
+    assert (durable.default_replication_factor, durable.min_insync_replicas) == (3, 2)
+    chosen = settings_from(None, None, None, ("default.replication.factor=1",), "durable")
+    assert chosen.default_replication_factor == 1
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_can_complete_commands(shell: str) -> None:
+    script = run("completion", shell).stdout
+    assert "_HEADWATER_COMPLETE" in script
