@@ -127,3 +127,19 @@ def test_a_cluster_that_moved_is_found_through_the_bootstrap_address() -> None:
 
     with Broker() as broker:
         with_cluster(broker.bootstrap, work)
+
+
+def test_a_hint_at_the_leader_counts_only_when_it_is_news(broker) -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.metadata(["t"])
+        here = TopicPartition("t", 0)
+        row = cluster.topics["t"].partitions[0]
+        other = next(iter(cluster.nodes.values()))._replace(id=77)
+        assert not cluster.leader_moved(here, 77, row.leader_epoch, [other])
+        assert not cluster.leader_moved(here, 78, row.leader_epoch + 1)
+        assert not cluster.leader_moved(TopicPartition("t", 9), 77, 99, [other])
+        assert cluster.leader(here) != other
+        assert cluster.leader_moved(here, 77, row.leader_epoch + 1, [other])
+        assert cluster.leader(here) == other
+
+    with_cluster(broker.bootstrap, work)

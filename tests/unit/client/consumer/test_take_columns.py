@@ -62,3 +62,14 @@ def test_a_poll_that_is_interrupted_while_it_finishes_can_be_repeated(monkeypatc
 
 async def undone(core: Consuming) -> None:
     core._undo_interrupted()
+
+
+def test_what_is_paused_stays_in_its_place() -> None:
+    core = consuming([b"a"], [b"b"])
+    place = core._fetcher.ready[0].place
+    place.paused = True
+    assert core.take(10) == []
+    assert core.take_columns(10) is None
+    assert len(core._fetcher.ready) == 2
+    place.paused = False
+    assert [record.value for record in core.take(10)] == [b"a", b"b"]
