@@ -51,7 +51,7 @@ def test_evicted_records_come_back_the_same(tmp_path):
         slow = []
         off_loop = live.context.off_loop
 
-        def counting(call, done):
+        def counting(call, done, *lane):
             slow.append(call)
             off_loop(call, done)
 
@@ -67,7 +67,7 @@ def test_a_cold_reader_does_not_hold_up_a_warm_one(tmp_path):
         cold.produce("t", batch(os.urandom(100_000)))
         gate = threading.Event()
         off_loop = live.context.off_loop
-        live.context.off_loop = lambda call, done: off_loop(
+        live.context.off_loop = lambda call, done, *lane: off_loop(
             lambda: call() if gate.wait(WAIT_S) else None, done
         )
         evict(live.replica("t").log.directory)

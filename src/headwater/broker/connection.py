@@ -2,17 +2,22 @@
 
 Requests are handled as they come and may finish in any order; each has a slot in the order of
 arrival, and an answer leaves when all before it have left. A client that leaves too many
-requests unanswered, or does not read its answers, is not read from until it catches up.
+requests unanswered, or does not read its answers, is not read from until it catches up. Records
+that the page cache lacks are read from the disk a piece at a time, as fast as the client takes
+them.
 """
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from headwater.log.slices import SliceStream
 from headwater.seams.files import Buffer
 from headwater.security.principals import ANONYMOUS, Principal
-from headwater.transport.inbound import Inbound
+from headwater.transport.inbound import RESTING_BUFFER, UNLIMITED, Inbound
+from headwater.transport.memory import MemoryBudget
 
 if TYPE_CHECKING:
     from headwater.broker.context import Context
@@ -21,8 +26,20 @@ if TYPE_CHECKING:
 MAX_UNANSWERED = 128
 MAX_UNSENT = 1024 * 1024
 """Bytes of answers: with more of them unsent, no further request is taken."""
+MAX_HELD = 4 * 1024 * 1024
+"""Bytes of batches that wait for a codec: with more of them no further request is taken."""
 MAX_POLLS = 2
 """Long polls of one client at a time: all of them may come true at the same moment."""
+PIECE = 1024 * 1024
+SMALL_PIECE = 64 * 1024
+"""What is read from the disk at a time for one client, and while memory is short."""
+WORTH_COUNTING = 64 * 1024
+"""Smaller answers are not counted in the memory budget: the transport takes them at once."""
+
+_SENT: list[Buffer] = []
+"""In the slot of an answer that has left: whoever still knows the slot must not keep the bytes."""
+
+log = logging.getLogger("headwater.server")
 
 
 class Slot:
@@ -72,7 +89,7 @@ class Connection(Inbound):
     def __init__(
         self, context: "Context", listener: str, on_frame: Callable[["Connection", int, int], None]
     ) -> None:
-        super().__init__(context.settings.socket_request_max_bytes, on_frame)
+        super().__init__(context.settings.socket_request_max_bytes, on_frame, context.memory)
         self.context = context
         self.listener = listener
         self.principal: Principal = ANONYMOUS
@@ -84,9 +101,17 @@ class Connection(Inbound):
         """The way of this client's last produce request, so that its next one need not be parsed."""
         self.frame = (0, 0)
         """Where the request being handled lies in the buffer."""
-        self._answers: list[Buffer] = []
+        self._answers: list[Any] = []
         self._unsent = 0
         self._polls = 0
+        self._held_bytes = 0
+        self._charged = 0
+        """Bytes of answers that count in the memory budget."""
+        self._handed = 0
+        self._streams = 0
+        self._stream: SliceStream | None = None
+        """What is being sent piece by piece; answers behind it wait."""
+        self._writing_paused = False
         self._tick = context.tick
         self._in_turn = False
         self._too_many = False
@@ -109,9 +134,19 @@ class Connection(Inbound):
         """Forget the peer; answers still to come go nowhere."""
         self.context.doorkeeper.leave(self, self.host)
         self._answers.clear()
+        self._stream = None
         self.route = None
+        self.leave_budget()
         for slot in self.slots:
             slot.peer_gone()
+
+    def leave_budget(self) -> None:
+        """Give back what was received and not sent; batches under way stay counted."""
+        self.memory.leave(self)
+        self.memory = MemoryBudget(UNLIMITED)
+        self._charged = 0
+        if self._held_bytes:
+            self.context.memory.charge(self, self._held_bytes)
 
     @property
     def gone(self) -> bool:
@@ -135,6 +170,8 @@ class Connection(Inbound):
                 self._take_turn()
             finally:
                 self._in_turn = False
+            if self._end == len(self.buffer) and not self._holds:
+                self._ask_for_room()
 
     def turn_ended(self) -> None:
         """Send what is ready, and take no more from a client that has too much under way."""
@@ -143,6 +180,8 @@ class Connection(Inbound):
         if len(self.slots) >= MAX_UNANSWERED and not self._too_many:
             self._too_many = True
             self.hold()
+        if self.memory.tight:
+            self.shrink()
 
     def before_reuse(self) -> None:
         """End the tick early: batches in this buffer must be written before it is overwritten."""
@@ -163,25 +202,39 @@ class Connection(Inbound):
         if slots[0] is not slot:
             return
         answers = self._answers
-        while slots and slots[0].buffers is not None:
-            answers += slots.popleft().buffers or ()
+        while slots and (buffers := slots[0].buffers) is not None:
+            answers += buffers
+            slots.popleft().buffers = _SENT
         if self._too_many and len(slots) < MAX_UNANSWERED // 2:
             self._too_many = False
             self.release()
         if not self._in_turn:
             self._tick.send_soon(self)
 
-    def answer_made(self, size: int) -> None:
-        """An answer takes so many bytes of memory until it is sent."""
+    def answer_made(self, buffers: list[Buffer]) -> None:
+        """An answer waits until it is sent; what of it is this process's memory is counted."""
+        size = sum(map(len, buffers))
         before = self._unsent
         self._unsent += size
         if before <= MAX_UNSENT < self._unsent:
             self.hold()
+        if size > WORTH_COUNTING:
+            self._streams += sum(isinstance(buffer, SliceStream) for buffer in buffers)
+            self._charge(_own(buffers))
 
     def _answers_sent(self, size: int) -> None:
         before = self._unsent
         self._unsent = max(0, before - size)
         if self._unsent <= MAX_UNSENT < before:
+            self.release()
+
+    def hold_bytes(self, size: int) -> None:
+        """`size` bytes of its batches wait for a codec; negative when they no longer do."""
+        before, self._held_bytes = self._held_bytes, self._held_bytes + size
+        self.context.memory.charge(self, size)
+        if before <= MAX_HELD < self._held_bytes:
+            self.hold()
+        elif self._held_bytes <= MAX_HELD < before:
             self.release()
 
     def poll_began(self) -> None:
@@ -200,16 +253,112 @@ class Connection(Inbound):
         """Hand the answers to the transport; the buffer is free once all of it is written."""
         if not self._tick.dirty:
             self.rewind()
-        answers = self._answers
-        if self.transport is None or self.transport.is_closing():
+        if self.transport is None or self.transport.is_closing() or self._stream is not None:
             return
-        if answers:
-            self._answers = []
+        if self._answers:
+            answers, self._answers = self._answers, []
+            if self._streams:
+                answers = self._up_to_stream(answers)
             if len(answers) == 1:
                 self.transport.write(answers[0])
-            else:
+            elif answers:
                 self.transport.writelines(answers)
             if self._unsent:
                 self._answers_sent(sum(map(len, answers)))
+                if self._charged and not self._writing_paused:
+                    self._charge(-min(self._charged, _own(answers)))
+            if self._streams and self._begin_stream():
+                return
         if self._leaving and not self.slots:
             self.transport.close()
+
+    # -- answers that are read from the disk while they are sent
+
+    def _up_to_stream(self, answers: list[Any]) -> list[Any]:
+        """What can be sent now; the stream behind it is next, and the rest waits."""
+        for rank, buffer in enumerate(answers):
+            if isinstance(buffer, SliceStream):
+                self._stream, self._answers = buffer, answers[rank + 1 :] + self._answers
+                return answers[:rank]
+        return answers
+
+    def _begin_stream(self) -> bool:
+        if self._stream is not None and not self._writing_paused:
+            self._load_piece()
+        return self._stream is not None
+
+    def _load_piece(self) -> None:
+        stream = self._stream
+        if stream is None:
+            return
+        size = min(stream.left, SMALL_PIECE if self.memory.tight else PIECE)
+        self._charge(size)
+
+        def loaded(data: object, failure: Exception | None) -> None:
+            if self.gone or not isinstance(data, bytes) or len(data) != size:
+                self._stream_failed(failure)
+            else:
+                self._send_piece(stream, data)
+
+        self.context.off_loop(lambda: stream.load(size), loaded)
+
+    def _send_piece(self, stream: SliceStream, data: bytes) -> None:
+        assert self.transport is not None
+        self._handed += len(data)
+        self.transport.write(data)
+        self._answers_sent(len(data))
+        if not stream.left:
+            self._stream = None
+            self._streams -= 1
+        if self._writing_paused:
+            return
+        self._charge(-self._charged)
+        if stream.left:
+            self._load_piece()
+        else:
+            self.send_answers()
+
+    def _stream_failed(self, failure: Exception | None) -> None:
+        """The answer's size was promised: only a closed connection can take that back."""
+        if not self.gone:
+            log.warning("closed the connection of %s: its records are gone: %s", self.host, failure)
+            self.abort()
+
+    def pause_writing(self) -> None:
+        """The peer reads more slowly than it asks: take nothing more from it."""
+        self._writing_paused = True
+        self.hold()
+
+    def resume_writing(self) -> None:
+        """The peer has caught up."""
+        self._writing_paused = False
+        self._charge(-self._charged)
+        self.release()
+        if self._stream is not None:
+            self._load_piece()
+        elif self._answers:
+            self._tick.send_soon(self)
+
+    # -- memory
+
+    def _charge(self, size: int) -> None:
+        if size:
+            self._charged += size
+            self.memory.charge(self, size)
+
+    def progress(self) -> int | None:
+        """Bytes moved, near enough; None where this client waits for the broker."""
+        if self.transport is None or self.transport.is_closing():
+            return None
+        received = None if self._holds else super().progress()
+        if received is None and not self._writing_paused:
+            return None
+        taken = self.frames_taken * RESTING_BUFFER + self._end - self._start
+        return taken + self._handed - self.transport.get_write_buffer_size()
+
+
+def _own(buffers: list[Buffer]) -> int:
+    """Bytes of an answer that are this process's memory: not the page cache's, not the disk's."""
+    return sum(
+        len(buffer) for buffer in buffers if not isinstance(buffer, (memoryview, SliceStream))
+    )

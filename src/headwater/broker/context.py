@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from headwater.broker.metadata_cache import MetadataCache
 from headwater.broker.tick import Tick
@@ -20,6 +20,7 @@ from headwater.replication.treatment import Treatment
 from headwater.seams.clock import Clock
 from headwater.seams.files import Files
 from headwater.seams.randomness import Randomness
+from headwater.seams.tasks import Lane
 from headwater.security.acls import (
     OPERATIONS_ON,
     AllowAll,
@@ -28,6 +29,7 @@ from headwater.security.acls import (
     ResourceType,
 )
 from headwater.transport.listener import Doorkeeper
+from headwater.transport.memory import MemoryBudget
 
 if TYPE_CHECKING:
     from headwater.broker.request import Request
@@ -36,6 +38,18 @@ if TYPE_CHECKING:
     from headwater.coordination.shard_loop import ShardLoop
 
 log = logging.getLogger("headwater.server")
+
+
+class OffLoop(Protocol):
+    """Runs slow calls on threads."""
+
+    def __call__(
+        self,
+        call: Callable[[], object],
+        done: Callable[[object, Exception | None], None],
+        lane: Lane = Lane.READ,
+    ) -> None:
+        """Run `call`; `done` hears its result and failure on the loop, unless the broker stops."""
 
 
 @dataclass(slots=True)
@@ -58,8 +72,9 @@ class Context:
     authorizer: Authorizer
     parked: Parked
     sessions: FetchSessions
-    off_loop: Callable[[Callable[[], object], Callable[[object, Exception | None], None]], None]
-    """Runs a slow call on a file thread; the second call hears result and failure on the loop."""
+    off_loop: "OffLoop"
+    memory: MemoryBudget
+    """What connections hold together; it bounds what is read from them."""
     wake_timer: Callable[[int], None]
     """Called with the deadline of each parked request."""
     replicas: Replicas = field(init=False)

@@ -20,7 +20,7 @@ from headwater.errors import KafkaError
 from headwater.log import retention
 from headwater.log.flushing import FlushWork
 from headwater.replication.replica import Replica
-from headwater.seams.tasks import Tasks
+from headwater.seams.tasks import Lane, Tasks
 
 log = logging.getLogger("headwater.server")
 
@@ -28,6 +28,7 @@ FLUSH_CHECK_S = 0.5
 """A flush slows the writes beside it, so that a flood is flushed twice a second, not every 64 MiB."""
 FLUSHED_CHECK_S = 0.25
 PROBE_S = 1.0
+MEMORY_CHECK_S = 2.0
 SWEEP_S = 5.0
 CHUNK = 500
 """Partitions that a job looks at before it lets the loop turn."""
@@ -66,6 +67,7 @@ class Housekeeping:
             ("checkpoint after flushes", FLUSHED_CHECK_S, self._checkpoint_flushed),
             ("probe full disks", PROBE_S, self._probe),
             ("sweep connections", SWEEP_S, self._sweep_connections),
+            ("free memory", MEMORY_CHECK_S, self._free_memory),
             ("retention", settings.log_retention_check_interval_ms / 1000, self._retain),
             (
                 "checkpoints",
@@ -145,7 +147,8 @@ class Housekeeping:
                     works.append((replica, work))
         if not works:
             return
-        failures = await self._tasks.in_thread(partial(_run_works, [work for _, work in works]))
+        run = partial(_run_works, [work for _, work in works])
+        failures = await self._tasks.in_thread(run, Lane.FLUSH)
         for (replica, work), failed in zip(works, failures, strict=True):
             try:
                 if failed is not None:
@@ -263,6 +266,22 @@ class Housekeeping:
                 await asyncio.sleep(0)
             if isinstance(connection, Connection):
                 _sweep(connection, now_ms, limit_ms)
+
+    async def _free_memory(self) -> None:
+        """Close connections that hold memory which others wait for, and do not move."""
+        memory = self._context.memory
+        for holder in memory.stuck():
+            if isinstance(holder, Connection):
+                self._context.hostile.warning(
+                    "memory",
+                    holder.host,
+                    f"closed a connection that held {memory.held.get(holder, 0)} bytes and did not "
+                    "move, while others waited for memory (queued.max.request.bytes)",
+                )
+                holder.abort()
+                holder.leave_budget()
+            if not memory.waiting and memory.used <= memory.limit:
+                break
 
     async def _check_lag(self) -> None:
         now_ms = self._context.clock.monotonic_ms()

@@ -9,6 +9,8 @@ from headwater.transport.listener import ConnectionLimits
 
 log = logging.getLogger("headwater.server")
 
+LEAST_MEMORY = 256 * 1024 * 1024
+
 
 def connection_limits(settings: BrokerSettings, shares: OpenFiles) -> ConnectionLimits:
     """The limits in force: the settings', and never more than there are descriptors for."""
@@ -25,6 +27,13 @@ def connection_limits(settings: BrokerSettings, shares: OpenFiles) -> Connection
         _overrides(settings),
         shares.connections,
     )
+
+
+def memory_limit(settings: BrokerSettings) -> int:
+    """How many bytes connections may hold together."""
+    if settings.queued_max_request_bytes > 0:
+        return settings.queued_max_request_bytes
+    return max(LEAST_MEMORY, 2 * settings.socket_request_max_bytes)
 
 
 def warn_of_plaintext(listener: Listener) -> None:

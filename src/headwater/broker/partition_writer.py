@@ -113,6 +113,9 @@ class _Staged:
         """A coordinator waits for as long as it takes."""
         self.parked = True
 
+    def holding(self, size: int) -> None:
+        """Never: what a broker builds is staged at once."""
+
     def complete(self) -> None:
         """The high watermark tells."""
 

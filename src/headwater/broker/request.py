@@ -37,7 +37,7 @@ class Request(Slot):
         """Answer, on the loop thread; the connection keeps the order."""
         if self.buffers is None:
             buffers = framing.response(self.correlation_id, self.version, response)
-            self.connection.answer_made(sum(map(len, buffers)))
+            self.connection.answer_made(buffers)
             self.fill(buffers)
 
     def reply_in_turns(self, response: Struct | Steps[Struct | None]) -> None:
@@ -61,7 +61,7 @@ class Request(Slot):
                 buffers = yield from framing.response_in_steps(
                     self.correlation_id, self.version, made
                 )
-                self.connection.answer_made(sum(map(len, buffers)))
+                self.connection.answer_made(buffers)
                 self.fill(buffers)
         except Exception:
             log.exception("answering a request of API key %d failed", self.api_key)

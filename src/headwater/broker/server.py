@@ -27,7 +27,7 @@ from headwater.broker.handlers import (
     topics,
 )
 from headwater.broker.housekeeping_loop import Housekeeping
-from headwater.broker.listening import connection_limits, warn_of_plaintext
+from headwater.broker.listening import connection_limits, memory_limit, warn_of_plaintext
 from headwater.broker.metadata_cache import MetadataCache
 from headwater.broker.open_files import OpenFiles
 from headwater.broker.partition_writer import PartitionWriter
@@ -69,9 +69,10 @@ from headwater.seams.files import OsFiles
 from headwater.seams.limits import raise_open_file_limit
 from headwater.seams.network import Listening, TcpNetwork
 from headwater.seams.randomness import SystemRandomness
-from headwater.seams.tasks import LoopTasks
+from headwater.seams.tasks import Lane, LoopTasks
 from headwater.security.acls import AllowAll
 from headwater.transport.listener import Doorkeeper, open_listener
+from headwater.transport.memory import MemoryBudget
 from headwater.wire.messages.control import LeaderAndIsrRequest, UpdateMetadataRequest
 
 log = logging.getLogger("headwater.server")
@@ -185,6 +186,7 @@ class Broker:
                 settings.max_incremental_fetch_session_cache_slots, self._session_ids()
             ),
             off_loop=self._off_loop,
+            memory=MemoryBudget(memory_limit(settings)),
             wake_timer=self.timer.arm,
         )
 
@@ -369,15 +371,20 @@ class Broker:
             yield 1 + self.seams.randomness.below(2**31 - 1)
 
     def _off_loop(
-        self, call: Callable[[], object], done: Callable[[object, Exception | None], None]
+        self,
+        call: Callable[[], object],
+        done: Callable[[object, Exception | None], None],
+        lane: Lane = Lane.READ,
     ) -> None:
         def ended(future: asyncio.Future[object]) -> None:
+            if future.cancelled():
+                return  # the broker stops, and nobody waits any more
             failure = future.exception()
             if failure is not None and not isinstance(failure, Exception):
                 raise failure
             done(None if failure else future.result(), failure)
 
-        self.seams.tasks.in_thread(call).add_done_callback(ended)
+        self.seams.tasks.in_thread(call, lane).add_done_callback(ended)
 
     # -- stopping
 

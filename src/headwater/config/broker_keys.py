@@ -140,9 +140,11 @@ class BrokerKeys(Settings):
     )
     queued_max_request_bytes: int = key(
         "queued.max.request.bytes", LONG, default=-1,
-        doc="How many bytes of requests may wait before the broker stops reading more; -1 for no "
-            "limit.",
-        idle=_BOUNDED,
+        doc="How many bytes connections may hold together: requests received in part, batches that "
+            "wait for a codec, answers that clients do not read. While it is used up, a request "
+            "of more than 64 KiB waits, and connections that hold much and do not move are "
+            "closed. -1 (in Kafka: no limit) takes 256 MiB, or twice socket.request.max.bytes if "
+            "that is more.",
     )
     socket_request_max_bytes: int = key(
         "socket.request.max.bytes", INT, default=104_857_600, at_least=1,
@@ -199,7 +201,7 @@ class BrokerKeys(Settings):
     )
     max_incremental_fetch_session_cache_slots: int = key(
         "max.incremental.fetch.session.cache.slots", INT, default=1000, at_least=0,
-        doc="How many fetch sessions are remembered.",
+        doc="How many fetch sessions are remembered, with 100 partitions for each on average.",
     )
     max_request_partition_size_limit: int = key(
         "max.request.partition.size.limit", INT, default=2000, at_least=1,

@@ -31,7 +31,7 @@ from headwater.controller.store import (
 )
 from headwater.controller.tree import Edit, seen_by_watches
 from headwater.seams.files import Files
-from headwater.seams.tasks import Tasks
+from headwater.seams.tasks import Lane, Tasks
 
 log = logging.getLogger(__name__)
 
@@ -48,10 +48,10 @@ _Watches: TypeAlias = dict[tuple[bool, str], list[Watch]]
 
 
 def on_file_thread(tasks: Tasks) -> OffLoop:
-    """The broker's OffLoop: the pool of file threads."""
+    """The broker's OffLoop: a thread that nothing else uses."""
 
     def run(work: Callable[[], None], done: Callable[[BaseException | None], None]) -> None:
-        tasks.in_thread(work).add_done_callback(lambda ended: done(ended.exception()))
+        tasks.in_thread(work, Lane.JOURNAL).add_done_callback(lambda ended: done(ended.exception()))
 
     return run
 

@@ -2,9 +2,13 @@
 
 Bytes that are in the page cache come at once. A cold range, or one whose place cannot be told
 without the disk, is loaded by a reader thread with a descriptor of its own: the shared ones may be
-closed at any time. Whoever truncates meanwhile raises the segment's `cuts`, and the load fails
+closed at any time; a large one is loaded piece by piece as its reader takes it (`SliceStream`).
+Whoever truncates meanwhile raises the segment's `cuts`, and the load fails
 instead of giving bytes that are no longer the log's.
 """
+
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from headwater.errors import E, KafkaError
 from headwater.log.segment import DamagedSegment, Segment
@@ -43,14 +47,18 @@ class FileSlice:
         cold._wanted = wanted
         return cold
 
-    def send_now(self) -> Buffer | list[Buffer] | None:
+    def send_now(self, most: int) -> Buffer | list[Buffer] | None:
         """The bytes for a socket, and for nothing else, if the page cache has them all.
 
-        Large ranges are the page cache's own pages. Never for TLS or for Python code to look at.
+        Large ranges are the page cache's own pages, and never a copy of more than `most` bytes.
+        Never for TLS or for Python code to look at.
         """
-        if self.size < MAPPED_FROM or self._wanted is not None or self._cuts != self.segment.cuts:
+        if self._wanted is not None or self._cuts != self.segment.cuts:
+            return None
+        if self.size < MAPPED_FROM and self.size <= most:
             return self.load_now()
-        return self.segment.mapped_now(self.size, self.position) or self.load_now()
+        pages = self.segment.mapped_now(self.size, self.position)
+        return pages or (self.load_now() if self.size <= most else None)
 
     def load_now(self) -> Buffer | None:
         """The bytes if the page cache has them all, else None."""
@@ -61,18 +69,37 @@ class FileSlice:
 
     def load(self) -> bytes:
         """The bytes, however long it takes. For reader threads; empty if there is nothing to read."""
+        with self._opened() as fd:
+            self._look_up(fd)
+            return self._read(fd, 0, self.size)
+
+    def load_up_to(self, most: int) -> "bytes | SliceStream":
+        """The bytes; where there are more than `most`, a stream of them. For reader threads."""
+        with self._opened() as fd:
+            self._look_up(fd)
+            return SliceStream(self) if self.size > most else self._read(fd, 0, self.size)
+
+    def load_part(self, start: int, size: int) -> bytes:
+        """A part of the bytes, counted from their first. For reader threads."""
+        with self._opened() as fd:
+            return self._read(fd, start, size)
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
         try:
             fd = self._files.open(self.segment.path, write=False)
         except FileNotFoundError:
             raise KafkaError(E.OFFSET_NOT_AVAILABLE, "the segment was removed meanwhile") from None
         try:
-            self._look_up(fd)
-            data = read_fully(self._files, fd, self.size, self.position) if self.size else b""
+            yield fd
         finally:
             self._files.close(fd)
+
+    def _read(self, fd: int, start: int, size: int) -> bytes:
+        data = read_fully(self._files, fd, size, self.position + start) if size else b""
         if self._cuts != self.segment.cuts:
             raise KafkaError(E.OFFSET_NOT_AVAILABLE, "the log was truncated during the read")
-        if len(data) != self.size:
+        if len(data) != size:
             raise KafkaError(E.KAFKA_STORAGE_ERROR, f"{self.segment.path} is shorter than it was")
         return data
 
@@ -89,3 +116,27 @@ class FileSlice:
         self.position, end = found or (0, 0)
         self.size = end - self.position
         self._place = self._wanted = None
+
+
+class SliceStream:
+    """A slice in an answer that is read from the disk while the answer is sent."""
+
+    __slots__ = ("_at", "_slice")
+
+    def __init__(self, found: FileSlice) -> None:
+        self._slice = found
+        self._at = 0
+
+    def __len__(self) -> int:
+        return self._slice.size
+
+    @property
+    def left(self) -> int:
+        """Bytes that were not loaded yet."""
+        return self._slice.size - self._at
+
+    def load(self, size: int) -> bytes:
+        """The next bytes. For reader threads."""
+        data = self._slice.load_part(self._at, size)
+        self._at += size
+        return data

@@ -2,10 +2,11 @@
 
 Pure: the handler asks `begin` which partitions a request means, and lets the session choose
 what an incremental answer must mention. A session id of 0 in an answer means "none granted",
-which is always legal, so a full cache only costs bytes.
+which is always legal, so a full cache only costs bytes. Only partitions that exist are
+remembered: a request that names others gets no session, and asks in full each time.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -14,6 +15,8 @@ from headwater.errors import E, KafkaError
 FULL_EPOCH = 0
 FINAL_EPOCH = -1
 EVICTION_MS = 120_000
+PARTITIONS_PER_SLOT = 100
+"""All sessions together remember at most this many partitions for each slot of the cache."""
 _LAST_EPOCH = 2**31 - 1
 
 Key: TypeAlias = tuple[str | bytes, int]
@@ -107,6 +110,8 @@ class FetchSessions:
         self.evictions = 0
         self._fresh_id = fresh_id
         self._sessions: dict[int, Session] = {}
+        self.partitions = 0
+        """How many all sessions remember."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -120,15 +125,25 @@ class FetchSessions:
         wanted: list[Wanted],
         forgotten: list[Key],
         privileged: bool = False,
+        exists: Callable[[Key], bool] = lambda key: True,
     ) -> Turn:
         """What this request means; KafkaError for an unknown session or a wrong epoch."""
         if epoch in (FULL_EPOCH, FINAL_EPOCH):
-            self._sessions.pop(session_id, None)
+            self._drop(session_id)
             session = None
-            if epoch == FULL_EPOCH:
+            if epoch == FULL_EPOCH and all(exists(want.key) for want in wanted):
                 session = self._create(now_ms, by_id, wanted, privileged)
             return Turn(session, incremental=False, wanted=wanted)
-        return self._continue(now_ms, session_id, epoch, by_id, wanted, forgotten)
+        return self._continue(now_ms, session_id, epoch, by_id, wanted, forgotten, exists)
+
+    @property
+    def _most_partitions(self) -> int:
+        return self.slots * PARTITIONS_PER_SLOT
+
+    def _drop(self, session_id: int) -> None:
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self.partitions -= len(session.partitions)
 
     def _continue(
         self,
@@ -138,6 +153,7 @@ class FetchSessions:
         by_id: bool,
         wanted: list[Wanted],
         forgotten: list[Key],
+        exists: Callable[[Key], bool],
     ) -> Turn:
         session = self._sessions.get(session_id)
         if session is None:
@@ -146,7 +162,15 @@ class FetchSessions:
             raise KafkaError(E.INVALID_FETCH_SESSION_EPOCH)
         if session.by_id != by_id:
             raise KafkaError(E.FETCH_SESSION_TOPIC_ID_ERROR)
+        new = [want.key for want in wanted if want.key not in session.partitions]
+        if new and (
+            self.partitions + len(new) > self._most_partitions or not all(map(exists, new))
+        ):
+            self._drop(session_id)  # the client asks in full next, and gets no session
+            raise KafkaError(E.FETCH_SESSION_ID_NOT_FOUND)
+        self.partitions -= len(session.partitions)
         session.update(wanted, forgotten)
+        self.partitions += len(session.partitions)
         session.last_used_ms = now_ms
         if not session.partitions:
             del self._sessions[session_id]
@@ -160,11 +184,24 @@ class FetchSessions:
     ) -> Session | None:
         if len(self._sessions) >= self.slots and not self._evict(now_ms, len(wanted), privileged):
             return None
+        if not self._make_room(now_ms, len(wanted)):
+            return None
         session_id = next(number for number in self._fresh_id if number not in self._sessions)
         session = Session(session_id, by_id, privileged, now_ms)
         session.update(wanted, ())
         self._sessions[session_id] = session
+        self.partitions += len(session.partitions)
         return session
+
+    def _make_room(self, now_ms: int, size: int) -> bool:
+        """Drop idle sessions until `size` more partitions fit."""
+        while self.partitions + size > self._most_partitions:
+            oldest = next(iter(self._sessions.values()), None)
+            if oldest is None or now_ms - oldest.last_used_ms <= EVICTION_MS:
+                return False
+            self._drop(oldest.session_id)
+            self.evictions += 1
+        return True
 
     def _evict(self, now_ms: int, size: int, privileged: bool) -> bool:
         """Drop the longest unused session if it is idle, or worth less than the newcomer."""
@@ -173,7 +210,7 @@ class FetchSessions:
             outranked = privileged and not old.privileged
             larger = privileged >= old.privileged and size > len(old.partitions)
             if idle or outranked or larger:
-                del self._sessions[session_id]
+                self._drop(session_id)
                 self.evictions += 1
                 return True
             if not old.privileged:

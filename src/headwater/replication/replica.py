@@ -22,6 +22,7 @@ from headwater.records.validation import OffsetsOutOfPlace, check_batch, check_r
 from headwater.replication.effects import AdvanceHW, Effect, ProposeIsr
 from headwater.replication.partition import Partition, Role
 from headwater.replication.treatment import Treatment
+from headwater.seams.tasks import Lane
 
 log = logging.getLogger("headwater.server")
 
@@ -39,6 +40,9 @@ class Pending(Protocol):
 
     def park(self) -> None:
         """It outlived its tick: give it a deadline."""
+
+    def holding(self, size: int) -> None:
+        """`size` bytes of it wait in the inbox; negative when they no longer do."""
 
     def complete(self) -> None:
         """It is as durable as was asked for."""
@@ -67,7 +71,10 @@ class Surroundings(Protocol):
         """Call `replica.write` at the end of this tick."""
 
     def off_loop(
-        self, call: Callable[[], object], done: Callable[[object, Exception | None], None]
+        self,
+        call: Callable[[], object],
+        done: Callable[[object, Exception | None], None],
+        lane: Lane,
     ) -> None:
         """Run a slow call elsewhere; `done(result, failure)` comes back as a later event."""
 
@@ -84,15 +91,21 @@ class Surroundings(Protocol):
 class _Held:
     """A batch in the inbox: behind another one, or looked at off the loop."""
 
-    __slots__ = ("acks", "batch", "failure", "header", "pending", "ready")
+    __slots__ = ("_size", "acks", "batch", "failure", "header", "pending", "ready")
 
     def __init__(self, batch: memoryview, header: RawHeader, pending: Pending, acks: int) -> None:
         self.batch = batch
+        self._size = len(batch)
+        pending.holding(self._size)
         self.header = header
         self.pending = pending
         self.acks = acks
         self.ready = True
         self.failure: KafkaError | None = None
+
+    def leave(self) -> None:
+        """It is out of the inbox."""
+        self.pending.holding(-self._size)
 
 
 class Replica:
@@ -253,11 +266,14 @@ class Replica:
                 held.batch, held.header = cast(tuple[memoryview, RawHeader], result)
             self._drain_inbox()
 
-        self._surroundings.off_loop(lambda: prepare(memoryview(kept), header, rules, now_ms), done)
+        self._surroundings.off_loop(
+            lambda: prepare(memoryview(kept), header, rules, now_ms), done, Lane.CODEC
+        )
 
     def _drain_inbox(self) -> None:
         while self._inbox and self._inbox[0].ready:
             held = self._inbox.popleft()
+            held.leave()
             failure = held.failure or self.refusal
             if failure is None and self.partition.role is not Role.LEADER:
                 failure = KafkaError(E.NOT_LEADER_OR_FOLLOWER)
@@ -352,7 +368,7 @@ class Replica:
             else:
                 self.flushed(work)
 
-        self._surroundings.off_loop(work.run, done)
+        self._surroundings.off_loop(work.run, done, Lane.FLUSH)
 
     def flush_failed(self, work: FlushWork | None, failure: Exception) -> None:
         """A flush raised: nothing more is durable, and nobody is answered as if it were.
@@ -410,6 +426,8 @@ class Replica:
     def abandon(self, failure: KafkaError) -> None:
         """Whatever waits here waits in vain."""
         held, self._inbox = self._inbox, deque()
+        for entry in held:
+            entry.leave()
         waiting = [*self._writing, *self._committing, *(entry.pending for entry in held)]
         self._writing.clear()
         self._committing.clear()

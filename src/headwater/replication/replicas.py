@@ -14,6 +14,7 @@ from headwater.model import NO_EPOCH, ZERO_UUID, TopicPartition, Uuid, uuid_text
 from headwater.replication.partition import Partition
 from headwater.replication.replica import Replica, Surroundings
 from headwater.replication.treatment import Treatment
+from headwater.seams.tasks import Lane
 
 log = logging.getLogger("headwater.state-change")
 
@@ -224,7 +225,9 @@ class Replicas:
             replica.stop()
         if delete and topic_partition in self.log_dirs.logs:
             folder = self.log_dirs.delete(topic_partition)
-            self._surroundings.off_loop(lambda: self.log_dirs.remove(folder), _removed(folder))
+            self._surroundings.off_loop(
+                lambda: self.log_dirs.remove(folder), _removed(folder), Lane.FILES
+            )
 
     # -- settings
 

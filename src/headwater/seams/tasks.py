@@ -1,9 +1,15 @@
-"""Background work: named tasks whose death is reported, and calls that leave the loop thread."""
+"""Background work: named tasks whose death is reported, and calls that leave the loop thread.
+
+Calls of one kind share a lane, a few threads of their own, so that a queue of slow ones (a codec)
+never stands in front of others (a flush that a client waits for).
+"""
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from enum import Enum
 from typing import Any, Protocol, TypeVar
 
 from headwater.seams.files import run_side_by_side
@@ -12,29 +18,62 @@ T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
+class Lane(Enum):
+    """Who waits for the call."""
+
+    JOURNAL = "journal"
+    """Changes of metadata."""
+    FLUSH = "flush"
+    """Writes that are acknowledged once they are on the disk, and the flushes of the others."""
+    READ = "read"
+    """Fetches of what the page cache lacks."""
+    CODEC = "codec"
+    """Batches whose topic wants another codec or that must be looked into; dropped at a stop."""
+    FILES = "files"
+    """Nobody: checkpoints, deletions."""
+
+
 class Tasks(Protocol):
     """Work beside the request path."""
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
         """Run a coroutine; if it dies, that is logged with its name, never silent."""
 
-    def in_thread(self, call: Callable[[], T]) -> "asyncio.Future[T]":
+    def in_thread(self, call: Callable[[], T], lane: Lane = Lane.FILES) -> "asyncio.Future[T]":
         """Run a blocking call (fsync, unlink, recompression) off the loop thread."""
 
     def run_all(self, calls: Sequence[Callable[[], None]]) -> None:
         """Run blocking calls and return when all are done; only where the loop has nothing to do."""
 
     def close(self) -> None:
-        """Wait for the calls under way and give the threads back."""
+        """Wait for the calls that leave something on the disk and give the threads back.
+
+        Calls of the codec and read lanes that have not begun are cancelled: nobody is left to
+        answer.
+        """
+
+
+_DROPPED = (Lane.CODEC, Lane.READ)
+
+
+def _threads(lane: Lane) -> int:
+    match lane:
+        case Lane.JOURNAL:
+            return 1
+        case Lane.CODEC:
+            return min(8, max(2, len(os.sched_getaffinity(0))))
+        case Lane.FLUSH | Lane.READ:
+            return 4
+        case Lane.FILES:
+            return 2
 
 
 class LoopTasks:
-    """Tasks on the running asyncio loop, blocking calls on a small pool of threads."""
+    """Tasks on the running asyncio loop, blocking calls on a few threads for each lane."""
 
-    def __init__(self, threads: int = 2) -> None:
+    def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
-        self._threads = threads
-        self._pool: ThreadPoolExecutor | None = None
+        self._pools: dict[Lane, ThreadPoolExecutor] = {}
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
         """Start and keep a reference until it ends."""
@@ -43,20 +82,25 @@ class LoopTasks:
         task.add_done_callback(self._ended)
         return task
 
-    def in_thread(self, call: Callable[[], T]) -> "asyncio.Future[T]":
-        """Hand over to the pool."""
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="headwater-files")
-        return asyncio.get_running_loop().run_in_executor(self._pool, call)
+    def in_thread(self, call: Callable[[], T], lane: Lane = Lane.FILES) -> "asyncio.Future[T]":
+        """Hand over to the lane's threads."""
+        pool = self._pools.get(lane)
+        if pool is None:
+            name = f"headwater-{lane.value}"
+            pool = self._pools[lane] = ThreadPoolExecutor(_threads(lane), thread_name_prefix=name)
+        return asyncio.get_running_loop().run_in_executor(pool, call)
 
     def run_all(self, calls: Sequence[Callable[[], None]]) -> None:
         """Side by side: a disk takes many flushes at once about as quickly as one."""
         run_side_by_side(calls)
 
     def close(self) -> None:
-        """End the pool."""
-        if self._pool is not None:
-            self._pool.shutdown(wait=True)
+        """End the pools."""
+        for lane in _DROPPED:
+            if lane in self._pools:
+                self._pools.pop(lane).shutdown(wait=False, cancel_futures=True)
+        for pool in self._pools.values():
+            pool.shutdown(wait=True)
 
     def _ended(self, task: "asyncio.Task[None]") -> None:
         self._running.discard(task)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+from headwater.seams.tasks import Lane
 from headwater.sim.loop import SimLoop
 from headwater.sim.randomness import Stream
 
@@ -19,10 +20,11 @@ T = TypeVar("T")
 class _Call:
     """A blocking call on its way through a thread."""
 
-    __slots__ = ("future", "ran", "work")
+    __slots__ = ("future", "lane", "ran", "work")
 
-    def __init__(self, work: Callable[[], Any], future: "asyncio.Future[Any]") -> None:
+    def __init__(self, work: Callable[[], Any], future: "asyncio.Future[Any]", lane: Lane) -> None:
         self.work = work
+        self.lane = lane
         self.future = future
         self.ran = False
 
@@ -42,10 +44,10 @@ class SimTasks:
         task.add_done_callback(self._ended)
         return task
 
-    def in_thread(self, call: Callable[[], T]) -> "asyncio.Future[T]":
+    def in_thread(self, call: Callable[[], T], lane: Lane = Lane.FILES) -> "asyncio.Future[T]":
         """Run the call a little later."""
         future: asyncio.Future[T] = self._loop.create_future()
-        waiting = _Call(call, future)
+        waiting = _Call(call, future, lane)
         self._calls[waiting] = None
         self._loop.call_later(self._delay_s(), self._run, waiting)
         return future
@@ -56,9 +58,14 @@ class SimTasks:
             call()
 
     def close(self) -> None:
-        """Whatever waits for a thread runs now."""
+        """Whatever waits for a thread runs now, but what nobody needs after a stop."""
         for call in list(self._calls):
-            self._run(call)
+            if call.lane in (Lane.CODEC, Lane.READ):
+                call.ran = True
+                del self._calls[call]
+                call.future.cancel()
+            else:
+                self._run(call)
 
     def _delay_s(self) -> float:
         """Mostly short, now and then very long."""

@@ -3,13 +3,16 @@
 A frame is handed over as positions in the receive buffer, so a produce request can be written
 to disk from the bytes the kernel put there. The buffer has one owner, this object; whoever keeps
 a slice of it must be done before the buffer is used again: `before_reuse` is the last call.
-Memory grows with the bytes received, never with the length a peer claims.
+Memory grows with the bytes received, never with the length a peer claims, and a frame that needs
+more of it than all peers together may hold waits for it (`transport/memory.py`).
 """
 
 import asyncio
 from collections.abc import Callable
 from struct import Struct
 from typing import Any, cast
+
+from headwater.transport.memory import MemoryBudget
 
 FIRST_BUFFER = 16 * 1024
 RESTING_BUFFER = 64 * 1024
@@ -21,6 +24,7 @@ TRUST = 15
 TURN_FRAMES = 64
 TURN_BYTES = 1024 * 1024
 SMALLEST_FRAME = 8
+UNLIMITED = 1 << 62
 
 _read_size = Struct(">i").unpack_from
 
@@ -28,8 +32,14 @@ _read_size = Struct(">i").unpack_from
 class Inbound(asyncio.BufferedProtocol):
     """Receives frames and bounds what one peer can take of a tick."""
 
-    def __init__(self, max_frame: int, on_frame: Callable[[Any, int, int], None]) -> None:
+    def __init__(
+        self,
+        max_frame: int,
+        on_frame: Callable[[Any, int, int], None],
+        memory: MemoryBudget | None = None,
+    ) -> None:
         self.max_frame = max_frame
+        self.memory = memory or MemoryBudget(UNLIMITED)
         self.on_frame = on_frame
         """Told of each whole frame: it lies in `buffer[start:end]`, good until `before_reuse`."""
         self.buffer = bytearray(FIRST_BUFFER)
@@ -69,6 +79,12 @@ class Inbound(asyncio.BufferedProtocol):
         self._end += nbytes
         if not self._holds:
             self._take_turn()
+        if self._end == len(self.buffer) and not self._holds:
+            self._ask_for_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The stream is gone, and with it what it held."""
+        self.memory.leave(self)
 
     def pause_writing(self) -> None:
         """The peer reads more slowly than it asks: take nothing more from it."""
@@ -120,6 +136,43 @@ class Inbound(asyncio.BufferedProtocol):
             self._start = self._end = -1
             self.transport.abort()
 
+    # -- memory
+
+    def missing(self) -> int:
+        """Bytes that the unfinished frame still lacks."""
+        rest = self._end - self._start
+        return 4 + _read_size(self.buffer, self._start)[0] - rest if rest >= 4 else 4 - rest
+
+    def progress(self) -> int | None:
+        """Bytes of frames so far, near enough; None while this end does not read."""
+        if self._holds or self._end == self._start:
+            return None
+        return self.frames_taken * RESTING_BUFFER + self._end - self._start
+
+    def memory_granted(self) -> None:
+        """Go on with the frame that had to wait."""
+        self._make_room()
+        self.release()
+
+    def _ask_for_room(self) -> None:
+        """Ask for the memory that the unfinished frame needs next, or stop reading until then."""
+        rest, capacity = self._end - self._start, len(self.buffer)
+        if rest == 0 or self._fits_otherwise(rest, capacity):
+            return
+        larger = self._larger(rest, capacity)
+        if larger <= RESTING_BUFFER:
+            return
+        if self.memory.ask(self, larger - capacity):
+            self._make_room()
+        else:
+            self.hold()
+
+    def _fits_otherwise(self, rest: int, capacity: int) -> bool:
+        """Whether taken frames leave room, or the buffer may grow because its peer is busy."""
+        if not self._start:
+            return False
+        return rest <= capacity // 2 or (capacity < ROOMY_BUFFER and not self.memory.tight)
+
     # -- inside
 
     def _take_turn(self) -> None:
@@ -157,10 +210,12 @@ class Inbound(asyncio.BufferedProtocol):
         self._turn_pending = False
         if not self._holds and self.transport is not None and not self.transport.is_closing():
             self._take_turn()
+            if self._end == len(self.buffer) and not self._holds:
+                self._ask_for_room()
 
     def _make_room(self) -> None:
         rest, capacity = self._end - self._start, len(self.buffer)
-        if self._start and capacity < ROOMY_BUFFER:
+        if self._start and capacity < ROOMY_BUFFER and not self.memory.tight:
             # Slices of the old buffer stay good, so the tick may go on.
             self._replace(2 * capacity)
             return
@@ -185,6 +240,7 @@ class Inbound(asyncio.BufferedProtocol):
         rest = self._end - self._start
         fresh = bytearray(max(capacity, rest + 4096))
         fresh[:rest] = self.view[self._start : self._end]
+        self.memory.charge(self, len(fresh) - len(self.buffer))
         self.buffer, self.view = fresh, memoryview(fresh)
         self._start, self._end = 0, rest
 

@@ -319,15 +319,15 @@ def test_a_cold_read_that_fails_is_an_error_of_that_partition(live, client, monk
     bad = live.replica("cold", 1).log.active.path
     from headwater.log.slices import FileSlice
 
-    load = FileSlice.load
+    load = FileSlice.load_up_to
 
-    def failing(piece):
+    def failing(piece, most):
         if piece.segment.path == bad:
             raise OSError(errno.EACCES, "unreadable")
-        return load(piece)
+        return load(piece, most)
 
     monkeypatch.setattr(FileSlice, "load_now", lambda piece: None)
-    monkeypatch.setattr(FileSlice, "load", failing)
+    monkeypatch.setattr(FileSlice, "load_up_to", failing)
     answer = client.ask(fetch_request({("cold", 0): 0, ("cold", 1): 0}), FetchResponse, 12)
     rows = {row.partition_index: row for row in answer.responses[0].partitions}
     assert rows[1].error_code == E.KAFKA_STORAGE_ERROR

@@ -34,7 +34,7 @@ class Surroundings:
     def write_soon(self, replica):
         self.to_write.append(replica)
 
-    def off_loop(self, call, done):
+    def off_loop(self, call, done, lane):
         self.off.append((call, done))
 
     def high_watermark_advanced(self, replica):
@@ -69,11 +69,15 @@ class Pending:
     def __init__(self, name="", order=None):
         self.base_offset = self.last_offset = self.append_time = -1
         self.parked = False
+        self.held = 0
         self.ends = []
         self._name, self._order = name, order
 
     def park(self):
         self.parked = True
+
+    def holding(self, size):
+        self.held += size
 
     def complete(self):
         self._end("done")

@@ -9,6 +9,7 @@ from headwater.replication.fetch_session import (
     EVICTION_MS,
     FINAL_EPOCH,
     FULL_EPOCH,
+    PARTITIONS_PER_SLOT,
     FetchSessions,
     Wanted,
 )
@@ -202,3 +203,41 @@ def test_followers_displace_consumers_but_not_the_other_way():
     follower = full(cache, 0, privileged=True)
     assert follower.session_id > 0
     assert full(cache, 0, 1, 2, 3).session_id == 0
+
+
+def test_a_request_with_a_partition_that_does_not_exist_gets_no_session():
+    cache = sessions()
+    wanted = [want(0), want(7)]
+    turn = cache.begin(0, 0, FULL_EPOCH, False, wanted, [], exists=lambda key: key[1] < 5)
+    assert (turn.session_id, meant(turn), len(cache)) == (0, [0, 7], 0)
+
+
+def test_a_session_that_is_to_take_in_what_does_not_exist_ends():
+    cache = sessions()
+    first = full(cache, 0, 1)
+
+    def add(epoch, partition):
+        return cache.begin(
+            0, first.session_id, epoch, False, [want(partition)], [], exists=lambda key: key[1] < 5
+        )
+
+    assert meant(add(1, 2)) == [0, 1, 2]
+    assert refusal(lambda: add(2, 7)) == E.FETCH_SESSION_ID_NOT_FOUND
+    assert (len(cache), cache.partitions) == (0, 0)
+
+
+def test_all_sessions_together_remember_so_many_partitions():
+    cache = sessions(slots=2)
+    most = 2 * PARTITIONS_PER_SLOT
+    first = full(cache, *range(most - 1))
+    assert full(cache, 0, 1).session_id == 0, "too many for the cache: none granted"
+    small = full(cache, 0)
+    assert small.session_id
+    assert meant(more(cache, small, 1, 0)) == [0], "what is known already costs nothing"
+    assert refusal(lambda: more(cache, small, 2, 1)) == E.FETCH_SESSION_ID_NOT_FOUND
+    assert cache.partitions == most - 1
+    more(cache, first, 1, forgotten=range(most - 3))
+    assert cache.partitions == 2
+    later = EVICTION_MS + 1
+    assert full(cache, *range(most), now=later).session_id, "idle ones make room"
+    assert (len(cache), cache.partitions) == (1, most)

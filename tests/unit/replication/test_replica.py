@@ -156,6 +156,19 @@ def test_a_batch_is_held_by_its_own_bytes_not_by_the_receive_buffer(tmp_path):
     assert (found[0], found[-1]) == (b"0000", b"behind")
 
 
+@pytest.mark.parametrize("how", ["done", "abandoned"])
+def test_what_waits_in_the_inbox_is_counted_until_it_leaves(recompressing, how):
+    first, second = heavy(), heavy(40)
+    held = [recompressing.append(first), recompressing.append(second)]
+    assert [pending.held for pending in held] == [len(first), len(second)]
+    if how == "done":
+        recompressing.around.run_off()
+        recompressing.around.run_off()
+    else:
+        recompressing.replica.abandon(KafkaError(E.KAFKA_STORAGE_ERROR))
+    assert [pending.held for pending in held] == [0, 0]
+
+
 def test_a_held_batch_that_fails_does_not_hold_the_others(recompressing):
     stage = recompressing
     broken = bytearray(heavy())

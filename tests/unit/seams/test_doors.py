@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+import threading
 
 from headwater.seams.clock import SystemClock
 from headwater.seams.randomness import SystemRandomness
-from headwater.seams.tasks import LoopTasks
+from headwater.seams.tasks import Lane, LoopTasks
 
 
 def test_the_monotonic_clock_does_not_go_back():
@@ -39,6 +40,26 @@ def test_a_task_that_dies_is_told_with_its_name(caplog):
     with caplog.at_level(logging.ERROR):
         asyncio.run(body())
     assert any("sweeping died" in record.getMessage() for record in caplog.records)
+
+
+def test_a_lane_that_is_full_holds_up_no_other_and_a_stop_drops_what_nobody_needs():
+    gate, ran = threading.Event(), []
+
+    async def body():
+        tasks = LoopTasks()
+        queued = [tasks.in_thread(gate.wait, Lane.CODEC) for _ in range(100)]
+        for lane in Lane:
+            if lane is not Lane.CODEC:
+                await tasks.in_thread(lambda lane=lane: ran.append(lane), lane)
+        last = tasks.in_thread(lambda: ran.append("checkpoint"))
+        tasks.close()  # would wait for ever, if it waited for the codecs
+        gate.set()
+        await asyncio.wait([*queued, last])
+        return queued
+
+    queued = asyncio.run(body())
+    assert ran == [*(lane for lane in Lane if lane is not Lane.CODEC), "checkpoint"]
+    assert any(future.cancelled() for future in queued)
 
 
 def test_a_call_in_a_thread_gives_its_result_or_its_failure():

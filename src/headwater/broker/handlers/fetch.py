@@ -5,9 +5,12 @@ them grows, or answers with what there is at its deadline. Bytes go from the pag
 socket as they are on disk; what is not in the cache is read on a file thread meanwhile.
 """
 
+from typing import cast
+
 from headwater.broker.context import Context
 from headwater.broker.handlers.fetch_parts import (
     Answers,
+    Loaded,
     Part,
     TopicAnswer,
     divergence,
@@ -28,6 +31,9 @@ FIRST_WITH_SESSION = 7
 FIRST_WITH_TOPIC_ID = 13
 FIRST_WITH_LEADER_HINT = 16
 READ_COMMITTED = 1
+MAX_COPIED = 1024 * 1024
+"""Bytes of records that one answer may keep in memory; the rest is the page cache's, or is read as
+it is sent."""
 LONG = 500
 """A fetch of more partitions than this is handled in turns."""
 
@@ -126,8 +132,14 @@ def _begin(context: Context, request: Request, body: FetchRequest, wanted: list[
     now_ms = context.clock.monotonic_ms()
     if body.session_epoch == FINAL_EPOCH and body.session_id == 0 and not forgotten:
         return Turn(None, incremental=False, wanted=wanted)
+
+    def exists(key: Key) -> bool:
+        topic, index = key
+        name = context.metadata.name_of.get(topic) if isinstance(topic, bytes) else topic
+        return name is not None and context.replicas.get(name, index) is not None
+
     return context.sessions.begin(
-        now_ms, body.session_id, body.session_epoch, by_id, wanted, forgotten
+        now_ms, body.session_id, body.session_epoch, by_id, wanted, forgotten, exists=exists
     )
 
 
@@ -153,6 +165,7 @@ class _Fetch:
         self.waiting = False
         self.found = 0
         """The bytes found so far."""
+        self._left = MAX_COPIED
         self._of: dict[Replica, list[Part]] = {}
         self._woken: dict[Part, None] = {}
         self._absences: dict[E, KafkaError] = {}
@@ -336,18 +349,31 @@ class _Fetch:
         """Take the bytes of a part from the page cache; whether that needs no disk."""
         assert part.found is not None
         try:
-            part.records = part.found.send_now()
+            part.records = part.found.send_now(self._left)
         except OSError as failure:
             part.fail(failure)
             return True
+        if type(part.records) is not list and part.records is not None:
+            self._left -= part.found.size
         return part.records is not None
 
     def _warm(self, cold: list[Part]) -> None:
-        """Read on a file thread what the page cache lacks, then answer."""
+        """Read on a thread what the page cache lacks, then answer.
+
+        What is more than an answer may keep in memory is read while it is sent: a client that
+        does not take it must not make the broker hold it.
+        """
         slices = [part.found for part in cold if part.found is not None]
 
-        def read() -> list[Buffer | Exception]:
-            return [load(piece) for piece in slices]
+        def read() -> list[Loaded | Exception]:
+            loaded: list[Loaded | Exception] = []
+            left = self._left
+            for piece in slices:
+                outcome = load(piece, left)
+                loaded.append(outcome)
+                if isinstance(outcome, bytes):
+                    left -= len(outcome)
+            return loaded
 
         def done(result: object, failure: Exception | None) -> None:
             for rank, part in enumerate(cold):
@@ -393,6 +419,9 @@ class _Fetch:
         response = FetchResponse(session_id=self.turn.session_id)
         response.responses = list(answers.topics.values())
         self._add_endpoints(response, answers.hinted)
+        # This fetch may stay among the parked ones until its deadline: it must not keep records.
+        self.parts, self.turn.wanted = [], []
+        self._of, self._woken = {}, {}
         return response
 
     def _partition_answer(self, part: Part) -> _PartitionAnswer:
@@ -400,7 +429,7 @@ class _Fetch:
         answer = _PartitionAnswer(
             partition_index=part.want.key[1],
             high_watermark=-1,
-            records=b"" if part.records is None else part.records,
+            records=b"" if part.records is None else cast(Buffer, part.records),
         )
         if part.failure is not None or replica is None:
             answer.error_code = part.failure.code if part.failure else E.UNKNOWN_SERVER_ERROR

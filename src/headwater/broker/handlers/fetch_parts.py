@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from headwater.errors import E, KafkaError
-from headwater.log.slices import FileSlice
+from headwater.log.slices import FileSlice, SliceStream
 from headwater.model import NO_EPOCH
 from headwater.replication.fetch_session import Wanted
 from headwater.replication.replica import Replica
@@ -13,6 +13,7 @@ from headwater.wire.messages.fetch import FetchResponse
 
 TopicAnswer: TypeAlias = FetchResponse.FetchableTopicResponse
 Divergence: TypeAlias = FetchResponse.EpochEndOffset
+Loaded: TypeAlias = bytes | SliceStream
 
 
 @dataclass(slots=True, eq=False)
@@ -24,7 +25,7 @@ class Part:
     failure: KafkaError | None
     divergence: Divergence | None = None
     found: FileSlice | None = None
-    records: Buffer | list[Buffer] | None = None
+    records: Buffer | list[Buffer] | SliceStream | None = None
 
     def fail(self, failure: Exception) -> None:
         """The bytes cannot be read."""
@@ -51,10 +52,10 @@ class Answers:
         self.hinted: set[int] = set()
 
 
-def load(piece: FileSlice) -> Buffer | Exception:
+def load(piece: FileSlice, most: int) -> Loaded | Exception:
     """The bytes of a cold range, or why there are none: one bad disk must not spoil the rest."""
     try:
-        return piece.load()
+        return piece.load_up_to(most)
     except (OSError, KafkaError) as failure:
         return failure
 

@@ -167,6 +167,9 @@ class _Append:
         self.parked = False
         self.replica: Replica | None = None
 
+    def holding(self, size: int) -> None:
+        self.call.request.connection.hold_bytes(size)
+
     def complete(self) -> None:
         if self.answered:
             return
@@ -353,6 +356,9 @@ class _RouteSlot(Slot):
         self.base_offset = self.last_offset = -1
         self.append_time = NO_TIMESTAMP
         self.parked = False
+
+    def holding(self, size: int) -> None:
+        self.connection.hold_bytes(size)
 
     def complete(self) -> None:
         if self.buffers is not None:

@@ -1,0 +1,142 @@
+"""One budget for the bytes that peers make a server hold: received, waiting and not yet sent.
+
+Pure accounting. A connection is charged for its receive buffer beyond the small one that every
+connection has, for batches that wait for a codec, and for answers that its peer does not read.
+While the budget is used up, a frame that needs a larger buffer waits; smaller requests go on, so
+that groups keep their sessions in a flood. One frame at a time may pass the limit, so that some
+frame can always be completed, and `stuck` names the connections that hold memory without moving:
+closing them gives it back to those that do.
+"""
+
+from typing import Protocol
+
+LEAST_PROGRESS = 64 * 1024
+"""Bytes between two looks: a connection that holds memory and moves less is stuck."""
+WORTH_CLOSING = 64 * 1024
+"""Closing a connection that holds less does not help."""
+
+
+class Holder(Protocol):
+    """A connection that is charged."""
+
+    @property
+    def frames_taken(self) -> int:
+        """Whole frames so far."""
+
+    def missing(self) -> int:
+        """Bytes that its unfinished frame still lacks."""
+
+    def progress(self) -> int | None:
+        """A number that grows with each byte moved; None while the server keeps it waiting."""
+
+    def memory_granted(self) -> None:
+        """The memory it waits for is there: take it at once."""
+
+
+class MemoryBudget:
+    """What all connections of a server hold together."""
+
+    __slots__ = ("_exempt", "_granting", "_looks", "_waiting", "held", "limit", "tight", "used")
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self.used = 0
+        self.tight = False
+        """Three quarters are used: nobody keeps a larger buffer than it needs."""
+        self.held: dict[Holder, int] = {}
+        self._waiting: dict[Holder, int] = {}
+        self._exempt: tuple[Holder, int] | None = None
+        """The holder that may pass the limit, and the number of its frame."""
+        self._looks: dict[Holder, int] = {}
+        self._granting = False
+
+    def charge(self, holder: Holder, size: int) -> None:
+        """`holder` has `size` bytes more, or less if negative."""
+        held = self.held.get(holder, 0) + size
+        if held:
+            self.held[holder] = held
+        else:
+            self.held.pop(holder, None)
+        self._use(size)
+
+    def leave(self, holder: Holder) -> None:
+        """The connection is gone, and with it what it held."""
+        self._waiting.pop(holder, None)
+        self._looks.pop(holder, None)
+        if self._exempt is not None and self._exempt[0] is holder:
+            self._exempt = None
+        self._use(-self.held.pop(holder, 0))
+        self._grant()
+
+    def _use(self, size: int) -> None:
+        self.used += size
+        self.tight = 4 * self.used > 3 * self.limit
+        if size < 0 and self._waiting:
+            self._grant()
+
+    def ask(self, holder: Holder, size: int) -> bool:
+        """Whether the unfinished frame of `holder` may have `size` bytes more.
+
+        If not, `memory_granted` is called once it may. The caller takes them before it returns.
+        """
+        self._grant()
+        if self._exempt is not None and self._exempt[0] is holder:
+            return True
+        if not self._waiting and self.used + size <= self.limit:
+            return True
+        if self._exempt is None:
+            self._exempt = holder, holder.frames_taken
+            return True
+        self._waiting[holder] = size
+        return False
+
+    @property
+    def waiting(self) -> int:
+        """How many connections wait for memory."""
+        return len(self._waiting)
+
+    def _grant(self) -> None:
+        """Serve those who wait, in their order; without room the one that needs least."""
+        if self._granting:
+            return
+        self._granting = True
+        try:
+            while (holder := self._next()) is not None:
+                del self._waiting[holder]
+                holder.memory_granted()
+        finally:
+            self._granting = False
+
+    def _next(self) -> Holder | None:
+        if self._exempt is not None and self._exempt[0].frames_taken != self._exempt[1]:
+            self._exempt = None  # that frame is whole: others have their turn
+        if not self._waiting:
+            return None
+        first, size = next(iter(self._waiting.items()))
+        if self.used + size <= self.limit:
+            return first
+        if self._exempt is not None:
+            return None
+        least = min(self._waiting, key=lambda waiting: waiting.missing())
+        self._exempt = least, least.frames_taken
+        return least
+
+    def stuck(self) -> list[Holder]:
+        """Whom to close, the largest first: those who did not move since the last call.
+
+        Empty while the budget suffices, so that a slow peer is harmed in a flood only.
+        """
+        self._grant()
+        if not self._waiting and self.used <= self.limit:
+            self._looks.clear()
+            return []
+        before, self._looks = self._looks, {}
+        idle = []
+        for holder, held in self.held.items():
+            progress = None if held < WORTH_CLOSING else holder.progress()
+            if progress is None:
+                continue
+            self._looks[holder] = progress
+            if holder in before and progress - before[holder] < LEAST_PROGRESS:
+                idle.append(holder)
+        return sorted(idle, key=lambda holder: -self.held[holder])
