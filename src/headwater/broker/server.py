@@ -34,7 +34,7 @@ from headwater.broker.partition_writer import PartitionWriter
 from headwater.broker.reserve import Reserve
 from headwater.broker.storage_health import StorageHealth
 from headwater.broker.tick import Tick
-from headwater.broker.timers import DeadlineTimer
+from headwater.broker.timers import DeadlineTimer, PatientTimers
 from headwater.config.broker import BrokerSettings
 from headwater.config.listeners import Listener
 from headwater.controller.channel_loop import Channels, OnReply
@@ -233,7 +233,7 @@ class Broker:
             writer,
             seams.clock,
             seams.randomness,
-            loop.call_later,
+            PatientTimers(loop.call_later, seams.clock.monotonic_ms),
             GroupSettings.of(settings),
             lambda: self.context.metadata.partition_count(CONSUMER_OFFSETS),
         )

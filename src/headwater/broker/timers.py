@@ -1,6 +1,8 @@
-"""One timer for all parked requests: armed for the nearest deadline, never for each."""
+"""Timers: one for all parked requests, and such as forgive a stall of the loop."""
 
 import asyncio
+from collections.abc import Callable
+from typing import Protocol
 
 from headwater.replication.parked import Parked
 from headwater.seams.clock import Clock
@@ -36,3 +38,68 @@ class DeadlineTimer:
         """Forget the deadlines."""
         if self._handle is not None:
             self._handle.cancel()
+
+
+LATE_MS = 200
+"""A timer that fires this much too late finds a loop that stood still."""
+GRACE_S = 0.1
+MOST_GRACES = 10
+
+
+class _Handle(Protocol):
+    def cancel(self) -> None: ...
+
+
+class PatientTimers:
+    """`call_later` for deadlines of clients.
+
+    After a stall the event loop runs its timers before it reads: a client whose heartbeats wait in
+    the socket would be taken for dead. A call that comes late is put off for a moment, in which
+    everything that has arrived is read.
+    """
+
+    def __init__(
+        self,
+        call_later: Callable[[float, Callable[[], None]], _Handle],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._call_later = call_later
+        self._now_ms = now_ms
+
+    def __call__(self, delay_s: float, call: Callable[[], None]) -> "PatientTimer":
+        """Call once, after `delay_s` seconds or a little later."""
+        return PatientTimer(self._call_later, self._now_ms, delay_s, call)
+
+
+class PatientTimer:
+    """One call to come."""
+
+    __slots__ = ("_call", "_call_later", "_due_ms", "_graces", "_handle", "_now_ms")
+
+    def __init__(
+        self,
+        call_later: Callable[[float, Callable[[], None]], _Handle],
+        now_ms: Callable[[], int],
+        delay_s: float,
+        call: Callable[[], None],
+    ) -> None:
+        self._call_later = call_later
+        self._now_ms = now_ms
+        self._call = call
+        self._graces = 0
+        self._wait(delay_s)
+
+    def _wait(self, delay_s: float) -> None:
+        self._due_ms = self._now_ms() + round(1000 * delay_s)
+        self._handle = self._call_later(delay_s, self._fire)
+
+    def _fire(self) -> None:
+        if self._now_ms() - self._due_ms > LATE_MS and self._graces < MOST_GRACES:
+            self._graces += 1
+            self._wait(GRACE_S)
+        else:
+            self._call()
+
+    def cancel(self) -> None:
+        """Do not call."""
+        self._handle.cancel()

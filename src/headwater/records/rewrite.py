@@ -18,28 +18,38 @@ from headwater.records.compression import compress, decompress
 from headwater.records.record import decode_area, encode_records
 from headwater.records.rules import BatchRules
 from headwater.records.seal import restamp, seal
-from headwater.records.validation import OffsetsOutOfPlace, check_records, needs_walk
+from headwater.records.validation import (
+    UNBOUNDED,
+    OffsetsOutOfPlace,
+    check_records,
+    needs_walk,
+)
 
 HEAVY_COUNT = 2_000
 """A walk over more records than this takes longer than the loop may be held."""
 HEAVY_BYTES = 32 << 10
-"""So does a codec over more bytes than this."""
+"""So does decompressing more bytes than this."""
+HEAVY_OUTPUT = 64 << 10
+"""What may come out of a batch on the loop; what is more than that is known when it comes."""
+HEAVY_RECOMPRESSION = 4 << 10
+"""Compressing is dearer still, at the highest levels by far."""
 
 
 def prepare(
-    batch: memoryview, header: RawHeader, rules: BatchRules, now_ms: int
+    batch: memoryview, header: RawHeader, rules: BatchRules, now_ms: int, most: int = UNBOUNDED
 ) -> tuple[memoryview, RawHeader]:
     """Check the records where the rules say so, then make the changes the topic asks for.
 
     `batch` has passed `check_batch` and is changed in place, or a new one takes its place.
+    OutputTooLarge where more than `most` bytes come out of it: nothing was changed then.
     """
     if rules.verbatim:
         if needs_walk(header, rules):
-            batch, header = _checked(batch, header, rules, now_ms)
+            batch, header = _checked(batch, header, rules, now_ms, most)
         return batch, header
     recompressed = _needs_recompression(header, rules)
     if recompressed or needs_walk(header, rules):
-        batch, header = _checked(batch, header, rules, now_ms)
+        batch, header = _checked(batch, header, rules, now_ms, most)
     if recompressed:
         batch, header = _recompress(batch, header, rules)
     if rules.log_append_time:
@@ -48,11 +58,11 @@ def prepare(
 
 
 def _checked(
-    batch: memoryview, header: RawHeader, rules: BatchRules, now_ms: int
+    batch: memoryview, header: RawHeader, rules: BatchRules, now_ms: int, most: int
 ) -> tuple[memoryview, RawHeader]:
     """The batch after `check_records`, its records counted from 0 where they were not."""
     try:
-        return batch, check_records(batch, header, rules, now_ms)
+        return batch, check_records(batch, header, rules, now_ms, most)
     except OffsetsOutOfPlace:
         records = decode_area(bytes(batch[HEADER_SIZE:]), BatchHeader._make(header))
         changed = seal(header, encode_records(records, header[7]))
@@ -62,12 +72,16 @@ def _checked(
 
 
 def is_heavy(header: RawHeader, rules: BatchRules) -> bool:
-    """Whether `prepare` takes milliseconds: then it runs in a thread while the inbox waits."""
-    recompressed = _needs_recompression(header, rules)
-    decompressed = recompressed or header[5] & CODEC_MASK
-    if not recompressed and not needs_walk(header, rules):
+    """Whether `prepare` takes milliseconds: then it runs in a thread while the inbox waits.
+
+    A compressed batch that looks light may not be: `prepare` with a bound finds out.
+    """
+    if _needs_recompression(header, rules):
+        return header[12] > HEAVY_COUNT or header[1] > HEAVY_RECOMPRESSION
+    if not needs_walk(header, rules):
         return False
-    return header[12] > HEAVY_COUNT or (bool(decompressed) and header[1] > HEAVY_BYTES)
+    compressed = bool(header[5] & CODEC_MASK)
+    return header[12] > HEAVY_COUNT or (compressed and header[1] > HEAVY_BYTES)
 
 
 def _needs_recompression(header: RawHeader, rules: BatchRules) -> bool:

@@ -38,6 +38,8 @@ from headwater.records.walk import survey
 
 NAMED_FAULTS_BYTES = 1 << 16
 """Up to this size a batch with wrong times is walked, to name the records; this is the loop."""
+NAMED_FAULTS_OUTPUT = 1 << 16
+UNBOUNDED = 1 << 62
 _ZSTD = 4
 _CLIENT_ATTRIBUTES = frozenset(
     codec | transactional for codec in range(_ZSTD + 1) for transactional in (0, TRANSACTIONAL)
@@ -84,19 +86,19 @@ def needs_walk(header: RawHeader, rules: BatchRules) -> bool:
 
 
 def check_records(
-    batch: memoryview, header: RawHeader, rules: BatchRules, now_ms: int
+    batch: memoryview, header: RawHeader, rules: BatchRules, now_ms: int, most: int = UNBOUNDED
 ) -> RawHeader:
     """Check every record of a batch that passed `check_batch`; its header, mended if need be.
 
     INVALID_RECORD where the records are malformed as such; RecordsRefused where single ones break
     a rule of the topic. OffsetsOutOfPlace where the batch is sound otherwise and its records only
-    have to be counted again: Kafka takes that of a batch that is not compressed.
+    have to be counted again: Kafka takes that of a batch that is not compressed. OutputTooLarge
+    where more than `most` bytes come out of the batch, which says nothing about it: this caller
+    does not want to take that long.
     """
     codec = header[5] & CODEC_MASK
     if codec:
-        area: Buffer = decompress(
-            codec, batch[HEADER_SIZE:], rules.max_uncompressed_bytes, rules.max_message_bytes
-        )
+        area: Buffer = _decompress(codec, batch, rules, most)
         pos = 0
     else:
         area, pos = batch, HEADER_SIZE
@@ -117,6 +119,20 @@ def check_records(
     if last_ms == header[8] or rules.log_append_time:
         return header
     return restamp(batch, header, header[5], last_ms)
+
+
+def _decompress(codec: int, batch: memoryview, rules: BatchRules, most: int) -> bytes:
+    limit, free = rules.max_uncompressed_bytes, rules.max_message_bytes
+    try:
+        return decompress(codec, batch[HEADER_SIZE:], min(limit, most), free)
+    except KafkaError as refused:
+        if refused.code is E.MESSAGE_TOO_LARGE and most < limit:
+            raise OutputTooLarge(refused.code, refused.message) from None
+        raise
+
+
+class OutputTooLarge(KafkaError):
+    """More comes out of a compressed batch than the caller wants to see."""
 
 
 class OffsetsOutOfPlace(Exception):
@@ -216,8 +232,9 @@ def _check_header_times(
     earliest, latest = now_ms - rules.before_ms, now_ms + rules.after_ms
     if max_ms > latest or (first_ms < earliest and first_ms != NO_TIMESTAMP):
         if len(batch) <= NAMED_FAULTS_BYTES:
-            with suppress(OffsetsOutOfPlace):
-                check_records(batch, header, rules, now_ms)  # says which records are at fault
+            # Says which records are at fault.
+            with suppress(OffsetsOutOfPlace, OutputTooLarge):
+                check_records(batch, header, rules, now_ms, NAMED_FAULTS_OUTPUT)
         raise KafkaError(
             E.INVALID_TIMESTAMP,
             f"timestamps {first_ms} to {max_ms} are outside of {earliest} to {latest}",

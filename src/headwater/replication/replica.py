@@ -16,9 +16,14 @@ from headwater.log.flushing import FlushWork
 from headwater.log.partition_log import PartitionLog
 from headwater.model import NO_EPOCH, TopicPartition, Uuid
 from headwater.records.batch import HEADER, TRANSACTIONAL, RawHeader
-from headwater.records.rewrite import HEAVY_BYTES, is_heavy, prepare
+from headwater.records.rewrite import HEAVY_OUTPUT, HEAVY_RECOMPRESSION, is_heavy, prepare
 from headwater.records.rules import WALKED_COUNT
-from headwater.records.validation import OffsetsOutOfPlace, check_batch, check_records
+from headwater.records.validation import (
+    OffsetsOutOfPlace,
+    OutputTooLarge,
+    check_batch,
+    check_records,
+)
 from headwater.replication.effects import AdvanceHW, Effect, ProposeIsr
 from headwater.replication.partition import Partition, Role
 from headwater.replication.treatment import Treatment
@@ -204,16 +209,20 @@ class Replica:
         if header[12] <= rules.walk_up_to or not rules.verbatim or header[8] < header[7]:
             if rules.log_append_time:
                 pending.append_time = now_ms
-            if (header[12] > WALKED_COUNT or header[1] > HEAVY_BYTES) and is_heavy(header, rules):
+            large = header[12] > WALKED_COUNT or header[1] > HEAVY_RECOMPRESSION
+            if large and is_heavy(header, rules):
                 self._hold(batch, header, pending, acks, now_ms)
                 return
             try:
                 if rules.verbatim:
-                    header = check_records(batch, header, rules, now_ms)
+                    header = check_records(batch, header, rules, now_ms, HEAVY_OUTPUT)
                 else:
-                    batch, header = prepare(batch, header, rules, now_ms)
+                    batch, header = prepare(batch, header, rules, now_ms, HEAVY_OUTPUT)
             except OffsetsOutOfPlace:
                 batch, header = prepare(batch, header, rules, now_ms)
+            except OutputTooLarge:
+                self._hold(batch, header, pending, acks, now_ms)
+                return
         if self._inbox:
             self._inbox.append(_Held(memoryview(bytearray(batch)), header, pending, acks))
         else:

@@ -1,6 +1,11 @@
-"""No key pretends: what the tables offer is read somewhere, or says that it has no effect."""
+"""No key pretends: what the tables offer is read somewhere, or says that it has no effect.
 
-import re
+Read means: taken as an attribute of an object called settings (or of itself, in the settings'
+own modules). A word in a comment or a variable of the same name does not count. That a changed
+value is looked at again is tested with a broker (tests/unit/broker/test_dynamic_settings.py).
+"""
+
+import ast
 from pathlib import Path
 
 import pytest
@@ -13,13 +18,26 @@ from headwater.config.topic import TopicSettings
 
 ROOT = Path(headwater.__file__).parent
 NOT_A_BROKER = ("cli", "client", "collect", "config", "pipelines")
-OUTSIDE = "\n".join(
-    file.read_text()
-    for file in ROOT.rglob("*.py")
-    if not any(file.is_relative_to(ROOT / room) for room in NOT_A_BROKER)
-)
-READ = set(re.findall(r"\b[a-z_0-9]+\b", OUTSIDE))
-READ |= set(re.findall(r"self\.([a-z_]+)", (ROOT / "config" / "broker.py").read_text()))
+
+
+def _reads(tree: ast.AST, owners: set[str]) -> set[str]:
+    """Attributes taken from names or attributes called like one of `owners`."""
+    found = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            owner = node.value
+            name = owner.id if isinstance(owner, ast.Name) else getattr(owner, "attr", "")
+            if name in owners:
+                found.add(node.attr)
+    return found
+
+
+READ = set()
+for file in ROOT.rglob("*.py"):
+    room = file.relative_to(ROOT).parts[0]
+    if room not in NOT_A_BROKER:
+        READ |= _reads(ast.parse(file.read_text()), {"settings", "_settings"})
+READ |= _reads(ast.parse((ROOT / "config" / "broker.py").read_text()), {"self"})
 TOPIC_DEFAULTS = {name for row in TopicSettings.KEYS.values() for name in row.synonyms}
 TOPIC_DEFAULTS |= {name for group in BROKER_SYNONYMS for name in group}
 ALIASES = {"broker.id", "log.dir"}

@@ -1,14 +1,14 @@
 import pytest
 
 from headwater.errors import E, KafkaError
-from headwater.records.batch import read_header
+from headwater.records.batch import HEADER, read_header
 from headwater.records.builder import build_batch
 from headwater.records.compression import Codec
 from headwater.records.record import Record, _encode, decode_records, encode_records
-from headwater.records.rewrite import HEAVY_COUNT, is_heavy, prepare
+from headwater.records.rewrite import HEAVY_COUNT, HEAVY_OUTPUT, is_heavy, prepare
 from headwater.records.rules import BatchRules
 from headwater.records.seal import seal
-from headwater.records.validation import check_batch
+from headwater.records.validation import OutputTooLarge, check_batch
 from headwater.records.varint import write_varint
 
 NOW = 1_700_000_000_000
@@ -93,6 +93,7 @@ def test_a_batch_that_outgrows_the_limit_by_recompression_is_too_large():
         (9, 90_000, 2, BatchRules(codec=2), False),
         (9, 90_000, 0, BatchRules(codec=2), True),
         (9, 1_000, 0, BatchRules(codec=2), False),
+        (9, 5_000, 0, BatchRules(codec=1), True),
         (HEAVY_COUNT + 1, 10_000, 0, BatchRules(), False),
         (HEAVY_COUNT + 1, 10_000, 0, BatchRules(keys_required=True), True),
     ],
@@ -142,3 +143,19 @@ def test_a_batch_that_grows_beyond_the_limit_when_counted_again_is_refused():
     with pytest.raises(KafkaError) as refused:
         prepare(given, check_batch(given, rules, NOW), rules, NOW)
     assert refused.value.code is E.MESSAGE_TOO_LARGE
+
+
+@pytest.mark.parametrize("codec", [Codec.GZIP, Codec.SNAPPY, Codec.LZ4, Codec.ZSTD])
+def test_a_batch_that_becomes_large_is_not_looked_into_beyond_the_bound(codec):
+    small, large = bytes(HEAVY_OUTPUT // 2), bytes(2 * HEAVY_OUTPUT)
+    for value, fits in ((small, True), (large, False)):
+        raw = bytearray(build_batch([Record(value=value)], now=NOW, codec=codec))
+        before, header = bytes(raw), HEADER.unpack_from(raw)
+        assert not is_heavy(header, BatchRules()), "its size does not tell"
+        if fits:
+            assert prepare(memoryview(raw), header, BatchRules(), NOW, HEAVY_OUTPUT)[1] == header
+        else:
+            with pytest.raises(OutputTooLarge):
+                prepare(memoryview(raw), header, BatchRules(), NOW, HEAVY_OUTPUT)
+            assert prepare(memoryview(raw), header, BatchRules(), NOW)[1] == header
+        assert bytes(raw) == before

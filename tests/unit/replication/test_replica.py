@@ -7,7 +7,7 @@ import pytest
 from headwater.errors import E, KafkaError
 from headwater.records.batch import batches
 from headwater.records.record import decode_records
-from headwater.records.rewrite import HEAVY_COUNT
+from headwater.records.rewrite import HEAVY_COUNT, HEAVY_OUTPUT
 from headwater.replication.partition import Role
 from tests.unit.broker.live import batch as timed
 from tests.unit.replication.stage import NOW, Pending, Stage
@@ -154,6 +154,14 @@ def test_a_batch_is_held_by_its_own_bytes_not_by_the_receive_buffer(tmp_path):
     stage.around.end_tick()
     found = values(stage.stored())
     assert (found[0], found[-1]) == (b"0000", b"behind")
+
+
+def test_a_small_batch_that_becomes_large_is_looked_into_off_the_loop(stage):
+    pending = stage.append(batch(bytes(2 * HEAVY_OUTPUT), codec=1))
+    assert len(stage.around.off) == 1
+    stage.around.run_off()
+    stage.around.end_tick()
+    assert (pending.ends, len(values(stage.stored()))) == (["done"], 1)
 
 
 @pytest.mark.parametrize("how", ["done", "abandoned"])
