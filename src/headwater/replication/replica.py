@@ -9,7 +9,7 @@ import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol, cast
+from typing import Protocol, TypeAlias, cast
 
 from headwater.errors import E, KafkaError
 from headwater.log.flushing import FlushWork
@@ -33,6 +33,7 @@ log = logging.getLogger("headwater.server")
 
 ACKS_ALL = -1
 ACKS_NONE = 0
+Done: TypeAlias = Callable[[object, Exception | None], None]
 
 
 class Pending(Protocol):
@@ -75,12 +76,7 @@ class Surroundings(Protocol):
     def write_soon(self, replica: "Replica") -> None:
         """Call `replica.write` at the end of this tick."""
 
-    def off_loop(
-        self,
-        call: Callable[[], object],
-        done: Callable[[object, Exception | None], None],
-        lane: Lane,
-    ) -> None:
+    def off_loop(self, call: Callable[[], object], done: Done, lane: Lane) -> None:
         """Run a slow call elsewhere; `done(result, failure)` comes back as a later event."""
 
     def high_watermark_advanced(self, replica: "Replica") -> None:
