@@ -20,6 +20,7 @@ check: setup              ## format, lint, types, import contracts
 
 bench: peers              ## speed and size, as ratios to references in the same run
 	$(BIN)/python -m benchmarks.load
+	$(BIN)/python -m benchmarks.stalls
 	$(BIN)/python -m benchmarks.clients.produce
 	$(BIN)/python -m benchmarks.clients.consume
 	$(BIN)/python -m benchmarks.clients.latency
