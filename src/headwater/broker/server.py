@@ -61,7 +61,7 @@ from headwater.observe.hostile import HostileLog
 from headwater.replication.effects import ProposeIsr
 from headwater.replication.fetch_session import FetchSessions
 from headwater.replication.parked import Parked
-from headwater.replication.replica import Replica
+from headwater.replication.replica import Done, Replica
 from headwater.replication.replicas import Replicas
 from headwater.seams import Seams
 from headwater.seams.clock import SystemClock
@@ -370,12 +370,7 @@ class Broker:
         while True:
             yield 1 + self.seams.randomness.below(2**31 - 1)
 
-    def _off_loop(
-        self,
-        call: Callable[[], object],
-        done: Callable[[object, Exception | None], None],
-        lane: Lane = Lane.READ,
-    ) -> None:
+    def _off_loop(self, call: Callable[[], object], done: Done, lane: Lane = Lane.READ) -> None:
         def ended(future: asyncio.Future[object]) -> None:
             if future.cancelled():
                 return  # the broker stops, and nobody waits any more
@@ -463,14 +458,8 @@ class Surroundings:
 
 def system_seams() -> Seams:
     """The doors to the real world."""
-    return Seams(
-        SystemClock(),
-        SystemRandomness(),
-        OsFiles(),
-        TcpNetwork(),
-        LoopTasks(),
-        raise_open_file_limit(),
-    )
+    clock, randomness, files = SystemClock(), SystemRandomness(), OsFiles()
+    return Seams(clock, randomness, files, TcpNetwork(), LoopTasks(), raise_open_file_limit())
 
 
 def run(settings: BrokerSettings, on_ready: Callable[[str], None]) -> None:
