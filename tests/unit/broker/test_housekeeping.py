@@ -55,7 +55,7 @@ class CountingTasks(LoopTasks):
         super().__init__()
         self.calls = self.at_once = self.most = 0
 
-    def in_thread(self, call, lane):
+    def in_thread(self, call, lane=None):
         async def run():
             self.calls += 1
             self.at_once += 1
