@@ -109,6 +109,7 @@ PIPELINES: Sequence[tuple[str, str, Sequence[Callable[..., Any]]]] = (
             declare.read,
             declare.read_stream,
             declare.topic,
+            declare.topics,
             declare.topic_snapshot,
             declare.spark,
         ),

@@ -42,6 +42,20 @@ def too_large(limit: int):
     return fault
 
 
+def test_flush_returns_after_the_callbacks_of_what_it_flushed(cluster) -> None:
+    seen = []
+
+    def slow(metadata, error) -> None:
+        threading.Event().wait(0.2)  # long enough for a flush that does not wait for it
+        seen.append("delivered")
+
+    with producing(cluster) as producer:
+        producer.send("t", b"v", on_delivery=slow)
+        producer.flush(LIMIT_S)
+        seen.append("flushed")
+    assert seen == ["delivered", "flushed"]
+
+
 @pytest.mark.parametrize(
     "leave", [ValueError, SystemExit, KeyboardInterrupt, asyncio.CancelledError]
 )

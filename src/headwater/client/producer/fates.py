@@ -5,6 +5,7 @@ the accumulator is touched.
 """
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from headwater.client.cluster import Cluster
 from headwater.client.errors import ClosedError, failure
@@ -165,8 +166,7 @@ class Fates:
         if batch.future.done:
             return
         self._metrics.sent.add(self._clock.monotonic_ms(), batch.count)
-        batch.future.succeed(base_offset, log_append_time)
-        self._finish(batch)
+        batch.future.succeed(base_offset, log_append_time, partial(self._finish, batch))
 
     def fail(self, batch: Batch, error: KafkaError) -> None:
         """It is given up, unless it is known to be stored."""
@@ -181,8 +181,7 @@ class Fates:
         self._metrics.errors.add(self._clock.monotonic_ms(), batch.count)
         if not batch.callbacks and not isinstance(error, ClosedError):
             batch.future.unheard = Unheard(self.losses, batch.count, str(batch.queue.key), error)
-        batch.future.fail(error)
-        self._finish(batch)
+        batch.future.fail(error, partial(self._finish, batch))
 
     def _finish(self, batch: Batch) -> None:
         batch.finish(_tell)

@@ -41,6 +41,8 @@ class RecordMetadata(NamedTuple):
 OnDelivery = Callable[[RecordMetadata | None, KafkaError | None], object]
 """Called once for a record: with its metadata, or with the reason why it was not stored."""
 
+Hook = Callable[[], None]
+
 
 class BatchFuture:
     """The outcome of one batch."""
@@ -54,6 +56,7 @@ class BatchFuture:
         "loop_thread",
         "partition",
         "parts",
+        "released",
         "topic",
         "unheard",
     )  # fmt: skip
@@ -64,6 +67,8 @@ class BatchFuture:
         self.loop_thread = loop_thread
         """The thread of the producer's event loop, which must not wait for this."""
         self.done = False
+        self.released = False
+        """Done, and every on_delivery of the batch has returned: what waits for it may go on."""
         self.base_offset = NO_OFFSET
         self.log_append_time = -1
         self.error: KafkaError | None = None
@@ -79,16 +84,18 @@ class BatchFuture:
             self.unheard.heard = True
         return self.error
 
-    def succeed(self, base_offset: int, log_append_time: int) -> None:
-        """The broker has stored the batch."""
+    def succeed(
+        self, base_offset: int, log_append_time: int, before_release: Hook | None = None
+    ) -> None:
+        """The broker has stored the batch; `before_release` calls back for its records."""
         self.base_offset = base_offset
         self.log_append_time = log_append_time
-        self._finish()
+        self._finish(before_release)
 
-    def fail(self, error: KafkaError) -> None:
-        """The batch is given up."""
+    def fail(self, error: KafkaError, before_release: Hook | None = None) -> None:
+        """The batch is given up; `before_release` as of `succeed`."""
         self.error = error
-        self._finish()
+        self._finish(before_release)
 
     def split(self, parts: list[tuple[int, "BatchFuture"]]) -> None:
         """Smaller batches take over; whoever waits here goes on waiting there."""
@@ -96,9 +103,9 @@ class BatchFuture:
         self._finish()
 
     def when_done(self, call: Callable[[], object]) -> None:
-        """Call `call` once when this is done, at once if it is."""
+        """Call `call` once when this is released, at once if it is."""
         self._waiters.append(call)
-        if self.done:
+        if self.released:
             self._tell()
 
     def metadata(self, index: int, timestamp: int) -> RecordMetadata:
@@ -126,14 +133,14 @@ class BatchFuture:
         return min(within, starts[place + 1]) if place + 1 < len(starts) else within
 
     def pending(self) -> "list[BatchFuture]":
-        """The batches, this one or its parts, that are not done."""
+        """The batches, this one or its parts, that are not released."""
         if self.parts is None:
-            return [] if self.done else [self]
+            return [] if self.released else [self]
         return [late for _, part in self.parts for late in part.pending()]
 
     def wait(self, timeout: float | None) -> bool:
-        """Block until this is done (a split counts); whether it came within the time."""
-        if self.done:
+        """Block until this is released (a split counts); whether it came within the time."""
+        if self.released:
             return True
         if threading.get_ident() == self.loop_thread:
             raise RuntimeError(
@@ -144,9 +151,14 @@ class BatchFuture:
         self.when_done(told.set)
         return told.wait(timeout)
 
-    def _finish(self) -> None:
+    def _finish(self, before_release: Hook | None = None) -> None:
         self.done = True
-        self._tell()
+        try:
+            if before_release is not None:
+                before_release()
+        finally:
+            self.released = True
+            self._tell()
 
     def _tell(self) -> None:
         while self._waiters:
