@@ -41,7 +41,8 @@ def prepare(
     """Check the records where the rules say so, then make the changes the topic asks for.
 
     `batch` has passed `check_batch` and is changed in place, or a new one takes its place.
-    OutputTooLarge where more than `most` bytes come out of it: nothing was changed then.
+    With a bound, OutputTooLarge where more than `most` bytes come out of it, OffsetsOutOfPlace
+    where its records must be counted again: both take long, and nothing was changed then.
     """
     if rules.verbatim:
         if needs_walk(header, rules):
@@ -64,8 +65,13 @@ def _checked(
     try:
         return batch, check_records(batch, header, rules, now_ms, most)
     except OffsetsOutOfPlace:
-        records = decode_area(bytes(batch[HEADER_SIZE:]), BatchHeader._make(header))
-        changed = seal(header, encode_records(records, header[7]))
+        if most < UNBOUNDED:
+            raise
+        codec = header[5] & CODEC_MASK
+        records = decode_area(_uncompressed(batch, header, rules), BatchHeader._make(header))
+        area = encode_records(records, header[7])
+        level = rules.level if codec == rules.codec else None
+        changed = seal(header, compress(codec, area, level))
     _refuse_too_large(len(changed), rules, "with its offsets counted again")
     batch, header = memoryview(changed), HEADER.unpack_from(changed)
     return batch, check_records(batch, header, rules, now_ms)
@@ -92,17 +98,21 @@ def _recompress(
     batch: memoryview, header: RawHeader, rules: BatchRules
 ) -> tuple[memoryview, RawHeader]:
     """The same records under the topic's codec."""
-    area = decompress(
-        header[5] & CODEC_MASK,
-        batch[HEADER_SIZE:],
-        rules.max_uncompressed_bytes,
-        rules.max_message_bytes,
-    )
+    area = _uncompressed(batch, header, rules)
     codec = rules.codec or 0
     attributes = header[5] & ~CODEC_MASK | codec
     changed = seal((*header[:5], attributes, *header[6:]), compress(codec, area, rules.level))
     _refuse_too_large(len(changed), rules, "in the topic's codec")
     return memoryview(changed), HEADER.unpack_from(changed)
+
+
+def _uncompressed(batch: memoryview, header: RawHeader, rules: BatchRules) -> bytes:
+    return decompress(
+        header[5] & CODEC_MASK,
+        batch[HEADER_SIZE:],
+        rules.max_uncompressed_bytes,
+        rules.max_message_bytes,
+    )
 
 
 def _refuse_too_large(size: int, rules: BatchRules, how: str) -> None:

@@ -92,9 +92,8 @@ def check_records(
 
     INVALID_RECORD where the records are malformed as such; RecordsRefused where single ones break
     a rule of the topic. OffsetsOutOfPlace where the batch is sound otherwise and its records only
-    have to be counted again: Kafka takes that of a batch that is not compressed. OutputTooLarge
-    where more than `most` bytes come out of the batch, which says nothing about it: this caller
-    does not want to take that long.
+    have to be counted again. OutputTooLarge where more than `most` bytes come out of the batch,
+    which says nothing about it: this caller does not want to take that long.
     """
     codec = header[5] & CODEC_MASK
     if codec:
@@ -108,8 +107,7 @@ def check_records(
     if last_ms > INT64_MAX or first_ms < INT64_MIN:
         raise KafkaError(E.INVALID_TIMESTAMP, f"{first_ms} to {last_ms} leave the 64 bits of time")
     if (
-        (codec and not in_place)
-        or (keyless and rules.keys_required)
+        (keyless and rules.keys_required)
         or last_ms > now_ms + rules.after_ms
         or first_ms < now_ms - rules.before_ms
     ):
@@ -136,7 +134,11 @@ class OutputTooLarge(KafkaError):
 
 
 class OffsetsOutOfPlace(Exception):
-    """The offset deltas of a sound batch are not 0, 1, 2 …: `rewrite` counts them again."""
+    """The offset deltas of a sound batch are not 0, 1, 2 …: `rewrite` counts them again.
+
+    Kafka stores such deltas as they come if the batch is not compressed; if it is, Kafka means to
+    count again, but fails with UNKNOWN_SERVER_ERROR. A batch that is not walked is stored as it is.
+    """
 
 
 class RecordsRefused(KafkaError):
@@ -249,8 +251,6 @@ def _judge_records(area: Buffer, header: RawHeader, rules: BatchRules, now_ms: i
     for index, record in enumerate(decode_area(bytes(area), BatchHeader._make(header))):
         if rules.keys_required and record.key is None:
             faults.append((index, "a compacted topic takes no record without a key"))
-        elif header[5] & CODEC_MASK and record.offset != index:
-            faults.append((index, f"its offset delta is {record.offset}, not {index}"))
         elif not earliest <= record.timestamp <= latest and record.timestamp != NO_TIMESTAMP:
             faults.append((index, f"timestamp {record.timestamp} is not in {earliest}..{latest}"))
             code = E.INVALID_TIMESTAMP

@@ -214,9 +214,7 @@ class Replica:
                     header = check_records(batch, header, rules, now_ms, HEAVY_OUTPUT)
                 else:
                     batch, header = prepare(batch, header, rules, now_ms, HEAVY_OUTPUT)
-            except OffsetsOutOfPlace:
-                batch, header = prepare(batch, header, rules, now_ms)
-            except OutputTooLarge:
+            except (OffsetsOutOfPlace, OutputTooLarge):
                 self._hold(batch, header, pending, acks, now_ms)
                 return
         if self._inbox:

@@ -1,10 +1,13 @@
 """Record batches for scenes: good ones, and ones that are wrong in exactly one way."""
 
+from collections.abc import Sequence
+
 from headwater.records.batch import HEADER, HEADER_SIZE, BatchHeader
 from headwater.records.builder import build_batch
-from headwater.records.compression import Codec
+from headwater.records.compression import Codec, compress, decompress
 from headwater.records.record import Record
 from headwater.records.seal import seal
+from headwater.records.varint import read_varint, write_varint
 
 TIME = 1_750_000_000_000
 """A time in the past, for records."""
@@ -45,6 +48,23 @@ def changed(original: bytes, **fields: int) -> bytes:
 def with_body(original: bytes, body: bytes) -> bytes:
     """The batch with other bytes where its records were."""
     return bytes(seal(HEADER.unpack_from(original), body))
+
+
+def with_deltas(original: bytes, deltas: Sequence[int]) -> bytes:
+    """The batch with other offset deltas in its records; the header stays as it is."""
+    header = BatchHeader(*HEADER.unpack_from(original))
+    area = decompress(header.codec, original[HEADER_SIZE:], 1 << 24)
+    rewritten = bytearray()
+    pos = 0
+    for delta in deltas:
+        size, start = read_varint(area, pos)
+        pos = start + size
+        _, place = read_varint(area, start + 1)
+        _, rest = read_varint(area, place)
+        record = area[start:place] + write_varint(delta) + area[rest:pos]
+        rewritten += write_varint(len(record)) + record
+    assert pos == len(area), "one delta is given for each record"
+    return with_body(original, compress(header.codec, rewritten))
 
 
 def spoiled(original: bytes, at: int, value: int) -> bytes:

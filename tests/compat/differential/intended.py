@@ -92,6 +92,23 @@ INTENDED = [
         "every_broker_config", "keys", "listener.security.protocol.map.read_only", False, True,
         "Listeners do not change while the broker runs.",
     ),
+    Row(
+        "every_broker_config", "keys", "socket.listen.backlog.size.value", "50", "1024",
+        "Thousands of clients that connect at once are all taken; 50 would leave most to retry.",
+    ),
+    # -- more lenient
+    Row(
+        "produce_offset_deltas*", "* NONE, *", "stored[[]0].offsets*", ANY, list(range(10)),
+        "Records of a batch that is read are counted again; Kafka stores the client's numbers.",
+    ),
+    Row(
+        "produce_offset_deltas*", "*", "error_codes*|base_offsets*", -1, 0,
+        "Kafka means to count compressed records again, and fails when it rebuilds the batch.",
+    ),
+    Row(
+        "produce_offset_deltas*", "*", "stored", [[]], ANY,
+        "The same: what Kafka could not rebuild is not there to be read.",
+    ),
     # -- stricter
     Row(
         "produce_what_no_client_sends", "*", "error_code", 0, [32, 87],

@@ -3,7 +3,7 @@ import pytest
 from headwater.errors import E, KafkaError
 from headwater.records.batch import HEADER, read_header
 from headwater.records.builder import build_batch
-from headwater.records.compression import Codec
+from headwater.records.compression import Codec, compress
 from headwater.records.record import Record, _encode, decode_records, encode_records
 from headwater.records.rewrite import HEAVY_COUNT, HEAVY_OUTPUT, is_heavy, prepare
 from headwater.records.rules import BatchRules
@@ -114,17 +114,18 @@ def test_what_takes_milliseconds_is_known_beforehand(count, size, codec, rules, 
     ],
     ids=["plain", "append time", "recompressed", "compacted"],
 )
-def test_offset_deltas_out_of_place_are_counted_again(wrong, rules):
+@pytest.mark.parametrize("codec", Codec)
+def test_offset_deltas_out_of_place_are_counted_again(wrong, rules, codec):
     rows = RECORDS[:3]
-    header = tuple(
-        read_header(build_batch(rows, now=NOW, producer_id=4, producer_epoch=1, base_sequence=6))
-    )
+    good = build_batch(rows, now=NOW, codec=codec, producer_id=4, producer_epoch=1, base_sequence=6)
+    header = tuple(read_header(good))
     parts = []
     for place, row in zip(wrong, rows, strict=True):
         encoded = _encode(row, place, NOW)
         parts += (write_varint(len(encoded)), encoded)
-    given = memoryview(seal(header, b"".join(parts)))
+    given = memoryview(seal(header, compress(codec, b"".join(parts))))
     batch, stored = prepare(given, check_batch(given, rules, NOW), rules, NOW + 99)
+    assert read_header(batch).codec == (codec if rules.codec is None else rules.codec)
     found = decode_records(batch)
     assert [record.offset for record in found] == [0, 1, 2]
     assert [record.value for record in found] == [row.value for row in rows]
@@ -159,3 +160,13 @@ def test_a_batch_that_becomes_large_is_not_looked_into_beyond_the_bound(codec):
                 prepare(memoryview(raw), header, BatchRules(), NOW, HEAVY_OUTPUT)
             assert prepare(memoryview(raw), header, BatchRules(), NOW)[1] == header
         assert bytes(raw) == before
+
+
+def test_a_level_for_the_topics_codec_is_not_used_for_the_clients():
+    rows = RECORDS[:2]
+    area = encode_records(rows[:1], NOW) * 2
+    header = tuple(read_header(build_batch(rows, now=NOW, codec=Codec.GZIP)))
+    given = memoryview(seal(header, compress(Codec.GZIP, area)))
+    rules = BatchRules(codec=Codec.ZSTD, level=22)
+    batch, _ = prepare(given, check_batch(given, rules, NOW), rules, NOW)
+    assert [record.offset for record in decode_records(batch)] == [0, 1]
