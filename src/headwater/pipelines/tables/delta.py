@@ -126,13 +126,22 @@ class DeltaKind(Committer):
         return DataFile(path, _rows(path) if rows is None else rows, add["size"], partition)
 
     def first_version(self) -> int:
-        """The newest version that replaced rows, else the oldest that is in the log."""
+        """The newest version that replaced rows, or whose merged files a vacuum has removed.
+
+        Else the oldest that is in the log.
+        """
         version = int(self._present().version())
         while version > 0 and os.path.exists(self._log_file(version - 1)):
-            if _replaces(self._actions(version)):
+            actions = list(self._actions(version))
+            if _replaces(actions) or not all(map(os.path.exists, self._removed(actions))):
                 return version
             version -= 1
         return version
+
+    def _removed(self, actions: Iterable[Action]) -> Iterator[str]:
+        for action in actions:
+            if "remove" in action:
+                yield os.path.join(self._folder, unquote(action["remove"]["path"]))
 
     def _actions(self, version: int) -> Iterator[Action]:
         with open(self._log_file(version), encoding="utf-8") as lines:

@@ -8,7 +8,7 @@ another way; so its retries are off, and every loss leads back to reading the ta
 import os
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, timedelta
 from typing import Any, Final
 
 import pyarrow as pa
@@ -270,12 +270,11 @@ class IcebergKind(Committer):
         """Expires snapshots, then removes files that none of those left names."""
         table = self._present()
         before = SystemClock().wall_ms() - hours * 3_600_000
-        newest = table.current_snapshot()
-        if all(one == newest or one.timestamp_ms >= before for one in table.snapshots()):
+        expired = _superseded(table, before)
+        if not expired:
             return 0
-        moment = datetime.fromtimestamp(before / 1000, UTC)
         try:
-            table.maintenance.expire_snapshots().older_than(moment).commit()
+            table.maintenance.expire_snapshots().by_ids(expired).commit()
         except CommitFailedException as lost:
             raise TableConflict(f"{self.target}: {lost}") from lost
         table = self._present()
@@ -386,6 +385,19 @@ def _replaces(snapshot: Snapshot) -> bool:
     if snapshot.summary is None or _is_compaction(snapshot):
         return False
     return snapshot.summary.operation != Operation.APPEND
+
+
+def _superseded(table: IcebergTable, before_ms: int) -> list[int]:
+    """The ids of snapshots that were not the newest one any more at a moment.
+
+    A reader that began after that moment uses none of them, however old the others are.
+    """
+    found, current = [], False
+    for snapshot in _history(table):
+        if current:
+            found.append(snapshot.snapshot_id)
+        current = current or snapshot.timestamp_ms <= before_ms
+    return found
 
 
 def _named_files(table: IcebergTable) -> set[str]:

@@ -96,9 +96,12 @@ class ParquetKind(Committer):
         return found
 
     def first_version(self) -> int:
-        """The newest version that replaced rows, else the first."""
+        """The newest version that replaced rows or whose merged files are removed; else the first."""
+        aside = os.path.join(self._folder, REPLACED)
         for version in range(self._present().version, 0, -1):
-            if self._log.read(version).action == "replace":
+            manifest = self._log.read(version)
+            gone = (path for path in manifest.remove if not os.path.exists(f"{aside}/{path}"))
+            if manifest.action == "replace" or any(gone):
                 return version
         return 0
 
@@ -235,8 +238,9 @@ class ParquetKind(Committer):
         return state
 
     def _settle(self, manifest: Manifest) -> None:
-        for path in manifest.remove:
-            self._move(path, os.path.join(REPLACED, path), manifest.version)
+        for path in manifest.remove:  # a file that is in neither place was removed by `expire`
+            if os.path.exists(os.path.join(self._folder, path)):
+                self._move(path, os.path.join(REPLACED, path), manifest.version)
         for entry in manifest.add:
             self._move(entry.staged, entry.path, manifest.version)
 

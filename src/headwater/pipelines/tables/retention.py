@@ -6,9 +6,10 @@ are kept for a time and then removed, a few times an hour at most, by the one th
 
 import logging
 import os
+from contextlib import suppress
 from typing import Final
 
-from headwater.pipelines.tables.table import Table, TableError
+from headwater.pipelines.tables.table import Table
 from headwater.seams.clock import SystemClock
 
 log = logging.getLogger(__name__)
@@ -35,7 +36,7 @@ def expire_when_due(table: Table, hours: int) -> int:
         os.utime(marker)
     try:
         removed = table.expire(hours)
-    except (TableError, OSError) as problem:
+    except Exception as problem:  # noqa: BLE001 - the rows are in the table
         log.warning("%s: old versions are kept for now: %s", table.target, problem)
         return 0
     if removed:
@@ -62,7 +63,8 @@ def remove_old(folder: str, kept: set[str], hours: int, *, suffix: str = "") -> 
             path = os.path.join(where, name)
             if path in kept or not name.endswith(suffix):
                 continue
-            if os.stat(path).st_ctime_ns // 1_000_000 <= cutoff:
-                os.remove(path)
-                removed += 1
+            with suppress(FileNotFoundError):  # another writer removes old files too
+                if os.stat(path).st_ctime_ns // 1_000_000 <= cutoff:
+                    os.remove(path)
+                    removed += 1
     return removed

@@ -143,11 +143,11 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _steps(self, start: Offset, upto: int) -> list[tuple[int, list[DataFile]]]:
         self._check(start)
         after, table = start["version"], self._table.open()
-        if upto <= after:
-            return []
         if not start.get("whole"):
-            return table.added(after, upto)
-        first = after + 1
+            return table.added(after, upto) if upto > after else []
+        # Spark asks again for the start of a first batch that it repeats, and old versions may
+        # have been removed since: the batch still ends with the version that it was planned for.
+        first = min(after + 1, upto)
         return [(first, table.files(first)), *table.added(first, upto)]
 
 
@@ -211,10 +211,20 @@ def where_now(path: str) -> str:
 def read_file(file: DataFile, schema: StructType) -> Iterator[pa.RecordBatch]:
     """The rows of a file in the columns of a schema, partition values and NULLs filled in."""
     wanted = to_arrow_schema(schema, timezone="UTC")
-    with pq.ParquetFile(where_now(file.path)) as source:
+    with _opened(file) as source:
         held = [name for name in wanted.names if name in source.schema_arrow.names]
         for batch in source.iter_batches(_ROWS_AT_ONCE, columns=held):
             yield shaped(batch, wanted, dict(file.partition))
+
+
+def _opened(file: DataFile) -> pq.ParquetFile:
+    try:
+        return pq.ParquetFile(where_now(file.path))
+    except FileNotFoundError as gone:
+        raise TableError(
+            f"{file.path} is gone: its version is older than the table's retention_hours; "
+            "start the stream again with a new checkpoint"
+        ) from gone
 
 
 def _existing(options: Mapping[str, str]) -> Table:

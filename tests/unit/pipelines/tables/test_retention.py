@@ -3,9 +3,12 @@
 import os
 
 import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from headwater.pipelines.tables.retention import expire_when_due
+from headwater.pipelines.tables.source import TableStreamReader, spark_schema
 from headwater.pipelines.tables.table import open_table
+from headwater.seams.clock import SystemClock
 from tests.unit.pipelines.lake import KINDS, append, ids, replace, rows
 
 
@@ -65,3 +68,46 @@ def test_an_expired_iceberg_table_has_few_snapshots(tmp_path):
     table.expire(0)
     assert len(table._present().snapshots()) == 1
     assert ids(open_table(target).files()) == [0, 1, 2, 3, 4]
+
+
+def test_a_fresh_stream_reads_all_rows_of_a_table_whose_old_files_are_gone(table):
+    table.expire(0)
+    assert append(str(table.target), rows(13), 3)
+    assert streamed(table.target) == [2, 7, 8, 9, 12, 13]
+
+
+def test_a_first_batch_that_is_repeated_after_old_files_went_has_its_rows(table):
+    upto = {"version": table.version()}
+    target = str(table.target)
+    append(target, rows(13), 3)
+    open_table(target).compact(1 << 20)
+    table.expire(1)
+    start = {"version": table.version() - 1, "whole": True}
+    assert streamed(target, start, upto) == [2, 7, 8, 9, 12]
+
+
+def test_a_table_opens_after_the_files_that_its_newest_version_replaced_are_gone(table):
+    replace(str(table.target), rows(5), 3)
+    table.expire(0)
+    assert ids(open_table(table.target).files()) == [5]
+
+
+def test_a_snapshot_that_was_the_newest_one_within_the_retention_is_kept(tmp_path, monkeypatch):
+    target = f"iceberg:{tmp_path}/table"
+    replace(target, rows(1), 0)
+    (old,) = open_table(target).files()
+    within = open_table(target)._present().current_snapshot().timestamp_ms + 1
+    replace(target, rows(2), 1)
+    monkeypatch.setattr(SystemClock, "wall_ms", lambda self: within)
+    assert open_table(target).expire(0) == 0
+    assert ids([old]) == [1]
+
+
+def streamed(target, start=None, end=None):
+    """The ids that a stream over a table reads in one batch."""
+    schema = spark_schema(open_table(target).schema())
+    reader = TableStreamReader({"path": str(target)}, schema)
+    start = start or reader.initialOffset()
+    end = end or reader.latestOffset(start, ReadAllAvailable())
+    batches = [batch for part in reader.partitions(start, end) for batch in reader.read(part)]
+    return sorted(row["id"] for batch in batches for row in batch.to_pylist())
