@@ -57,6 +57,15 @@ def test_a_flood_of_unfinished_requests_stays_within_the_budget(tmp_path, impati
         until(lambda: live.on_loop(lambda: len(live.context.doorkeeper.open) == 1 and settled()))
 
 
+def test_a_broker_without_any_memory_to_spare_serves_one_request_after_another(tmp_path):
+    with Live(tmp_path, {"queued.max.request.bytes": "1"}) as live, live.client() as client:
+        live.create("t")
+        for number in range(3):
+            assert client.produce("t", batch(os.urandom(300_000))).base_offset == number
+        assert client.fetch("t", 2).records
+        assert live.on_loop(lambda: live.context.memory.used) <= FIRST_BUFFER
+
+
 @pytest.fixture
 def cold(monkeypatch):
     """Nothing is in the page cache."""

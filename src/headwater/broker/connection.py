@@ -175,13 +175,13 @@ class Connection(Inbound):
 
     def turn_ended(self) -> None:
         """Send what is ready, and take no more from a client that has too much under way."""
+        if self.memory.tight:
+            self.shrink()  # ends the tick, which may answer: before the answers are sent
         if self._answers:
             self.send_answers()
         if len(self.slots) >= MAX_UNANSWERED and not self._too_many:
             self._too_many = True
             self.hold()
-        if self.memory.tight:
-            self.shrink()
 
     def before_reuse(self) -> None:
         """End the tick early: batches in this buffer must be written before it is overwritten."""
