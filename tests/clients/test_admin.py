@@ -35,7 +35,7 @@ def at_ten(stage, admin, group, lane):
 def test_topics_are_made_listed_described_grown_and_deleted(stage, admin):
     one, two = stage.name("made"), stage.name("made")
     admin.create_topics([NewTopic(one, 4, configs={"retention.ms": "1000"}), two])
-    assert {one, two} <= set(admin.list_topics())
+    until("every broker lists them", lambda: {one, two} <= set(admin.list_topics()))
     views = admin.describe_topics([one, two])
     assert [len(view.partitions) for view in views.values()] == [4, 1]
     assert all(row.leader >= 0 for row in views[one].partitions)

@@ -15,7 +15,8 @@ from headwater.client.consumer.ends import Ends
 from headwater.client.consumer.listener import Notice, RebalanceListener
 from headwater.client.consumer.offsets import OnCommit
 from headwater.client.consumer.places import EARLIEST, LATEST
-from headwater.client.consumer.process import Plan, Processing, Work
+from headwater.client.consumer.plan import Plan
+from headwater.client.consumer.process import Processing, Work
 from headwater.client.consumer.record import (
     ConsumerRecord,
     OffsetAndMetadata,

@@ -151,8 +151,13 @@ class Group:
             try:
                 async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
                     await self._commits.commit_last()
-            except (KafkaError, TimeoutError) as problem:
+            except KafkaError as problem:
                 log.warning("the commit before a rebalance failed: %s", problem)
+            except TimeoutError:
+                log.warning(
+                    "the commit before a rebalance failed: not done within request.timeout.ms (%s)",
+                    self._settings.request_timeout_ms,
+                )
         for name in notice.partitions:
             place = self._subscription.places.get(name)
             if place is not None:

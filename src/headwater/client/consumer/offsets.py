@@ -11,9 +11,14 @@ from typing import NamedTuple
 
 from headwater.client.cluster import Cluster
 from headwater.client.consumer.metrics import ConsumerMetrics
-from headwater.client.consumer.record import NO_OFFSET, OffsetAndMetadata, topic_partition
+from headwater.client.consumer.record import (
+    NO_OFFSET,
+    OffsetAndMetadata,
+    topic_partition,
+    whole_offset,
+)
 from headwater.client.consumer.subscription import Subscription
-from headwater.client.errors import CommitFailedError, failure
+from headwater.client.errors import CommitFailedError, UnknownTopicOrPartitionError, failure
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError, error_of
 from headwater.model import TopicPartition
@@ -36,6 +41,8 @@ _ONE_GROUP_UP_TO = 7
 _COORDINATOR_GONE = frozenset(
     {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.NETWORK_EXCEPTION, E.REQUEST_TIMED_OUT}
 )
+_GRACE_MS = 1500
+"""How long the coordinator may not know a partition: it may have been created a moment ago."""
 _FENCED = frozenset({E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID})
 
 
@@ -92,16 +99,27 @@ class Commits:
     # -- committing
 
     async def commit(self, offsets: CommitMap | None) -> None:
-        """Commit `offsets`, or all positions; repeats until done or hopeless. Bound it by a timeout."""
+        """Commit `offsets`, or all positions; repeats until done or hopeless. Bound it by a timeout.
+
+        UnknownTopicOrPartitionError for a partition that does not exist, a moment after the first
+        answer that says so; the other offsets are committed.
+        """
         wanted = self.consumed() if offsets is None else offsets
         while self._under_way:
             await asyncio.wait(self._under_way)  # commits take effect in the order of the calls
         backoff = self._cluster.backoff()
+        unknown_since: int | None = None
         while wanted:
             try:
                 await self._attempt(wanted)
             except (KafkaError, OSError) as problem:
                 if isinstance(problem, KafkaError) and not problem.code.retriable:
+                    raise
+                if not isinstance(problem, UnknownTopicOrPartitionError):
+                    unknown_since = None
+                elif unknown_since is None:
+                    unknown_since = self._clock.monotonic_ms()
+                elif self._clock.monotonic_ms() - unknown_since >= _GRACE_MS:
                     raise
                 await asyncio.sleep(backoff.next_ms() / 1000)
             else:
@@ -156,10 +174,16 @@ class Commits:
         except (KafkaError, OSError):
             self._cluster.forget_coordinator(self._group)
             raise
-        for topic in answer.topics:
-            for row in topic.partitions:
-                if row.error_code:
-                    raise self._refused(row.error_code, f"{topic.name}-{row.partition_index}", who)
+        refused = {
+            TopicPartition(topic.name, row.partition_index): row.error_code
+            for topic in answer.topics
+            for row in topic.partitions
+            if row.error_code
+        }
+        if refused:
+            # A partition that does not exist hides nothing that is wrong with the others.
+            name = min(refused, key=lambda name: refused[name] == E.UNKNOWN_TOPIC_OR_PARTITION)
+            raise self._refused(refused[name], str(name), who)
         now = self._clock.monotonic_ms()
         self._metrics.commits.add(now, now - begun)
         self.on_commit(offsets)
@@ -316,9 +340,5 @@ def checked_offsets(
     for name, offset in given.items():
         place = topic_partition(name)
         row = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        if not isinstance(row.offset, int):
-            raise TypeError(f"{place}: an offset is a whole number, not {row.offset!r}")
-        if row.offset < 0:
-            raise ValueError(f"{place}: an offset is 0 or more, not {row.offset}")
-        found[place] = row
+        found[place] = row._replace(offset=whole_offset(place, row.offset))
     return found

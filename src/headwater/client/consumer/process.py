@@ -7,6 +7,8 @@ then put aside in a dead letter topic, or ends `process` with an error: nothing 
 
 import asyncio
 import contextlib
+import inspect
+import logging
 import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -14,11 +16,16 @@ from typing import TYPE_CHECKING, Any
 
 from headwater.client.consumer.consuming import Consuming
 from headwater.client.consumer.dead_letters import AsyncDeadLetters, DeadLetters
-from headwater.client.consumer.fetched import Reshape
 from headwater.client.consumer.listener import RebalanceListener
-from headwater.client.consumer.ordering import ORDERS, Lanes
+from headwater.client.consumer.plan import (
+    Plan,
+    check_coroutine_function,
+    check_function,
+    not_a_coroutine_function,
+    not_a_function,
+)
 from headwater.client.consumer.record import ConsumerRecord, Records
-from headwater.client.errors import ClientError, CommitFailedError, SerializationError, WakeupError
+from headwater.client.errors import ClientError, CommitFailedError, WakeupError
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 
@@ -26,11 +33,12 @@ if TYPE_CHECKING:
     from headwater.client.consumer.blocking import Consumer
     from headwater.client.consumer.consumer import Consumer as AsyncConsumer
 
+log = logging.getLogger(__name__)
+
 Work = Callable[[Any], object]
 AsyncWork = Callable[[Any], Awaitable[object]]
 
 _POLL_S = 0.1
-_LAST_BACKOFF_S = 10.0
 _LAST_COMMIT_S = 5.0
 """How long a cancelled `process` may take to commit what is finished."""
 
@@ -49,47 +57,11 @@ class ProcessingError(ClientError):
         self.record = record
 
 
-class Plan:
-    """What `process` was asked to do."""
-
-    def __init__(
-        self,
-        core: Consuming,
-        *,
-        workers: int,
-        order: str,
-        retries: int,
-        backoff_s: float,
-        dead_letter_topic: str | None,
-        max_unfinished: int,
-        commit_interval_s: float,
-    ) -> None:
-        if order not in ORDERS:
-            raise ValueError(f"order is 'key' or 'partition', not {order!r}")
-        if workers < 1 or retries < 0 or max_unfinished < 1:
-            raise ValueError("workers and max_unfinished are 1 or more, retries 0 or more")
-        self.workers = workers
-        self.retries = retries
-        self.backoff_s = backoff_s
-        self.dead_letter_topic = dead_letter_topic
-        self.max_unfinished = max_unfinished
-        self.commit_interval_s = commit_interval_s
-        self.lanes = Lanes(ORDERS[order])
-        self.shape: Reshape = core.shaping("process()")
-
-    def rest_s(self, attempt: int) -> float:
-        """How long to rest before the next attempt."""
-        return float(min(self.backoff_s * 2**attempt, _LAST_BACKOFF_S))
-
-    def again(self, problem: Exception, attempt: int) -> bool:
-        """Whether another attempt may help."""
-        return attempt < self.retries and not isinstance(problem, SerializationError)
-
-
 class Processing:
     """The blocking form: workers are threads."""
 
     def __init__(self, consumer: "Consumer", core: Consuming, work: Work, plan: Plan) -> None:
+        check_function(work)
         self._consumer = consumer
         self._core = core
         self._work = work
@@ -168,7 +140,8 @@ class Processing:
                 if self._stopping:
                     return
             try:
-                self._do(record)
+                if not self._do(record):
+                    return
             except BaseException as problem:  # noqa: BLE001 - told by run()
                 with self._changed:
                     self._failed = self._failed or problem
@@ -180,21 +153,28 @@ class Processing:
                 self.done += 1
                 self._changed.notify_all()
 
-    def _do(self, record: ConsumerRecord) -> None:
+    def _do(self, record: ConsumerRecord) -> bool:
+        """False where it failed and is left for the next start: the end did not let it repeat."""
         attempt = 0
         while True:
             try:
-                self._work(self._plan.shape(record))
+                result = self._work(self._plan.shape(record))
             except Exception as problem:
-                if self._plan.again(problem, attempt) and not self._stopping:
+                if self._plan.again(problem, attempt):
                     with self._changed:
                         self._changed.wait_for(lambda: self._stopping, self._plan.rest_s(attempt))
+                    if self._stopping:
+                        return False
                     attempt += 1
                     continue
                 if not self._dead_letters.wanted:
                     raise ProcessingError(record, attempt + 1) from problem
                 self._dead_letters.send(record, problem, attempt + 1)
-            return
+                return True
+            if inspect.iscoroutine(result):
+                result.close()
+                raise not_a_function(self._work)
+            return True
 
     def _commit(self) -> None:
         with self._changed:
@@ -240,6 +220,8 @@ class Processing:
                 self._consumer.commit(dict(offsets))
         except CommitFailedError:
             pass  # the records come again, at another member
+        except KafkaError as problem:
+            log.warning("the commit of finished work before a rebalance failed: %s", problem)
         self.forget(partitions)
 
     def forget(self, partitions: list[TopicPartition]) -> None:
@@ -274,6 +256,7 @@ class AsyncProcessing:
     def __init__(
         self, consumer: "AsyncConsumer", core: Consuming, work: AsyncWork, plan: Plan
     ) -> None:
+        check_coroutine_function(work)
         self._consumer = consumer
         self._core = core
         self._work = work
@@ -369,7 +352,8 @@ class AsyncProcessing:
                     return
             assert record is not None
             try:
-                await self._do(record)
+                if not await self._do(record):
+                    return
             except (Exception, asyncio.CancelledError) as problem:
                 if _is_cancelled():
                     raise
@@ -381,20 +365,29 @@ class AsyncProcessing:
                 self.done += 1
                 self._changed.notify_all()
 
-    async def _do(self, record: ConsumerRecord) -> None:
+    async def _do(self, record: ConsumerRecord) -> bool:
+        """False where it failed and is left for the next start: the end did not let it repeat."""
         attempt = 0
+        result: object = None
         while True:
             try:
-                await self._work(self._plan.shape(record))
+                result = self._work(self._plan.shape(record))
+                if inspect.isawaitable(result):
+                    await result
             except Exception as problem:
-                if self._plan.again(problem, attempt) and not self._stopping:
+                if self._plan.again(problem, attempt):
                     await self._rest(self._plan.rest_s(attempt))
+                    if self._stopping:
+                        return False
                     attempt += 1
                     continue
                 if not self._dead_letters.wanted:
                     raise ProcessingError(record, attempt + 1) from problem
                 await self._dead_letters.send(record, problem, attempt + 1)
-            return
+                return True
+            if not inspect.isawaitable(result):
+                raise not_a_coroutine_function(self._work)
+            return True
 
     async def _rest(self, seconds: float) -> None:
         """Before a repetition; the end of `process` does not wait for it."""
@@ -432,6 +425,8 @@ class AsyncProcessing:
                 await self._consumer.commit(dict(offsets))
         except CommitFailedError:
             pass  # the records come again, at another member
+        except KafkaError as problem:
+            log.warning("the commit of finished work before a rebalance failed: %s", problem)
         lanes.forget(partitions)
 
     def forget(self, partitions: list[TopicPartition]) -> None:

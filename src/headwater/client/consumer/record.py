@@ -1,5 +1,6 @@
 """Records as a consumer gets them: light tuples in a list that knows its partitions."""
 
+import operator
 from collections.abc import Iterable
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -8,6 +9,7 @@ from headwater.model import TopicPartition
 from headwater.records.record import Header
 
 NO_OFFSET = -1
+LAST_OFFSET = 2**63 - 1
 """What brokers say where there is no offset."""
 
 
@@ -75,6 +77,17 @@ def topic_partitions(
 ) -> list[TopicPartition]:
     """Partitions as callers may write them: `("orders", 0)` is as good as a TopicPartition."""
     return [topic_partition(place) for place in places]
+
+
+def whole_offset(place: TopicPartition, offset: object) -> int:
+    """An offset that the protocol can carry; an error that names the partition for any other."""
+    try:
+        whole = operator.index(offset)  # type: ignore[arg-type]
+    except TypeError:
+        raise TypeError(f"{place}: an offset is a whole number, not {offset!r}") from None
+    if not 0 <= whole <= LAST_OFFSET:
+        raise ValueError(f"{place}: an offset is 0 or more and at most {LAST_OFFSET}, not {whole}")
+    return whole
 
 
 def topic_partition(place: object) -> TopicPartition:

@@ -66,6 +66,12 @@ class Subscription:
         news, self.topics = found != self.topics, found
         return news
 
+    def wants(self, topic: str) -> bool:
+        """Whether records of `topic` come to this consumer, now or once it exists."""
+        if self.pattern is not None:
+            return self.pattern.fullmatch(topic) is not None
+        return topic in self.topics or any(name.topic == topic for name in self.places)
+
     def assign(self, partitions: Iterable[TopicPartition]) -> list[Place]:
         """Have exactly these partitions; those that stay keep their places. Returns the new."""
         self._choose(Way.ASSIGNED)

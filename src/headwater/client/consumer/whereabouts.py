@@ -8,7 +8,9 @@ from headwater.client.consumer.limit import Limit
 from headwater.client.consumer.places import EARLIEST, LATEST
 from headwater.client.consumer.record import (
     OffsetAndTimestamp,
+    topic_partition,
     topic_partitions,
+    whole_offset,
 )
 from headwater.model import TopicPartition
 
@@ -18,10 +20,8 @@ class Whereabouts(Assembly):
 
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
         """Go on at `offset`."""
-        (name,) = topic_partitions([partition])
-        if offset < 0:
-            raise ValueError(f"an offset is 0 or more, not {offset!r}")
-        self.subscription.place(name).jump(offset)
+        name = topic_partition(partition)
+        self.subscription.place(name).jump(whole_offset(name, offset))
         self._fetcher.changed(at_once=True)
 
     def seek_to_time(self, partitions: Partitions | None, timestamp: int) -> None:

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import logging
 import pickle
+import threading
 import time
 
 import pytest
@@ -15,7 +16,7 @@ from headwater.client.consumer.subscription import IllegalStateError
 from headwater.config.client import AdminSettings, ConsumerSettings, ProducerSettings
 from headwater.config.keys import ConfigError
 from headwater.config.other_clients import OTHER_CLIENTS
-from headwater.errors import FencedInstanceIdError
+from headwater.errors import FencedInstanceIdError, UnknownTopicOrPartitionError
 from headwater.model import TopicPartition
 from headwater.testing import Broker
 
@@ -291,3 +292,152 @@ def test_a_topic_is_created_from_a_test_that_is_a_coroutine(broker) -> None:
 
 def test_a_partition_lag_is_a_plain_tuple() -> None:
     assert pickle.loads(pickle.dumps(PartitionLag(1, 2, 1))) == (1, 2, 1)
+
+
+# -- offsets that cannot be, and partitions that are gone
+
+
+@pytest.mark.parametrize("offset", [1.5, "7", None, -1, 2**63])
+def test_an_offset_that_cannot_be_is_refused_at_once_and_the_consumer_reads_on(
+    options, group, offset
+) -> None:
+    with headwater.Consumer(group_id=group, **options) as consumer:
+        consumer.assign([HERE])
+        with pytest.raises((TypeError, ValueError), match="t-0: an offset is"):
+            consumer.seek(HERE, offset)
+        with pytest.raises((TypeError, ValueError), match="t-0: an offset is"):
+            consumer.commit({HERE: offset})
+        assert consumer.poll(10)[0].offset == 0
+
+
+def test_a_commit_for_a_partition_that_does_not_exist_says_so_and_keeps_the_others(
+    options, group
+) -> None:
+    absent = TopicPartition("t", 77)
+    with headwater.Consumer(group_id=group, default_api_timeout_ms=10_000, **options) as consumer:
+        consumer.assign([HERE])
+        with pytest.raises(UnknownTopicOrPartitionError, match="t-77"):
+            consumer.commit({absent: 1, HERE: 5})
+        assert consumer.committed([HERE])[HERE].offset == 5
+
+
+@pytest.mark.parametrize("way", ["poll", "process"])
+def test_a_group_goes_on_with_its_other_topics_when_one_is_deleted(group, way, caplog) -> None:
+    """The offsets of the deleted topic can no longer be committed, which must not hold it up."""
+    stays, goes, seen = "stays", "goes", []
+
+    def note(record):
+        seen.append(record.value)
+        if record.value == b"2":
+            consumer.stop_processing()
+
+    with (
+        Broker({"auto.create.topics.enable": "false"}) as broker,
+        headwater.Producer(bootstrap_servers=broker.bootstrap) as producer,
+        headwater.Consumer(
+            bootstrap_servers=broker.bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            metadata_max_age_ms=100,
+            request_timeout_ms=10_000,
+            default_api_timeout_ms=10_000,
+        ) as consumer,
+    ):
+        for name in (stays, goes):
+            broker.create_topic(name)
+            producer.send(name, b"1").result(10)
+        consumer.subscribe([stays, goes])
+
+        def delete_and_send():
+            while seen.count(b"1") < 2:
+                time.sleep(0.01)
+            broker.delete_topic(goes)
+            while "before a rebalance failed" not in caplog.text:
+                time.sleep(0.01)
+            producer.send(stays, b"2").result(10)
+
+        helper = threading.Thread(target=delete_and_send, daemon=True)
+        helper.start()
+        if way == "process":
+            consumer.process(note)
+        while b"2" not in seen:
+            seen.extend(record.value for record in consumer.poll(0.1))
+        helper.join()
+    assert "goes-0: this broker has no such topic or partition" in caplog.text
+
+
+# -- work that process() cannot do
+
+
+def test_work_that_nobody_would_await_is_refused_before_anything_is_committed(
+    options, group
+) -> None:
+    async def work(record):
+        raise AssertionError("never awaited")
+
+    def begun(record):
+        return work(record)
+
+    with headwater.Consumer(group_id=group, **options) as consumer:
+        consumer.subscribe(["t"])
+        for wrong in (work, begun, 5):
+            with pytest.raises(TypeError, match=r"headwater\.aio"):
+                consumer.process(wrong)
+        assert not any(row.offset for row in consumer.committed([HERE]).values() if row)
+
+
+def test_plain_work_in_asyncio_is_refused_after_one_call_and_not_repeated(options, group) -> None:
+    calls = []
+
+    async def main():
+        async with headwater.aio.Consumer(group_id=group, **options) as consumer:
+            await consumer.subscribe(["t"])
+            with pytest.raises(TypeError, match="async def"):
+                await consumer.process(calls.append, workers=1, dead_letter_topic="empty")
+            return await consumer.end_offsets([("empty", 0)])
+
+    assert list(asyncio.run(main()).values()) == [0]
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("wish", [{"topics": ["t"]}, {"pattern": "t.*"}])
+def test_a_dead_letter_topic_that_the_consumer_reads_itself_is_refused(
+    options, group, wish
+) -> None:
+    with headwater.Consumer(group_id=group, **options) as consumer:
+        consumer.subscribe(**wish)
+        with pytest.raises(ValueError, match="dead_letter_topic 't' is one that this consumer"):
+            consumer.process(print, dead_letter_topic="t")
+
+
+@pytest.mark.parametrize("face", ["blocking", "asyncio"])
+def test_a_record_that_fails_while_process_stops_keeps_its_repetitions(
+    options, group, face
+) -> None:
+    """It comes again at the next start; it is no dead letter, and its failure no error."""
+
+    def failing(record):
+        consumer.stop_processing()
+        raise ConnectionError("the database has gone first")
+
+    async def failing_soon(record):
+        failing(record)
+
+    async def main():
+        nonlocal consumer
+        async with headwater.aio.Consumer(group_id=group, **options) as consumer:
+            await consumer.subscribe(["t"])
+            await consumer.process(failing_soon, workers=1, retries=5, dead_letter_topic="empty")
+            return await consumer.end_offsets([("empty", 0)]), await consumer.committed([HERE])
+
+    if face == "asyncio":
+        consumer = None
+        letters, committed = asyncio.run(main())
+    else:
+        with headwater.Consumer(group_id=group, **options) as consumer:
+            consumer.subscribe(["t"])
+            consumer.process(failing, workers=1, retries=5, dead_letter_topic="empty")
+            letters = consumer.end_offsets([("empty", 0)])
+            committed = consumer.committed([HERE])
+    assert list(letters.values()) == [0]
+    assert not any(row.offset for row in committed.values() if row)

@@ -1,0 +1,80 @@
+"""What `process` was asked to do, checked before it begins."""
+
+import inspect
+
+from headwater.client.consumer.consuming import Consuming
+from headwater.client.consumer.fetched import Reshape
+from headwater.client.consumer.ordering import ORDERS, Lanes
+from headwater.client.errors import SerializationError
+
+_LAST_BACKOFF_S = 10.0
+
+
+class Plan:
+    """What `process` was asked to do."""
+
+    def __init__(
+        self,
+        core: Consuming,
+        *,
+        workers: int,
+        order: str,
+        retries: int,
+        backoff_s: float,
+        dead_letter_topic: str | None,
+        max_unfinished: int,
+        commit_interval_s: float,
+    ) -> None:
+        if order not in ORDERS:
+            raise ValueError(f"order is 'key' or 'partition', not {order!r}")
+        if workers < 1 or retries < 0 or max_unfinished < 1:
+            raise ValueError("workers and max_unfinished are 1 or more, retries 0 or more")
+        if dead_letter_topic is not None and core.subscription.wants(dead_letter_topic):
+            raise ValueError(
+                f"dead_letter_topic {dead_letter_topic!r} is one that this consumer reads, so a dead "
+                "letter would fail again without end: give another topic or another pattern"
+            )
+        self.workers = workers
+        self.retries = retries
+        self.backoff_s = backoff_s
+        self.dead_letter_topic = dead_letter_topic
+        self.max_unfinished = max_unfinished
+        self.commit_interval_s = commit_interval_s
+        self.lanes = Lanes(ORDERS[order])
+        self.shape: Reshape = core.shaping("process()")
+
+    def rest_s(self, attempt: int) -> float:
+        """How long to rest before the next attempt."""
+        return float(min(self.backoff_s * 2**attempt, _LAST_BACKOFF_S))
+
+    def again(self, problem: Exception, attempt: int) -> bool:
+        """Whether another attempt may help."""
+        return attempt < self.retries and not isinstance(problem, SerializationError)
+
+
+def check_function(work: object) -> None:
+    """Refuse work that would only be begun: a coroutine that nobody awaits does nothing."""
+    if not callable(work) or inspect.iscoroutinefunction(work):
+        raise not_a_function(work)
+
+
+def check_coroutine_function(work: object) -> None:
+    """Refuse what cannot be called; whether its result can be awaited shows at the first record."""
+    if not callable(work):
+        raise not_a_coroutine_function(work)
+
+
+def not_a_function(work: object) -> TypeError:
+    """What to say of work for the blocking consumer."""
+    return TypeError(
+        f"process() runs its work in threads and needs a function, not {work!r}: make it a plain def, "
+        "or use headwater.aio.Consumer for an async def"
+    )
+
+
+def not_a_coroutine_function(work: object) -> TypeError:
+    """What to say of work for the asyncio consumer."""
+    return TypeError(
+        f"process() of headwater.aio awaits its work and needs a coroutine function, not {work!r}: "
+        "make it an async def, or use headwater.Consumer for a plain def"
+    )
