@@ -1,11 +1,17 @@
-"""One rule for the whole suite: where CI=true promises every tool, a skipped test is a failed one."""
+"""Rules for the whole suite: where CI=true promises every tool, a skipped test is a failed one; and
+no property fails because the machine is busy.
+"""
 
 import os
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 # The checks of the compatibility suite are no test modules, and shall tell what they compared.
 pytest.register_assert_rewrite("tests.compat.checks")
+
+settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("steady")
 
 _PROMISED = os.environ.get("CI") == "true"
 

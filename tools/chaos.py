@@ -41,6 +41,8 @@ SETTINGS = {
     "log.segment.bytes": str(512 * 1024),  # rolls must be among the things that are interrupted
     "replica.high.watermark.checkpoint.interval.ms": "300",
     "log.flush.interval.ms": "200",
+    # A producer would create the topic that was deleted again before its owner does.
+    "auto.create.topics.enable": "false",
 }
 _CLIENT = {
     "reconnect.backoff.ms": 20,

@@ -3,6 +3,7 @@
 import ast
 
 import pytest
+from hypothesis import HealthCheck, settings
 from tools import tidy
 
 
@@ -63,3 +64,8 @@ def test_no_test_may_hope_for_a_quick_machine(condition):
 )
 def test_what_is_allowed_is_not_complained_of(path, text):
     assert tidy.complaints(source(text, path)) == []
+
+
+def test_no_property_fails_because_the_machine_is_busy():
+    assert settings().deadline is None
+    assert HealthCheck.too_slow in settings().suppress_health_check
