@@ -14,7 +14,7 @@ log = logging.getLogger("headwater.server")
 class Request(Slot):
     """One request of one client; `reply` may come at any later moment, exactly once."""
 
-    __slots__ = ("_held", "api_key", "client_id", "correlation_id", "on_gone", "version")
+    __slots__ = ("api_key", "client_id", "correlation_id", "on_gone", "version")
 
     def __init__(
         self,
@@ -29,7 +29,6 @@ class Request(Slot):
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
-        self._held = False
         self.on_gone: Callable[[], None] | None = None
         """Called if the client leaves before its answer: nobody waits for this any more."""
 
@@ -44,14 +43,13 @@ class Request(Slot):
         """Answer with a response that is long, or that is still to be made.
 
         It is made and encoded over several rounds of the event loop. Nothing more is read from
-        this client meanwhile.
+        this client meanwhile. The steps that make a response may call this again at their end.
         """
-        connection = self.connection
-        if not connection.context.turns.start(self._make(response), connection):
-            self._held = True
-            connection.hold()
+        hold = _Hold(self.connection)
+        if not self.connection.context.turns.start(self._make(response, hold), self.connection):
+            hold.take()
 
-    def _make(self, response: Struct | Steps[Struct | None]) -> Steps[None]:
+    def _make(self, response: Struct | Steps[Struct | None], hold: "_Hold") -> Steps[None]:
         try:
             if isinstance(response, Struct):
                 made: Struct | None = response
@@ -68,8 +66,7 @@ class Request(Slot):
             self.reply_nothing()
             self.connection.dismiss()
         finally:
-            if self._held:
-                self.connection.release()
+            hold.give_back()
 
     def peer_gone(self) -> None:
         """The client left."""
@@ -79,3 +76,23 @@ class Request(Slot):
     def reply_nothing(self) -> None:
         """The protocol wants no answer (acks=0)."""
         self.fill([])
+
+
+class _Hold:
+    """The hold of one series of steps on its connection, if it took one."""
+
+    __slots__ = ("_connection", "_taken")
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._taken = False
+
+    def take(self) -> None:
+        """The steps go on in later rounds."""
+        self._taken = True
+        self._connection.hold()
+
+    def give_back(self) -> None:
+        """The steps are done."""
+        if self._taken:
+            self._connection.release()

@@ -1,9 +1,17 @@
 """DeleteRecords where the high watermark is behind the log's end."""
 
+from types import SimpleNamespace
+
 import pytest
 
-from headwater.broker.handlers.delete_records import UP_TO_HIGH_WATERMARK, _advance
+from headwater.broker.handlers.delete_records import (
+    UP_TO_HIGH_WATERMARK,
+    _advance,
+    handle_delete_records,
+)
+from headwater.broker.turns import finish
 from headwater.errors import E, KafkaError
+from headwater.wire.messages.topics import DeleteRecordsRequest
 from tests.unit.broker.live import batch
 from tests.unit.replication.stage import NOW, Stage
 
@@ -32,3 +40,39 @@ def test_records_that_are_not_committed_are_not_deleted(replica, offset):
 def test_the_log_starts_where_the_request_says(replica, offset, start):
     assert _advance(replica, offset) == start
     assert replica.log.log_start_offset == start
+
+
+def test_a_partition_that_is_done_first_is_no_longer_watched_after_the_answer(tmp_path):
+    stages = [Stage(tmp_path / name, replicas=(1, 2)) for name in ("a", "b")]
+    for stage in stages:
+        stage.append(batch(now=NOW))
+        stage.around.end_tick()
+        stage.replica.run(stage.replica.partition.follower_fetched(0, 2, 1, 0))
+    answers, parked = [], []
+    context = SimpleNamespace(
+        clock=SimpleNamespace(monotonic_ms=lambda: 0),
+        metadata=SimpleNamespace(brokers={1: None, 2: None}),
+        replicas=SimpleNamespace(leader=lambda _, partition: stages[partition].replica),
+        authorize=lambda *_: True,
+        park=lambda deadline_ms, waiter: parked.append(waiter),
+    )
+    rows = [
+        DeleteRecordsRequest.DeleteRecordsPartition(partition_index=n, offset=1) for n in (0, 1)
+    ]
+    topic = DeleteRecordsRequest.DeleteRecordsTopic(name="topic", partitions=rows)
+    finish(
+        handle_delete_records(
+            context,
+            SimpleNamespace(reply_in_turns=answers.append),
+            DeleteRecordsRequest(topics=[topic], timeout_ms=9000),
+        )
+    )
+    (waiter,) = parked
+    for stage in stages:
+        assert not answers
+        assert waiter in stage.replica.watchers
+        stage.replica.run(stage.replica.partition.follower_fetched(0, 2, 1, 1))
+        waiter.look_again()
+    (answer,) = answers
+    assert [row.low_watermark for row in answer.topics[0].partitions] == [1, 1]
+    assert not any(stage.replica.watchers for stage in stages)

@@ -1,14 +1,19 @@
 """Long requests: steps that let the event loop turn, a limit on their items, bounded memory."""
 
 import asyncio
+from collections import deque
 from types import SimpleNamespace
 
 import pytest
 
+from headwater.broker.request import Request
 from headwater.broker.turns import ELEMENTS_A_TURN, Turns, each, finish
 from headwater.errors import E
 from headwater.model import CONSUMER_OFFSETS
+from headwater.wire import codec
 from headwater.wire.messages.configs import (
+    AlterConfigsRequest,
+    AlterConfigsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
     IncrementalAlterConfigsRequest,
@@ -22,6 +27,8 @@ from headwater.wire.messages.groups import (
     DescribeGroupsResponse,
     FindCoordinatorRequest,
     FindCoordinatorResponse,
+    LeaveGroupRequest,
+    LeaveGroupResponse,
 )
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headwater.wire.messages.offsets import (
@@ -38,6 +45,8 @@ from headwater.wire.messages.producers import DescribeProducersRequest, Describe
 from headwater.wire.messages.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
+    DeleteRecordsRequest,
+    DeleteRecordsResponse,
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
@@ -130,6 +139,28 @@ def alter_configs():
     return IncrementalAlterConfigsRequest(resources=rows), IncrementalAlterConfigsResponse, 0
 
 
+def replace_configs():
+    rows = [
+        AlterConfigsRequest.AlterConfigsResource(resource_type=2, resource_name=name)
+        for name in names()
+    ]
+    return AlterConfigsRequest(resources=rows), AlterConfigsResponse, 0
+
+
+def leave_group():
+    rows = [LeaveGroupRequest.MemberIdentity(member_id=name) for name in names()]
+    return LeaveGroupRequest(group_id="g", members=rows), LeaveGroupResponse, 3
+
+
+def delete_records():
+    rows = [
+        DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=0)
+        for _ in range(MANY)
+    ]
+    topic = DeleteRecordsRequest.DeleteRecordsTopic(name="turns", partitions=rows)
+    return DeleteRecordsRequest(topics=[topic], timeout_ms=9000), DeleteRecordsResponse, 0
+
+
 def create_topics():
     rows = [
         CreateTopicsRequest.CreatableTopic(name="a b", num_partitions=1, replication_factor=1)
@@ -152,8 +183,16 @@ LONG = [
     delete_topics,
     describe_configs,
     alter_configs,
+    replace_configs,
+    leave_group,
+    delete_records,
     create_topics,
 ]
+
+
+def steps_to_decode(request, version):
+    body = codec.encode_bytes(request, version)
+    return sum(1 for _ in codec.decode_in_steps(type(request), version, body, 0, len(body), 10**6))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -171,7 +210,9 @@ def test_a_long_request_is_answered_in_steps(live, client, make):
     answer = client.ask(request, response, version)
     assert answer is not None
     taken = live.on_loop(lambda: live.context.turns.taken) - before
-    assert taken >= MANY // ELEMENTS_A_TURN, "it was made in fewer steps than its items need"
+    needed = (steps_to_decode(request, version) + MANY) // ELEMENTS_A_TURN
+    assert taken >= needed, "it was handled in fewer steps than its items need"
+    assert client.ask(MetadataRequest(topics=[]), MetadataResponse, 4).topics == []
 
 
 @pytest.mark.parametrize("make", LONG, ids=lambda make: make.__name__)
@@ -214,6 +255,53 @@ def test_offsets_of_a_long_commit_are_stored_and_read_back(live, client):
     fetch = OffsetFetchRequest(group_id="wide", topics=[wanted])
     (found,) = client.ask(fetch, OffsetFetchResponse, 5).topics
     assert [row.committed_offset for row in found.partitions] == [*range(1200), *[-1] * 100]
+
+
+@pytest.mark.parametrize("first", [1, 3 * ELEMENTS_A_TURN])
+@pytest.mark.parametrize("second", [1, 3 * ELEMENTS_A_TURN])
+def test_steps_that_end_in_other_steps_hold_the_connection_no_longer_than_both(first, second):
+    """A group is asked for in few steps and has many members, or the other way round."""
+
+    async def run():
+        connection = HeldConnection()
+        request = Request(connection, 15, 4, 7, "test")
+
+        def ask():
+            for _ in range(first):
+                yield
+            groups = each(range(second), lambda _: DescribeGroupsResponse.DescribedGroup())
+            request.reply_in_turns(DescribeGroupsResponse(groups=groups))
+
+        request.reply_in_turns(ask())
+        while connection.context.turns._waiting:
+            assert connection.holds > 0
+            await asyncio.sleep(0)
+        assert request.answered
+        assert connection.holds == 0
+
+    asyncio.run(run())
+
+
+class HeldConnection:
+    """Counts holds."""
+
+    def __init__(self):
+        self.context = SimpleNamespace(turns=Turns())
+        self.slots = deque()
+        self.holds, self.gone = 0, False
+
+    def hold(self):
+        self.holds += 1
+
+    def release(self):
+        self.holds -= 1
+        assert self.holds >= 0
+
+    def answer_made(self, buffers):
+        pass
+
+    def slot_filled(self, slot):
+        pass
 
 
 def test_one_long_job_has_its_turn_in_a_round():

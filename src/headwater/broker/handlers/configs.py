@@ -148,25 +148,18 @@ def handle_alter_configs(
     context: Context, request: Request, body: AlterConfigsRequest
 ) -> Steps[None]:
     """Replace all overrides of each resource."""
-    resources = [
-        AlteredResource(
-            one.resource_type,
-            one.resource_name,
-            replacement={config.name: config.value for config in one.configs},
-        )
-        for one in body.resources
-    ]
-    repeated = [
-        ConfigOutcome(
-            one.resource_type,
-            one.resource_name,
-            E.INVALID_REQUEST,
-            "a config appears twice in the new set of one resource",
-        )
-        for one in body.resources
-        if len({config.name for config in one.configs}) < len(one.configs)
-    ]
-    return _alter(context, request, resources, body.validate_only, AlterConfigsResponse, repeated)
+    resources: list[AlteredResource] = []
+    repeated: list[ConfigOutcome] = []
+    for one in body.resources:
+        replacement = {config.name: config.value for config in one.configs}
+        kind, name = one.resource_type, one.resource_name
+        resources.append(AlteredResource(kind, name, replacement=replacement))
+        if len(replacement) < len(one.configs):
+            why = "a config appears twice in the new set of one resource"
+            repeated.append(ConfigOutcome(kind, name, E.INVALID_REQUEST, why))
+        yield
+    response = AlterConfigsResponse
+    yield from _alter(context, request, resources, body.validate_only, response, repeated)
 
 
 def handle_incremental_alter_configs(

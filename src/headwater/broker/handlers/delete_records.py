@@ -2,6 +2,7 @@
 
 from headwater.broker.context import Context
 from headwater.broker.request import Request
+from headwater.broker.turns import Steps
 from headwater.errors import E, KafkaError
 from headwater.replication.replica import Replica
 from headwater.security.acls import Operation, ResourceType
@@ -12,11 +13,13 @@ UP_TO_HIGH_WATERMARK = -1
 _LowWatermark = DeleteRecordsResponse.DeleteRecordsPartitionResult
 
 
-def handle_delete_records(context: Context, request: Request, body: DeleteRecordsRequest) -> None:
+def handle_delete_records(
+    context: Context, request: Request, body: DeleteRecordsRequest
+) -> Steps[None]:
     """Move log starts forward; the answer waits until every live replica has followed."""
     call = _Deletion(context, request, body)
     for topic in body.topics:
-        call.add_topic(topic)
+        yield from call.add_topic(topic)
     call.settle()
 
 
@@ -29,9 +32,10 @@ class _Deletion:
         self.deadline_ms = context.clock.monotonic_ms() + max(0, body.timeout_ms)
         self.response = DeleteRecordsResponse()
         self.waiting: list[tuple[Replica, int, _LowWatermark]] = []
+        self.watched: dict[Replica, None] = {}
         self.answered = False
 
-    def add_topic(self, topic: DeleteRecordsRequest.DeleteRecordsTopic) -> None:
+    def add_topic(self, topic: DeleteRecordsRequest.DeleteRecordsTopic) -> Steps[None]:
         """Start with one topic."""
         answer = DeleteRecordsResponse.DeleteRecordsTopicResult(name=topic.name)
         self.response.topics.append(answer)
@@ -41,28 +45,29 @@ class _Deletion:
             try:
                 replica = self._start(topic.name, wanted.partition_index)
                 offset = _advance(replica, wanted.offset)
-                self.waiting.append((replica, offset, mark))
+                if not self._finished(replica, offset, mark):
+                    self.waiting.append((replica, offset, mark))
             except KafkaError as refused:
                 mark.error_code = refused.code
+            yield
 
     def _start(self, topic: str, partition: int) -> Replica:
         context = self.context
         if not context.authorize(self.request, Operation.DELETE, ResourceType.TOPIC, topic):
             raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
         replica = context.replicas.leader(topic, partition)
-        if context.topic_settings(topic).cleanup_policy == ("compact",):
+        if replica.log.settings.compacted and not replica.log.settings.expires:
             raise KafkaError(E.POLICY_VIOLATION)
         return replica
 
     def settle(self) -> None:
         """Answer when nothing is left to wait for, else watch."""
-        self._take_finished()
-        if not self.waiting:
-            self._answer()
-            return
-        for replica, _, _ in self.waiting:
-            replica.watchers[self] = None
-        self.context.park(self.deadline_ms, self)
+        self.look_again()
+        if self.waiting:
+            self.watched = {replica: None for replica, _, _ in self.waiting}
+            for replica in self.watched:
+                replica.watchers[self] = None
+            self.context.park(self.deadline_ms, self)
 
     def wake(self, replica: Replica) -> None:
         """A follower fetched."""
@@ -81,23 +86,22 @@ class _Deletion:
         self._answer()
 
     def _take_finished(self) -> None:
-        left = []
-        for replica, offset, mark in self.waiting:
-            low = replica.partition.low_watermark(
-                replica.log.log_start_offset, self.context.metadata.brokers
-            )
-            if low >= offset:
-                mark.low_watermark = low
-            else:
-                left.append((replica, offset, mark))
-        self.waiting = left
+        self.waiting = [row for row in self.waiting if not self._finished(*row)]
+
+    def _finished(self, replica: Replica, offset: int, mark: _LowWatermark) -> bool:
+        low = replica.partition.low_watermark(
+            replica.log.log_start_offset, self.context.metadata.brokers
+        )
+        if low >= offset:
+            mark.low_watermark = low
+        return low >= offset
 
     def _answer(self) -> None:
         if not self.answered:
             self.answered = True
-            for replica, _, _ in self.waiting:
+            for replica in self.watched:
                 replica.watchers.pop(self, None)
-            self.request.reply(self.response)
+            self.request.reply_in_turns(self.response)
 
 
 def _advance(replica: Replica, offset: int) -> int:

@@ -17,7 +17,7 @@ from headwater.broker.handlers.group_offsets import (
     handle_offset_fetch,
 )
 from headwater.broker.request import Request
-from headwater.broker.turns import Steps, each
+from headwater.broker.turns import ELEMENTS_A_TURN, Steps, each
 from headwater.coordination.groups.commands import (
     Described,
     DescribedMember,
@@ -193,21 +193,28 @@ def _refuse_heartbeat(error: E) -> E:
 
 def handle_leave_group(
     context: Context, request: Request, body: LeaveGroupRequest
-) -> LeaveGroupResponse | None:
-    """Let members go."""
+) -> Steps[LeaveGroupResponse | None]:
+    """Let members go, some hundred at a time."""
     if not context.authorize(request, Operation.READ, ResourceType.GROUP, body.group_id):
         return LeaveGroupResponse(error_code=E.GROUP_AUTHORIZATION_FAILED)
-    leavers = tuple(Leaver(it.member_id, it.group_instance_id, it.reason) for it in body.members)
+    members = body.members
     if request.version < FIRST_LEAVE_OF_SEVERAL:
-        leavers = (Leaver(body.member_id),)
-    ask(
-        context,
-        body.group_id,
-        GroupShard.leave,
-        Leave(body.group_id, leavers),
-        Left,
-        lambda left: request.reply_in_turns(_leave_response(request, left)),
-    )
+        members = [LeaveGroupRequest.MemberIdentity(member_id=body.member_id)]
+
+    def done(parts: list[Left]) -> None:
+        error = next((part.error for part in parts if part.error is not E.NONE), E.NONE)
+        left = Left(error, tuple(chain.from_iterable(part.members for part in parts)))
+        request.reply_in_turns(_leave_response(request, left))
+
+    starts = range(0, max(1, len(members)), ELEMENTS_A_TURN)
+    gather = Gather(len(starts), done)
+    for place, start in enumerate(starts):
+        leavers = []
+        for one in members[start : start + ELEMENTS_A_TURN]:
+            leavers.append(Leaver(one.member_id, one.group_instance_id, one.reason))
+            yield
+        command = Leave(body.group_id, tuple(leavers))
+        ask(context, body.group_id, GroupShard.leave, command, Left, gather.slot(place))
     return None
 
 
