@@ -19,6 +19,13 @@ SETTINGS = {
 }
 
 
+def pytest_collection_modifyitems(items):
+    """Spark takes its time on a busy machine, and the first test of a file starts it."""
+    for item in items:
+        if "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(300))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def short_lived_java():
     """Every JVM from here on, those of child processes as well, is made to start quickly."""

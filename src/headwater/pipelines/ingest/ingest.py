@@ -251,11 +251,15 @@ def run_ingest(
         spark=spark,
     )
     with only_run(ingest.places.lock(ingest.name), f"the ingest {ingest.name}"), opened as session:
-        queries = Queries(model, problems)
+
+        def begin(name: str) -> None:
+            with told_as_flow(name):
+                queries.add(name, start(ingest, session, once, problems))
+
+        queries = Queries(model, problems, begin)
         model.announce(ingest.name, (REFUSED,))
         try:
-            with told_as_flow(ingest.name):
-                queries.add(ingest.name, start(ingest, session, once, problems))
+            begin(ingest.name)
             queries.wait([ingest.name], asked)
             queries.stop()
             return queries.reports()[0]

@@ -93,6 +93,21 @@ def tables_streamed(declarations: Declarations, flow: Flow) -> list[str]:
     return sorted(names)
 
 
+def tables_whole(declarations: Declarations, flow: Flow) -> list[str]:
+    """The tables and materialized views that a flow reads whole, through temporary views."""
+    names: set[str] = set()
+    for read in flow.reads:
+        names |= _whole(declarations, read.name, read.stream)
+    return sorted(names)
+
+
+def _whole(declarations: Declarations, name: str, stream: bool) -> set[str]:
+    dataset = declarations.datasets.get(name)
+    if dataset is None or dataset.kind != "temporary_view":
+        return set() if stream else {_quarantined(declarations, name)}
+    return {each for read in dataset.reads for each in _whole(declarations, read.name, read.stream)}
+
+
 def _streamed(declarations: Declarations, name: str, stream: bool) -> set[str]:
     dataset = declarations.datasets.get(name)
     if dataset is None or dataset.kind != "temporary_view":

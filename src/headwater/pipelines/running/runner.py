@@ -18,7 +18,7 @@ from headwater.pipelines.declaring.declare import Flow, Project
 from headwater.pipelines.running.checkpoints import Checkpoints
 from headwater.pipelines.running.flows import Flows
 from headwater.pipelines.running.jobs import CancellableJob
-from headwater.pipelines.running.plan import Step, is_view, steps, tables_read
+from headwater.pipelines.running.plan import Step, is_view, steps, tables_read, tables_whole
 from headwater.pipelines.running.prepare import make_ready
 from headwater.pipelines.running.progress import Progress
 from headwater.pipelines.running.run_lock import only_run
@@ -40,6 +40,8 @@ log = logging.getLogger(__name__)
 
 _TRIGGER: Final = "1 second"
 VIEWS_EVERY_S: Final = 10.0
+REREAD_EVERY_S: Final = 300.0
+"""How old what a stream reads whole may become; files of old versions are kept for longer."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class Run:
         stop: threading.Event,
     ) -> None:
         problems = Problems()
-        self.queries = Queries(progress, problems)
+        self.queries = Queries(progress, problems, self._start_again)
         self._project = project
         self._declarations = project.declarations
         self._progress = progress
@@ -133,6 +135,8 @@ class Run:
         self._flows = Flows(project, spark, trigger, problems)
         self._batches: dict[str, FlowReport] = {}
         self._seen: dict[str, dict[str, int]] = {}
+        self._reread_due: dict[str, float] = {}
+        """When a stream that reads tables whole may be started again, by flow."""
 
     def finish(self) -> RunReport:
         """All that is there, step by step."""
@@ -154,6 +158,7 @@ class Run:
             if self._clock.monotonic_ms() >= due:
                 self._refresh_moved()
                 due = self._clock.monotonic_ms() + views_every_s * 1000
+                self._reread_moved()
         self.queries.stop()
         return self._report()
 
@@ -161,10 +166,33 @@ class Run:
         started = []
         for flow in flows:
             self._progress.announce(self._flows.query_name(flow), self._flows.expectations(flow))
-            with told_as_flow(flow.name, str(flow.origin)):
-                self.queries.add(flow.name, self._flows.start(flow))
+            self._start_one(flow)
             started.append(flow.name)
         return started
+
+    def _start_one(self, flow: Flow) -> None:
+        with told_as_flow(flow.name, str(flow.origin)):
+            self._seen[flow.name] = self._versions(tables_whole(self._declarations, flow))
+            self.queries.add(flow.name, self._flows.start(flow))
+        self._reread_due[flow.name] = self._clock.monotonic_ms() + REREAD_EVERY_S * 1000
+
+    def _start_again(self, name: str) -> None:
+        self._start_one(next(flow for flow in self._declarations.flows if flow.name == name))
+
+    def _reread_moved(self) -> None:
+        """Start streams again that read a table whole which has moved since.
+
+        Spark plans such a read once for each query: it would stay as it was, and its files are
+        removed in time.
+        """
+        for flow in (flow for step in steps(self._declarations) for flow in step.streams):
+            if self._stop.is_set() or self._clock.monotonic_ms() < self._reread_due[flow.name]:
+                continue
+            whole = tables_whole(self._declarations, flow)
+            if self._seen[flow.name] == self._versions(whole):
+                continue
+            if self.queries.stop_between_batches(flow.name):
+                self._start_one(flow)
 
     def _work_off(self, step: Step) -> None:
         for flow in step.batches:
@@ -177,7 +205,7 @@ class Run:
 
     def _refresh(self, flow: Flow) -> None:
         with told_as_flow(flow.name, str(flow.origin)):
-            seen = self._versions(flow)
+            seen = self._versions(tables_read(self._declarations, flow))
         result: list[tuple[dict[str, int], int]] = []
         if not self._finished(flow, lambda: result.append(self._flows.refresh(flow))):
             return
@@ -191,7 +219,8 @@ class Run:
     def _refresh_moved(self) -> None:
         for step in steps(self._declarations):
             for flow in step.batches:
-                moved = flow.topics or self._seen.get(flow.name) != self._versions(flow)
+                reads = tables_read(self._declarations, flow)
+                moved = flow.topics or self._seen.get(flow.name) != self._versions(reads)
                 if is_view(self._declarations, flow) and moved and not self._stop.is_set():
                     self._refresh(flow)
 
@@ -213,8 +242,7 @@ class Run:
             job.raise_problem()
         return True
 
-    def _versions(self, flow: Flow) -> dict[str, int]:
-        names = tables_read(self._declarations, flow)
+    def _versions(self, names: Iterable[str]) -> dict[str, int]:
         return {name: open_table(self._flows.target(name)).version() for name in names}
 
     def _report(self) -> RunReport:

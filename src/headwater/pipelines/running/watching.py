@@ -7,7 +7,7 @@ and an end for both.
 import json
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -33,9 +33,14 @@ if TYPE_CHECKING:
 
     from headwater.pipelines.running.quality import BatchWriter
 
+log = logging.getLogger(__name__)
+
 LOOK_S: Final = 0.1
 _LET_FINISH_S: Final = 20.0
 _LET_HEAR_MS: Final = 10_000
+_WORKER_LATE: Final = "Python worker failed to connect back"
+"""Spark gives a Python process ten seconds to start, a time that cannot be set."""
+_AGAIN_AT_MOST: Final = 5
 SPARK_ERRORS: Final = (PySparkException, Py4JError)
 """What Spark raises in Python."""
 _PLAIN: Final = (KafkaError, ExpectationError, TableError)
@@ -49,6 +54,10 @@ class FlowError(Exception):
         super().__init__(f"{flow}: {text}")
         self.flow = flow
         self.text = text
+
+
+class StoppedError(Exception):
+    """A query was offered a batch after its end was decided."""
 
 
 @dataclass(frozen=True)
@@ -68,23 +77,49 @@ class FlowReport:
     """Rows that a watermark dropped."""
 
 
+class _Turn:
+    """The time in which one query of a flow may write."""
+
+    def __init__(self) -> None:
+        self.writing = threading.Lock()
+        self.is_over = False
+
+
 class Problems:
     """What went wrong inside of a batch, in its own words: Spark only passes on a trace."""
 
     def __init__(self) -> None:
         self._by_flow: dict[str, Exception] = {}
+        self._turns: dict[str, _Turn] = {}
 
     def watched(self, flow: str, write: "BatchWriter") -> "BatchWriter":
-        """The writer; what it raises is remembered."""
+        """The writer; what it raises is remembered, and after `end_turn` it writes no more."""
+        turn = self._turns[flow] = _Turn()
 
         def watched(batch: "DataFrame", batch_id: int) -> None:
-            try:
-                write(batch, batch_id)
-            except Exception as problem:
-                self._by_flow[flow] = problem
-                raise
+            with turn.writing:
+                if turn.is_over:
+                    raise StoppedError(f"{flow} is started again; batch {batch_id} follows then")
+                try:
+                    write(batch, batch_id)
+                except Exception as problem:
+                    self._by_flow[flow] = problem
+                    raise
 
         return watched
+
+    def forget(self, flow: str) -> None:
+        """The query of the flow is started again."""
+        self._by_flow.pop(flow, None)
+
+    def end_turn(self, flow: str, timeout_s: float) -> bool:
+        """Let the query of a flow write no other batch; False: it is still writing one."""
+        turn = self._turns[flow]
+        if not turn.writing.acquire(timeout=timeout_s):
+            return False
+        turn.is_over = True
+        turn.writing.release()
+        return True
 
     def of(self, flow: str) -> Exception | None:
         """What a batch of the flow raised."""
@@ -94,9 +129,16 @@ class Problems:
 class Queries:
     """The streaming queries of a run, by the names of their flows."""
 
-    def __init__(self, progress: Progress, problems: Problems) -> None:
+    def __init__(
+        self,
+        progress: Progress,
+        problems: Problems,
+        start_again: Callable[[str], object] | None = None,
+    ) -> None:
         self._progress = progress
         self._problems = problems
+        self._start_again = start_again
+        self._started_again: dict[str, int] = {}
         self._clock = SystemClock()
         self._running: dict[str, StreamingQuery] = {}
 
@@ -107,17 +149,34 @@ class Queries:
     def wait(self, flows: Iterable[str], stop: threading.Event) -> None:
         """Until all of these have ended, or one failed, or it is time to stop."""
         names = list(flows)
-        while not stop.is_set() and any(self._running[name].isActive for name in names):
-            self.check()
+        while not stop.is_set():
+            ended = not any(self._running[name].isActive for name in names)
+            if not self.check() and ended:
+                return
             stop.wait(LOOK_S)
         self.check()
 
-    def check(self) -> None:
-        """Raise a FlowError where a query has failed."""
-        for name, query in self._running.items():
+    def check(self) -> bool:
+        """Raise a FlowError where a query has failed; True: one was started again instead."""
+        restarted = False
+        for name, query in list(self._running.items()):
             failed = query.exception()
             if failed is not None:
-                raise FlowError(name, words(self._problems.of(name) or failed))
+                text = words(self._problems.of(name) or failed)
+                if self._start_again is None or not self._is_passing(name, text):
+                    raise FlowError(name, text)
+                log.warning("%s is started again: %s", name, text)
+                self._observe(query)
+                self._problems.forget(name)
+                self._start_again(name)
+                restarted = True
+        return restarted
+
+    def _is_passing(self, flow: str, text: str) -> bool:
+        """Whether a flow failed of a busy machine, and not too often; a batch is safe to repeat."""
+        times = self._started_again.get(flow, 0)
+        self._started_again[flow] = times + 1
+        return _WORKER_LATE in text and times < _AGAIN_AT_MOST
 
     def stop(self) -> None:
         """Let batches that are being written finish, within reason, and end the queries."""
@@ -128,17 +187,29 @@ class Queries:
                 pause.wait(LOOK_S)
             query.stop()
 
+    def stop_between_batches(self, flow: str) -> bool:
+        """End the query of one flow, which will be started again; False: it is writing a batch."""
+        if not self._problems.end_turn(flow, LOOK_S):
+            return False
+        query = self._running.pop(flow)
+        query.stop()
+        self._observe(query)
+        return True
+
     def reports(self) -> list[FlowReport]:
         """What each has done; reports that are still on their way are fetched."""
         return [self._report(name, query) for name, query in self._running.items()]
 
     def _report(self, flow: str, query: "StreamingQuery") -> FlowReport:
-        for progress in query.recentProgress:
-            self._progress.observe(json.loads(progress.json))
+        self._observe(query)
         told = self._progress.announce(query.name or flow)
         return FlowReport(
             flow, "stream", told.batches, told.rows, dict(told.failed), told.lag, told.late
         )
+
+    def _observe(self, query: "StreamingQuery") -> None:
+        for progress in query.recentProgress:
+            self._progress.observe(json.loads(progress.json))
 
 
 def _is_writing(query: "StreamingQuery") -> bool:
