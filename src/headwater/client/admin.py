@@ -240,6 +240,7 @@ class BlockingAdmin:
     def forked(self) -> None:
         """In a child process: fail with a word of what to do."""
         self._forked = forked_error("Admin")
+        self._admin.forget()
 
     def _call(self, work: Coroutine[Any, Any, T]) -> T:
         if self._forked is not None:

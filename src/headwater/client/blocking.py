@@ -136,6 +136,7 @@ class _Waiting(Generic[T]):
         self._loop = loop
         self._work = work
         self._task: asyncio.Task[T] | None = None
+        self._fault: BaseException | None = None
         self._bell = threading.Lock()
         self._bell.acquire()
 
@@ -154,6 +155,8 @@ class _Waiting(Generic[T]):
         return True
 
     def result(self) -> T:
+        if self._fault is not None:
+            raise LoopDiedError(f"internal error of the client: {self._fault!r}") from self._fault
         assert self._task is not None
         try:
             return self._task.result()
@@ -165,8 +168,13 @@ class _Waiting(Generic[T]):
             self._loop.call_soon_threadsafe(self._stop)
 
     def _start(self) -> None:
-        self._task = self._loop.create_task(self._work)
-        self._task.add_done_callback(self._ended)
+        try:
+            self._task = self._loop.create_task(self._work)
+            self._task.add_done_callback(self._ended)
+        except BaseException as fault:  # nobody else would ring
+            self._fault = fault
+            self._bell.release()
+            raise
 
     def _ended(self, task: "asyncio.Task[T]") -> None:
         if not task.cancelled():

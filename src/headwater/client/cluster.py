@@ -11,6 +11,7 @@ from typing import TypeVar
 
 from headwater.client.connections import Connections
 from headwater.client.errors import (
+    LoopDiedError,
     NetworkError,
     TimedOutError,
     failure,
@@ -272,6 +273,7 @@ class Cluster(Connections):
                         return_when=asyncio.FIRST_COMPLETED,
                     )
                     problems = [task.exception() for task in done]
+                    _raise_bug(problems)
                     if None in problems:
                         self._unreachable = None
                         self.warnings.over("unreachable")
@@ -369,7 +371,11 @@ class Cluster(Connections):
 
     def _refreshed(self, task: "asyncio.Task[None]") -> None:
         self._refreshing = None
-        if not task.cancelled() and not self._closed:
+        if task.cancelled() or self._closed:
+            return
+        if task.exception() is not None:
+            self.suspect()
+        else:
             soon = _ASK_AGAIN_MS if self._missing_since else self.settings.metadata_max_age_ms
             self._refresh_in(min(soon, self.settings.metadata_max_age_ms))
 
@@ -476,3 +482,12 @@ class Cluster(Connections):
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
+
+
+def _raise_bug(problems: Iterable[BaseException | None]) -> None:
+    """LoopDiedError for what is neither a broker's nor the network's fault: asking again is useless."""
+    for problem in problems:
+        if problem is not None and not isinstance(problem, KafkaError | OSError):
+            raise LoopDiedError(
+                f"internal error of the client while it took in metadata: {problem!r}"
+            ) from problem

@@ -72,7 +72,7 @@ class ForkedError(ClientError):
 
 
 class LoopDiedError(ClientError):
-    """The background loop of the client ended by a fault; its cause is the fault."""
+    """An internal error of the client's background work; its cause is the fault."""
 
 
 class NetworkError(ClientError):

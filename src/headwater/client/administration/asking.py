@@ -1,11 +1,13 @@
 """How an admin asks: the right broker, again where that may help, never past its time."""
 
 import asyncio
+import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
 from headwater.client.cluster import Cluster
 from headwater.client.errors import ClosedError, TimedOutError, failure
+from headwater.client.unclosed import end_when_dropped
 from headwater.config.client import AdminSettings
 from headwater.errors import E, KafkaError, error_of
 from headwater.seams.clock import Clock, SystemClock
@@ -41,6 +43,7 @@ class Asking:
         self._randomness = randomness or SystemRandomness()
         self._made: Cluster | None = None
         self._closed = False
+        self._finalizer: weakref.finalize[..., Any] | None = None
 
     @property
     def _cluster(self) -> Cluster:
@@ -54,6 +57,9 @@ class Asking:
                 self._randomness,
                 LoopTasks(),
                 auto_create=False,
+            )
+            self._finalizer = end_when_dropped(
+                self, "Admin", asyncio.get_running_loop(), self._made.close
             )
         return self._made
 
@@ -122,6 +128,12 @@ class Asking:
         self._closed, made = True, self._made
         if made is not None:
             await made.close()
+        self.forget()
+
+    def forget(self) -> None:
+        """Do nothing when this admin is dropped: it is closed, or belongs to a parent process."""
+        if self._finalizer is not None:
+            self._finalizer.detach()
 
 
 def _unreachable(problem: Exception) -> bool:

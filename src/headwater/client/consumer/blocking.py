@@ -26,6 +26,7 @@ from headwater.client.consumer.record import (
 )
 from headwater.client.consumer.subscription import IllegalStateError
 from headwater.client.errors import ConcurrentUseError
+from headwater.client.unclosed import end_when_dropped
 from headwater.config.client import ConsumerSettings
 from headwater.model import TopicPartition
 
@@ -66,6 +67,7 @@ class Consumer:
         """Whether the last poll found records."""
         self._thread: LoopThread = register(self)
         self._thread.call(self._core.start())
+        self._finalizer = end_when_dropped(self, "Consumer", self._thread.loop, self._core.abandon)
 
     @property
     def settings(self) -> ConsumerSettings:
@@ -395,6 +397,7 @@ class Consumer:
         self._farewell()
         unregister(self)
         self._thread.call(self._core.close(timeout))
+        self._finalizer.detach()
 
     def _farewell(self) -> None:
         notice = self._core.farewell()
@@ -408,6 +411,7 @@ class Consumer:
         """In a child process: fail with a word of what to do."""
         self._claim, self._listening = {}, False
         self._core.retire(forked_error("Consumer"))
+        self._finalizer.detach()
 
     def __enter__(self) -> "Consumer":
         return self

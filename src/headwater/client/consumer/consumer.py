@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import logging
 import re
+import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ from headwater.client.consumer.record import (
     topic_partitions,
 )
 from headwater.client.errors import ConcurrentUseError
+from headwater.client.unclosed import end_when_dropped
 from headwater.config.client import ConsumerSettings
 from headwater.model import TopicPartition
 
@@ -61,6 +63,7 @@ class Consumer:
         """How often the next record was asked for."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._processing: AsyncProcessing | None = None
+        self._finalizer: weakref.finalize[..., Any] | None = None
 
     @property
     def settings(self) -> ConsumerSettings:
@@ -71,6 +74,8 @@ class Consumer:
         """Get ready; every other call does it as well."""
         self._loop = asyncio.get_running_loop()
         await self._core.start()
+        if self._finalizer is None:
+            self._finalizer = end_when_dropped(self, "Consumer", self._loop, self._core.abandon)
 
     # -- what to read
 
@@ -399,6 +404,8 @@ class Consumer:
         self._core.handover.check()
         await self._farewell()
         await self._core.close(_timeout("close", timeout, renamed))
+        if self._finalizer is not None:
+            self._finalizer.detach()
 
     async def _farewell(self) -> None:
         notice = self._core.farewell()

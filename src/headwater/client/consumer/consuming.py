@@ -9,7 +9,7 @@ import asyncio
 import logging
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from typing import TypeVar
 
 from headwater.client.consumer.arrival import Arrival
@@ -404,15 +404,25 @@ class Consuming(Whereabouts):
         try:
             async with asyncio.timeout(limit):
                 await self._say_goodbye()
-        except (KafkaError, OSError, TimeoutError):
-            pass  # the session ends by itself
+        except (KafkaError, OSError, TimeoutError) as problem:
+            log.warning(
+                "the consumer was closed before its last commit and its goodbye to the group were "
+                "answered: %s",
+                problem if str(problem) else f"timed out after {limit:g} s",
+            )
         finally:
-            if self._group is not None:
-                await self._group.go_quiet()
-            await self._commits.close()
-            await self._positions.close()
-            await self._fetcher.close()
-            await self._cluster.close()
+            async with AsyncExitStack() as parts:  # each is closed, whatever another one raises
+                parts.push_async_callback(self._cluster.close)
+                parts.push_async_callback(self._fetcher.close)
+                parts.push_async_callback(self._positions.close)
+                parts.push_async_callback(self._commits.close)
+                if self._group is not None:
+                    parts.push_async_callback(self._group.go_quiet)
+
+    async def abandon(self) -> None:
+        """Nobody closed the consumer: leave the group and close every connection; commit nothing."""
+        self._commits.automatic = False
+        await self.close()
 
     async def _say_goodbye(self) -> None:
         """The group hears of the end even if it refused the last commit, unless time is over."""

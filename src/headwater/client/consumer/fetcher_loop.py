@@ -10,21 +10,23 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from headwater.client.backoff import Backoff
 from headwater.client.cluster import Cluster, Node, PartitionView
 from headwater.client.consumer.arrival import Arrival
+from headwater.client.consumer.fetch_lane import HASTE_MS, FetchLane, SwitchedError
 from headwater.client.consumer.fetched import Fetched, Reshape, aborted_in
 from headwater.client.consumer.metrics import ConsumerMetrics
 from headwater.client.consumer.places import EARLIEST, LATEST, Place
-from headwater.client.consumer.session import FetchSession, Wanted
+from headwater.client.consumer.session import Wanted
 from headwater.client.consumer.subscription import Subscription
 from headwater.client.errors import (
     STALE_METADATA,
     CorruptRecordError,
     LogTruncationError,
+    LoopDiedError,
     OffsetOutOfRangeError,
     failure,
 )
+from headwater.client.faults import internal_error
 from headwater.client.waiting import FIRST_S
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError, error_of
@@ -48,68 +50,7 @@ _SMALL = 16_384
 _BRIEF_WAIT_MS = 25
 """How long a broker may wait for data while the request will soon be another: partitions that are
 full for now are left out, or the application seeks."""
-_HASTE_MS = 1000
-"""For so long after a switch to another connection requests wait only briefly at the broker."""
 _PartitionData = FetchResponse.PartitionData
-
-
-class _SwitchedError(KafkaError):
-    """The lane asks for something else now."""
-
-
-class _Lane:
-    """One broker's connection, session and task."""
-
-    def __init__(self, backoff: Callable[[], Backoff]) -> None:
-        self.session = FetchSession()
-        self.connection: Connection | None = None
-        self.spare: Connection | None = None
-        """The one before a `switch`; an answer that nobody waits for may still come there."""
-        self.reply: asyncio.Future[tuple[FetchResponse, int]] | None = None
-        self.switched_ms = -_HASTE_MS
-        self.changed = asyncio.Event()
-        self.parked_since_ms = -1
-        """Since when a request has been under way; -1 while none is."""
-        self.asked: dict[TopicPartition, Wanted] = {}
-        self.failing_since_ms = -1
-        """Since when requests fail; -1 while they do not."""
-        self.problem: Exception | None = None
-        self._new_backoff = backoff
-        self._backoff: Backoff | None = None
-        """Since a request failed; None after one that did not."""
-        self.task: asyncio.Task[None] | None = None
-
-    def succeeded(self) -> None:
-        self._backoff = None
-        self.failing_since_ms = -1
-
-    def rest_ms(self) -> float:
-        """How long to wait after one more failure."""
-        if self._backoff is None:
-            self._backoff = self._new_backoff()
-        return self._backoff.next_ms()
-
-    def switch(self, now: int) -> None:
-        """Leave the request under way to itself and ask on the other connection.
-
-        Where that is busy as well, its answer is near: requests wait only briefly after a switch.
-        """
-        if self.reply is None or self.reply.done() or self.connection is None:
-            return
-        if self.spare is not None and self.spare.is_open and self.spare.unanswered:
-            return
-        self.connection, self.spare = self.spare, self.connection
-        self.switched_ms = now
-        self.session.replace()
-        self.reply.set_exception(_SwitchedError(E.OPERATION_NOT_ATTEMPTED))
-
-    def drop(self) -> None:
-        """Let go of the connections; the next one begins a new session."""
-        for connection in (self.connection, self.spare):
-            if connection is not None:
-                connection.close()
-        self.connection = self.spare = None
-        self.session.restart()
 
 
 class Fetcher:
@@ -140,7 +81,7 @@ class Fetcher:
         self._tasks = tasks
         self._reshape = reshape
         self._metrics = metrics
-        self._lanes: dict[int, _Lane] = {}
+        self._lanes: dict[int, FetchLane] = {}
         self._closed = False
         self._committed_only = settings.isolation_level == "read_committed"
 
@@ -157,7 +98,7 @@ class Fetcher:
         for node_id in {node.id for node in self._homes().values()}:
             lane = self._lanes.get(node_id)
             if lane is None or lane.task is None or lane.task.done():
-                lane = self._lanes[node_id] = _Lane(self._cluster.backoff)
+                lane = self._lanes[node_id] = FetchLane(self._cluster.backoff)
                 lane.task = self._tasks.spawn(
                     self._run(node_id, lane), f"fetch from broker {node_id}"
                 )
@@ -217,7 +158,7 @@ class Fetcher:
                 found[name] = node
         return found
 
-    def _misses(self, node_id: int, lane: _Lane) -> bool:
+    def _misses(self, node_id: int, lane: FetchLane) -> bool:
         """Whether the request under way leaves out something that could be asked for now."""
         wanted, _ = self._wanted(node_id)
         return any(
@@ -254,28 +195,37 @@ class Fetcher:
             )
         return rows, full
 
-    async def _run(self, node_id: int, lane: _Lane) -> None:
+    async def _run(self, node_id: int, lane: FetchLane) -> None:
         while not self._closed:
-            node = self._cluster.nodes.get(node_id)
-            wanted, full = self._wanted(node_id) if node is not None else ([], False)
-            if node is None or not wanted:
-                await self._rest(lane, full)
-                continue
             try:
+                node = self._cluster.nodes.get(node_id)
+                wanted, full = self._wanted(node_id) if node is not None else ([], False)
+                if node is None or not wanted:
+                    await self._rest(lane, full)
+                    continue
                 await self._fetch(node, lane, wanted, full)
                 lane.succeeded()
-            except (KafkaError, OSError) as problem:
-                log.debug("fetching from broker %s failed: %s", node_id, problem)
-                lane.problem = problem
-                if lane.failing_since_ms < 0:
-                    lane.failing_since_ms = self._clock.monotonic_ms()
-                lane.drop()
-                self._cluster.suspect()
+            except Exception as problem:  # noqa: BLE001 - bugs are logged and raised by poll()
+                self._failed(node_id, lane, problem)
                 await asyncio.sleep(lane.rest_ms() / 1000)
             finally:
                 lane.parked_since_ms = -1
 
-    async def _rest(self, lane: _Lane, full: bool) -> None:
+    def _failed(self, node_id: int, lane: FetchLane, problem: Exception) -> None:
+        """Begin again with a new session: partitions that were not taken in are asked for again."""
+        if isinstance(problem, KafkaError | OSError):
+            log.debug("fetching from broker %s failed: %s", node_id, problem)
+        else:
+            error = internal_error(f"the fetches from broker {node_id}", problem)
+            if not any(isinstance(waiting, LoopDiedError) for waiting in self.failures):
+                self.fail(error)
+        lane.problem = problem
+        if lane.failing_since_ms < 0:
+            lane.failing_since_ms = self._clock.monotonic_ms()
+        lane.drop()
+        self._cluster.suspect()
+
+    async def _rest(self, lane: FetchLane, full: bool) -> None:
         """Nothing to ask for: wait for a change, or for the end of some place's rest."""
         resting = any(
             place.resting_until_ms > self._clock.monotonic_ms()
@@ -291,13 +241,13 @@ class Fetcher:
         except TimeoutError:
             return
 
-    async def _fetch(self, node: Node, lane: _Lane, wanted: list[Wanted], full: bool) -> None:
+    async def _fetch(self, node: Node, lane: FetchLane, wanted: list[Wanted], full: bool) -> None:
         """Ask once and take in the answer."""
         connection = await self._connected(node, lane)
         settings = self._settings
         by_name = any(row.topic_id == ZERO_UUID for row in wanted)
         begun = self._clock.monotonic_ms()
-        brief = full or begun - lane.switched_ms < _HASTE_MS
+        brief = full or begun - lane.switched_ms < HASTE_MS
         request = FetchRequest(
             replica_id=-1,
             max_wait_ms=min(settings.fetch_max_wait_ms, _BRIEF_WAIT_MS)
@@ -327,11 +277,11 @@ class Fetcher:
             raise KafkaError(
                 E.REQUEST_TIMED_OUT, f"broker {node.id} did not answer a fetch within {limit:g} s"
             ) from None
-        except _SwitchedError:
+        except SwitchedError:
             return  # `changed` wants something else: ask for that
 
     def _came(
-        self, lane: _Lane, connection: Connection, frame: Frame, version: int
+        self, lane: FetchLane, connection: Connection, frame: Frame, version: int
     ) -> tuple[FetchResponse, int]:
         """Read an answer, and take in a small one: whoever polls has a few records at once.
 
@@ -346,7 +296,7 @@ class Fetcher:
                 self._received(answer, lane.asked)
         return answer, len(frame)
 
-    async def _connected(self, node: Node, lane: _Lane) -> Connection:
+    async def _connected(self, node: Node, lane: FetchLane) -> Connection:
         address = f"{node.host}:{node.port}"
         connection = lane.connection
         if connection is not None:

@@ -19,7 +19,8 @@ from headwater.client.consumer.metrics import ConsumerMetrics
 from headwater.client.consumer.offsets import Commits, Identity
 from headwater.client.consumer.shares import read_member, read_share, subscription_blob, write_share
 from headwater.client.consumer.subscription import Subscription, Way
-from headwater.client.errors import FencedInstanceIdError
+from headwater.client.errors import FencedInstanceIdError, LoopDiedError
+from headwater.client.faults import internal_error
 from headwater.config.client import ConsumerSettings
 from headwater.config.keys import ConfigError
 from headwater.errors import E, KafkaError, error_of
@@ -258,6 +259,9 @@ class Group:
             if self._membership.phase is Phase.SYNCING:
                 self._metrics.joins.add(self._clock.monotonic_ms())
                 await self._sync(answer)
+        except LoopDiedError as fault:
+            self._membership.interrupted()
+            self._fatal = fault
         except (KafkaError, OSError) as problem:
             log.info("joining group %s: %s", self._name, problem)
             self._cluster.forget_coordinator(self._name)
@@ -375,18 +379,27 @@ class Group:
             self._beating = self._tasks.spawn(self._beat(), f"heartbeats of group {self._name}")
 
     async def _beat(self) -> None:
+        backoff = self._cluster.backoff()
         while (deadline := self._membership.next_deadline()) is not None:
             now = self._clock.monotonic_ms()
             if deadline > now:
                 await asyncio.sleep((deadline - now) / 1000)
-            now = self._clock.monotonic_ms()
-            if self.in_poll():
-                self.polled(now)
-            due = self._membership.tick(now)
-            if due is Due.HEARTBEAT:
-                await self._heartbeat()
-            elif due is Due.TOO_LATE:
-                await self._too_late()
+            try:
+                await self._beat_once()
+            except Exception as fault:  # noqa: BLE001 - logged, and raised by the next poll()
+                self._fatal = internal_error(f"the heartbeats of group {self._name}", fault)
+                self._fetcher.arrived.set()
+                await asyncio.sleep(backoff.next_ms() / 1000)
+
+    async def _beat_once(self) -> None:
+        now = self._clock.monotonic_ms()
+        if self.in_poll():
+            self.polled(now)
+        due = self._membership.tick(now)
+        if due is Due.HEARTBEAT:
+            await self._heartbeat()
+        elif due is Due.TOO_LATE:
+            await self._too_late()
 
     async def _heartbeat(self) -> None:
         member, begun = self._membership, self._clock.monotonic_ms()

@@ -18,7 +18,14 @@ from headwater.client.consumer.record import (
     whole_offset,
 )
 from headwater.client.consumer.subscription import Subscription
-from headwater.client.errors import CommitFailedError, UnknownTopicOrPartitionError, failure
+from headwater.client.errors import (
+    ClosedError,
+    CommitFailedError,
+    UnknownTopicOrPartitionError,
+    failure,
+)
+from headwater.client.faults import internal_error
+from headwater.client.waiting import FIRST_S
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError, error_of
 from headwater.model import TopicPartition
@@ -87,6 +94,7 @@ class Commits:
         """Whether positions are committed from time to time."""
         self._next_auto_ms = clock.monotonic_ms() + settings.auto_commit_interval_ms
         self._last_auto: CommitMap = {}
+        self._auto_failing_since_ms: int | None = None
 
     def consumed(self) -> CommitMap:
         """The positions of all places that have one."""
@@ -144,6 +152,17 @@ class Commits:
             problem = failure(E.NETWORK_EXCEPTION, str(gone))
         except KafkaError as refused:
             problem = refused
+        except asyncio.CancelledError:
+            problem = ClosedError("the consumer was closed before the commit was answered")
+            self._report(offsets, problem, on_commit)
+            raise
+        except Exception as fault:  # noqa: BLE001 - logged, and reported as any other failure
+            problem = internal_error("a commit", fault)
+        self._report(offsets, problem, on_commit)
+
+    def _report(
+        self, offsets: CommitMap, problem: KafkaError | None, on_commit: OnCommit | None
+    ) -> None:
         if on_commit is not None:
             try:
                 on_commit(offsets, problem)
@@ -237,11 +256,23 @@ class Commits:
     def _auto_committed(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], error: KafkaError | None
     ) -> None:
+        now = self._clock.monotonic_ms()
         if error is None:
+            self._auto_failing_since_ms = None
             return
         self._last_auto = {}
         if error.code.retriable:
-            self._next_auto_ms = self._clock.monotonic_ms() + self._settings.retry_backoff_ms
+            self._next_auto_ms = now + self._settings.retry_backoff_ms
+            if self._auto_failing_since_ms is None:
+                self._auto_failing_since_ms = now
+            elif now - self._auto_failing_since_ms >= FIRST_S * 1000:
+                self._cluster.warnings.warn(
+                    "automatic commit",
+                    "automatic commits of group %s have failed for %d s and are repeated: %s",
+                    self._group,
+                    (now - self._auto_failing_since_ms) // 1000,
+                    error,
+                )
         else:
             log.warning("an automatic commit failed: %s", error)
 

@@ -15,6 +15,7 @@ from headwater.client.consumer.places import LATEST, Place
 from headwater.client.consumer.record import OffsetAndMetadata
 from headwater.client.consumer.subscription import Subscription
 from headwater.client.errors import NoOffsetForPartitionError
+from headwater.client.faults import internal_error
 from headwater.errors import KafkaError
 from headwater.model import TopicPartition
 from headwater.seams.tasks import LoopTasks
@@ -83,6 +84,8 @@ class Positions:
                 self._fetcher.arrived.set()
             else:
                 self._fetcher.fail(problem)
+        except Exception as fault:  # noqa: BLE001 - logged, and raised by poll() or position()
+            self._fetcher.fail(internal_error("the search for positions", fault))
 
     async def _from_commits(self, places: list[Place]) -> None:
         if not places:

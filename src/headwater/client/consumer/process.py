@@ -25,7 +25,7 @@ from headwater.client.consumer.plan import (
     not_a_function,
 )
 from headwater.client.consumer.record import ConsumerRecord, Records
-from headwater.client.errors import ClientError, CommitFailedError, WakeupError
+from headwater.client.errors import ClientError, WakeupError
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 
@@ -85,6 +85,8 @@ class Processing:
                 self._feed()
             except WakeupError:
                 pass  # how another thread ends it
+            except Exception as problem:  # noqa: BLE001 - raised below
+                self._failed = _first(self._failed, problem)
             finally:
                 with self._changed:
                     self._stopping = True
@@ -130,28 +132,28 @@ class Processing:
         return records
 
     def _worker(self) -> None:
-        lanes = self._plan.lanes
-        while True:
-            with self._changed:
-                while (record := lanes.next()) is None:
-                    if self._stopping:
-                        return
-                    self._changed.wait()
-                if self._stopping:
-                    return
-            try:
+        try:
+            while (record := self._next()) is not None:
                 if not self._do(record):
                     return
-            except BaseException as problem:  # noqa: BLE001 - told by run()
                 with self._changed:
-                    self._failed = self._failed or problem
-                    self._stopping = True
+                    self._plan.lanes.finish(record)
+                    self.done += 1
                     self._changed.notify_all()
-                return
+        except BaseException as problem:  # noqa: BLE001 - raised by run()
             with self._changed:
-                lanes.finish(record)
-                self.done += 1
+                self._failed = _first(self._failed, problem)
+                self._stopping = True
                 self._changed.notify_all()
+
+    def _next(self) -> ConsumerRecord | None:
+        """Wait for a record to work on; None at the end."""
+        with self._changed:
+            while not self._stopping:
+                if (record := self._plan.lanes.next()) is not None:
+                    return record
+                self._changed.wait()
+        return None
 
     def _do(self, record: ConsumerRecord) -> bool:
         """False where it failed and is left for the next start: the end did not let it repeat."""
@@ -184,17 +186,18 @@ class Processing:
 
     def _finish(self) -> None:
         """Go back to what is not done, and commit what is."""
-        with self._changed:
-            offsets = self._plan.lanes.committable()
-        offsets = {name: n for name, n in offsets.items() if name in self._consumer.assignment()}
-        for place, offset in offsets.items():
-            self._consumer.seek(place, offset)
-        self._core.back_at_work()
         try:
+            with self._changed:
+                done = self._plan.lanes.committable()
+            mine = self._consumer.assignment()
+            offsets = {name: offset for name, offset in done.items() if name in mine}
+            for place, offset in offsets.items():
+                self._consumer.seek(place, offset)
+            self._core.back_at_work()
             if offsets:
                 self._consumer.commit(dict(offsets))
-        except KafkaError as problem:
-            self._failed = self._failed or problem
+        except Exception as problem:  # noqa: BLE001 - raised by run()
+            self._failed = _first(self._failed, problem)
 
     @contextmanager
     def _listening(self) -> Iterator[None]:
@@ -218,9 +221,7 @@ class Processing:
         try:
             if offsets:
                 self._consumer.commit(dict(offsets))
-        except CommitFailedError:
-            pass  # the records come again, at another member
-        except KafkaError as problem:
+        except KafkaError as problem:  # the records come again, at another member
             log.warning("the commit of finished work before a rebalance failed: %s", problem)
         self.forget(partitions)
 
@@ -278,6 +279,8 @@ class AsyncProcessing:
                     with contextlib.suppress(TimeoutError):
                         async with asyncio.timeout(_LAST_COMMIT_S):
                             await self._finish()
+                    if self._failed is not None:
+                        log.warning("process() was cancelled, and failed: %r", self._failed)
                     raise
                 await self._finish()
         if self._failed is not None:
@@ -292,6 +295,8 @@ class AsyncProcessing:
                 await self._feed()
             except WakeupError:
                 pass  # how it is ended
+            except Exception as problem:  # noqa: BLE001 - raised by run(), not in a group of errors
+                self._failed = _first(self._failed, problem)
             finally:
                 await self._stop_workers()
         self._core.wakeup_done()
@@ -343,27 +348,28 @@ class AsyncProcessing:
             self._changed.notify_all()
 
     async def _worker(self) -> None:
-        lanes = self._plan.lanes
-        while True:
-            async with self._changed:
-                while not self._stopping and (record := lanes.next()) is None:
-                    await self._changed.wait()
-                if self._stopping:
-                    return
-            assert record is not None
-            try:
+        try:
+            while (record := await self._next()) is not None:
                 if not await self._do(record):
                     return
-            except (Exception, asyncio.CancelledError) as problem:
-                if _is_cancelled():
-                    raise
-                self._failed = self._failed or problem
-                await self._stop_workers()
-                return
-            async with self._changed:
-                lanes.finish(record)
-                self.done += 1
-                self._changed.notify_all()
+                async with self._changed:
+                    self._plan.lanes.finish(record)
+                    self.done += 1
+                    self._changed.notify_all()
+        except (Exception, asyncio.CancelledError) as problem:
+            if _is_cancelled():
+                raise
+            self._failed = _first(self._failed, problem)
+            await self._stop_workers()
+
+    async def _next(self) -> ConsumerRecord | None:
+        """Wait for a record to work on; None at the end."""
+        async with self._changed:
+            while not self._stopping:
+                if (record := self._plan.lanes.next()) is not None:
+                    return record
+                await self._changed.wait()
+        return None
 
     async def _do(self, record: ConsumerRecord) -> bool:
         """False where it failed and is left for the next start: the end did not let it repeat."""
@@ -396,16 +402,16 @@ class AsyncProcessing:
                 await self._changed.wait_for(lambda: self._stopping)
 
     async def _finish(self) -> None:
-        mine = self._consumer.assignment()
-        offsets = {n: o for n, o in self._plan.lanes.committable().items() if n in mine}
-        for place, offset in offsets.items():
-            self._consumer.seek(place, offset)
-        self._core.back_at_work()
         try:
+            mine = self._consumer.assignment()
+            offsets = {n: o for n, o in self._plan.lanes.committable().items() if n in mine}
+            for place, offset in offsets.items():
+                self._consumer.seek(place, offset)
+            self._core.back_at_work()
             if offsets:
                 await self._consumer.commit(dict(offsets))
-        except KafkaError as problem:
-            self._failed = self._failed or problem
+        except Exception as problem:  # noqa: BLE001 - raised by run()
+            self._failed = _first(self._failed, problem)
 
     async def drain(self, partitions: list[TopicPartition]) -> None:
         """Before partitions go: let what is at work finish, and commit it."""
@@ -423,9 +429,7 @@ class AsyncProcessing:
         try:
             if offsets:
                 await self._consumer.commit(dict(offsets))
-        except CommitFailedError:
-            pass  # the records come again, at another member
-        except KafkaError as problem:
+        except KafkaError as problem:  # the records come again, at another member
             log.warning("the commit of finished work before a rebalance failed: %s", problem)
         lanes.forget(partitions)
 
@@ -449,6 +453,14 @@ class _AsyncDraining(RebalanceListener):
     async def on_lost(self, partitions: list[TopicPartition]) -> None:
         self._processing.forget(partitions)
         await _awaited(self._inner.on_lost(partitions))
+
+
+def _first(failed: BaseException | None, problem: BaseException) -> BaseException:
+    """What process() raises: the first failure; others are logged."""
+    if failed is None:
+        return problem
+    log.warning("process() failed a second time: %r", problem)
+    return failed
 
 
 def _is_cancelled() -> bool:

@@ -1,7 +1,6 @@
 """Producers that nobody closed: what waits is sent, and nothing of them is left behind."""
 
 import asyncio
-import warnings
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +11,7 @@ from headwater.client.errors import ClosedError, TimedOutError
 from headwater.client.producer.accumulator import Accumulator
 from headwater.client.producer.futures import batch_wakeup
 from headwater.client.producer.sender_loop import Sender
+from headwater.client.unclosed import warn_unclosed
 
 _left: set["Leftover"] = set()
 
@@ -33,15 +33,6 @@ async def stop_sending(sender: Sender, cluster: Cluster) -> None:
     sender.die(ClosedError("the producer was closed before the record was acknowledged"))
     sender.close()
     await cluster.close()
-
-
-def warn_unclosed(name: str) -> None:
-    """As Python does for files: said to those who ask for ResourceWarning."""
-    warnings.warn(
-        f"unclosed {name}: call close(), or use it in a with statement",
-        ResourceWarning,
-        stacklevel=2,
-    )
 
 
 class Leftover:

@@ -10,7 +10,6 @@ from headwater.client.errors import ClosedError, TimedOutError
 from headwater.client.notices import Deadline
 from headwater.client.producer.accumulator import record_bound
 from headwater.client.producer.bulk import Load, SentMany, Table
-from headwater.client.producer.dropped import warn_unclosed
 from headwater.client.producer.futures import (
     BatchFuture,
     OnDelivery,
@@ -21,6 +20,7 @@ from headwater.client.producer.futures import (
 from headwater.client.producer.interceptors import ProducerRecord
 from headwater.client.producer.sending import Sending
 from headwater.client.producer.topic_queues import TopicQueues
+from headwater.client.unclosed import warn_unclosed
 from headwater.config.client import ProducerSettings
 
 
