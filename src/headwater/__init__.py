@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from headwater.client.offsets_sql import SqlOffsets
     from headwater.client.producer.blocking import Producer
     from headwater.config.keys import ConfigError
+    from headwater.errors import *  # noqa: F403 - the errors that `__getattr__` finds
     from headwater.errors import KafkaError
     from headwater.model import TopicPartition
 

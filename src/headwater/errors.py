@@ -6,7 +6,40 @@ it to the wire: the per-partition loop of a handler, and dispatch.
 
 from enum import IntEnum
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from headwater.client.administration.groups import GroupNotEmptyError as GroupNotEmptyError
+    from headwater.client.consumer.arrow import ArrowMissingError as ArrowMissingError
+    from headwater.client.consumer.process import ProcessingError as ProcessingError
+    from headwater.client.consumer.subscription import IllegalStateError as IllegalStateError
+    from headwater.client.errors import AuthorizationError as AuthorizationError
+    from headwater.client.errors import BufferExhaustedError as BufferExhaustedError
+    from headwater.client.errors import ClientError as ClientError
+    from headwater.client.errors import ClosedError as ClosedError
+    from headwater.client.errors import CommitFailedError as CommitFailedError
+    from headwater.client.errors import ConcurrentUseError as ConcurrentUseError
+    from headwater.client.errors import CorruptRecordError as CorruptRecordError
+    from headwater.client.errors import DeliveryTimeoutError as DeliveryTimeoutError
+    from headwater.client.errors import FencedInstanceIdError as FencedInstanceIdError
+    from headwater.client.errors import ForkedError as ForkedError
+    from headwater.client.errors import InvalidTopicError as InvalidTopicError
+    from headwater.client.errors import LogTruncationError as LogTruncationError
+    from headwater.client.errors import LoopDiedError as LoopDiedError
+    from headwater.client.errors import NetworkError as NetworkError
+    from headwater.client.errors import NoOffsetForPartitionError as NoOffsetForPartitionError
+    from headwater.client.errors import NotEnoughReplicasError as NotEnoughReplicasError
+    from headwater.client.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
+    from headwater.client.errors import OutOfOrderSequenceError as OutOfOrderSequenceError
+    from headwater.client.errors import ProducerFencedError as ProducerFencedError
+    from headwater.client.errors import RecordTooLargeError as RecordTooLargeError
+    from headwater.client.errors import SerializationError as SerializationError
+    from headwater.client.errors import TimedOutError as TimedOutError
+    from headwater.client.errors import UnknownTopicOrPartitionError as UnknownTopicOrPartitionError
+    from headwater.client.errors import WakeupError as WakeupError
+    from headwater.client.offsets_sql import SkippedRecordsError as SkippedRecordsError
+    from headwater.client.offsets_sql import StaleOffsetsError as StaleOffsetsError
+    from headwater.config.keys import ConfigError as ConfigError
 
 
 class E(IntEnum):
@@ -233,11 +266,13 @@ _ELSEWHERE = {
 """Errors of clients, by name, so that `headwater.errors` has all that can be caught."""
 
 
-def __getattr__(name: str) -> Any:
-    """An error of the clients, loaded when it is asked for: this room knows no client."""
-    if name not in _ELSEWHERE:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_ELSEWHERE[name]), name)
+if not TYPE_CHECKING:  # which sees the imports above, and reports a name that does not exist
+
+    def __getattr__(name: str) -> Any:
+        """An error of the clients, loaded when it is asked for: this room knows no client."""
+        if name not in _ELSEWHERE:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return getattr(import_module(_ELSEWHERE[name]), name)
 
 
 def __dir__() -> list[str]:
