@@ -42,7 +42,7 @@ format: setup
 
 setup: .venv/.ready
 
-.venv/.ready: requirements/dev.lock pyproject.toml setup.py tools/setup.sh $(wildcard src/headwater/*/_*.p[xy]* src/headwater/*/*/_*.p[xy]*)
+.venv/.ready: requirements/dev.lock pyproject.toml setup.py tools/setup.sh $(shell find src/headwater -name '_*.pyx' -o -name '_*.px[di]')
 	PYTHON=$(PYTHON) sh tools/setup.sh
 	touch $@
 
