@@ -265,16 +265,16 @@ class BrokerKeys(Settings):
 
     # The same defaults in older or coarser units: of several the finest that is set counts.
     log_retention_ms: int | None = key(
-        "log.retention.ms", LONG, default=None, mode=CLUSTER_WIDE,
+        "log.retention.ms", LONG, default=None, at_least=-1, mode=CLUSTER_WIDE,
         doc="The default of the topic key retention.ms; before .minutes and .hours; -1 for no "
             "limit.",
     )
     log_retention_minutes: int | None = key(
-        "log.retention.minutes", INT, default=None,
+        "log.retention.minutes", INT, default=None, at_least=-1,
         doc="retention.ms in minutes, used where log.retention.ms is not set.",
     )
     log_retention_hours: int = key(
-        "log.retention.hours", INT, default=168,
+        "log.retention.hours", INT, default=168, at_least=-1,
         doc="retention.ms in hours, used where neither log.retention.ms nor .minutes is set.",
     )
     log_roll_ms: int | None = key(

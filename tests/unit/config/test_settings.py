@@ -99,6 +99,12 @@ def test_a_stored_change_that_cannot_be_used_does_not_stop_the_broker() -> None:
     assert len(settings.ignored) == 2
 
 
+@pytest.mark.parametrize("unit", ["ms", "minutes", "hours"])
+def test_a_retention_below_no_limit_is_refused(unit: str) -> None:
+    with pytest.raises(ConfigError, match="cannot be '-5'"):
+        BrokerSettings.load(None, {f"log.retention.{unit}": "-5"})
+
+
 @pytest.mark.parametrize(
     ("static", "expected"),
     [
