@@ -85,11 +85,18 @@ class Broker:
     ) -> None:
         """Make a topic and return when it can be written to."""
         texts = {key: _text(value) for key, value in (configs or {}).items()}
-        create_topics(self.bootstrap, {name: partitions}, texts)
+        create_topics(self._started(), {name: partitions}, texts)
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic."""
-        delete_topics(self.bootstrap, [name])
+        delete_topics(self._started(), [name])
+
+    def _started(self) -> str:
+        if not self.bootstrap:
+            raise RuntimeError(
+                "the broker is not started: use `with Broker() as broker`, or start()"
+            )
+        return self.bootstrap
 
     def __enter__(self) -> "Broker":
         return self.start()

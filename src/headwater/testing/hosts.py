@@ -125,8 +125,9 @@ class ProcessHost:
         assert self._process.stdout is not None
         line = self._process.stdout.readline()
         if " ready at " not in line:
-            self._process.wait(STOP_TIMEOUT_S)
-            raise RuntimeError(f"the broker did not start: {errors.read_text()[-2000:]}")
+            self._process.communicate(timeout=STOP_TIMEOUT_S)  # closes its pipes too
+            self._process = None
+            raise RuntimeError(f"the broker did not start: {errors.read_text()[-2000:].strip()}")
         return line.partition(" ready at ")[2].split()[0]
 
     def stop(self) -> None:

@@ -59,6 +59,13 @@ def test_what_cannot_be_made_or_removed_is_an_error():
         assert gone.value.code is E.UNKNOWN_TOPIC_OR_PARTITION
 
 
+def test_a_broker_that_was_not_started_says_so():
+    broker = Broker()
+    with pytest.raises(RuntimeError, match="the broker is not started"):
+        broker.create_topic("orders")
+    broker.close()
+
+
 def test_a_thread_cannot_be_killed():
     with Broker() as broker, pytest.raises(RuntimeError, match="subprocess=True"):
         broker.kill()
