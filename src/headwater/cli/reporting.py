@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 import click
 
 from headwater.cli.output import show_json
+from headwater.client.administration.asking import named
 from headwater.errors import E, KafkaError
 
 
@@ -29,8 +30,7 @@ class Report:
             await work
         except KafkaError as refused:
             if refused.code is not self._accepted:
-                said = _without_repetition(name, refused.message)
-                text = f"{said} ({refused.code.name}){hint(refused)}"
+                text = f"{named(name, refused.message)} ({refused.code.name}){hint(refused)}"
                 self._refused.append(KafkaError(refused.code, text))
                 return
             self._rows.append({self._kind: name, self._done: False})
@@ -46,9 +46,3 @@ class Report:
         if self._refused:
             said = "; ".join(problem.message for problem in self._refused)
             raise KafkaError(self._refused[0].code, said)
-
-
-def _without_repetition(name: str, message: str) -> str:
-    """`orders: topic 'orders' already exists` names it once."""
-    bare = message.removeprefix(f"{name}: ")
-    return bare if name in bare else f"{name}: {bare}"

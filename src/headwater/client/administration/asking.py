@@ -1,6 +1,7 @@
 """How an admin asks: the right broker, again where that may help, never past its time."""
 
 import asyncio
+import re
 import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
@@ -24,6 +25,14 @@ Refusal = tuple[str, int, str | None]
 _MOVED = frozenset(
     {E.NOT_CONTROLLER, E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.NETWORK_EXCEPTION}
 )
+
+
+def named(about: str, said: str) -> str:
+    """`said` with what it is about in front, unless its sentence has that name as a word."""
+    bare = said.removeprefix(f"{about}: ")
+    return (
+        bare if re.search(rf"(?<![\w.-]){re.escape(about)}(?![\w-])", bare) else f"{about}: {bare}"
+    )
 
 
 class Asking:
@@ -120,7 +129,7 @@ class Asking:
                 self._cluster.forget_coordinator(group)
             else:
                 await self._cluster.refresh()
-        said = [f"{about}: {message or error_of(number).text}" for about, number, message in found]
+        said = [named(about, message or error_of(number).text) for about, number, message in found]
         raise failure(code, "; ".join(said))
 
     async def close(self) -> None:
