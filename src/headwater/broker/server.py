@@ -148,12 +148,13 @@ class Broker:
         except BlockingIOError:
             raise LogDirError(
                 f"{self.settings.log_dirs[0]} is in use by another broker: "
-                "stop it, or choose another log.dirs"
+                "stop it, or choose another folder with --data-dir (log.dirs)"
             ) from None
         except OSError as failure:
             raise LogDirError(
-                f"{self.settings.log_dirs[0]} cannot be used ({failure.strerror}), and the first "
-                "of log.dirs holds the metadata: mend it, or put it back in its place"
+                f"the data folder {self.settings.log_dirs[0]} cannot be used "
+                f"({failure.strerror}): repair it, or choose another with --data-dir (log.dirs, "
+                "the first of which holds the metadata)"
             ) from failure
         self.reserve = Reserve(self.seams.files, folder)
         self.reserve.give_up_if_full()

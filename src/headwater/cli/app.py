@@ -87,6 +87,8 @@ class Nouns(click.Group):
         """Read the options before the noun; a mistake becomes one line and exit code 2."""
         try:
             return super().parse_args(ctx, args)
+        except click.exceptions.NoArgsIsHelpError:
+            raise  # the bare command prints its help
         except click.UsageError as wrong:
             raise _usage(wrong, ctx) from None
 
@@ -110,11 +112,22 @@ class Nouns(click.Group):
 
 def _usage(wrong: click.UsageError, root: click.Context) -> OneLine:
     """What is wrong, the nearest command where there is one, and where to read more."""
-    context, said = wrong.ctx or root, wrong.format_message().splitlines()[0].rstrip(".")
+    context, said = wrong.ctx or root, " ".join(wrong.format_message().split()).rstrip(".")
+    if isinstance(wrong, click.exceptions.NoArgsIsHelpError):
+        said = f"say what to do: {', '.join(_commands(context))}"
     if isinstance(context.command, click.Group) and said.startswith("No such command"):
         name = said.split("'")[1]
-        said = f"No such command '{name}'" + _nearest(name, context.command.list_commands(context))
+        said = f"No such command '{name}'" + _nearest(name, _commands(context))
     return WrongUsage(f"{said}; see {context.command_path} --help", root)
+
+
+def _commands(context: click.Context) -> list[str]:
+    """What may follow, without what help hides."""
+    group = context.command
+    assert isinstance(group, click.Group)
+    if isinstance(group, Nouns):
+        return group.list_commands(context)
+    return [name for name, one in group.commands.items() if not one.hidden]
 
 
 def _nearest(name: str, known: list[str]) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from headwater.client.admin import Admin, Resource
+from headwater.config.client import address_problem
+from headwater.config.keys import ConfigError
 from headwater.errors import E, KafkaError
 from headwater.seams.network import Network, TcpNetwork
 from headwater.transport.connection import Connection
@@ -29,6 +31,11 @@ def look_first(
                 await require_topics(admin, topics)
 
     asyncio.run(look())
+
+
+def require_broker(bootstrap: str) -> None:
+    """KafkaError within seconds where no broker answers; for commands whose clients wait longer."""
+    asyncio.run(find_broker(bootstrap, CONNECT_S))
 
 
 async def _creates_topics(admin: Admin) -> bool:
@@ -114,9 +121,9 @@ def _reason(problem: OSError) -> str:
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
     """HOST:PORT, several separated by commas, IPv6 in brackets."""
     found = []
-    for part in text.split(","):
-        host, _, port = part.strip().rpartition(":")
-        if not (host and port.isascii() and port.isdigit()):
-            raise KafkaError(E.INVALID_REQUEST, f"{text!r} is no address: write HOST:PORT")
+    for part in map(str.strip, text.split(",")):
+        if problem := address_problem(part):
+            raise ConfigError(f"bootstrap.servers cannot be {text!r}: {problem}")
+        host, _, port = part.rpartition(":")
         found.append((host.strip("[]"), int(port)))
     return found

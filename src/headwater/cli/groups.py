@@ -153,7 +153,9 @@ async def reset_offsets(
 
 def _reset_to(targets: dict[str, object]) -> ResetTo:
     """The one strategy that was given."""
-    chosen = {name: value for name, value in targets.items() if value not in (None, False)}
+    chosen = {
+        name: value for name, value in targets.items() if value is not None and value is not False
+    }
     if len(chosen) != 1:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in targets)
         raise click.UsageError(f"give one of {names}")

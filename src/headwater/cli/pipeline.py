@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from headwater.cli.connecting import require_broker
 from headwater.cli.options import assignments, bootstrap_option, json_option
 from headwater.cli.output import show
 from headwater.cli.running import end_with, failures, running_options, shown, stopping, tell
@@ -63,6 +64,7 @@ def run(
     one line and exit code 2, a flow that fails one line and exit code 1.
     """
     project = _loaded(path, bootstrap)
+    require_broker(project.bootstrap_servers)
     from headwater.pipelines.running.runner import run as run_project
 
     with shown(progress) as model, stopping() as stop, failures(project.storage):
@@ -88,6 +90,8 @@ def run(
 def check(path: str, bootstrap: str | None, offline: bool, as_json: bool) -> None:
     """Check the pipeline at PATH: unknown tables, circles, missing topics, types. No Spark runs."""
     project = _loaded(path, bootstrap)
+    if not offline:
+        require_broker(project.bootstrap_servers)
     from headwater.pipelines.declaring.graph import order
     from headwater.pipelines.running.prepare import problems
 
@@ -192,9 +196,15 @@ def ingest(
     Records that are not JSON or do not fit their types go to the dead letter topic with a reason.
     The schema is frozen beside the checkpoint; a file with more fields adds columns.
     """
+    from headwater.pipelines.targets import TargetError, parse_table
+
+    try:
+        parse_table(target)
+    except TargetError as problem:
+        raise click.UsageError(str(problem)) from None
+    require_broker(bootstrap)
     from headwater.pipelines.ingest.frozen_schema import IngestError
     from headwater.pipelines.ingest.ingest import plan_ingest, run_ingest
-    from headwater.pipelines.targets import TargetError
 
     try:
         plan = plan_ingest(
@@ -209,7 +219,7 @@ def ingest(
             checkpoint=checkpoint,
             options=options,
         )
-    except (IngestError, TargetError) as problem:
+    except IngestError as problem:
         raise click.UsageError(str(problem)) from None
     with shown(progress) as model, stopping() as stop, failures(plan.places.folder.parent):
         report = run_ingest(

@@ -4,6 +4,7 @@ import base64
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from itertools import islice
 from typing import IO, Any, NamedTuple
 
@@ -97,18 +98,11 @@ def command(
     sources = files or (sys.stdin.buffer,)
     lines = _READERS[form](sources)
     common = tuple((name, text.encode()) for name, text in assignments(headers).items())
-    failures: list[KafkaError] = []
-    count = 0
-
-    def told(_stored: RecordMetadata | None, error: KafkaError | None) -> None:
-        if error is not None:
-            failures.append(error)
-
+    sent = _Sent(topic, skip)
     with Producer(**client_settings(bootstrap, settings)) as producer:
-        stopped: BaseException | None = None
         try:
             for line in islice(lines, skip, None):
-                row = _null(_split(line, key_separator), null)
+                row = _null(_split(line, key_separator, sent.count), null)
                 producer.send(
                     topic,
                     row.value,
@@ -116,19 +110,48 @@ def command(
                     partition=row.partition if row.partition is not None else partition,
                     headers=(*common, *row.headers),
                     timestamp=row.timestamp,
-                    on_delivery=told,
+                    on_delivery=partial(sent.note, sent.count),
                 )
-                count += 1
-                if failures:
+                sent.count += 1
+                if sent.failed:
                     break
-        except (click.ClickException, KeyboardInterrupt) as problem:
-            stopped = problem
+        except (KafkaError, click.ClickException, KeyboardInterrupt) as problem:
+            sent.stopped = problem
         producer.flush()
-    sent = f"{topic}: sent {count - len(failures)} record{'' if count == 1 else 's'}"
-    if stopped is not None or failures:
-        click.echo(f"{sent}; to go on later: --skip {skip + count - len(failures)}", err=True)
-        raise stopped or failures[0]
-    click.echo(sent, err=True)
+    sent.report()
+
+
+class _Sent:
+    """What became of the records, each known by how many are before it."""
+
+    def __init__(self, topic: str, skip: int) -> None:
+        self._topic = topic
+        self._skip = skip
+        self.count = skip
+        self.failed: dict[int, KafkaError] = {}
+        self.stopped: BaseException | None = None
+
+    def note(self, number: int, _stored: RecordMetadata | None, error: KafkaError | None) -> None:
+        """Note the delivery of a record; a producer calls this."""
+        if error is not None:
+            self.failed[number] = error
+
+    def report(self) -> None:
+        """Say what was sent and how to send the rest; raises what stopped it."""
+        stored = self.count - self._skip - len(self.failed)
+        sent = f"{self._topic}: sent {stored} record{'' if stored == 1 else 's'}"
+        if not self.failed and self.stopped is None:
+            click.echo(sent, err=True)
+            return
+        first = min(self.failed, default=self.count)
+        again = stored - (first - self._skip)
+        rest = f"--skip {first}" + (f", which sends {again} again" if again else "")
+        click.echo(f"{sent}; to go on later: {rest}", err=True)
+        problem = self.failed.get(first, self.stopped)
+        assert problem is not None
+        if isinstance(problem, KafkaError):
+            raise KafkaError(problem.code, f"record {first + 1}: {problem.message}")
+        raise problem
 
 
 def _lines(sources: Iterable[IO[bytes]]) -> Iterator[Line]:
@@ -147,9 +170,11 @@ def _json_lines(sources: Iterable[IO[bytes]]) -> Iterator[Line]:
         for number, line in enumerate(source, start=1):
             if line.strip():
                 try:
-                    yield _json_record(json.loads(line))
+                    yield _json_record(json.loads(line.strip()))
                 except (ValueError, TypeError) as wrong:
                     name = getattr(source, "name", "standard input")
+                    if isinstance(wrong, json.JSONDecodeError):
+                        wrong = ValueError(f"not JSON: {wrong.msg} at column {wrong.colno}")
                     raise click.ClickException(f"{name}, line {number}: {wrong}") from None
 
 
@@ -173,9 +198,16 @@ def _json_record(told: Any) -> Line:
         _bytes(plain["value"]),
         _bytes(plain.get("key")),
         tuple((str(name), _bytes(value)) for name, value in _headers(plain.get("headers") or {})),
-        plain.get("partition"),
-        plain.get("timestamp"),
+        _number(plain, "partition"),
+        _number(plain, "timestamp"),
     )
+
+
+def _number(told: dict[str, Any], name: str) -> int | None:
+    value = told.get(name)
+    if value is not None and (type(value) is not int or value < 0):
+        raise ValueError(f'"{name}" is {json.dumps(value)}: write a whole number, 0 or more')
+    return value
 
 
 def _decoded(told: dict[str, Any]) -> dict[str, Any]:
@@ -206,13 +238,13 @@ def _bytes(value: Any) -> bytes | None:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _split(line: Line, separator: str | None) -> Line:
+def _split(line: Line, separator: str | None, number: int) -> Line:
     if separator is None or line.value is None or line.key is not None:
         return line
     key, found, value = line.value.partition(separator.encode())
     if not found:
         raise click.ClickException(
-            f"no {separator!r} in {line.value[:60].decode(errors='replace')!r}: "
+            f"record {number + 1}: no {separator!r} in {line.value[:60].decode(errors='replace')!r}: "
             "each line is KEY, separator, VALUE"
         )
     return line._replace(key=key, value=value)

@@ -99,7 +99,7 @@ def _hint(refused: KafkaError, configs: Iterable[str]) -> str:
     """What to do about a topic that could not be created."""
     if refused.code is E.TOPIC_ALREADY_EXISTS:
         return "; --if-not-exists accepts that"
-    if refused.code is E.INVALID_CONFIG:
+    if refused.code is E.INVALID_CONFIG and "did you mean" not in refused.message:
         unknown = [name for name in configs if name not in TopicSettings.KEYS]
         return "".join(nearest(name, TopicSettings.KEYS) for name in unknown[:1])
     return ""
@@ -112,6 +112,9 @@ def _hint(refused: KafkaError, configs: Iterable[str]) -> str:
 async def list_(admin: Admin, internal: bool, names: bool, as_json: bool) -> None:
     """List topics with their partitions, replicas, records and bytes."""
     found = await admin.list_topics(internal=internal)
+    if names and as_json:
+        show_json(found)
+        return
     if names:
         click.echo("".join(f"{name}\n" for name in found), nl=False)
         return

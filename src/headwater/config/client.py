@@ -37,19 +37,20 @@ _ALIKE = 0.8
 _KERNEL = "the kernel sizes the buffers itself, and better"
 
 
-def _address(text: str) -> str | None:
+def address_problem(text: str) -> str | None:
+    """Why `text` is not an address of a broker; None if it is one."""
     if "://" in text:
         return f"{text!r} has a protocol in front: write {text.partition('://')[2]!r}"
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isdigit() or not 0 < int(port) < 65536:
+    host, _, port = text.rpartition(":")
+    if not (host and port.isascii() and port.isdigit()):
         return f"{text!r} is not HOST:PORT"
-    return None
+    return None if 0 < int(port) < 65536 else f"the port of {text!r} is not 1 to 65535"
 
 
 def _addresses(texts: tuple[str, ...]) -> str | None:
     if not texts:
         return "it takes at least one HOST:PORT"
-    return next((problem for problem in map(_address, texts) if problem), None)
+    return next((problem for problem in map(address_problem, texts) if problem), None)
 
 
 def _plaintext(protocol: str) -> str | None:

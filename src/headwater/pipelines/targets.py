@@ -43,6 +43,14 @@ def parse_target(text: str) -> Target:
     return Target(kind, place)
 
 
+def parse_table(text: str) -> Target:
+    """Reads a target that is a table; raises TargetError for a topic as well."""
+    target = parse_target(text)
+    if not target.is_table:
+        raise TargetError(f"{text!r} is no table: write delta:PATH, iceberg:PATH or parquet:PATH")
+    return target
+
+
 def _folder(place: str) -> str:
     """A folder of a file system that every machine of the pipeline sees, with no slash behind."""
     if place.startswith("file:"):

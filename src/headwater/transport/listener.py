@@ -78,6 +78,6 @@ async def open_listener(
     except OSError as failure:
         raise OSError(
             failure.errno,
-            f"cannot listen on {listener}: {failure.strerror}; choose another port or address in "
+            f"cannot listen on {listener}: {failure.strerror}; choose another with --port or "
             "`listeners`, or stop what holds it",
         ) from failure

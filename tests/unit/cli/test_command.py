@@ -99,7 +99,7 @@ def test_a_bootstrap_server_may_be_several(text: str, addresses: list[tuple[str,
 
 @pytest.mark.parametrize("text", ["h", ":1", "h:x", "", "h:1,"])
 def test_an_address_needs_host_and_port(text: str) -> None:
-    with pytest.raises(KafkaError, match="write HOST:PORT"):
+    with pytest.raises(KafkaError, match="not HOST:PORT"):
         parse_bootstrap(text)
 
 

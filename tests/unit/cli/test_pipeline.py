@@ -72,6 +72,15 @@ def test_words_that_make_no_sense_are_refused_with_exit_code_2(words, said, monk
     assert said in told.output
 
 
+@pytest.mark.parametrize("word", ["check", "run"])
+def test_a_broker_that_does_not_answer_is_one_line_before_spark_starts(word, shop):
+    file = shop("@hw.table\ndef bronze():\n    return hw.topic('events')\n")
+    told = call(word, file, "--bootstrap-server", "127.0.0.1:1")
+    assert told.exit_code == 1
+    assert told.stderr.startswith("Error: cannot connect to 127.0.0.1:1 (Connection refused)")
+    assert told.stderr.count("\n") == 1
+
+
 def test_help_imports_no_spark():
     script = (
         "import sys; from headwater.cli.app import command\n"

@@ -37,6 +37,8 @@ def run(*words: str) -> Result:
         (("collect", "tail", "events"), "FILEs to follow"),
         (("groups", "describe"), "name groups, or give --all"),
         (("--frob",), "No such option"),
+        (("topics",), "say what to do: create, list"),
+        (("completion",), "Choose from: bash, zsh, fish"),
     ],
 )
 def test_wrong_words_are_one_line_with_the_remedy(words: tuple[str, ...], said: str) -> None:
@@ -60,6 +62,7 @@ def test_wrong_words_are_one_line_with_the_remedy(words: tuple[str, ...], said: 
         ("cluster",),
         ("perf", "produce", "t"),
         ("perf", "e2e", "t"),
+        ("pipeline", "ingest", "t", "--to", "delta:t", "--schema", "infer"),
     ],
 )
 def test_without_a_broker_every_command_says_so_at_once(words: tuple[str, ...]) -> None:
@@ -67,6 +70,22 @@ def test_without_a_broker_every_command_says_so_at_once(words: tuple[str, ...]) 
     assert result.exit_code == 1
     assert result.stderr.startswith(NO_BROKER)
     assert result.stderr.count("\n") == 1
+
+
+def test_the_bare_command_prints_its_help() -> None:
+    result = run()
+    assert result.exit_code == 2
+    assert "Start a broker." in result.stderr
+
+
+@pytest.mark.parametrize("words", [("topics", "list"), ("consume", "t")])
+@pytest.mark.parametrize("address", ["localhost", "localhost:99999"])
+def test_a_bad_address_is_told_in_the_same_words_by_every_command(
+    words: tuple[str, ...], address: str
+) -> None:
+    result = run(*words, "--bootstrap-server", address)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: bootstrap.servers cannot be {address!r}: ")
 
 
 def test_with_json_an_error_is_json_as_well() -> None:
@@ -146,6 +165,13 @@ def test_produce_takes_the_json_that_consume_writes() -> None:
     assert _json_record({"value": {"n": 1}, "headers": {"a": "x"}}) == Line(
         b'{"n":1}', None, (("a", b"x"),)
     )
+
+
+@pytest.mark.parametrize("field", ["partition", "timestamp"])
+@pytest.mark.parametrize("value", ["0", -5, 1.5, True])
+def test_a_number_of_a_json_record_must_be_one(field: str, value: object) -> None:
+    with pytest.raises(ValueError, match=f'"{field}" is .*: write a whole number'):
+        _json_record({"value": "x", field: value})
 
 
 def test_a_profile_of_up_sets_what_brokers_need_and_options_win() -> None:

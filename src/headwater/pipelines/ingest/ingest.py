@@ -47,7 +47,7 @@ from headwater.pipelines.running.watching import (
 )
 from headwater.pipelines.tables.table import open_table
 from headwater.pipelines.tables.writing import TableSink
-from headwater.pipelines.targets import Target, parse_target
+from headwater.pipelines.targets import Target, parse_table
 from headwater.pipelines.topic_source.options import parse
 
 if TYPE_CHECKING:
@@ -132,9 +132,7 @@ def plan_ingest(
         checkpoint: A folder for checkpoints; beside the table by default.
         options: More options of the source, such as failOnDataLoss; they win over `start`.
     """
-    place = parse_target(target)
-    if not place.is_table:
-        raise IngestError(f"--to {target}: write delta:PATH, iceberg:PATH or parquet:PATH")
+    place = parse_table(target)
     place = Target(place.kind, str(Path(place.place).absolute()))
     topic_id = check_topic(bootstrap_servers, topic)
     chosen = {**starting(start), **(options or {})}
