@@ -18,7 +18,17 @@ from headwater.broker.request import Request
 from headwater.broker.turns import Steps, finish
 from headwater.errors import KafkaError
 from headwater.wire import codec
-from headwater.wire.apis import API, API_VERSIONS, PRODUCE, Api
+from headwater.wire.apis import (
+    ALTER_CONFIGS,
+    API,
+    API_VERSIONS,
+    CREATE_PARTITIONS,
+    CREATE_TOPICS,
+    DELETE_TOPICS,
+    INCREMENTAL_ALTER_CONFIGS,
+    PRODUCE,
+    Api,
+)
 from headwater.wire.framing import RequestHeader, read_request_header
 from headwater.wire.schema import Struct
 
@@ -28,6 +38,12 @@ Handler = Callable[[Context, Request, Any], Struct | Steps[Struct | None] | None
 """A handler whose work grows with its request or answer is a generator: see `turns`."""
 LARGE = 8 * 1024
 """A request of more bytes is decoded in turns; its array items are counted before they are made."""
+MAX_CONTROLLER_ELEMENTS = 10_000
+"""The most array items in a request that changes topics or configs. Kafka's controller refuses what
+would make more records than this at a time, and makes one or more of each item."""
+_OF_THE_CONTROLLER = frozenset(
+    {CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS}
+)
 
 _read_start = Packer(">hhi").unpack_from
 
@@ -97,6 +113,8 @@ class Dispatch:
         Batches of a produce request are used where they were received, so it is decoded at once.
         """
         limit = self._context.settings.max_request_elements
+        if entry.api.key in _OF_THE_CONTROLLER:
+            limit = min(limit, MAX_CONTROLLER_ELEMENTS)
         if entry.api.key == PRODUCE:
             header = read_request_header(connection.view, start, end)
             steps = codec.decode_in_steps(

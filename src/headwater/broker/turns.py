@@ -7,7 +7,7 @@ of the event loop. One generator has its turn in a round, so several long reques
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator
 from itertools import islice
 from typing import Generic, Protocol, TypeAlias, TypeVar, cast
 
@@ -80,12 +80,19 @@ def finish(work: Steps[T]) -> T:
             return cast("T", end.value)
 
 
+def drained(items: list[T]) -> Iterator[T]:
+    """The items in order; the list lets go of each as it is handed out, and is empty at the end."""
+    items.reverse()
+    while items:
+        yield items.pop()
+
+
 class _Each(Generic[T, R]):
     """An array of an answer whose items are made while the answer is encoded."""
 
     __slots__ = ("_items", "_make")
 
-    def __init__(self, items: Sequence[T], make: Callable[[T], R]) -> None:
+    def __init__(self, items: Collection[T], make: Callable[[T], R]) -> None:
         self._items = items
         self._make = make
 
@@ -96,6 +103,6 @@ class _Each(Generic[T, R]):
         return map(self._make, self._items)
 
 
-def each(items: Sequence[T], make: Callable[[T], R]) -> list[R]:
+def each(items: Collection[T], make: Callable[[T], R]) -> list[R]:
     """`[make(item) for item in items]`, made one by one as a `Request.reply_in_turns` encodes it."""
     return cast("list[R]", _Each(items, make))

@@ -210,7 +210,8 @@ class BrokerKeys(Settings):
     max_request_elements: int = key(
         "max.request.elements", INT, default=100_000, at_least=1000,
         doc="The most array items (topics, partitions, groups, members and the like together) in one "
-            "request; a connection that sends more is closed.",
+            "request; a connection that sends more is closed. In requests that change topics or "
+            "configs 10,000 is the most.",
         differs="Kafka has no such key: there, socket.request.max.bytes is the only limit.",
     )
     producer_purgatory_purge_interval_requests: int = key(

@@ -9,12 +9,13 @@ A write that fails means that somebody else is controller or that the store is o
 waiting client is told NOT_CONTROLLER and the controller resigns; whoever comes next reads anew.
 """
 
-from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 from headwater.config.broker import BrokerSettings
 from headwater.controller.commands import (
     AlterConfigs,
+    AlteredResource,
     ConfigOutcome,
     CreatePartitions,
     CreateTopics,
@@ -53,8 +54,20 @@ RESOURCES_PER_STEP = 10
 _DONE = object()
 
 
-def _refuse_repeated(times: int) -> None:
-    if times > 1:
+def _repeated(resources: Iterable[AlteredResource]) -> set[tuple[int, str]]:
+    """Kind and name of the resources that the request names more than once."""
+    seen: dict[int, set[str]] = {}
+    twice: set[tuple[int, str]] = set()
+    for resource in resources:
+        names = seen.setdefault(resource.kind, set())
+        if resource.name in names:
+            twice.add((resource.kind, resource.name))
+        names.add(resource.name)
+    return twice
+
+
+def _refuse_repeated(resource: AlteredResource, twice: set[tuple[int, str]]) -> None:
+    if (resource.kind, resource.name) in twice:
         raise KafkaError(E.INVALID_REQUEST, "the resource appears twice in the request")
 
 
@@ -206,12 +219,12 @@ class _Term:
 
     def _alter_configs(self, command: AlterConfigs, operation: Operation) -> Iterator[None]:
         outcomes = []
-        named = Counter((resource.kind, resource.name) for resource in command.resources)
+        twice = _repeated(command.resources)
         for number, resource in enumerate(command.resources, 1):
             if number % RESOURCES_PER_STEP == 0:
                 yield
             try:
-                _refuse_repeated(named[resource.kind, resource.name])
+                _refuse_repeated(resource, twice)
                 entity = entity_of(resource, self.desk.state)
                 present = self._overrides(entity)
                 overrides = edited(resource, present)

@@ -188,7 +188,8 @@ class TopicChanges:
     def delete(self, command: DeleteTopics, operation: Operation) -> Iterator[None]:
         """DeleteTopics. Answered when nothing is left, or once marked if a replica is out of reach."""
         outcomes = []
-        for number, name in enumerate(dict.fromkeys(command.names), 1):
+        names = dict.fromkeys(command.names) if repeated(command.names) else command.names
+        for number, name in enumerate(names, 1):
             if number % REFUSALS_PER_STEP == 0:
                 yield
             try:

@@ -22,6 +22,7 @@ from headwater.wire.fields import (
 )
 from headwater.wire.primitives import (
     MAX_TAGS,
+    NO_ITEMS,
     Buffer,
     Packers,
     WireError,
@@ -51,6 +52,7 @@ _SCOPE: dict[str, Any] = {
     "many": too_many,
     "beyond": beyond_limit,
     "null": is_null,
+    "nothing": NO_ITEMS,
     "WireError": WireError,
     "Broken": (struct.error, IndexError, UnicodeDecodeError),
     **{f"all_{code}": table for code, table in _INTEGERS.items()},
@@ -194,7 +196,7 @@ class _Decoder:
             source.line(f"{found} = list(all_{kind.of.code}[{many}](buf, pos))")
             source.line(f"pos += {many} * {kind.of.size}")
             return
-        source.line(f"{found} = []")
+        source.line(f"{found} = [] if {many} else nothing" if self._in_steps else f"{found} = []")
         with source.block(f"for _ in range({many}):"):
             item = self.value(kind.of, what, compact, False)
             self.flush()

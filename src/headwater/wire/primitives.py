@@ -6,12 +6,26 @@ inline. Nothing here trusts a length: each is held against the bytes that are le
 
 import struct
 from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 
 _MAX_VARINT_SHIFT = 28
 _READY = 64
+
+
+class _NoItems(list[Any]):
+    """The empty array of every long request: one for all, so nothing may be added to it."""
+
+    __slots__ = ()
+
+    def _refuse(self, *_: object) -> NoReturn:
+        raise TypeError("an array of a request that was decoded in steps cannot be added to")
+
+    append = extend = insert = __iadd__ = _refuse
+
+
+NO_ITEMS: list[Any] = _NoItems()
 
 
 class WireError(ValueError):

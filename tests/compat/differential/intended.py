@@ -123,6 +123,12 @@ INTENDED = [
         "Kafka stores any broker key; here a misspelt one is refused.",
     ),
     Row(
+        "fetch_sessions", "unknown partition joins*|and is told each time*|all are forgotten*", "*",
+        ANY, ANY,
+        "A session ends when a partition joins it that does not exist: invented ones would take "
+        "memory. The client goes on without a session.",
+    ),
+    Row(
         "fetch_as_a_replica", "as *", "*", ANY, ANY,
         "Who is not a broker may not read like a follower, that would move the high watermark.",
     ),

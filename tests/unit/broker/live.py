@@ -147,7 +147,11 @@ class Client:
 
     def receive(self) -> bytes:
         """The next frame without its size."""
-        return self._exactly(int.from_bytes(self._exactly(4)))
+        return self._exactly(self.receive_size())
+
+    def receive_size(self) -> int:
+        """The size of the next frame, which stays to be received."""
+        return int.from_bytes(self._exactly(4))
 
     def answer(self, response: type[Struct], version: int, number: int | None = None):
         frame = self.receive()

@@ -1,16 +1,21 @@
 """Long requests: steps that let the event loop turn, a limit on their items, bounded memory."""
 
 import asyncio
+import gc
+import tracemalloc
 from collections import deque
 from types import SimpleNamespace
 
 import pytest
 
+from headwater.broker.dispatch import MAX_CONTROLLER_ELEMENTS
 from headwater.broker.request import Request
-from headwater.broker.turns import ELEMENTS_A_TURN, Turns, each, finish
+from headwater.broker.turns import ELEMENTS_A_TURN, Turns, drained, each, finish
 from headwater.errors import E
 from headwater.model import CONSUMER_OFFSETS
+from headwater.transport.inbound import ROOMY_BUFFER
 from headwater.wire import codec
+from headwater.wire.framing import request_frame
 from headwater.wire.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -52,119 +57,122 @@ from headwater.wire.messages.topics import (
 )
 from tests.unit.broker.live import Closed
 
-MANY = 20_000
+MANY = 10_000
+MOST_TIMES = 16
+"""The bytes that the broker may take for each byte of the longest request, beside a MiB."""
+MIB = 1 << 20
 HERE = SimpleNamespace(gone=False)
 
 
-def names(count=MANY):
-    return [f"x{number:05d}" for number in range(count)]
+def names(count):
+    return [f"name-{number:06d}" for number in range(count)]
 
 
-def fetch():
-    rows = [FetchRequest.FetchPartition(partition=n, partition_max_bytes=1) for n in range(MANY)]
+def fetch(count=MANY):
+    rows = [FetchRequest.FetchPartition(partition=n, partition_max_bytes=1) for n in range(count)]
     topic = FetchRequest.FetchTopic(topic="no", partitions=rows)
     return FetchRequest(replica_id=-1, max_wait_ms=0, topics=[topic]), FetchResponse, 11
 
 
-def metadata():
-    rows = [MetadataRequest.MetadataRequestTopic(name=name) for name in names()]
+def metadata(count=MANY):
+    rows = [MetadataRequest.MetadataRequestTopic(name=name) for name in names(count)]
     return MetadataRequest(topics=rows, allow_auto_topic_creation=False), MetadataResponse, 4
 
 
-def find_coordinator():
-    return FindCoordinatorRequest(coordinator_keys=names()), FindCoordinatorResponse, 4
+def find_coordinator(count=MANY):
+    return FindCoordinatorRequest(coordinator_keys=names(count)), FindCoordinatorResponse, 4
 
 
-def describe_groups():
-    return DescribeGroupsRequest(groups=names()), DescribeGroupsResponse, 0
+def describe_groups(count=MANY):
+    return DescribeGroupsRequest(groups=names(count)), DescribeGroupsResponse, 0
 
 
-def delete_groups():
-    return DeleteGroupsRequest(groups_names=names()), DeleteGroupsResponse, 1
+def delete_groups(count=MANY):
+    return DeleteGroupsRequest(groups_names=names(count)), DeleteGroupsResponse, 1
 
 
-def offset_fetch():
+def offset_fetch(count=MANY):
     topic = OffsetFetchRequest.OffsetFetchRequestTopic(
-        name="t", partition_indexes=list(range(MANY))
+        name="t", partition_indexes=list(range(count))
     )
     return OffsetFetchRequest(group_id="g", topics=[topic]), OffsetFetchResponse, 5
 
 
-def offset_commit():
+def offset_commit(count=MANY):
     rows = [
         OffsetCommitRequest.OffsetCommitRequestPartition(partition_index=0, committed_offset=n)
-        for n in range(MANY)
+        for n in range(count)
     ]
     topic = OffsetCommitRequest.OffsetCommitRequestTopic(name="turns", partitions=rows)
     return OffsetCommitRequest(group_id="g", topics=[topic]), OffsetCommitResponse, 6
 
 
-def list_offsets():
+def list_offsets(count=MANY):
     rows = [
         ListOffsetsRequest.ListOffsetsPartition(partition_index=n, timestamp=-1)
-        for n in range(MANY)
+        for n in range(count)
     ]
     topic = ListOffsetsRequest.ListOffsetsTopic(name="t", partitions=rows)
     return ListOffsetsRequest(replica_id=-1, topics=[topic]), ListOffsetsResponse, 1
 
 
-def epoch_ends():
-    rows = [OffsetForLeaderEpochRequest.OffsetForLeaderPartition(partition=n) for n in range(MANY)]
+def epoch_ends(count=MANY):
+    rows = [OffsetForLeaderEpochRequest.OffsetForLeaderPartition(partition=n) for n in range(count)]
     topic = OffsetForLeaderEpochRequest.OffsetForLeaderTopic(topic="t", partitions=rows)
     return OffsetForLeaderEpochRequest(topics=[topic]), OffsetForLeaderEpochResponse, 3
 
 
-def describe_producers():
-    topic = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=list(range(MANY)))
+def describe_producers(count=MANY):
+    topic = DescribeProducersRequest.TopicRequest(name="t", partition_indexes=list(range(count)))
     return DescribeProducersRequest(topics=[topic]), DescribeProducersResponse, 0
 
 
-def delete_topics():
-    return DeleteTopicsRequest(topic_names=names(), timeout_ms=9000), DeleteTopicsResponse, 4
+def delete_topics(count=MANY):
+    return DeleteTopicsRequest(topic_names=names(count), timeout_ms=9000), DeleteTopicsResponse, 4
 
 
-def describe_configs():
+def describe_configs(count=MANY):
     rows = [
         DescribeConfigsRequest.DescribeConfigsResource(resource_type=2, resource_name=name)
-        for name in names()
+        for name in names(count)
     ]
     return DescribeConfigsRequest(resources=rows), DescribeConfigsResponse, 1
 
 
-def alter_configs():
+def alter_configs(count=MANY):
     rows = [
         IncrementalAlterConfigsRequest.AlterConfigsResource(resource_type=2, resource_name=name)
-        for name in names()
+        for name in names(count)
     ]
     return IncrementalAlterConfigsRequest(resources=rows), IncrementalAlterConfigsResponse, 0
 
 
-def replace_configs():
+def replace_configs(count=MANY):
     rows = [
         AlterConfigsRequest.AlterConfigsResource(resource_type=2, resource_name=name)
-        for name in names()
+        for name in names(count)
     ]
     return AlterConfigsRequest(resources=rows), AlterConfigsResponse, 0
 
 
-def leave_group():
-    rows = [LeaveGroupRequest.MemberIdentity(member_id=name) for name in names()]
+def leave_group(count=MANY):
+    rows = [LeaveGroupRequest.MemberIdentity(member_id=name) for name in names(count)]
     return LeaveGroupRequest(group_id="g", members=rows), LeaveGroupResponse, 3
 
 
-def delete_records():
+def delete_records(count=MANY):
     rows = [
         DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=0)
-        for _ in range(MANY)
+        for _ in range(count)
     ]
     topic = DeleteRecordsRequest.DeleteRecordsTopic(name="turns", partitions=rows)
     return DeleteRecordsRequest(topics=[topic], timeout_ms=9000), DeleteRecordsResponse, 0
 
 
-def create_topics():
+def create_topics(count=MANY):
     rows = [
         CreateTopicsRequest.CreatableTopic(name="a b", num_partitions=1, replication_factor=1)
-        for _ in range(MANY)
+        for _ in range(count)
     ]
     return CreateTopicsRequest(topics=rows, validate_only=True), CreateTopicsResponse, 2
 
@@ -188,6 +196,7 @@ LONG = [
     delete_records,
     create_topics,
 ]
+CONTROLLERS = [delete_topics, alter_configs, replace_configs, create_topics]
 
 
 def steps_to_decode(request, version):
@@ -205,14 +214,63 @@ def prepared(live):
 
 @pytest.mark.parametrize("make", LONG, ids=lambda make: make.__name__)
 def test_a_long_request_is_answered_in_steps(live, client, make):
-    request, response, version = make()
+    count = min(MANY, most_items(live, make))
+    request, response, version = make(count)
     before = live.on_loop(lambda: live.context.turns.taken)
     answer = client.ask(request, response, version)
     assert answer is not None
     taken = live.on_loop(lambda: live.context.turns.taken) - before
-    needed = (steps_to_decode(request, version) + MANY) // ELEMENTS_A_TURN
+    needed = (steps_to_decode(request, version) + count) // ELEMENTS_A_TURN
     assert taken >= needed, "it was handled in fewer steps than its items need"
     assert client.ask(MetadataRequest(topics=[]), MetadataResponse, 4).topics == []
+
+
+def most_items(live, make):
+    limit = live.context.settings.max_request_elements
+    return min(limit, MAX_CONTROLLER_ELEMENTS) - 1 if make in CONTROLLERS else limit - 1
+
+
+def peak_memory(live, request, version):
+    """The bytes of a request, and the most that were taken while it was handled and answered."""
+    frame = request_frame(request.__schema__.api_key, version, 1, "t", request)
+    room = bytearray(1 << 16)
+    with live.client() as client:
+        live.on_loop(gc.collect)
+        tracemalloc.reset_peak()
+        before, _ = tracemalloc.get_traced_memory()
+        client.send_bytes(frame)
+        left = client.receive_size()
+        while left:
+            left -= client.socket.recv_into(room, min(left, len(room)))
+        _, peak = tracemalloc.get_traced_memory()
+    return len(frame), peak - before
+
+
+@pytest.fixture
+def traced_memory():
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("make", LONG, ids=lambda make: make.__name__)
+def test_a_long_request_takes_bounded_memory(live, traced_memory, make):
+    """A part of the longest request takes its part of the memory, beside the receive buffer."""
+    request, _, version = make(1)
+    peak_memory(live, request, version)
+    most = most_items(live, make)
+    count = min(MANY, most)
+    request, _, version = make(count)
+    size, peak = peak_memory(live, request, version)
+    assert peak <= MOST_TIMES * size + MIB * count // most + ROOMY_BUFFER
+
+
+@pytest.mark.parametrize("make", CONTROLLERS, ids=lambda make: make.__name__)
+def test_what_the_controller_must_do_has_a_lower_limit(client, make):
+    request, _, version = make(MAX_CONTROLLER_ELEMENTS + 1)
+    client.send(request, version)
+    with pytest.raises(Closed):
+        client.receive()
 
 
 @pytest.mark.parametrize("make", LONG, ids=lambda make: make.__name__)
@@ -387,3 +445,9 @@ def test_finish_gives_what_a_generator_returns():
         return 7
 
     assert finish(work()) == 7
+
+
+def test_drained_items_come_in_order_and_are_let_go_of():
+    items = [1, 2, 3]
+    left = [(item, len(items)) for item in drained(items)]
+    assert left == [(1, 2), (2, 1), (3, 0)]

@@ -1,6 +1,13 @@
 import pytest
 
-from headwater.wire.primitives import Packers, WireError, finish_uvarint, read_uvarint, uvarint
+from headwater.wire.primitives import (
+    NO_ITEMS,
+    Packers,
+    WireError,
+    finish_uvarint,
+    read_uvarint,
+    uvarint,
+)
 
 EDGES = [0, 1, 127, 128, 300, 16383, 16384, 2097151, 2097152, 268435455, 268435456, (1 << 32) - 1]
 
@@ -30,3 +37,10 @@ def test_layouts_are_kept_for_small_counts_only():
     assert layouts[2](1, 2) == b"\x00\x00\x00\x01\x00\x00\x00\x02"
     assert layouts[1000](*range(1000))[-4:] == b"\x00\x00\x03\xe7"
     assert list(layouts) == [2]
+
+
+def test_the_empty_array_that_long_requests_share_stays_empty():
+    assert NO_ITEMS == []
+    for change in ("append", "extend", "insert", "__iadd__"):
+        with pytest.raises(TypeError, match="cannot be added to"):
+            getattr(NO_ITEMS, change)([1])

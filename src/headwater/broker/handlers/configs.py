@@ -7,7 +7,7 @@ from typing import Any
 
 from headwater.broker.context import Context
 from headwater.broker.request import Request
-from headwater.broker.turns import Steps, each
+from headwater.broker.turns import Steps, drained, each
 from headwater.config.resolve import ConfigRow, broker_rows, cluster_rows, topic_rows
 from headwater.controller.commands import (
     AlterConfigs,
@@ -150,7 +150,7 @@ def handle_alter_configs(
     """Replace all overrides of each resource."""
     resources: list[AlteredResource] = []
     repeated: list[ConfigOutcome] = []
-    for one in body.resources:
+    for one in drained(body.resources):
         replacement = {config.name: config.value for config in one.configs}
         kind, name = one.resource_type, one.resource_name
         resources.append(AlteredResource(kind, name, replacement=replacement))
@@ -167,10 +167,10 @@ def handle_incremental_alter_configs(
 ) -> Steps[None]:
     """Set, unset, append to or subtract from single overrides."""
     resources = []
-    for one in body.resources:
+    for one in drained(body.resources):
         edits = [
             ConfigEdit(config.name, config.config_operation, config.value) for config in one.configs
-        ]
+        ] or ()
         resources.append(AlteredResource(one.resource_type, one.resource_name, edits=edits))
         yield
     response = IncrementalAlterConfigsResponse
@@ -188,7 +188,7 @@ def _alter(
     allowed: list[AlteredResource] = []
     refused = list(already_refused)
     known = {(one.kind, one.name) for one in refused}
-    for resource in resources:
+    for resource in drained(resources):
         yield
         if (resource.kind, resource.name) in known:
             continue

@@ -18,7 +18,7 @@ from headwater.broker.handlers.fetch_parts import (
     topic_answer,
 )
 from headwater.broker.request import Request
-from headwater.broker.turns import Steps, each
+from headwater.broker.turns import Steps, drained, each
 from headwater.errors import E, KafkaError
 from headwater.model import NO_EPOCH
 from headwater.replication.fetch_session import FINAL_EPOCH, Key, Turn, Wanted
@@ -76,10 +76,9 @@ def _fetch_many(
     by_id = request.version >= FIRST_WITH_TOPIC_ID
     wanted = []
     for topic in body.topics:
-        for partition in topic.partitions:
+        for partition in drained(topic.partitions):
             wanted.append(_wanted(topic.topic_id if by_id else topic.topic, partition))
             yield
-        topic.partitions = []  # what was decoded of it takes more memory than what is wanted
     try:
         turn = _begin(context, request, body, wanted)
     except KafkaError as refused:
@@ -232,6 +231,7 @@ class _Fetch:
     def _unwatch(self) -> None:
         for replica in self._of:
             replica.watchers.pop(self, None)
+        self._of = {}
 
     def wake(self, replica: Replica) -> None:
         """A partition grew, or stopped: look at the end of the tick."""
@@ -393,14 +393,18 @@ class _Fetch:
         answers = Answers()
         for part in self.parts:
             self._add_answer(part, answers)
-        self.request.reply(self._response(answers))
+        served = [part.want for part in self.parts if part.records]
+        self.request.reply(self._response(answers, served))
 
     def _response_in_turns(self) -> Steps[FetchResponse]:
-        answers = Answers()
-        for part in self.parts:
+        answers, served = Answers(), []
+        self.turn.wanted = []
+        for part in drained(self.parts):
             self._add_answer(part, answers)
+            if part.records:
+                served.append(part.want)
             yield
-        return self._response(answers)
+        return self._response(answers, served)
 
     def _add_answer(self, part: Part, answers: Answers) -> None:
         answer = self._partition_answer(part)
@@ -414,8 +418,8 @@ class _Fetch:
         if part.failure is not None:
             self._hint_leader(part, answer, answers.hinted)
 
-    def _response(self, answers: Answers) -> FetchResponse:
-        self.turn.served(part.want for part in self.parts if part.records)
+    def _response(self, answers: Answers, served: list[Wanted]) -> FetchResponse:
+        self.turn.served(served)
         response = FetchResponse(session_id=self.turn.session_id)
         response.responses = list(answers.topics.values())
         self._add_endpoints(response, answers.hinted)

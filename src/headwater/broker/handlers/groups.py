@@ -5,7 +5,7 @@ asked (elsewhere, or still loading) is an error in the answer, never a closed co
 """
 
 from collections.abc import Callable
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, cast
 
 from headwater.broker.context import Context
@@ -17,7 +17,7 @@ from headwater.broker.handlers.group_offsets import (
     handle_offset_fetch,
 )
 from headwater.broker.request import Request
-from headwater.broker.turns import ELEMENTS_A_TURN, Steps, each
+from headwater.broker.turns import ELEMENTS_A_TURN, Steps, drained, each
 from headwater.coordination.groups.commands import (
     Described,
     DescribedMember,
@@ -208,9 +208,10 @@ def handle_leave_group(
 
     starts = range(0, max(1, len(members)), ELEMENTS_A_TURN)
     gather = Gather(len(starts), done)
-    for place, start in enumerate(starts):
+    each_member = drained(members)
+    for place in range(len(starts)):
         leavers = []
-        for one in members[start : start + ELEMENTS_A_TURN]:
+        for one in islice(each_member, ELEMENTS_A_TURN):
             leavers.append(Leaver(one.member_id, one.group_instance_id, one.reason))
             yield
         command = Leave(body.group_id, tuple(leavers))

@@ -1,14 +1,14 @@
 """Metadata: which brokers there are, which topics, and who leads their partitions."""
 
-from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import TypeAlias
 
 from headwater.broker.context import Context
 from headwater.broker.metadata_cache import PartitionInfo, TopicInfo
 from headwater.broker.request import Request
-from headwater.broker.turns import Steps, each
+from headwater.broker.turns import Steps, drained, each
 from headwater.errors import E
-from headwater.model import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID, topic_name_problem
+from headwater.model import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID, Uuid, topic_name_problem
 from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
 from headwater.wire.messages.metadata import (
     DescribeTopicPartitionsRequest,
@@ -23,6 +23,8 @@ FIRST_WITH_TOPIC_ID = 12
 
 _Topic = MetadataResponse.MetadataResponseTopic
 _Partition = MetadataResponse.MetadataResponsePartition
+_Wanted: TypeAlias = dict[str | Uuid, Uuid | None]
+"""Topics by name, or by an id without a topic, and the ids by which they were asked for."""
 
 
 # -- Metadata
@@ -41,7 +43,7 @@ def _described(
 ) -> Steps[MetadataResponse]:
     response = _cluster(context, request, body)
     wanted = yield from _wanted(context, request, body)
-    response.topics = each(wanted, partial(_topic, context, request, body))
+    response.topics = each(wanted.items(), partial(_topic, context, request, body))
     return response
 
 
@@ -86,47 +88,49 @@ def _brokers(context: Context, request: Request) -> list[MetadataResponse.Metada
     ]
 
 
-def _wanted(
-    context: Context, request: Request, body: MetadataRequest
-) -> Steps[Sequence[MetadataRequest.MetadataRequestTopic]]:
+def _wanted(context: Context, request: Request, body: MetadataRequest) -> Steps[_Wanted]:
     everything = body.topics is None or (
         request.version < FIRST_WITH_NULL_FOR_ALL and not body.topics
     )
     if not everything:
-        return (yield from _distinct(context, body.topics or ()))
-    visible = []
+        return (yield from _distinct(context, body.topics or []))
+    visible: _Wanted = {}
     for name in list(context.metadata.topics):
         if context.authorize(request, Operation.DESCRIBE, ResourceType.TOPIC, name):
-            visible.append(MetadataRequest.MetadataRequestTopic(name=name))
+            visible[name] = None
         yield
     return visible
 
 
 def _distinct(
-    context: Context, topics: Iterable[MetadataRequest.MetadataRequestTopic]
-) -> Steps[Sequence[MetadataRequest.MetadataRequestTopic]]:
+    context: Context, topics: list[MetadataRequest.MetadataRequestTopic]
+) -> Steps[_Wanted]:
     """De-duplicate topics requested several times, by name or by id."""
     name_of = context.metadata.name_of
-    found: dict[str | bytes, MetadataRequest.MetadataRequestTopic] = {}
-    for it in topics:
-        found[name_of.get(it.topic_id, it.topic_id) if it.name is None else it.name] = it
+    found: _Wanted = {}
+    for it in drained(topics):
+        if it.name is None:
+            found[name_of.get(it.topic_id, it.topic_id)] = it.topic_id
+        else:
+            found[it.name] = None if it.topic_id == ZERO_UUID else it.topic_id
         yield
-    return list(found.values())
+    return found
 
 
 def _topic(
     context: Context,
     request: Request,
     body: MetadataRequest,
-    wanted: MetadataRequest.MetadataRequestTopic,
+    wanted: tuple[str | Uuid, Uuid | None],
 ) -> _Topic:
-    name = wanted.name
-    if wanted.topic_id != ZERO_UUID:
-        name = context.metadata.name_of.get(wanted.topic_id)
-        if name is None:
-            return _Topic(error_code=E.UNKNOWN_TOPIC_ID, name=None, topic_id=wanted.topic_id)
-    if name is None:
+    key, topic_id = wanted
+    name = key if isinstance(key, str) else None
+    if topic_id == ZERO_UUID:
         return _Topic(error_code=E.INVALID_REQUEST, name="")
+    if topic_id is not None:
+        name = context.metadata.name_of.get(topic_id)
+    if name is None:
+        return _Topic(error_code=E.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id or ZERO_UUID)
     if not context.authorize(request, Operation.DESCRIBE, ResourceType.TOPIC, name):
         return _Topic(error_code=E.TOPIC_AUTHORIZATION_FAILED, name=name)
     info = context.metadata.topics.get(name)

@@ -16,6 +16,9 @@ from headwater.wire.messages.producers import (
     InitProducerIdResponse,
 )
 
+MAX_EXPLAINED = 500
+"""Refusals of more partitions than this carry no text: it would be most of a long answer."""
+
 
 def handle_init_producer_id(
     context: Context, request: Request, body: InitProducerIdRequest
@@ -59,11 +62,12 @@ def handle_describe_producers(
     context: Context, request: Request, body: DescribeProducersRequest
 ) -> None:
     """What partitions remember of the producers that wrote to them (KIP-664)."""
+    explained = sum(len(topic.partition_indexes) for topic in body.topics) <= MAX_EXPLAINED
 
     def of_topic(
         topic: DescribeProducersRequest.TopicRequest,
     ) -> DescribeProducersResponse.TopicResponse:
-        of_partition = partial(_described, context, request, topic.name)
+        of_partition = partial(_described, context, request, topic.name, explained)
         return DescribeProducersResponse.TopicResponse(
             name=topic.name, partitions=each(topic.partition_indexes, of_partition)
         )
@@ -72,7 +76,7 @@ def handle_describe_producers(
 
 
 def _described(
-    context: Context, request: Request, topic: str, index: int
+    context: Context, request: Request, topic: str, explained: bool, index: int
 ) -> DescribeProducersResponse.PartitionResponse:
     partition = DescribeProducersResponse.PartitionResponse(partition_index=index)
     try:
@@ -85,7 +89,7 @@ def _described(
         partition.active_producers = each(known, _producer)
     except KafkaError as refused:
         partition.error_code = refused.code
-        partition.error_message = refused.message
+        partition.error_message = refused.message if explained else None
     return partition
 
 

@@ -3,10 +3,12 @@
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
+from types import MappingProxyType
+from typing import TypeAlias
 
 from headwater.broker.context import Context
 from headwater.broker.request import Request
-from headwater.broker.turns import Steps, each
+from headwater.broker.turns import Steps, drained, each
 from headwater.config.resolve import topic_rows
 from headwater.controller.commands import (
     CreatePartitions,
@@ -32,6 +34,8 @@ from headwater.wire.messages.topics import (
 FIRST_WITH_DELETION_DISABLED = 3
 FIRST_WITH_IDS = 6
 
+NO_CONFIGS: Mapping[str, str | None] = MappingProxyType({})
+
 _Created = CreateTopicsResponse.CreatableTopicResult
 _Config = CreateTopicsResponse.CreatableTopicConfigs
 _Deleted = DeleteTopicsResponse.DeletableTopicResult
@@ -55,7 +59,7 @@ def handle_create_topics(
     """
     everywhere = context.authorize(request, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
     allowed, refused = [], []
-    for topic in body.topics:
+    for topic in drained(body.topics):
         if everywhere or context.authorize(
             request, Operation.CREATE, ResourceType.TOPIC, topic.name
         ):
@@ -63,7 +67,11 @@ def handle_create_topics(
         else:
             refused.append(_unauthorized(topic.name))
         yield
-    configs = {new.name: {k: v for k, v in new.configs.items() if v is not None} for new in allowed}
+    configs = {
+        new.name: {key: value for key, value in new.configs.items() if value is not None}
+        for new in allowed
+        if new.configs
+    }
 
     def reply(outcomes: list[TopicOutcome]) -> None:
         def created(outcome: TopicOutcome) -> _Created:
@@ -80,8 +88,8 @@ def _new_topic(topic: CreateTopicsRequest.CreatableTopic) -> NewTopic:
         topic.name,
         topic.num_partitions,
         topic.replication_factor,
-        [(one.partition_index, one.broker_ids) for one in topic.assignments],
-        {config.name: config.value for config in topic.configs},
+        [(one.partition_index, one.broker_ids) for one in topic.assignments] or (),
+        {config.name: config.value for config in topic.configs} or NO_CONFIGS,
     )
 
 
@@ -116,26 +124,32 @@ def _created(
 
 # DeleteTopics
 
+_Named: TypeAlias = str | Uuid | tuple[str, Uuid]
+"""What a topic is called in a request; a pair only by mistake."""
+
 
 def handle_delete_topics(
     context: Context, request: Request, body: DeleteTopicsRequest
 ) -> Steps[None]:
     """Delete topics by name, from version 6 also by id."""
+    times: Counter[_Named] = Counter()
     if request.version >= FIRST_WITH_IDS:
-        wanted = [(state.name, state.topic_id) for state in body.topics]
+        times.update(_named(state) for state in drained(body.topics))
     else:
-        wanted = [(name, ZERO_UUID) for name in body.topic_names]
-    times = Counter(wanted)
+        times.update(iter(body.topic_names))
+        body.topic_names = []
     names: list[str] = []
     refused: list[TopicOutcome] = []
-    for name, topic_id in times:
+    for named, count in times.items():
         yield
+        name, topic_id = _name_and_id(named)
         try:
-            _refuse_ambiguous(name, topic_id, times)
+            _refuse_ambiguous(name, topic_id, count)
             names.append(_deletable(context, request, name, topic_id))
         except KafkaError as refusal:
             refused.append(TopicOutcome.refused(name, refusal, topic_id))
 
+    del times
     twice = repeated(names)
     for name in twice:
         why = KafkaError(
@@ -143,7 +157,7 @@ def handle_delete_topics(
         )
         info = context.metadata.topics.get(name)
         refused.append(TopicOutcome.refused(name, why, info.topic_id if info else ZERO_UUID))
-    once = [name for name in names if name not in twice]
+    once = [name for name in names if name not in twice] if twice else names
 
     def reply(outcomes: list[TopicOutcome]) -> None:
         results = each([*outcomes, *refused], partial(_deleted, request))
@@ -152,12 +166,23 @@ def handle_delete_topics(
     context.controller.submit(DeleteTopics(once, body.timeout_ms), reply)
 
 
-def _refuse_ambiguous(
-    name: str | None, topic_id: Uuid, times: Mapping[tuple[str | None, Uuid], int]
-) -> None:
+def _named(state: DeleteTopicsRequest.DeleteTopicState) -> _Named:
+    name, topic_id = state.name, state.topic_id
+    if name is None:
+        return topic_id
+    return name if topic_id == ZERO_UUID else (name, topic_id)
+
+
+def _name_and_id(named: _Named) -> tuple[str | None, Uuid]:
+    if isinstance(named, str):
+        return named, ZERO_UUID
+    return named if isinstance(named, tuple) else (None, named)
+
+
+def _refuse_ambiguous(name: str | None, topic_id: Uuid, times: int) -> None:
     if (name is None) == (topic_id == ZERO_UUID):
         raise KafkaError(E.INVALID_REQUEST, "a topic is named either by name or by id")
-    if times[name, topic_id] > 1:
+    if times > 1:
         raise KafkaError(E.INVALID_REQUEST, "the topic appears twice in the request")
 
 

@@ -50,6 +50,7 @@ MAX_PENDING_BYTES = 2 * 1024 * 1024
 """What ids that were given out and have not joined may take in one shard, some thousand of them."""
 PENDING_OVERHEAD = 400
 """Bytes that the bookkeeping of one such id takes beside its text."""
+NO_SUCH_GROUP = Described(E.GROUP_ID_NOT_FOUND, GroupState.DEAD.value)
 _OFFSET_CHECK_KEY: DeadlineKey = ("", OFFSET_CHECK, "")
 
 
@@ -189,7 +190,7 @@ class GroupShard:
         out: GroupOutcome = Outcome()
         group = self.groups.get(group_id)
         if group is None:
-            out.reply(token, Described(E.GROUP_ID_NOT_FOUND, GroupState.DEAD.value))
+            out.reply(token, NO_SUCH_GROUP)
         else:
             out.reply(token, group.describe())
         return out
