@@ -14,6 +14,9 @@ SCHEMA = (
 )
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
 NO_OBJECT = "the value is no JSON object"
+REGISTRY = (
+    "the value is not JSON: it begins like Avro or Protobuf of a schema registry (a zero byte)"
+)
 RECORD = (
     "CAST(NULL AS BINARY) AS key, value, 't' AS topic, 0 AS partition, offset, "
     "timestamp_millis(written) AS timestamp, 0 AS timestampType"
@@ -40,6 +43,7 @@ GOOD = [
 ]
 BAD = [
     (b'{"a":1}]} and more', NO_OBJECT),
+    (b"\x00\x00\x00\x00\x07\x02x", REGISTRY),
     (b'{"a":1}],"v":[{"a":2}', NO_OBJECT),
     (b'{"a":1}],"other":[{"a":2}', NO_OBJECT),
     (b'{"a":1},{"__mark":"mine"}', NO_OBJECT),

@@ -5,6 +5,7 @@ checkpoint, so that a restart means the same columns whatever has come since. Re
 fit go to a dead letter topic with a reason; nothing is lost and nothing is NULL in silence.
 """
 
+import logging
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,8 @@ from headwater.pipelines.topic_source.options import parse
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
+
+log = logging.getLogger(__name__)
 
 _TRIGGER: Final = "1 second"
 TARGET_BATCH_TIME: Final = "5s"
@@ -260,9 +263,21 @@ def run_ingest(
             begin(ingest.name)
             queries.wait([ingest.name], asked)
             queries.stop()
-            return queries.reports()[0]
+            report = queries.reports()[0]
+            warn_if_all_refused(ingest, report)
+            return report
         finally:
             queries.stop()
+
+
+def warn_if_all_refused(ingest: Ingest, report: FlowReport) -> None:
+    """Say so where no record of a run fit: topic and schema may not belong together."""
+    if report.rows and report.failed.get(REFUSED) == report.rows:
+        log.warning(
+            "%s: all %d records were refused, none is in %s; the reasons are in the headers of "
+            "topic '%s'; check --schema",
+            *(ingest.name, report.rows, ingest.target, ingest.dead_letters),
+        )
 
 
 def start(

@@ -50,6 +50,10 @@ _STRICT: Final = {
     "allowNonNumericNumbers": "false",
 }
 _SHOWN: Final = 60
+_REGISTRY_MARK: Final = b"\x00\x00"
+_REGISTRY: Final = (
+    "the value is not JSON: it begins like Avro or Protobuf of a schema registry (a zero byte)"
+)
 
 
 class JsonRows:
@@ -127,6 +131,7 @@ class JsonRows:
         fits = parsed[_CORRUPT].isNull() & (sf.size(rows) == 3) & marked & rows[1].isNotNull()
         return (
             sf.when(sf.col("value").isNull(), _told("the record has no value"))
+            .when(sf.startswith(sf.col("value"), sf.lit(_REGISTRY_MARK)), _told(_REGISTRY))
             .when(~sf.is_valid_utf8(text), _told("the value is not UTF-8 text"))
             .when(~sf.coalesce(fits, sf.lit(False)), self._misfits(text))
             .otherwise(_present(self._shortcomings(rows[1], text)))

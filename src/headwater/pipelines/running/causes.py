@@ -17,6 +17,11 @@ _TASK_FAILED: Final = re.compile(r"^Job aborted due to stage failure.*?\): ?", r
 _JAVA_CLASS: Final = re.compile(r"^(?:[a-z]\w*\.)+[A-Z][\w$]*: ?")
 _CONDITION: Final = re.compile(r"^\[[A-Z][A-Z0-9_.]+\] ?")
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w{5}\.?")
+_PLAN: Final = re.compile(r";\s*\n'?[A-Z]\w*[^\n]*(?:\n[ :|]*\+- .*)?\Z", re.DOTALL)
+"""The query's plan, which Spark puts behind what is wrong with it."""
+_FRAME: Final = re.compile(r'^  File "([^"<]+)", line (\d+), in (\S+)', re.MULTILINE)
+_PACKAGE: Final = __file__.replace("\\", "/").rpartition("/pipelines/")[0] + "/"
+_NOT_OWN: Final = (_PACKAGE, "site-packages/", "/pyspark/", "/lib/python")
 _ENDS: Final = ("\n\tat ", "\n=== Streaming Query ===", "\nDriver stacktrace", "\nJVM stacktrace")
 
 
@@ -41,7 +46,17 @@ def _from_python(text: str) -> str:
         match = _ERROR_LINE.match(line)
         if match:
             name, message = match.groups()
-            return f"{_told(name)}{message} {_more(lines[number + 1 :])}".strip()
+            told = f"{_told(name)}{message} {_more(lines[number + 1 :])}".strip()
+            return f"{told}{_place(trace)}" if _told(name) else told
+    return ""
+
+
+def _place(trace: str) -> str:
+    """Where in the user's own code it was, such as a UDF; nothing where it was not there."""
+    for path, line, function in reversed(_FRAME.findall(trace)):
+        place = path.replace("\\", "/")
+        if not any(part in place for part in _NOT_OWN):
+            return f" ({place.rpartition('/')[2]}:{line} in {function})"
     return ""
 
 
@@ -64,6 +79,7 @@ def _from_java(text: str) -> str:
     text = _CAUSED_BY.split(_STREAM_FAILED.split(text)[-1])[-1]
     for end in _ENDS:
         text = text.split(end, 1)[0]
+    text = _PLAN.sub("", text)
     text = _TASK_FAILED.sub("", text.strip())
     text = _JAVA_CLASS.sub("", text)
     text = _CONDITION.sub("", text)

@@ -85,7 +85,10 @@ def line(flow: FlowProgress) -> str:
 
 
 def _lag(flow: FlowProgress) -> str:
-    return "-" if flow.lag is None else f"{flow.lag:,}"
+    found = [] if flow.lag is None else [f"{flow.lag:,}"]
+    if flow.versions_behind is not None:
+        found.append(f"{flow.versions_behind:,} versions")
+    return " and ".join(found) or "-"
 
 
 def _catch_up(flow: FlowProgress) -> str:

@@ -44,6 +44,8 @@ class FlowProgress:
     """Rows that did not meet an expectation, by its name."""
     late: int = 0
     """Rows that a watermark dropped."""
+    versions_behind: int | None = None
+    """Versions of tables that are committed and not yet read; None: no table is streamed."""
     _last_batch: int = -1
     _samples: deque[Sample] = field(default_factory=deque)
 
@@ -54,6 +56,7 @@ class FlowProgress:
         if int(progress["batchId"]) > self._last_batch and "addBatch" in progress["durationMs"]:
             self._count(progress)
         self._sample(progress)
+        self.versions_behind = _versions_behind(progress)
 
     def _count(self, progress: Mapping[str, Any]) -> None:
         self._last_batch = int(progress["batchId"])
@@ -155,6 +158,22 @@ def topic_offsets(progress: Mapping[str, Any], which: str) -> Offsets:
             if isinstance(partitions, Mapping):
                 found.update({(topic, number): int(end) for number, end in partitions.items()})
     return found
+
+
+def _versions_behind(progress: Mapping[str, Any]) -> int | None:
+    """How many versions of the tables that a query streams it has not read; None: it streams none."""
+    behind = None
+    for source in progress.get("sources") or ():
+        read, newest = (_version(source.get(name)) for name in ("endOffset", "latestOffset"))
+        if read is not None and newest is not None:
+            behind = (behind or 0) + max(0, newest - read)
+    return behind
+
+
+def _version(offset: Any) -> int | None:
+    told = _parsed(offset) if isinstance(offset, str) else offset
+    version = told.get("version") if isinstance(told, Mapping) else None
+    return version if isinstance(version, int) else None
 
 
 def _before(end: Offsets, rows: int) -> Offsets:

@@ -43,7 +43,32 @@ def test_of_several_python_traces_the_last_counts():
     text = PYTHON.replace("=== Streaming Query ===", "") + (
         '\nTraceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: no number\n'
     )
-    assert cause(text) == "ValueError: no number"
+    assert cause(text) == "ValueError: no number (a.py:1 in f)"
+
+
+def test_an_error_of_a_udf_names_the_last_line_of_the_users_own_code():
+    text = (
+        "An exception was thrown from the Python worker.\n"
+        "Traceback (most recent call last):\n"
+        '  File "/venv/lib/python3.11/site-packages/pyspark/worker.py", line 9, in main\n'
+        '  File "/home/me/shop/tables.py", line 21, in price\n'
+        '  File "/usr/lib/python3.11/json/__init__.py", line 346, in loads\n'
+        "KeyError: 'amount'\n\n\tat org.apache.spark.Thing\n"
+    )
+    assert cause(text) == "KeyError: 'amount' (tables.py:21 in price)"
+
+
+def test_the_plan_of_a_query_is_left_out():
+    text = (
+        "[UNRESOLVED_COLUMN.WITH_SUGGESTION] A column with name `prize` cannot be resolved. Did you "
+        "mean one of the following? [`price`]. SQLSTATE: 42703; line 1 pos 7;\n"
+        "'Project ['prize]\n+- SubqueryAlias bronze\n   +- Relation [price#1] parquet\n"
+    )
+    assert cause(text) == (
+        "A column with name `prize` cannot be resolved. Did you mean one of the following? "
+        "[`price`].; line 1 pos 7"
+    )
+    assert cause("expected one of a;\nb") == "expected one of a; b"
 
 
 def test_a_failed_task_tells_its_message():

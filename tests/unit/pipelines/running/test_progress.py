@@ -156,3 +156,17 @@ def test_rows_that_a_watermark_drops_are_counted_once_per_batch(flow):
     flow.observe(report)
     assert flow.late == 4
     assert line(flow).endswith("failed 4 late")
+
+
+def test_a_flow_fed_by_tables_tells_how_many_versions_it_is_behind(flow):
+    report = told(0, 0, read=1, latest=1)
+    assert flow.versions_behind is None
+    tables = [
+        {"endOffset": {"version": 4, "table": "bronze"}, "latestOffset": {"version": 7}},
+        {"endOffset": json.dumps({"version": 2}), "latestOffset": None},
+    ]
+    flow.observe({**report, "sources": tables})
+    assert flow.versions_behind == 3
+    assert "lag 3 versions," in line(flow)
+    flow.observe({**told(1, 9, read=1, latest=3), "sources": [*report["sources"], tables[0]]})
+    assert "lag 0 and 3 versions," in line(flow)
