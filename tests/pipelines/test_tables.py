@@ -3,7 +3,9 @@
 import pytest
 from pyspark.sql import functions as sf
 
+from headwater.pipelines.tables.folder_names import fits_folder, is_null_folder, is_too_long
 from headwater.pipelines.tables.reading import read_table
+from headwater.pipelines.tables.staging import NULL_FOLDER
 from headwater.pipelines.tables.table import TableError, open_table
 from headwater.pipelines.tables.writing import TableSink, overwrite, write_stream
 
@@ -126,6 +128,27 @@ def test_a_batch_that_is_in_the_table_still_settles_the_state_of_its_query(spark
     )
     query.awaitTermination()
     assert read_table(spark, target).count() == 1
+
+
+def test_a_partition_value_that_is_too_long_for_a_folder_is_told_with_its_column(spark, tmp_path):
+    sink = TableSink(f"delta:{tmp_path}/long", app="a", partition_by=["day"])
+    rows = spark.createDataFrame([(1, "x" * 300)], "id INT, day STRING")
+    with pytest.raises(TableError, match=r"partition columns \(day\) is too long to name a folder"):
+        sink(rows, 0)
+
+
+def test_sql_and_columns_agree_on_what_can_name_a_folder(spark):
+    values = ["ok", None, "", "/" * 83, "/" * 84, "x" * 251, "x" * 252, "\u00fc" * 126, NULL_FOLDER]
+    values += ["'" * 84, "\\" * 84, "]" * 84, "\x01" * 84]
+    rows = spark.createDataFrame([(value,) for value in values], "day STRING").select(
+        sf.expr(fits_folder("day")).alias("fits"),
+        sf.coalesce(
+            ~(is_null_folder(sf.col("day")) | is_too_long(sf.col("day"), "day")), sf.lit(True)
+        ).alias("expected"),
+    )
+    found = rows.collect()
+    assert [row["fits"] for row in found] == [row["expected"] for row in found]
+    assert [row["fits"] for row in found].count(False) == 8
 
 
 def test_options_of_the_source_are_checked(spark, tmp_path):

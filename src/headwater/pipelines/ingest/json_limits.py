@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Final
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
+from headwater.pipelines.tables.folder_names import is_null_folder, is_too_long
 from headwater.pipelines.tables.staging import NULL_FOLDER
 
 if TYPE_CHECKING:
@@ -24,10 +25,6 @@ _LAST_TIME: Final = "9999-12-31 23:59:59.999999"
 _FIRST_DATE: Final = "0001-01-01"
 _LAST_DATE: Final = "9999-12-31"
 _MOST_SECONDS: Final = (1 << 63) // 1_000_000
-_LONGEST_NAME: Final = 255
-"""Bytes of a file name, on every file system that matters."""
-_ESCAPED: Final = r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]"""
-"""What Spark writes with three letters in the name of a folder."""
 _MANY_DIGITS: Final = "[0-9]{13}"
 """A number of seconds that overflows has at least so many; few records need the second look."""
 
@@ -61,11 +58,9 @@ def record_beyond(timestamp: "Column") -> "Column":
 
 def unfit_folder(value: "Column", column: str) -> "Column":
     """A text where a string cannot name a folder of a partition; else NULL."""
-    escaped = sf.regexp_replace(value, _ESCAPED, "%00")
-    size = sf.octet_length(escaped) + len(f"{column}=".encode())
     return sf.when(
-        value == NULL_FOLDER, f"field {column} is {NULL_FOLDER}, the folder of NULL"
-    ).when(size > _LONGEST_NAME, f"field {column} is too long to name a folder")
+        is_null_folder(value), f"field {column} is {NULL_FOLDER}, the folder of NULL"
+    ).when(is_too_long(value, column), f"field {column} is too long to name a folder")
 
 
 def _overflows(text: "Column", field: st.StructField) -> "Column":

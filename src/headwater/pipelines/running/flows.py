@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
-from headwater.pipelines.declaring.declare import Dataset, Flow, Project, Sink
+from headwater.pipelines.declaring.declare import Dataset, Expectation, Flow, Project, Sink
 from headwater.pipelines.declaring.upgrade import fingerprint, rules_digest
 from headwater.pipelines.running.belonging import QUERY
 from headwater.pipelines.running.binding import Datasets, table_target
@@ -21,6 +21,7 @@ from headwater.pipelines.running.dead_letters import as_records, as_rows
 from headwater.pipelines.running.prepare import REFRESHED_BY
 from headwater.pipelines.running.quality import Gate, Quality, kept
 from headwater.pipelines.running.watching import FlowError, Problems
+from headwater.pipelines.tables.folder_names import fits_folder
 from headwater.pipelines.tables.table import Table, open_table
 from headwater.pipelines.tables.writing import TableSink, overwrite, query_id
 from headwater.pipelines.targets import Target, parse_target
@@ -175,7 +176,7 @@ class Flows:
     def _aside(self, flow: Flow, dataset: Dataset, app: str | None) -> "list[BatchWriter]":
         """Who takes the rows that are set aside."""
         writers: list[BatchWriter] = []
-        rules = self._rules[flow.name]
+        rules = self._rules[flow.name] + ("-folders" if _folders_named(dataset) else "")
         if dataset.quarantine and dataset.quarantine.table:
             target = table_target(self._project, dataset.quarantine.table)
             writers.append(AsideTable(target, flow.name, app, rules))
@@ -186,7 +187,7 @@ class Flows:
 
     def _quality(self, flow: Flow) -> Quality:
         dataset = self._project.declarations.datasets.get(flow.target)
-        return Quality(dataset.expectations if dataset else ())
+        return Quality((*dataset.expectations, *_folders_named(dataset)) if dataset else ())
 
     def _place(self, flow: Flow, sink: Sink | None) -> tuple[Target, dict[str, Any]]:
         """Where the rows go, and how the table is written."""
@@ -202,6 +203,16 @@ class Flows:
     def _rooted(self, target: Target) -> Target:
         """A path in a declaration is relative to the project, wherever the command was called."""
         return Target(target.kind, str(self._project.root / target.place))
+
+
+def _folders_named(dataset: Dataset) -> list[Expectation]:
+    """Values that cannot name a folder are set aside, where the dataset has a place for them."""
+    if dataset.quarantine is None:
+        return []
+    return [
+        Expectation(f"{name} can name a folder", fits_folder(name), "drop")
+        for name in dataset.partition_by
+    ]
 
 
 def make(

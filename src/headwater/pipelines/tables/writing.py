@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
@@ -50,6 +52,8 @@ _WRITER_OPTIONS: Final = {
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
 }
 """No marker files; and a task's files come together in one move, so a failed task leaves none."""
+_NO_FOLDER: Final = ("Mkdirs failed", "File name too long")
+"""What Hadoop's file system says of a name that is too long."""
 _FILE_FORMAT: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -184,8 +188,21 @@ class _Plan:
             rows = rows.coalesce(tasks)
         with _file_format(rows.sparkSession):
             writer = rows.write.options(**_WRITER_OPTIONS, maxRecordsPerFile=sizing.rows_per_file())
-            writer.partitionBy(*folders).parquet(attempt)
+            try:
+                writer.partitionBy(*folders).parquet(attempt)
+            except (PySparkException, Py4JError) as failed:
+                self._explain(failed)
+                raise
         return staged_files(attempt, self.partition_by)
+
+    def _explain(self, failed: Exception) -> None:
+        """Raise a TableError where a value of a partition column could not name a folder."""
+        if self.partition_by and any(sign in str(failed) for sign in _NO_FOLDER):
+            names = ", ".join(self.partition_by)
+            raise TableError(
+                f"{self._table.target}: a value of the partition columns ({names}) is too long to "
+                "name a folder: shorten it in the query, or declare a quarantine"
+            ) from failed
 
     def _shaped(self) -> DataFrame:
         """The batch with columns cast where this kind of table keeps another type."""

@@ -51,7 +51,7 @@ def test_an_error_of_a_udf_names_the_last_line_of_the_users_own_code():
         "An exception was thrown from the Python worker.\n"
         "Traceback (most recent call last):\n"
         '  File "/venv/lib/python3.11/site-packages/pyspark/worker.py", line 9, in main\n'
-        '  File "/home/me/shop/tables.py", line 21, in price\n'
+        '  File "/shop/tables.py", line 21, in price\n'
         '  File "/usr/lib/python3.11/json/__init__.py", line 346, in loads\n'
         "KeyError: 'amount'\n\n\tat org.apache.spark.Thing\n"
     )
