@@ -8,12 +8,16 @@ its buffer again ends the tick early.
 
 import asyncio
 import logging
+from itertools import islice
 from typing import Protocol
 
 from headwater.errors import E, KafkaError
 from headwater.replication.replica import Replica
 
 log = logging.getLogger("headwater.server")
+
+LOOKS_A_TICK = 200
+"""So many waiting readers are looked at in one tick: one record may wake thousands of them."""
 
 
 class Reader(Protocol):
@@ -73,18 +77,25 @@ class Tick:
         self.flush()
 
     def flush(self) -> None:
-        """Write, wake, send. Asked for while it runs, it has nothing to add."""
+        """Write, wake, send. Asked for while it runs, it has nothing to add.
+
+        All that is dirty is written; of readers that were woken, some may have to wait for the
+        next tick.
+        """
         if self._flushing:
             return
         self._flushing = True
         try:
             self.number += 1
-            while self.dirty or self._woken:
+            left = LOOKS_A_TICK
+            while self.dirty or (self._woken and left > 0):
                 self._write()
-                self._look()
+                left -= self._look(left)
             self._send()
         finally:
             self._flushing = False
+            if self._woken and not self._scheduled:
+                self._schedule()
 
     # One that fails in an unforeseen way must not cost the others of the tick their turn.
 
@@ -98,13 +109,21 @@ class Tick:
                 replica.abandon(KafkaError(E.UNKNOWN_SERVER_ERROR))
             self.written[replica] = None
 
-    def _look(self) -> None:
-        woken, self._woken = self._woken, {}
+    def _look(self, most: int) -> int:
+        """Look at up to `most` readers, the others have their turn in the next tick; how many."""
+        woken = self._woken
+        if len(woken) <= most:
+            self._woken = {}
+        else:
+            woken = dict.fromkeys(islice(woken, max(most, 0)))
+            for reader in woken:
+                del self._woken[reader]
         for reader in woken:
             try:
                 reader.look_again()
             except Exception:
                 log.exception("a waiting request failed")
+        return len(woken)
 
     def _send(self) -> None:
         senders, self._senders = self._senders, {}

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headwater.broker.tick import Tick
+from headwater.broker.tick import LOOKS_A_TICK, Tick
 
 
 class Recorder:
@@ -132,3 +132,37 @@ def test_a_mistake_of_one_does_not_cost_the_others_their_turn(step):
     for expected in ("write pa", "write pb", "look ra", "look rb", "send ca", "send cb"):
         assert expected in notes
     assert ("abandon bad UNKNOWN_SERVER_ERROR" in notes) == (step == "write_soon")
+
+
+def test_readers_that_one_write_wakes_are_looked_at_over_several_ticks():
+    notes, looked = [], []
+    readers = [Recorder(number, notes) for number in range(2 * LOOKS_A_TICK + 1)]
+
+    async def main():
+        tick = Tick()
+        tick.write_soon(Recorder("p", [], lambda: [tick.look_soon(one) for one in readers]))
+        while len(notes) < len(readers):
+            before = tick.number, len(notes)
+            await asyncio.sleep(0)
+            if tick.number > before[0]:
+                looked.append(len(notes) - before[1])
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+    assert looked == [LOOKS_A_TICK, LOOKS_A_TICK, 1]
+    assert notes == [f"look {number}" for number in range(len(readers))], "each once, in order"
+
+
+def test_what_is_dirty_is_written_though_readers_wait_for_the_next_tick():
+    notes = []
+    last = Recorder("p", notes)
+
+    def body(tick):
+        for _ in range(LOOKS_A_TICK):
+            tick.look_soon(Recorder("r", []))
+        tick.look_soon(Recorder("late", notes))
+        tick.write_soon(last)
+        tick.flush()
+        assert notes == ["write p"]
+
+    run(body)
+    assert notes == ["write p", "look late"]
