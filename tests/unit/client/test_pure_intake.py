@@ -140,3 +140,21 @@ def test_threads_share_a_batch_without_losing_records():
     values = [record.value for record in decode_records(batch.encoded(0, None))]
     assert len(values) == 2100
     assert all(values[future[1]] == value for future, value in made)
+
+
+def test_ctrl_c_while_send_waits_for_the_lock_stays_what_it_is() -> None:
+    class Taken:
+        """A lock that another thread holds."""
+
+        def acquire(self) -> bool:
+            raise KeyboardInterrupt
+
+        def release(self) -> None:
+            raise RuntimeError("cannot release un-acquired lock")
+
+        def _is_owned(self) -> bool:
+            return False
+
+    send = pure_send({"t": None}, lambda *_: None, lambda: 0, Taken())
+    with pytest.raises(KeyboardInterrupt):
+        send("t", b"v")

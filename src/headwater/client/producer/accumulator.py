@@ -16,6 +16,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 
 from headwater.client.producer.futures import BatchFuture, OnDelivery, RecordMetadata
+from headwater.config.client import ProducerSettings
 from headwater.errors import KafkaError
 from headwater.model import TopicPartition
 from headwater.records.batch import HEADER_SIZE, Buffer
@@ -24,6 +25,8 @@ from headwater.records.codec import BatchWriter, decode_batch
 NO_SEQUENCE = -1
 _NO_VALUES: list[bytes | None] = []
 _NO_LIMIT = 1 << 31
+_GROWN = 262_144
+"""The largest a batch grows by waiting; beyond it there is nothing more to gain."""
 _RECORD_OVERHEAD = 21
 """The most that lengths, deltas and attributes add to a record's key, value and headers."""
 
@@ -172,6 +175,18 @@ class Accumulator:
         self.loop_thread = 0
         """The thread of the producer's event loop, once it runs."""
         self._queues: dict[tuple[str, int], PartitionQueue] = {}
+
+    @classmethod
+    def of(cls, settings: ProducerSettings) -> "Accumulator":
+        """As the settings say; where batch.size was chosen, batches do not grow when they wait."""
+        chosen = "batch.size" in settings.chosen
+        return cls(
+            batch_size=min(settings.batch_size, settings.max_request_size),
+            linger_ms=settings.linger_ms,
+            buffer_memory=settings.buffer_memory,
+            delivery_timeout_ms=settings.delivery_timeout_ms,
+            largest_batch=0 if chosen else min(settings.max_request_size, _GROWN),
+        )
 
     def queue(self, topic: str, partition: int) -> PartitionQueue:
         """The queue of a partition; the same one each time."""

@@ -1,6 +1,8 @@
 """The producer's one lock, which knows its owner: a signal handler may run while it is held.
 
-`with lock` alone: between a call of `acquire` and a `try` Ctrl-C could leave it locked for ever.
+It is taken by `with lock`, or in half the time by a call of `acquire` inside a `try` whose `finally`
+releases it: between a call of `acquire` and a `try` Ctrl-C could leave it locked for ever. Where
+Ctrl-C ends the wait of `acquire` there is nothing to release, and RuntimeError says so.
 """
 
 import threading
@@ -13,6 +15,12 @@ class Lock(Protocol):
     def __enter__(self) -> bool: ...
 
     def __exit__(self, *error: Any) -> None: ...
+
+    def acquire(self) -> bool:
+        """Wait for it."""
+
+    def release(self) -> None:
+        """Let go of it; RuntimeError where the calling thread does not hold it."""
 
     def _is_owned(self) -> bool:
         """Whether the calling thread holds it."""

@@ -32,7 +32,7 @@ def pure_send(
     shared: int = SHARED,
 ) -> Send:
     """A faster `send` over `topics`; `shared` records may have one reading of the clock."""
-    owns_lock = lock._is_owned
+    owns_lock, acquire, release = lock._is_owned, lock.acquire, lock.release
 
     def send(
         topic: str,
@@ -53,9 +53,9 @@ def pure_send(
             and topic in topics
             and not owns_lock()  # in a signal handler, while this very function has it
         ):
-            with lock:
-                known = topics.get(topic)  # it may have been let go of meanwhile
-                batch = None if known is None else known.sticky.open
+            try:
+                acquire()  # see locking.py
+                batch = topics[topic].sticky.open
                 if batch is not None:
                     values = batch.values
                     index = len(values)
@@ -66,6 +66,13 @@ def pure_send(
                         index = len(batch.values)
                         batch.values.append(value)
                         return SendFuture((batch.future, index, batch.stamp))
+            except KeyError:
+                pass  # the topic was let go of meanwhile
+            finally:
+                try:  # noqa: SIM105 - suppress() is a call more
+                    release()
+                except RuntimeError:
+                    pass  # Ctrl-C ended the wait for it
         return otherwise(topic, value, key, partition, headers, timestamp, on_delivery)
 
     return send

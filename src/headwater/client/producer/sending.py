@@ -16,7 +16,12 @@ from headwater.client.errors import (
     InvalidTopicError,
 )
 from headwater.client.notices import call_guarded
-from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue, record_bound
+from headwater.client.producer.accumulator import (
+    Accumulator,
+    Batch,
+    PartitionQueue,
+    record_bound,
+)
 from headwater.client.producer.bulk import (
     Fill,
     Load,
@@ -64,8 +69,6 @@ CROWD = 5
 IN_PYTHON = NAME != "compiled"
 _USUAL = (None, (), None)
 """Partition, headers and timestamp of most records."""
-_GROWN = 262_144
-"""The largest a batch grows by waiting; beyond it there is nothing more to gain."""
 
 
 class Sending(RoomWaits, ABC):
@@ -93,13 +96,7 @@ class Sending(RoomWaits, ABC):
         self._randomness = randomness or SystemRandomness()
         self._wall_ms = self._clock.wall_ms
         self._new_lock()
-        self._accumulator = Accumulator(
-            batch_size=min(self.settings.batch_size, self.settings.max_request_size),
-            linger_ms=self.settings.linger_ms,
-            buffer_memory=self.settings.buffer_memory,
-            delivery_timeout_ms=self.settings.delivery_timeout_ms,
-            largest_batch=_largest_batch(self.settings),
-        )
+        self._accumulator = Accumulator.of(self.settings)
         self._topics: dict[str, TopicQueues] = {}
         self._plain: dict[str, TopicQueues] = {}
         """The topics whose records take the short way; empty where each record needs more."""
@@ -120,6 +117,7 @@ class Sending(RoomWaits, ABC):
     def _new_lock(self) -> None:
         self._lock = new_lock()
         self._owns_lock = self._lock._is_owned
+        self._acquire, self._release = self._lock.acquire, self._lock.release
 
     def _shorten_send(self) -> None:
         """Let a shorter `send` stand before the one below, unless a subclass has its own."""
@@ -161,7 +159,8 @@ class Sending(RoomWaits, ABC):
                 if IN_PYTHON and self._owns_lock():  # in C an append cannot be interrupted
                     raise interrupted("send()")
                 stamp = self._wall_ms() if timestamp is None else checked_timestamp(timestamp)
-                with self._lock:
+                try:
+                    self._acquire()  # see locking.py
                     batch = queue.open
                     if batch is not None:
                         try:
@@ -173,6 +172,11 @@ class Sending(RoomWaits, ABC):
                             if on_delivery is not None:
                                 batch.callbacks.append((on_delivery, index, stamp))
                             return SendFuture((batch.future, index, stamp))
+                finally:
+                    try:  # noqa: SIM105 - suppress() is a call more
+                        self._release()
+                    except RuntimeError:
+                        pass  # Ctrl-C ended the wait for it
         except (KeyError, TypeError, AttributeError):
             pass  # an unknown topic, or no bytes: the long way says so with the right words
         record = ProducerRecord(topic, value, key, partition, headers, timestamp)
@@ -491,10 +495,3 @@ class Sending(RoomWaits, ABC):
     def metrics(self) -> dict[str, float]:
         """What this producer counted, under Kafka's names."""
         return self._sender.metrics.read(self._clock.monotonic_ms())
-
-
-def _largest_batch(settings: ProducerSettings) -> int:
-    """How far batches may grow when they have to wait: not at all where batch.size was chosen."""
-    if "batch.size" in settings.chosen:
-        return 0
-    return min(settings.max_request_size, _GROWN)
