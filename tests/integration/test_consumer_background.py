@@ -18,6 +18,7 @@ from headwater.client.consumer import dead_letters, offsets
 from headwater.client.consumer.consuming import Consuming
 from headwater.client.consumer.fetcher_loop import Fetcher
 from headwater.client.consumer.group_loop import Group
+from headwater.client.consumer.lookups import OffsetLookups
 from headwater.client.consumer.membership import Membership
 from headwater.client.consumer.offsets import Commits
 from headwater.client.consumer.ordering import Lanes
@@ -178,6 +179,29 @@ def test_a_bug_in_a_commit_reaches_its_callback_its_caller_or_the_log(
     consumer.commit({(topic, 0): 1})
 
 
+def test_a_commit_waits_for_those_that_were_begun_before(options, topic, monkeypatch) -> None:
+    async def run() -> None:
+        begun, answered = [], asyncio.Event()
+
+        async def attempt(self, offsets) -> None:
+            begun.extend(row.offset for row in offsets.values())
+            if begun == [1]:
+                await answered.wait()
+
+        async with headwater.aio.Consumer(**options, enable_auto_commit=False) as consumer:
+            monkeypatch.setattr(Commits, "_attempt", attempt)
+            consumer.commit_async({(topic, 0): 1})
+            commit = asyncio.ensure_future(consumer.commit({(topic, 0): 2}))
+            for _ in range(20):
+                await asyncio.sleep(0)
+            assert begun == [1]
+            answered.set()
+            await commit
+            assert begun == [1, 2]
+
+    asyncio.run(asyncio.wait_for(run(), LIMIT_S))
+
+
 @pytest.mark.parametrize(
     ("problem", "said"),
     [
@@ -269,6 +293,31 @@ def test_a_listener_that_raises_ends_the_poll_and_no_more(consumer, topic, optio
         assert listener.calls == 1
 
     asyncio.run(asyncio.wait_for(face(), LIMIT_S))
+
+
+def test_a_seek_counts_more_than_a_lookup_that_is_under_way(options, topic, monkeypatch) -> None:
+    async def run() -> None:
+        asked, answered = asyncio.Event(), asyncio.Event()
+        find = OffsetLookups.find
+
+        async def late(self, times, *limit):
+            asked.set()
+            await answered.wait()
+            return await find(self, times, *limit)
+
+        monkeypatch.setattr(OffsetLookups, "find", late)
+        async with headwater.aio.Consumer(**options) as consumer:
+            await consumer.assign([(topic, 0)])
+            await consumer.poll(0)
+            await asked.wait()
+            consumer.seek((topic, 0), 9)
+            answered.set()
+            task = consumer._core._positions._task
+            if task is not None:
+                await task
+            assert await consumer.position((topic, 0)) == 9
+
+    asyncio.run(asyncio.wait_for(run(), LIMIT_S))
 
 
 # -- parallel work

@@ -240,3 +240,21 @@ def test_what_cannot_be_told_from_a_connection_is_asked_for() -> None:
         SqlOffsets(Odd(), "g")
     with pytest.raises(ValueError, match="name of a table"):
         SqlOffsets(sqlite3.connect(":memory:"), "g", table="x; drop")
+
+
+class Watched(sqlite3.Connection):
+    """Counts the transactions that were ended without effect."""
+
+    undone = 0
+
+    def rollback(self) -> None:
+        self.undone += 1
+        super().rollback()
+
+
+def test_reading_the_positions_holds_no_transaction_open(tmp_path) -> None:
+    connection = sqlite3.connect(tmp_path / "offsets", factory=Watched)
+    offsets = SqlOffsets(connection, group="g", paramstyle="qmark")
+    before = connection.undone
+    assert offsets.positions([("t", 0)]) == {}
+    assert connection.undone == before + 1

@@ -5,8 +5,16 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+import headwater.aio
+from headwater.client.administration.asking import Asking
 from headwater.client.cluster import Cluster
-from headwater.client.errors import InvalidTopicError, TimedOutError, UnknownTopicOrPartitionError
+from headwater.client.errors import (
+    InvalidTopicError,
+    NetworkError,
+    TimedOutError,
+    UnknownTopicOrPartitionError,
+)
+from headwater.client.topology import Node, topic_view
 from headwater.config.client import AdminSettings
 from headwater.model import TopicPartition
 from headwater.seams.clock import SystemClock
@@ -15,6 +23,8 @@ from headwater.seams.randomness import SystemRandomness
 from headwater.seams.tasks import LoopTasks
 from headwater.testing import Broker
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from headwater.wire.messages.groups import DescribeGroupsRequest, DescribeGroupsResponse
+from headwater.wire.messages.metadata import MetadataResponse
 
 
 @pytest.fixture(scope="module")
@@ -143,3 +153,64 @@ def test_a_hint_at_the_leader_counts_only_when_it_is_news(broker) -> None:
         assert cluster.leader(here) == other
 
     with_cluster(broker.bootstrap, work)
+
+
+def test_a_broker_that_moved_is_asked_at_its_new_address(broker) -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.metadata(["t"])
+        here = TopicPartition("t", 0)
+        node = cluster.leader(here)
+        assert node is not None
+        connection = await cluster.connection(node)
+        epoch = cluster.topics["t"].partitions[0].leader_epoch
+        assert cluster.leader_moved(here, node.id, epoch + 1, [node])
+        assert connection.is_open
+        assert cluster.leader_moved(here, node.id, epoch + 2, [node._replace(port=1)])
+        assert not connection.is_open
+        assert cluster.connected(node) is None
+
+    with_cluster(broker.bootstrap, work)
+
+
+def test_partitions_are_in_the_order_of_their_numbers_however_they_are_told() -> None:
+    part = MetadataResponse.MetadataResponsePartition
+    rows = [part(partition_index=number, leader_id=number) for number in (2, 0, 1)]
+    told = MetadataResponse.MetadataResponseTopic(name="t", partitions=rows)
+    assert [row.leader for row in topic_view("t", told).partitions] == [0, 1, 2]
+
+
+def test_a_topic_that_was_deleted_is_not_known_any_more(broker) -> None:
+    broker.create_topic("short-lived")
+
+    async def work(cluster: Cluster) -> None:
+        await cluster.metadata(["short-lived", "t"])
+        async with headwater.aio.Admin(bootstrap_servers=broker.bootstrap) as admin:
+            await admin.delete_topics(["short-lived"])
+        await cluster.refresh()
+        assert set(cluster.topics) == {"t"}
+        assert cluster.leader(TopicPartition("short-lived", 0)) is None
+
+    with_cluster(broker.bootstrap, work)
+
+
+def test_an_admin_forgets_a_coordinator_that_cannot_be_reached() -> None:
+    forgotten: list[str] = []
+
+    class Unreachable:
+        async def coordinator(self, group: str) -> Node:
+            return Node(1, "127.0.0.1", 1)
+
+        async def connection(self, node: Node) -> None:
+            raise NetworkError("gone")
+
+        def forget_coordinator(self, group: str) -> None:
+            forgotten.append(group)
+
+    async def run() -> None:
+        admin = Asking(bootstrap_servers="127.0.0.1:1")
+        admin._made = Unreachable()
+        with pytest.raises(NetworkError):
+            await admin._ask_coordinator("g", DescribeGroupsRequest(), DescribeGroupsResponse)
+
+    asyncio.run(run())
+    assert forgotten == ["g"]
