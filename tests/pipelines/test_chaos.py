@@ -8,7 +8,7 @@ MASTER = "local-cluster[1,2,1024]"
 """One executor that must come back, where the long run has two: a JVM less for each driver."""
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_kills_of_drivers_executors_and_brokers_lose_and_double_nothing(tmp_path):
     told = []
     victims = ("driver", "executor", "broker")
