@@ -390,11 +390,13 @@ def _replaces(snapshot: Snapshot) -> bool:
 def _superseded(table: IcebergTable, before_ms: int) -> list[int]:
     """The ids of snapshots that were not the newest one any more at a moment.
 
-    A reader that began after that moment uses none of them, however old the others are.
+    A reader that began after that moment uses none of them, however old the others are. Snapshots
+    that a tag or a branch names are left out.
     """
+    named = {ref.snapshot_id for ref in table.metadata.refs.values()}
     found, current = [], False
     for snapshot in _history(table):
-        if current:
+        if current and snapshot.snapshot_id not in named:
             found.append(snapshot.snapshot_id)
         current = current or snapshot.timestamp_ms <= before_ms
     return found
