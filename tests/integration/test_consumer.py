@@ -245,7 +245,9 @@ def test_a_closed_consumer_and_a_forked_one_say_so(consumer_of, topic) -> None:
     consumer.assign([(topic, 0)])
     _inherited[:] = [consumer]
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        assert "child" in pool.apply(_poll_inherited)
+        said = pool.apply_async(_use_inherited).get(timeout=20)
+    assert all("child" in text for text in said), said
+    assert consumer.position((topic, 0)) == 0
     consumer.close()
     with pytest.raises(ClosedError):
         consumer.poll(1)
@@ -255,11 +257,27 @@ def test_a_closed_consumer_and_a_forked_one_say_so(consumer_of, topic) -> None:
 _inherited = []
 
 
-def _poll_inherited():
-    try:
-        _inherited[0].poll(1)
-    except ForkedError as refused:
-        return str(refused)
+def _use_inherited():
+    """What every call says in the child; close() has nothing to say, and waits for nothing."""
+    consumer = _inherited[0]
+    said = []
+    for call in (
+        lambda: consumer.poll(1),
+        consumer.commit,
+        lambda: consumer.subscribe(["t"]),
+        consumer.seek_to_end,
+        lambda: consumer.end_offsets([("t", 0)]),
+        lambda: consumer.position(("t", 0)),
+    ):
+        try:
+            call()
+            said.append("did not refuse")
+        except ForkedError as refused:
+            said.append(str(refused))
+    with consumer:
+        consumer.wakeup()
+    consumer.close()
+    return said
     return "polled"
 
 

@@ -92,6 +92,10 @@ class LoopThread:
         with contextlib.suppress(RuntimeError):
             self.loop.call_soon_threadsafe(callback)
 
+    def forked(self) -> None:
+        """In a child process, where the thread does not run: no call waits for it."""
+        self._alive = False
+
     def stop(self) -> None:
         """End the loop and its thread."""
         self._stopping = True
@@ -246,6 +250,8 @@ def forked_error(what: str) -> ForkedError:
 def _after_fork() -> None:
     global _lock, _shared, _clients
     left, _clients = list(_clients), weakref.WeakSet()
+    if _shared is not None:
+        _shared.forked()
     _lock, _shared = threading.Lock(), None
     for client in left:
         client.forked()

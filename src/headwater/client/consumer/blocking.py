@@ -58,6 +58,7 @@ class Consumer:
 
     def __init__(self, **options: Any) -> None:
         self._core = Consuming(**options)
+        self._forked = False
         self._claim: dict[str, int] = {}
         """The thread that uses the consumer at the moment."""
         self._listening = False
@@ -396,6 +397,8 @@ class Consumer:
         self._core.handover.check()
         self._farewell()
         unregister(self)
+        if self._forked:
+            return  # the loop, the connections and the membership are the parent's
         self._thread.call(self._core.close(timeout))
         self._finalizer.detach()
 
@@ -409,7 +412,7 @@ class Consumer:
 
     def forked(self) -> None:
         """In a child process: fail with a word of what to do."""
-        self._claim, self._listening = {}, False
+        self._claim, self._listening, self._forked = {}, False, True
         self._core.retire(forked_error("Consumer"))
         self._finalizer.detach()
 
