@@ -100,6 +100,16 @@ class ProducerStates:
         )  # fmt: skip
         return None
 
+    def turned_away(self, header: RawHeader, now_ms: int) -> None:
+        """A batch was refused for now and will be sent again.
+
+        The first of a producer counts as lost: the second, which may be under way already, must
+        not be taken before it.
+        """
+        producer_id = header[9]
+        if producer_id >= 0 and header[11] == 0 and producer_id not in self._states:
+            self._states[producer_id] = _nothing_written(header[10], now_ms)
+
     def replay(self, header: RawHeader, now_ms: int) -> None:
         """Take a batch that is in the log already: a leader has checked it."""
         base_offset, _, _, _, _, _, delta, _, _, producer_id, epoch, first, _ = header
@@ -170,9 +180,7 @@ class ProducerStates:
             if state is None:
                 lost = self._states.pop(producer_id, None)
                 if lost is not None and lost[2] and lost[2][0][0] == 0:
-                    self._states[producer_id] = (
-                        lost[0], NO_SEQUENCE, (), lost[3], NO_EPOCH, NO_OFFSET
-                    )  # fmt: skip
+                    self._states[producer_id] = _nothing_written(lost[0], lost[3])
             else:
                 self._states[producer_id] = state
         self._undo.clear()
@@ -192,6 +200,10 @@ class ProducerStates:
         for producer_id in old:
             del self._states[producer_id]
         return len(old)
+
+
+def _nothing_written(epoch: int, now_ms: int) -> State:
+    return epoch, NO_SEQUENCE, (), now_ms, NO_EPOCH, NO_OFFSET
 
 
 def _original(

@@ -9,7 +9,7 @@ import errno
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Protocol, TypeAlias, cast
+from typing import NoReturn, Protocol, TypeAlias, cast
 
 from headwater.errors import E, KafkaError
 from headwater.log.flushing import FlushWork
@@ -191,12 +191,10 @@ class Replica:
         partition = self.partition
         if partition.role is not Role.LEADER:
             raise self.offline or KafkaError(E.NOT_LEADER_OR_FOLLOWER)
-        if self.refusal is not None:
-            raise self.refusal
-        if acks == ACKS_ALL and not partition.enough_in_sync:
-            raise KafkaError(E.NOT_ENOUGH_REPLICAS)
         rules = self.treatment.rules
         header = check_batch(batch, rules, now_ms, zstd_known)
+        if self.refusal is not None or (acks == ACKS_ALL and not partition.enough_in_sync):
+            self._refuse(header, now_ms)
         if header[5] & TRANSACTIONAL:
             raise KafkaError(
                 E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
@@ -221,6 +219,11 @@ class Replica:
             self._inbox.append(_Held(memoryview(bytearray(batch)), header, pending, acks))
         else:
             self._stage(batch, header, pending, acks, now_ms)
+
+    def _refuse(self, header: RawHeader, now_ms: int) -> NoReturn:
+        """Refuse a sound batch for now: a full disk, or too few replicas in sync."""
+        self.log.producers.turned_away(header, now_ms)
+        raise self.refusal or KafkaError(E.NOT_ENOUGH_REPLICAS)
 
     def append_built(self, batch: bytearray, pending: Pending) -> None:
         """Stage a batch that the broker itself made, as durable as it can be (acks=all)."""
@@ -277,15 +280,15 @@ class Replica:
         while self._inbox and self._inbox[0].ready:
             held = self._inbox.popleft()
             held.leave()
-            failure = held.failure or self.refusal
-            if failure is None and self.partition.role is not Role.LEADER:
-                failure = KafkaError(E.NOT_LEADER_OR_FOLLOWER)
+            now_ms = self._surroundings.wall_ms()
             try:
-                if failure is not None:
-                    raise failure
-                self._stage(
-                    held.batch, held.header, held.pending, held.acks, self._surroundings.wall_ms()
-                )
+                if held.failure is not None:
+                    raise held.failure
+                if self.refusal is not None:
+                    self._refuse(held.header, now_ms)
+                if self.partition.role is not Role.LEADER:
+                    raise KafkaError(E.NOT_LEADER_OR_FOLLOWER)
+                self._stage(held.batch, held.header, held.pending, held.acks, now_ms)
             except KafkaError as refused:
                 held.pending.fail(refused)
 
@@ -431,6 +434,7 @@ class Replica:
         held, self._inbox = self._inbox, deque()
         for entry in held:
             entry.leave()
+            self.log.producers.turned_away(entry.header, self._surroundings.wall_ms())
         waiting = [*self._writing, *self._committing, *(entry.pending for entry in held)]
         self._writing.clear()
         self._committing.clear()
@@ -474,9 +478,8 @@ class Replica:
 
     def wake_watchers(self) -> None:
         """There may be more to read, or nothing ever again."""
-        if self.watchers:
-            for watcher in tuple(self.watchers):
-                watcher.wake(self)
+        for watcher in tuple(self.watchers):
+            watcher.wake(self)
 
     # -- reading
 

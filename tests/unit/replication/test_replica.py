@@ -256,6 +256,60 @@ def test_a_refusal_holds_until_it_is_taken_back(stage):
     stage.append(batch())
 
 
+def numbered(sequence, value=b"a", **kind):
+    return batch(value, producer_id=7, producer_epoch=0, base_sequence=sequence, **kind)
+
+
+def numbered_and_held():
+    return numbered(0, bytes(2 * HEAVY_OUTPUT), codec=1)
+
+
+def disk_full(stage):
+    stage.replica.refusal = KafkaError(E.KAFKA_STORAGE_ERROR)
+    assert refused(lambda: stage.append(numbered(0))) is E.KAFKA_STORAGE_ERROR
+    stage.replica.refusal = None
+
+
+def too_few_in_sync(stage):
+    stage.replica.partition.enough_in_sync = False
+    assert refused(lambda: stage.append(numbered(0))) is E.NOT_ENOUGH_REPLICAS
+    stage.replica.partition.enough_in_sync = True
+
+
+def write_failed_while_it_was_held(stage):
+    first = stage.append(numbered_and_held())
+    assert len(stage.around.off) == 1
+    stage.replica.abandon(KafkaError(E.KAFKA_STORAGE_ERROR))
+    assert first.ends == [E.KAFKA_STORAGE_ERROR]
+
+
+def disk_filled_while_it_was_held(stage):
+    first = stage.append(numbered_and_held())
+    stage.replica.refusal = KafkaError(E.KAFKA_STORAGE_ERROR)
+    stage.around.run_off()
+    assert first.ends == [E.KAFKA_STORAGE_ERROR]
+    stage.replica.refusal = None
+
+
+@pytest.mark.parametrize(
+    "refuse",
+    [
+        disk_full,
+        too_few_in_sync,
+        write_failed_while_it_was_held,
+        disk_filled_while_it_was_held,
+    ],
+)
+def test_the_second_batch_of_a_new_producer_does_not_pass_a_first_that_was_refused(stage, refuse):
+    refuse(stage)
+    second = numbered(1, b"b")
+    assert refused(lambda: stage.append(second)) is E.OUT_OF_ORDER_SEQUENCE_NUMBER
+    for data in (numbered(0), second):
+        stage.append(data)
+    stage.around.end_tick()
+    assert values(stage.stored()) == [b"a", b"b"]
+
+
 def test_resigning_answers_whoever_waits(tmp_path):
     stage = Stage(tmp_path, replicas=(1, 2))
     pending = stage.append(batch())
