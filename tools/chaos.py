@@ -214,11 +214,18 @@ class Recreated:
     def _truncate(self) -> None:
         """DeleteRecords moves the start of every partition to its end."""
         places = [TopicPartition(self.TOPIC, number, -1) for number in range(PARTITIONS)]
-        for future in self._admin.delete_records(places).values():
-            try:
-                future.result(PATIENCE_S)
-            except KafkaException as failure:
-                self.problems.append(f"records were not deleted: {failure}")
+        deadline = time.monotonic() + PATIENCE_S
+        while places:
+            left = []
+            for place, future in self._admin.delete_records(places).items():
+                try:
+                    future.result(PATIENCE_S)
+                except KafkaException as failure:
+                    # The client may still believe in the broker before the kill.
+                    if time.monotonic() > deadline:
+                        raise TimeoutError(f"cannot delete records of {place}") from failure
+                    left.append(TopicPartition(place.topic, place.partition, -1))
+            places = left
         time.sleep(self._random.choice((0.0, 0.4)))  # with and without a checkpoint in between
 
     def _insist(self, what: str, call: Callable[[], dict[str, Any]], *, gone: bool) -> None:

@@ -1,16 +1,29 @@
 """The table of stalls in its smallest form: steps and bytes, no times."""
 
+import sys
+import tracemalloc
+
 import pytest
+from benchmarks.stalls.__main__ import BYTES_PER_BYTE, FREE_BYTES
 from benchmarks.stalls.requests import largest, served
 from benchmarks.stalls.scenes import Scale, scenes
 from benchmarks.stalls.watch import Connection
 
+from headwater.broker import turns
+from headwater.broker.handlers import groups
 from headwater.transport.inbound import FIRST_BUFFER
 from headwater.wire import codec
 from headwater.wire.framing import read_request_header
 from tests.unit.broker.live import Live, until
 
 SIZE = 20_000
+LARGER_SIZE = 30_000
+"""Where sixteen times the bytes is about as much as what every request may take besides."""
+ELEMENTS = 20
+CALLS_A_ROUND = 6_000
+"""What a step of so few elements takes, with room for a step that takes some hundred calls each."""
+AT_ONCE = {"Produce", "Fetch", "JoinGroup"}
+"""Batches are used where they were received; partitions and protocols are looked at together."""
 SMALLEST = Scale(3, 2, 3, 5, 3, 3, 3, 1 << 20)
 
 
@@ -33,6 +46,66 @@ def test_the_largest_request_of_an_api_is_whole_and_leaves_nothing_behind(live, 
     until(lambda: live.on_loop(lambda: live.context.memory.used <= FIRST_BUFFER))
     with Connection(live.port) as client:
         assert client.ask(largest(next(a for a in served() if a.name == "ApiVersions"), SIZE))
+
+
+class Rounds:
+    """Counts the calls that the loop's thread makes in one callback of its event loop."""
+
+    def __init__(self):
+        self.most = self._count = 0
+
+    def start(self):
+        frame = sys._getframe()
+        while frame.f_code.co_name != "run":  # the coroutine of `Live.on_loop`
+            frame = frame.f_back
+        self._loop = frame.f_back
+        sys.setprofile(self._event)
+
+    def stop(self):
+        sys.setprofile(None)
+
+    def _event(self, frame, kind, _):
+        if kind == "call" and frame.f_back is self._loop:
+            self._count = 0
+        if kind in ("call", "c_call"):
+            self._count += 1
+            self.most = max(self.most, self._count)
+
+
+@pytest.mark.parametrize(
+    "api", [api for api in served() if api.name not in AT_ONCE], ids=lambda api: api.name
+)
+def test_no_round_of_the_loop_handles_more_than_some_elements(live, api, monkeypatch):
+    monkeypatch.setattr(turns, "ELEMENTS_A_TURN", ELEMENTS)
+    monkeypatch.setattr(groups, "ELEMENTS_A_TURN", ELEMENTS)
+    frame, rounds = largest(api, SIZE), Rounds()
+    live.on_loop(rounds.start)
+    try:
+        with Connection(live.port) as client:
+            client.ask(frame)
+    finally:
+        live.on_loop(rounds.stop)
+    assert 0 < rounds.most <= CALLS_A_ROUND
+
+
+MORE_BYTES = {"AlterConfigs", "IncrementalAlterConfigs"}
+"""What is to be changed is kept until the controller has it all."""
+
+
+@pytest.mark.parametrize(
+    "api", [api for api in served() if api.name not in MORE_BYTES], ids=lambda api: api.name
+)
+def test_a_request_takes_no_more_than_a_multiple_of_its_bytes(live, api):
+    frame = largest(api, LARGER_SIZE)
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        with Connection(live.port) as client:
+            client.ask(frame)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak - before <= BYTES_PER_BYTE * len(frame) + FREE_BYTES
 
 
 def test_large_numbers_of_everything_are_played_and_stay_within_the_budget(live):

@@ -91,7 +91,7 @@ class _ListOffsets:
         try:
             replica = self._leader(place, wanted)
         except KafkaError as refused:
-            self._found[place] = refused
+            self._found[place] = refused.with_traceback(None)  # which would keep its frames
             return
         end = replica.readable_end(self.committed_only)
         lookup = TimeLookup(replica.log, end, replica.treatment.rules.max_uncompressed_bytes)
