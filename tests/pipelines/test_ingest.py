@@ -7,6 +7,7 @@ import pytest
 
 from headwater.pipelines.ingest.frozen_schema import IngestError
 from headwater.pipelines.ingest.ingest import note, plan_ingest, run_ingest
+from headwater.pipelines.targets import TargetError
 from tests.pipelines.lake import committed, headers_of, records_of, rows_of
 from tests.unit.pipelines.lake import append
 
@@ -137,7 +138,7 @@ def test_what_cannot_be_is_refused_before_spark_starts(
         **words,
     }
     asked["schema"] = schema_file(asked["schema"])
-    with pytest.raises(IngestError, match=said.replace("|", r"\|")):
+    with pytest.raises((IngestError, TargetError), match=said.replace("|", r"\|")):
         plan_ingest(asked.pop("topic"), asked.pop("target"), **asked)
 
 
