@@ -11,7 +11,7 @@ import pytest
 from headwater.broker.dispatch import MAX_CONTROLLER_ELEMENTS
 from headwater.broker.request import Request
 from headwater.broker.turns import ELEMENTS_A_TURN, Turns, drained, each, finish
-from headwater.errors import E
+from headwater.errors import E, KafkaError
 from headwater.model import CONSUMER_OFFSETS
 from headwater.transport.inbound import ROOMY_BUFFER
 from headwater.wire import codec
@@ -223,6 +223,32 @@ def test_a_long_request_is_answered_in_steps(live, client, make):
     needed = (steps_to_decode(request, version) + count) // ELEMENTS_A_TURN
     assert taken >= needed, "it was handled in fewer steps than its items need"
     assert client.ask(MetadataRequest(topics=[]), MetadataResponse, 4).topics == []
+    assert holds(live) == {0}
+
+
+def holds(live):
+    """How often connections are held: never less than not at all."""
+    return live.on_loop(lambda: {peer._holds for peer in live.context.doorkeeper.open})
+
+
+@pytest.mark.parametrize("count", [ELEMENTS_A_TURN - 2, ELEMENTS_A_TURN, ELEMENTS_A_TURN + 100])
+def test_a_long_request_with_a_short_answer_does_not_stop_its_connection(
+    live, client, count, monkeypatch
+):
+    """Offsets of many partitions, asked for while the coordinator loads: one error for all."""
+
+    def loading(*_):
+        raise KafkaError(E.COORDINATOR_LOAD_IN_PROGRESS)
+
+    monkeypatch.setattr(live.context.groups, "submit", loading)
+    topic = OffsetFetchRequest.OffsetFetchRequestTopics(
+        name="turns", partition_indexes=list(range(count))
+    )
+    group = OffsetFetchRequest.OffsetFetchRequestGroup(group_id="g", topics=[topic])
+    for _ in range(3):
+        answer = client.ask(OffsetFetchRequest(groups=[group]), OffsetFetchResponse, 9)
+        assert answer.groups[0].error_code == E.COORDINATOR_LOAD_IN_PROGRESS
+    assert holds(live) == {0}
 
 
 def most_items(live, make):
