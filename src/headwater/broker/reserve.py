@@ -14,7 +14,8 @@ log = logging.getLogger("headwater.server")
 FILE_NAME = "reserve"
 SIZE = 1 << 20
 ROOM_TO_MAKE = 16 * SIZE
-"""What must be free before a part of it is set aside."""
+SHARE_TO_MAKE = 8
+"""What must be free before a part of it is set aside: this many bytes, or this part of the disk."""
 
 
 class Reserve:
@@ -28,9 +29,12 @@ class Reserve:
         self._complete = False
 
     def give_up_if_full(self) -> None:
-        """Before anything is written: free the room if there is nothing else."""
-        _, usable = self._files.space(self._folder)
-        if usable >= SIZE:
+        """Before anything is written: free the room if there is nothing else.
+
+        What an earlier start gave up is not for records: without a reserve, little room is none.
+        """
+        total, usable = self._files.space(self._folder)
+        if usable >= (SIZE if self._is_whole() else _plenty(total)):
             return
         self.given_up = True
         log.error(
@@ -49,8 +53,8 @@ class Reserve:
         """Set the room aside if there is plenty. Any thread."""
         try:
             if not self._is_whole():
-                _, usable = self._files.space(self._folder)
-                if usable < ROOM_TO_MAKE:
+                total, usable = self._files.space(self._folder)
+                if usable < _plenty(total):
                     return
                 replace_file(self._files, self._path, bytes(SIZE), sync=False)
         except OSError as failure:
@@ -60,3 +64,8 @@ class Reserve:
 
     def _is_whole(self) -> bool:
         return self._files.exists(self._path) and self._files.path_size(self._path) == SIZE
+
+
+def _plenty(total: int) -> int:
+    """What must be free on a disk of `total` bytes before a reserve is set aside."""
+    return max(2 * SIZE, min(ROOM_TO_MAKE, total // SHARE_TO_MAKE))

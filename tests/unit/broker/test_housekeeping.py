@@ -238,3 +238,26 @@ def test_the_reserve_is_made_where_there_is_room_and_given_up_where_there_is_non
     again.make()
     assert (again.given_up, again.missing) == (True, True)
     assert not (tmp_path / "reserve").exists()
+
+
+def test_what_a_start_gave_up_is_not_taken_for_room_by_the_next_start(tmp_path):
+    files = OsFiles()
+    total, free = 1 << 40, SIZE + 1
+    files.space = lambda _: (total, free)
+    (tmp_path / "reserve").write_bytes(bytes(SIZE))
+    kept = Reserve(files, str(tmp_path))
+    kept.give_up_if_full()
+    assert not kept.given_up
+    (tmp_path / "reserve").unlink()
+    gone = Reserve(files, str(tmp_path))
+    gone.give_up_if_full()
+    assert gone.given_up
+
+
+def test_a_small_disk_has_a_reserve_too(tmp_path):
+    files = OsFiles()
+    files.space = lambda _: (14 * SIZE, 13 * SIZE)
+    reserve = Reserve(files, str(tmp_path))
+    reserve.give_up_if_full()
+    reserve.make()
+    assert (reserve.given_up, reserve.missing) == (False, False)
