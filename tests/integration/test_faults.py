@@ -18,6 +18,7 @@ from headwater.wire.messages.offsets import (
     OffsetFetchRequest,
     OffsetFetchResponse,
 )
+from headwater.wire.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from tests.integration.disks import FaultyFiles, SmallDisk
 from tests.unit.broker.live import Live, batch, produce_request, until
 
@@ -392,3 +393,17 @@ def test_a_broker_whose_last_disk_failed_says_so(tmp_path):
         files.break_("pwritev", tmp_path / "t-0", errno.EIO)
         assert client.produce("t", batch()).error_code == E.KAFKA_STORAGE_ERROR
         assert live.on_loop(live.broker.ruined.is_set)
+
+
+def test_a_broker_whose_metadata_store_failed_says_so(tmp_path):
+    """It could create no topic and give no producer an id: it must not stay up like that."""
+    files = FaultyFiles()
+    with Live(tmp_path, files=files) as live, live.client() as client:
+        live.create("t")
+        files.break_("fdatasync", tmp_path / "headwater-metadata", errno.EIO)
+        assert not live.on_loop(live.broker.ruined.is_set)
+        topic = CreateTopicsRequest.CreatableTopic(name="u", num_partitions=1, replication_factor=1)
+        request = CreateTopicsRequest(topics=[topic], timeout_ms=9000)
+        assert client.ask(request, CreateTopicsResponse, 7).topics[0].error_code
+        until(lambda: live.on_loop(live.broker.ruined.is_set))
+        assert client.produce("t", batch()).error_code == 0

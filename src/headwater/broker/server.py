@@ -117,7 +117,7 @@ class Broker:
         self._store_lock: int | None = None
         self._log_dirs_open = False
         self.ruined = asyncio.Event()
-        """Set when no log dir is left: nothing can be served any more."""
+        """Set when no log dir is left, or the metadata store is lost: the broker must stop."""
 
     # -- starting
 
@@ -203,6 +203,7 @@ class Broker:
             self._shares.files,
         )
         self.health = StorageHealth(self.log_dirs, seams.files, self.ruined.set)
+        self.store.on_session(self.health.store_session_changed)
         replicas = self.context.replicas = Replicas(
             self.node_id,
             self.log_dirs,
@@ -494,4 +495,4 @@ async def _serve(settings: BrokerSettings, on_ready: Callable[[str], None]) -> N
         end.cancel()
     await broker.stop()
     if broker.ruined.is_set():
-        raise LogDirError("every log dir failed: mend the disks and start the broker again")
+        raise LogDirError("the disks failed (see the log): repair them and restart the broker")

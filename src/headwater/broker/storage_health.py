@@ -10,6 +10,7 @@ import errno
 import logging
 from collections.abc import Callable, Iterable
 
+from headwater.controller.store import Session
 from headwater.errors import E, KafkaError
 from headwater.log.descriptors import EXHAUSTED
 from headwater.log.log_dirs import LogDirs
@@ -97,6 +98,12 @@ class StorageHealth:
             for replica in replicas:
                 if _dir_of(replica) == directory and replica.offline is None:
                     replica.refusal = None
+
+    def store_session_changed(self, session: Session) -> None:
+        """Without its store a broker can create no topic and give out no producer id."""
+        if session is Session.EXPIRED:
+            log.critical("the metadata store failed: the broker stops; repair the disk, restart it")
+            self._all_lost()
 
     @property
     def any_full(self) -> bool:
