@@ -134,7 +134,7 @@ def _checkpoint_of_another_topic() -> Iterator[None]:
     """A checkpoint is believed by the name of the topic: the former one's offsets count."""
 
     def of(self: LogRows, partition: TopicPartition, topic_id: Uuid) -> LogRow:
-        return self._rows.get(partition, self._absent)
+        return self._rows.get(partition, self._absent)._replace(topic_id=topic_id)
 
     with patch.object(LogRows, "of", of):
         yield
