@@ -87,6 +87,11 @@ def test_replicas_can_be_chosen_and_bad_topics_are_named_together(admin) -> None
     assert len(admin.describe_topics([name])[name].partitions) == 2
     with pytest.raises(KafkaError) as refused:
         admin.create_topics(["a b", NewTopic(f"{name}-x", configs={"nonsense": "1"})])
+    with pytest.raises(KafkaError) as none:
+        admin.create_topics([NewTopic(f"{name}-none", partitions=0)])
+    assert none.value.code is E.INVALID_PARTITIONS
+    with pytest.raises(TypeError, match=r"write Resource\.topic\('orders'\)"):
+        admin.describe_configs(["orders"])
     assert "a b" in refused.value.message
     assert f"{name}-x" in refused.value.message
 

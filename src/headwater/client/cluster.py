@@ -6,6 +6,7 @@ What is known may be out of date at any moment: a caller that is told so by a br
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
@@ -83,7 +84,7 @@ class Cluster(Connections):
         self._updated_ms = -1
         self._missing_since: dict[str, int] = {}
         """Since when brokers say that a topic does not exist."""
-        self._asked_now: set[str] = set()
+        self._asked_now: Counter[str] = Counter()
         """Topics that a call waits for: it raises what others only read in the log."""
         self._unreachable: Exception | None = None
         """Why no broker answers; None while some do."""
@@ -110,15 +111,15 @@ class Cluster(Connections):
         """
         names = list(topics)
         limit = self.settings.request_timeout_ms if timeout_ms is None else timeout_ms
-        new = [name for name in names if name not in self._wanted]
+        new = [name for name in names if name not in self._wanted or name in self._asked_now]
         self._asked_now.update(new)
         try:
             await self._learn(names, limit, fresh=fresh)
         except KafkaError:
-            self.forget(new)
+            self.forget(name for name in new if self._asked_now[name] == 1)  # others still wait
             raise
         finally:
-            self._asked_now.difference_update(new)
+            self._asked_now = self._asked_now - Counter(new)
         return {name: self.topics[name] for name in names}
 
     async def _learn(self, names: list[str], limit: int, *, fresh: bool = False) -> None:
@@ -146,6 +147,8 @@ class Cluster(Connections):
     async def all_topics(self) -> dict[str, TopicView]:
         """Every topic of the cluster, asked for now; later refreshes ask for all as well."""
         self._all_topics = True
+        if self._refreshing is not None:
+            await self.refresh()  # what is under way may have asked for less, or too early
         await self.refresh()
         return dict(self.topics)
 
@@ -289,7 +292,9 @@ class Cluster(Connections):
 
     async def _ask_metadata(self, node: Node) -> None:
         connection = await self.connection(node)
-        self._apply(await connection.call(self._question(), MetadataResponse))
+        question = self._question()
+        answer = await connection.call(question, MetadataResponse)
+        self._apply(answer, everything=question.topics is None)
 
     def _candidates(self) -> list[Node]:
         """Brokers to ask: open connections first, bootstrap addresses when all else failed."""
@@ -308,7 +313,7 @@ class Cluster(Connections):
             allow_auto_topic_creation=self._auto_create,
         )
 
-    def _apply(self, told: MetadataResponse) -> None:
+    def _apply(self, told: MetadataResponse, *, everything: bool) -> None:
         if told.error_code == E.REBOOTSTRAP_REQUIRED:
             self.nodes.clear()
             raise failure(told.error_code)
@@ -324,8 +329,10 @@ class Cluster(Connections):
                 problems[row.name] = error_of(row.error_code)
             else:
                 topics[row.name] = topic_view(row.name, row)
-        if self._all_topics:
+        if everything:
             self.topics = topics
+            for name in self._asked_now.keys() - topics.keys():
+                problems.setdefault(name, E.UNKNOWN_TOPIC_OR_PARTITION)
         else:
             for name in problems:
                 self.topics.pop(name, None)
@@ -348,7 +355,7 @@ class Cluster(Connections):
             name: self._missing_since.get(name, self._updated_ms) for name in missing
         }
         for name in sorted(missing):
-            if name in self._wanted - self._asked_now and self.is_missing(name):
+            if name in self._wanted - self._asked_now.keys() and self.is_missing(name):
                 self.warnings.warn(f"no topic {name}", "%s", no_such_topic(name))
 
     def leader_moved(

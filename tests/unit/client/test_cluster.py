@@ -24,7 +24,7 @@ from headwater.seams.tasks import LoopTasks
 from headwater.testing import Broker
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.messages.groups import DescribeGroupsRequest, DescribeGroupsResponse
-from headwater.wire.messages.metadata import MetadataResponse
+from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +114,37 @@ def test_a_missing_topic_is_waited_for_and_then_named(broker) -> None:
             await cluster.metadata(["t", "nowhere"], timeout_ms=200)
         with pytest.raises(InvalidTopicError):
             await cluster.metadata(["not a name"], timeout_ms=10_000)
+
+    with_cluster(broker.bootstrap, work)
+
+
+@pytest.mark.parametrize("lists_all", [False, True])
+def test_a_missing_topic_is_an_error_for_everyone_who_asks_at_once(broker, lists_all) -> None:
+    async def work(cluster: Cluster) -> None:
+        if lists_all:
+            await cluster.all_topics()
+        asked = [cluster.metadata(["missing"], timeout_ms=30_000) for _ in range(3)]
+        errors = await asyncio.gather(*asked, return_exceptions=True)
+        assert {type(error) for error in errors} == {UnknownTopicOrPartitionError}
+        assert (await cluster.metadata(["t"]))["t"].name == "t"
+
+    with_cluster(broker.bootstrap, work)
+
+
+def test_all_topics_are_asked_for_although_fewer_are_being_asked_for(broker) -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.refresh()
+        asking = cluster._question
+
+        def question() -> MetadataRequest:
+            asked.set()
+            return asking()
+
+        cluster._question, asked = question, asyncio.Event()  # type: ignore[method-assign]
+        some = asyncio.ensure_future(cluster.refresh())
+        await asked.wait()
+        assert "t" in await cluster.all_topics()
+        await some
 
     with_cluster(broker.bootstrap, work)
 

@@ -170,6 +170,8 @@ class Configs(Asking):
         anyone = await self._cluster.any_node()
         grouped: dict[Node, list[Resource]] = {}
         for one in resources:
+            if not isinstance(one, Resource):
+                raise TypeError(f"{one!r} is not a Resource: write Resource.topic({one!r})")
             own = one.type is ResourceType.BROKER and one.name
             node = self._cluster.nodes.get(int(one.name), anyone) if own else anyone
             grouped.setdefault(node, []).append(one)

@@ -193,14 +193,17 @@ class Topics(Asking):
         return await lookups.ends(topic_partitions(partitions), LATEST, self._timeout_ms)
 
 
+def _given(number: int | None) -> int:
+    """0 is sent as it is, for the broker to refuse."""
+    return _BROKERS_CHOICE if number is None else number
+
+
 def _creatable(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
     chosen = topic.replicas is not None
     return CreateTopicsRequest.CreatableTopic(
         name=topic.name,
-        num_partitions=_BROKERS_CHOICE if chosen else topic.partitions or _BROKERS_CHOICE,
-        replication_factor=_BROKERS_CHOICE
-        if chosen
-        else topic.replication_factor or _BROKERS_CHOICE,
+        num_partitions=_BROKERS_CHOICE if chosen else _given(topic.partitions),
+        replication_factor=_BROKERS_CHOICE if chosen else _given(topic.replication_factor),
         assignments=[
             CreateTopicsRequest.CreatableReplicaAssignment(
                 partition_index=number, broker_ids=list(brokers)
