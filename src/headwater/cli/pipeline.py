@@ -67,7 +67,7 @@ def run(
     require_broker(project.bootstrap_servers)
     from headwater.pipelines.running.runner import run as run_project
 
-    with shown(progress) as model, stopping() as stop, failures(project.storage):
+    with shown(progress) as model, stopping() as stop, failures(project.storage, once, stop):
         report = run_project(
             project,
             once=once,
@@ -221,7 +221,8 @@ def ingest(
         )
     except IngestError as problem:
         raise click.UsageError(str(problem)) from None
-    with shown(progress) as model, stopping() as stop, failures(plan.places.folder.parent):
+    logs = plan.places.folder.parent
+    with shown(progress) as model, stopping() as stop, failures(logs, once, stop):
         report = run_ingest(
             plan,
             once=once,

@@ -88,12 +88,15 @@ def stopping() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def failures(storage: Path) -> Iterator[None]:
-    """A flow that failed is one line and exit code 1; what cannot run is exit code 2."""
+def failures(storage: Path, once: bool, stop: threading.Event) -> Iterator[None]:
+    """A flow that failed is one line and exit code 1; what cannot run is exit code 2.
+
+    Spark that cannot start is a line too, and none where a signal took its JVM along.
+    """
     from headwater.pipelines.running.prepare import NotReadyError
     from headwater.pipelines.running.run_lock import InUseError
     from headwater.pipelines.running.spark_log import log_file
-    from headwater.pipelines.running.watching import FlowError
+    from headwater.pipelines.running.watching import SPARK_ERRORS, FlowError, words
 
     try:
         yield
@@ -106,6 +109,12 @@ def failures(storage: Path) -> Iterator[None]:
         sys.exit(2)
     except FlowError as failed:
         raise click.ClickException(f"{failed}  (more in {log_file(storage)})") from None
+    except SPARK_ERRORS as problem:
+        if stop.is_set():
+            sys.exit(_INTERRUPTED if once else 0)
+        raise click.ClickException(
+            f"Spark: {words(problem)}  (more in {log_file(storage)})"
+        ) from None
 
 
 def end_with(once: bool, stop: threading.Event) -> None:

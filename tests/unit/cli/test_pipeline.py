@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from headwater.cli.app import command
-from headwater.pipelines.running.signals import taking_signals
+from headwater.pipelines.running.signals import ONE_REQUEST_MS, keeping_sigint, taking_signals
 
 
 def call(*words):
@@ -101,3 +101,39 @@ def test_signals_set_the_event_and_the_old_handlers_come_back():
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.wait(5)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_second_signal_ends_at_once_and_a_double_one_is_one():
+    import signal
+    import threading
+
+    class Hands:
+        def __init__(self):
+            self.ms = 0
+
+        def monotonic_ms(self):
+            return self.ms
+
+        def wall_ms(self):
+            return self.ms
+
+    stop, clock = threading.Event(), Hands()
+    with taking_signals(stop, [signal.SIGINT], clock):
+        signal.raise_signal(signal.SIGINT)
+        assert stop.is_set()
+        signal.raise_signal(signal.SIGINT)
+        clock.ms = ONE_REQUEST_MS
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+
+
+def test_pyspark_sets_no_handler_while_a_session_starts():
+    import signal
+
+    from pyspark.core import context
+
+    before = signal.getsignal(signal.SIGINT)
+    with keeping_sigint():
+        context.signal.signal(context.signal.SIGINT, lambda number, frame: None)
+        assert signal.getsignal(signal.SIGINT) is before
+    assert context.signal is signal

@@ -259,6 +259,8 @@ def run_ingest(
 
         queries = Queries(model, problems, begin)
         model.announce(ingest.name, (REFUSED,))
+        if asked.is_set():  # while Spark started
+            return FlowReport(ingest.name, "stream")
         try:
             begin(ingest.name)
             queries.wait([ingest.name], asked)

@@ -4,22 +4,44 @@ PySpark sets a handler for SIGINT of its own when a session starts, which cancel
 queries fail; this one only says that it is time, so that batches can finish.
 """
 
+import os
 import signal
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from types import FrameType
+from importlib import import_module
+from types import FrameType, SimpleNamespace
+from typing import Any, Final
+
+from headwater.seams.clock import Clock, SystemClock
+
+ONE_REQUEST_MS: Final = 1000
+"""Signals that come within this time are one request: `timeout` sends its signal twice."""
+_STDERR: Final = 2
 
 
 @contextmanager
-def taking_signals(stop: threading.Event, signals: Sequence[signal.Signals]) -> Iterator[None]:
-    """Set `stop` when one of the signals comes; only the main thread can hear them."""
+def taking_signals(
+    stop: threading.Event, signals: Sequence[signal.Signals], clock: Clock | None = None
+) -> Iterator[None]:
+    """Set `stop` when one of the signals comes; only the main thread can hear them.
+
+    The next one after that does what it did before: it ends the process without waiting.
+    """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    time, first_ms = clock or SystemClock(), list[int]()
 
     def asked(number: int, frame: FrameType | None) -> None:
-        stop.set()
+        if first_ms and time.monotonic_ms() - first_ms[0] >= ONE_REQUEST_MS:
+            signal.signal(number, before[signal.Signals(number)])
+            signal.raise_signal(number)
+        elif not first_ms:
+            first_ms.append(time.monotonic_ms())
+            stop.set()
+            if os.isatty(_STDERR):  # not through a file object: this may have interrupted its write
+                os.write(_STDERR, b"stopping when Spark lets go; again to end at once\n")
 
     before = {number: signal.signal(number, asked) for number in signals}
     try:
@@ -31,10 +53,10 @@ def taking_signals(stop: threading.Event, signals: Sequence[signal.Signals]) -> 
 
 @contextmanager
 def keeping_sigint() -> Iterator[None]:
-    """Put the handler of SIGINT back that was there before something else set its own."""
-    before = signal.getsignal(signal.SIGINT)
+    """Keep PySpark from setting its handler of SIGINT while a session starts."""
+    context: Any = import_module("pyspark.core.context")
+    context.signal = SimpleNamespace(SIGINT=signal.SIGINT, signal=lambda number, handler: None)
     try:
         yield
     finally:
-        if before is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(signal.SIGINT, before)
+        context.signal = signal
