@@ -2,6 +2,7 @@
 no property fails because the machine is busy.
 """
 
+import logging
 import os
 
 import pytest
@@ -12,6 +13,8 @@ pytest.register_assert_rewrite("tests.compat.checks")
 
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+_LOGGERS = [logging.getLogger(name) for name in ("headwater", "asyncio")]
 
 _PROMISED = os.environ.get("CI") == "true"
 
@@ -31,3 +34,14 @@ def pytest_runtest_makereport(item, call):
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
     return _refuse_a_skip((yield))
+
+
+@pytest.fixture(autouse=True)
+def _logs_as_they_were():
+    """A command that runs in this process sets up the logs; the next test's caplog must still hear."""
+    before = [(one.propagate, one.level, list(one.handlers)) for one in _LOGGERS]
+    yield
+    for one, (propagate, level, handlers) in zip(_LOGGERS, before, strict=True):
+        one.propagate = propagate
+        one.setLevel(level)
+        one.handlers[:] = handlers

@@ -96,21 +96,25 @@ def test_replicas_can_be_chosen_and_bad_topics_are_named_together(admin) -> None
     assert f"{name}-x" in refused.value.message
 
 
+def shown(admin, resource):
+    return admin.describe_configs([resource])[resource]
+
+
 def test_configs_are_changed_and_return_to_their_defaults(admin, topic) -> None:
     resource = Resource.topic(topic)
     admin.alter_configs({resource: {"retention.ms": "5000", "cleanup.policy": "compact"}})
     admin.alter_configs({resource: [ConfigChange("cleanup.policy", "delete", Operation.APPEND)]})
+    eventually(lambda: "delete" in shown(admin, resource)["cleanup.policy"].value)
     configs = admin.describe_configs([resource], documentation=True)[resource]
     assert configs["retention.ms"].value == "5000"
     assert not configs["retention.ms"].is_default
     assert configs["retention.ms"].documentation
     assert set(configs["cleanup.policy"].value.split(",")) == {"compact", "delete"}
     admin.alter_configs({resource: {"retention.ms": None}})
-    assert admin.describe_configs([resource])[resource]["retention.ms"].is_default
+    eventually(lambda: shown(admin, resource)["retention.ms"].is_default)
     admin.replace_configs({resource: {"segment.bytes": "1048576"}})
-    configs = admin.describe_configs([resource])[resource]
-    assert configs["segment.bytes"].value == "1048576"
-    assert configs["cleanup.policy"].is_default
+    eventually(lambda: shown(admin, resource)["segment.bytes"].value == "1048576")
+    assert shown(admin, resource)["cleanup.policy"].is_default
     with pytest.raises(KafkaError) as refused:
         admin.alter_configs({resource: {"retention.ms": "soon"}})
     assert refused.value.code is E.INVALID_CONFIG

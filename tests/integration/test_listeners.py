@@ -90,7 +90,7 @@ def test_a_port_that_is_taken_is_named_with_what_to_do(tmp_path):
     with Live(tmp_path / "a") as live:
         taken = {"listeners": f"PLAINTEXT://127.0.0.1:{live.port}"}
         with (
-            pytest.raises(OSError, match=r"cannot listen on .*choose another port"),
+            pytest.raises(OSError, match=r"cannot listen on .*choose another with --port"),
             Live(tmp_path / "b", taken),
         ):
             raise AssertionError("two brokers on one port")

@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 from headwater.client.backoff import Backoff
 from headwater.client.consumer.session import FetchSession, Wanted
-from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 from headwater.transport.connection import Connection
 from headwater.wire.messages.fetch import FetchResponse
@@ -14,7 +13,7 @@ HASTE_MS = 1000
 """For so long after a switch to another connection requests wait only briefly at the broker."""
 
 
-class SwitchedError(KafkaError):
+class Switched(Exception):
     """The lane asks for something else now."""
 
 
@@ -63,7 +62,7 @@ class FetchLane:
         self.connection, self.spare = self.spare, self.connection
         self.switched_ms = now
         self.session.replace()
-        self.reply.set_exception(SwitchedError(E.OPERATION_NOT_ATTEMPTED))
+        self.reply.set_exception(Switched)
 
     def drop(self) -> None:
         """Let go of the connections; the next one begins a new session."""

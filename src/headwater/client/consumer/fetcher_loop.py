@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from headwater.client.cluster import Cluster, Node, PartitionView
 from headwater.client.consumer.arrival import Arrival
-from headwater.client.consumer.fetch_lane import HASTE_MS, FetchLane, SwitchedError
+from headwater.client.consumer.fetch_lane import HASTE_MS, FetchLane, Switched
 from headwater.client.consumer.fetched import Fetched, Reshape, aborted_in
 from headwater.client.consumer.metrics import ConsumerMetrics
 from headwater.client.consumer.places import EARLIEST, LATEST, Place
@@ -277,7 +277,7 @@ class Fetcher:
             raise KafkaError(
                 E.REQUEST_TIMED_OUT, f"broker {node.id} did not answer a fetch within {limit:g} s"
             ) from None
-        except SwitchedError:
+        except Switched:
             return  # `changed` wants something else: ask for that
 
     def _came(
