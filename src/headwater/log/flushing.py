@@ -1,8 +1,9 @@
 """What must reach the disk, gathered on the owner's thread and done on a file thread.
 
-The order matters: index entries and the producer snapshot first (both can be rebuilt), then the
-data, then the folder. When `run` returns, the log up to `end_offset` survives a power cut, and the
-recovery point may move there. A log that is removed meanwhile ends the work with LogRemoved.
+The order matters: index entries first (they can be rebuilt), then the data, then the folder, and
+producer snapshots last: where the checkpoint is damaged, a snapshot shows how far the log was
+flushed. When `run` returns, the log up to `end_offset` survives a power cut, and the recovery point
+may move there. A log that is removed meanwhile ends the work with LogRemoved.
 """
 
 from typing import TYPE_CHECKING
@@ -46,7 +47,7 @@ class FlushWork:
         self._indexes: list[EntryFile] = []
         self._paths: list[str] = []
         self._folders = [directory]
-        # Until then a full disk costs nothing: what was not written can be written again.
+        # At other times a full disk costs nothing: what was not written can be written again.
         self.syncing = False
         self._snapshots: list[tuple[str, dict[int, State]]] = []
         self._needed = 0
@@ -91,15 +92,16 @@ class FlushWork:
         for index, start, data in self._entries:
             with self._presence:
                 save_entries(self._files, index.path, start, data)
-        for stem, states in self._snapshots:
-            content = snapshots.encode_states(states)
-            with self._presence:
-                snapshots.write(self._files, stem, content)
         self.syncing = True
         for path in self._paths:
             self._sync(path)
         for folder in self._folders:
             self._files.sync_dir(folder)
+        self.syncing = False
+        for stem, states in self._snapshots:
+            content = snapshots.encode_states(states)
+            with self._presence:
+                snapshots.write(self._files, stem, content)
         if self._snapshots:
             with self._presence:
                 self._remove_old_snapshots()

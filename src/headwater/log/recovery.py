@@ -387,5 +387,5 @@ def _require_whole(segment: Segment, position: int) -> int:
 
 
 def _flushed_before(offsets: list[int]) -> int:
-    """A flush begins with a snapshot: when the newest was taken, the one before it was done."""
+    """A flush ends with its snapshots; another broker's may be written before the flush is done."""
     return offsets[1] if len(offsets) > 1 else 0

@@ -1,3 +1,4 @@
+import errno
 import random
 
 import pytest
@@ -386,3 +387,29 @@ def test_epochs_and_ends_survive_repeated_crashes(tmp_path):
         dirs, log = reopened(dirs, tmp_path)
     assert log.epochs.epochs == [0, 1, 2, 3, 4]
     assert log.epochs.end_offset(2, 10) == (2, 6)
+
+
+def test_a_flush_that_a_power_cut_ended_early_proves_nothing(tmp_path):
+    """Several rolls between two flushes leave several snapshots to one flush."""
+    files = LossyFiles()
+    dirs, log = created(tmp_path, SMALL, files)
+    append(log)
+    flush(log, dirs)
+    kept = stored(log)
+    while len(log.snapshots) < 3:
+        append(log)
+    work = log.unflushed()
+
+    def power_cut(fd):
+        raise OSError(errno.EIO, "cut")
+
+    files.fdatasync = power_cut
+    with pytest.raises(OSError, match="cut"):
+        work.run()
+    dirs.abandon()
+    (tmp_path / LOG_CHECKPOINT).write_bytes(b"?")
+    first = tmp_path / FIRST
+    first.write_bytes(first.read_bytes()[: len(kept[0][2]) + 10])
+    log = opened(tmp_path, SMALL).logs[PARTITION]
+    assert log.failure is None
+    assert stored(log) == kept
