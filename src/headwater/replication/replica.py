@@ -305,7 +305,7 @@ class Replica:
             self._surroundings.storage_failed(self, failure, flushing=False)
             self.abandon(KafkaError(E.KAFKA_STORAGE_ERROR, f"the write failed: {failure.strerror}"))
             return
-        if self.durable_end < self.log.log_end_offset:
+        if self.treatment.sync_acks and self.durable_end < self.log.log_end_offset:
             self._sync()
         self.settle()
 
@@ -478,7 +478,7 @@ class Replica:
 
     def wake_watchers(self) -> None:
         """There may be more to read, or nothing ever again."""
-        for watcher in tuple(self.watchers):
+        for watcher in tuple(self.watchers) if self.watchers else ():
             watcher.wake(self)
 
     # -- reading

@@ -21,9 +21,9 @@ LARGER_SIZE = 30_000
 """Where sixteen times the bytes is about as much as what every request may take besides."""
 ELEMENTS = 20
 CALLS_A_ROUND = 6_000
-"""What a step of so few elements takes, with room for a step that takes some hundred calls each."""
+"""A guard against growth, set a little above the largest figure measured at this size."""
 AT_ONCE = {"Produce", "Fetch", "JoinGroup"}
-"""Batches are used where they were received; partitions and protocols are looked at together."""
+"""APIs that exceed it today: they handle a request of this size in one round."""
 SMALLEST = Scale(3, 2, 3, 5, 3, 3, 3, 1 << 20)
 
 
@@ -89,7 +89,7 @@ def test_no_round_of_the_loop_handles_more_than_some_elements(live, api, monkeyp
 
 
 MORE_BYTES = {"AlterConfigs", "IncrementalAlterConfigs"}
-"""What is to be changed is kept until the controller has it all."""
+"""APIs that take more memory than the bound at this size today."""
 
 
 @pytest.mark.parametrize(
