@@ -20,7 +20,7 @@ import uvloop
 from headwater.broker.connection import Connection
 from headwater.broker.server import Broker, system_seams
 from headwater.config.broker import BrokerSettings
-from headwater.controller.commands import CreateTopics, NewTopic, TopicOutcome
+from headwater.controller.commands import CreateTopics, TopicCreation, TopicOutcome
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
 from headwater.wire.framing import request_frame
@@ -102,7 +102,7 @@ async def measure(case: Case, profile: cProfile.Profile | None) -> float:
 
 async def _frame(broker: Broker, case: Case) -> bytes:
     created: asyncio.Future[list[TopicOutcome]] = asyncio.get_running_loop().create_future()
-    broker.controller.submit(CreateTopics([NewTopic("t", 1, 1)]), created.set_result)
+    broker.controller.submit(CreateTopics([TopicCreation("t", 1, 1)]), created.set_result)
     (topic,) = await created
     now = int(time.time() * 1000)
     batch = build_batch([Record(timestamp=now, value=VALUE)] * case.records, now=now)

@@ -5,27 +5,27 @@ from typing import Any
 
 import pytest
 
-from headwater.controller.store import (
+from headwater.controller.store.metadata_store import (
     ANY_VERSION,
-    Change,
     Check,
     Create,
     Delete,
     MetadataStore,
-    Node,
     Set,
     Stat,
     StoreError,
     StoreFailure,
+    WatchEvent,
+    Znode,
 )
-from tests.unit.controller.hands import HandLoop, MemoryFiles, embedded
+from tests.unit.controller.fake_loop import FakeLoop, MemoryFiles, embedded
 
 
 class EmbeddedCase:
     """An embedded store; `reopen` begins a new session on the same files."""
 
     def __init__(self) -> None:
-        self.loop = HandLoop()
+        self.loop = FakeLoop()
         self.files = MemoryFiles()
         self.store: MetadataStore = embedded(self.loop, self.files)
 
@@ -188,36 +188,36 @@ def test_a_data_watch_fires_once_and_before_the_reply(case):
     case.store.set("/a", b"1", ANY_VERSION, lambda _: order.append("reply"))
     case.settle()
     call(case, lambda reply: case.store.set("/a", b"2", ANY_VERSION, reply))
-    assert order == [(Change.DATA, "/a"), "reply"]
+    assert order == [(WatchEvent.DATA, "/a"), "reply"]
 
 
 def test_an_exists_watch_sees_the_node_come_and_go(case):
-    seen: list[Change] = []
+    seen: list[WatchEvent] = []
 
-    def watch(change: Change, path: str) -> None:
+    def watch(change: WatchEvent, path: str) -> None:
         seen.append(change)
         case.store.exists("/a", lambda _: None, watch)
 
     call(case, lambda reply: case.store.exists("/a", reply, watch))
     create(case, "/a")
     call(case, lambda reply: case.store.delete("/a", ANY_VERSION, reply))
-    assert seen == [Change.CREATED, Change.DELETED]
+    assert seen == [WatchEvent.CREATED, WatchEvent.DELETED]
 
 
 def test_a_children_watch_sees_children_and_not_data(case):
     create(case, "/a")
-    seen: list[Change] = []
+    seen: list[WatchEvent] = []
     call(
         case, lambda reply: case.store.children("/a", reply, lambda change, _: seen.append(change))
     )
     call(case, lambda reply: case.store.set("/a", b"1", ANY_VERSION, reply))
     assert seen == []
     create(case, "/a/b")
-    assert seen == [Change.CHILDREN]
+    assert seen == [WatchEvent.CHILDREN]
 
 
 def test_no_watch_is_left_on_a_node_that_is_not_there(case):
-    seen: list[Change] = []
+    seen: list[WatchEvent] = []
     call(case, lambda reply: case.store.get("/a", reply, lambda change, _: seen.append(change)))
     create(case, "/a")
     assert seen == []
@@ -225,7 +225,7 @@ def test_no_watch_is_left_on_a_node_that_is_not_there(case):
 
 def test_a_refused_multi_wakes_nobody(case):
     create(case, "/a")
-    seen: list[Change] = []
+    seen: list[WatchEvent] = []
     call(case, lambda reply: case.store.get("/a", reply, lambda change, _: seen.append(change)))
     multi(case, Set("/a", b"1"), Check("/a", 9))
     assert seen == []
@@ -237,7 +237,7 @@ def test_replies_come_in_the_order_of_the_calls(case):
     case.store.get("/a", lambda node: order.append(type(node).__name__))
     case.store.set("/a", b"", 0, lambda _: order.append("set"))
     case.settle()
-    assert order == ["create", Node.__name__, "set"]
+    assert order == ["create", Znode.__name__, "set"]
 
 
 def test_a_closed_store_refuses(case):

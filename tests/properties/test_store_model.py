@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.controller.store import (
+from headwater.controller.store.metadata_store import (
     ANY_VERSION,
     Check,
     Create,
@@ -15,8 +15,8 @@ from headwater.controller.store import (
     StoreError,
     StoreFailure,
 )
-from headwater.controller.tree import Tree
-from tests.unit.controller.hands import HandLoop, MemoryFiles, embedded
+from headwater.controller.store.tree import Tree
+from tests.unit.controller.fake_loop import FakeLoop, MemoryFiles, embedded
 
 PATHS = ("/a", "/b", "/a/x", "/a/y", "/b/x", "/a/x/deep")
 JOURNAL = "/store/journal"
@@ -94,7 +94,7 @@ def seen(tree: Tree) -> dict[str, tuple[bytes, int, bool]]:
     return {path: (n.data, n.version, n.owner != 0) for path, n in tree.nodes.items()}
 
 
-def run(loop: HandLoop, store: Any, many: list[Op]) -> Any:
+def run(loop: FakeLoop, store: Any, many: list[Op]) -> Any:
     answers: list[Any] = []
     store.multi(many, answers.append)
     loop.run()
@@ -103,7 +103,7 @@ def run(loop: HandLoop, store: Any, many: list[Op]) -> Any:
 
 @given(st.lists(st.one_of(transactions, st.none()), max_size=25))
 def test_the_store_does_what_the_model_does_over_any_restarts(script):
-    loop, files, model = HandLoop(), MemoryFiles(), Model()
+    loop, files, model = FakeLoop(), MemoryFiles(), Model()
     store = embedded(loop, files)
     zxid = 0
     for many in script:
@@ -123,7 +123,7 @@ def test_the_store_does_what_the_model_does_over_any_restarts(script):
 
 @given(st.lists(transactions, min_size=1, max_size=8), st.data())
 def test_a_crash_at_any_byte_keeps_exactly_the_whole_writes_before_it(script, draw):
-    loop, files, model = HandLoop(), MemoryFiles(), Model()
+    loop, files, model = FakeLoop(), MemoryFiles(), Model()
     store = embedded(loop, files)
     promised = [(0, model.copy())]
     for many in script:

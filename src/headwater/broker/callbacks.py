@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from headwater.controller.store import StoreError
+from headwater.controller.store.metadata_store import StoreError
 
 T = TypeVar("T")
 

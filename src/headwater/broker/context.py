@@ -10,7 +10,7 @@ from headwater.broker.tick import Tick
 from headwater.broker.turns import Turns
 from headwater.config.broker import BrokerSettings
 from headwater.config.topic import TopicSettings
-from headwater.controller.commands import CreateTopics, NewTopic, TopicOutcome
+from headwater.controller.commands import CreateTopics, TopicCreation, TopicOutcome
 from headwater.errors import E
 from headwater.observe.hostile import HostileLog
 from headwater.replication.fetch_session import FetchSessions
@@ -32,9 +32,9 @@ from headwater.transport.listener import Doorkeeper
 from headwater.transport.memory import MemoryBudget
 
 if TYPE_CHECKING:
+    from headwater.broker.producer_ids import ProducerIdBlocks
     from headwater.broker.request import Request
     from headwater.controller.controller_loop import ControllerLoop
-    from headwater.controller.producer_ids import ProducerIdBlocks
     from headwater.coordination.shard_loop import ShardLoop
 
 log = logging.getLogger("headwater.server")
@@ -133,7 +133,7 @@ class Context:
                 if outcome.error not in (E.NONE, E.TOPIC_ALREADY_EXISTS):
                     log.warning("%s could not be created: %s", name, outcome.message)
 
-        self.controller.submit(CreateTopics([NewTopic(name, -1, -1)]), created)
+        self.controller.submit(CreateTopics([TopicCreation(name, -1, -1)]), created)
 
     def changed(self) -> None:
         """Something that look-ups depend on is different now."""

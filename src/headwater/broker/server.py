@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
 from headwater.broker.callbacks import event, reply_of
+from headwater.broker.config_changes import ConfigChanges
 from headwater.broker.connection import Connection
 from headwater.broker.context import Context
 from headwater.broker.control import Control
@@ -31,6 +32,13 @@ from headwater.broker.listening import connection_limits, memory_limit, warn_of_
 from headwater.broker.metadata_cache import MetadataCache
 from headwater.broker.open_files import OpenFiles
 from headwater.broker.partition_writer import PartitionWriter
+from headwater.broker.producer_ids import ProducerIdBlocks
+from headwater.broker.registration import (
+    Registration,
+    prepare_store,
+    read_log_dirs,
+    store_log_dirs,
+)
 from headwater.broker.reserve import Reserve
 from headwater.broker.storage_health import StorageHealth
 from headwater.broker.tick import Tick
@@ -38,19 +46,11 @@ from headwater.broker.timers import DeadlineTimer, PatientTimers
 from headwater.config.broker import BrokerSettings
 from headwater.config.listeners import Listener
 from headwater.controller.channel_loop import Channels, OnReply
-from headwater.controller.config_changes import ConfigChanges
 from headwater.controller.controller_loop import ControllerLoop
 from headwater.controller.effects import ControlMessage
-from headwater.controller.embedded_store import EmbeddedStore, on_file_thread
-from headwater.controller.producer_ids import ProducerIdBlocks
-from headwater.controller.registration import (
-    Registration,
-    prepare_store,
-    read_log_dirs,
-    store_log_dirs,
-)
-from headwater.controller.topics import Rules
-from headwater.controller.znodes import BrokerNode, Endpoint
+from headwater.controller.store.embedded_store import EmbeddedStore, on_file_thread
+from headwater.controller.store.znodes import BrokerEndpoint, BrokerNode
+from headwater.controller.topic_rules import ControllerSettings
 from headwater.coordination.groups.settings import GroupSettings
 from headwater.coordination.shard_loop import ShardLoop
 from headwater.log.log_dir import LogDirError
@@ -219,11 +219,11 @@ class Broker:
         self.controller = self.context.controller = ControllerLoop(
             self.store,
             self.node_id,
-            self._rules(),
+            self._controller_settings(),
             clock=seams.clock,
             new_topic_id=seams.randomness.uuid,
             channels=self.channels,
-            configs=self.configs,
+            when_config_applied=self.configs.when_applied,
             call_soon=loop.call_soon,
             call_later=loop.call_later,
         )
@@ -282,14 +282,14 @@ class Broker:
         self._on_first_update = told
         node = BrokerNode(
             self.node_id,
-            tuple(Endpoint(at.name, at.host, at.port, at.protocol) for at in self.listeners),
+            tuple(BrokerEndpoint(at.name, at.host, at.port, at.protocol) for at in self.listeners),
             rack=self.settings.broker_rack,
             timestamp_ms=self.seams.clock.wall_ms(),
         )
         self.registration = Registration(self.store, node, self._registered)
         self.controller.start()
         await told
-        await event(self.controller.when_settled)
+        await event(self.controller.when_idle)
         self._set_strays_aside()
         log.info(
             "node %d of cluster %s, controller %d, %d topics",
@@ -344,7 +344,7 @@ class Broker:
             log.warning("a stored setting is ignored: %s", problem.message)
         self.settings = self.context.settings = changed
         self.context.doorkeeper.limits = connection_limits(changed, self._shares)
-        self.controller.use_rules(self._rules())
+        self.controller.use_settings(self._controller_settings())
         for topic in self.context.replicas.topics():
             self.context.replicas.topic_settings_changed(topic)
         self.context.changed()
@@ -358,9 +358,9 @@ class Broker:
     def _coordinator_append_failed(self, partition: int) -> None:
         self.groups.append_failed(partition)
 
-    def _rules(self) -> Rules:
+    def _controller_settings(self) -> ControllerSettings:
         settings = self.settings
-        return Rules(
+        return ControllerSettings(
             num_partitions=settings.num_partitions,
             default_replication_factor=settings.default_replication_factor,
             unclean_leader_election=settings.unclean_leader_election_enable,

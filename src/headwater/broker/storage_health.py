@@ -10,7 +10,7 @@ import errno
 import logging
 from collections.abc import Callable, Iterable
 
-from headwater.controller.store import Session
+from headwater.controller.store.metadata_store import SessionState
 from headwater.errors import E, KafkaError
 from headwater.log.descriptors import EXHAUSTED
 from headwater.log.log_dirs import LogDirs
@@ -99,9 +99,9 @@ class StorageHealth:
                 if _dir_of(replica) == directory and replica.offline is None:
                     replica.refusal = None
 
-    def store_session_changed(self, session: Session) -> None:
+    def store_session_changed(self, session: SessionState) -> None:
         """Without its store a broker can create no topic and give out no producer id."""
-        if session is Session.EXPIRED:
+        if session is SessionState.EXPIRED:
             log.critical("the metadata store failed: the broker stops; repair the disk, restart it")
             self._all_lost()
 

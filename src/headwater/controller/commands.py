@@ -76,7 +76,7 @@ class Command(Generic[R]):
 
 
 @dataclass(frozen=True, slots=True)
-class NewTopic:
+class TopicCreation:
     """A topic to be made; -1 leaves counts to the broker, `assignments` fixes every replica.
 
     `internal` is for the broker's own topics, which nobody else may create. `clamped` takes no
@@ -96,7 +96,7 @@ class NewTopic:
 class CreateTopics(Command[list[TopicOutcome]]):
     """Make topics; names that stand there twice are refused each time."""
 
-    topics: Sequence[NewTopic]
+    topics: Sequence[TopicCreation]
     timeout_ms: int = 60_000
     validate_only: bool = False
 

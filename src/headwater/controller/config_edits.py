@@ -12,8 +12,8 @@ from headwater.controller.commands import (
     ResourceKind,
 )
 from headwater.controller.state import ClusterState
-from headwater.controller.topics import existing_topic
-from headwater.controller.znodes import DEFAULT_ENTITY
+from headwater.controller.store.znodes import DEFAULT_ENTITY
+from headwater.controller.topic_rules import existing_topic
 from headwater.errors import E, KafkaError
 
 

@@ -11,9 +11,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 
 from headwater.controller.channel_loop import Channels, error_of
 from headwater.controller.commands import Command
-from headwater.controller.config_changes import ConfigChanges
 from headwater.controller.decide import Controller
-from headwater.controller.effects import Answer, Effect, Report, Resign, Resume, Send, Write
+from headwater.controller.effects import Answer, Effect, LogEvent, Resign, Resume, Send, Write
 from headwater.controller.election import claim_controller
 from headwater.controller.events import (
     Acknowledged,
@@ -27,23 +26,23 @@ from headwater.controller.events import (
     Submitted,
     TimePassed,
 )
-from headwater.controller.loading import read_topics
-from headwater.controller.membership import Membership
+from headwater.controller.live_brokers import BrokerWatcher
+from headwater.controller.metadata_loader import read_topics
 from headwater.controller.placement import rack_problem
 from headwater.controller.state import ClusterState, LiveBroker
-from headwater.controller.store import (
+from headwater.controller.store.metadata_store import (
     ANY_VERSION,
-    Change,
     MetadataStore,
-    Node,
     OpResult,
-    Session,
+    SessionState,
     Stat,
     StoreError,
     StoreFailure,
+    WatchEvent,
+    Znode,
 )
-from headwater.controller.topics import Rules, sites
-from headwater.controller.znodes import CONTROLLER, CONTROLLER_EPOCH, decode_controller
+from headwater.controller.store.znodes import CONTROLLER, CONTROLLER_EPOCH, decode_controller
+from headwater.controller.topic_rules import ControllerSettings, sites
 from headwater.model import NO_LEADER, Uuid
 from headwater.seams.clock import Clock
 
@@ -62,6 +61,8 @@ class Timer(Protocol):
 
 CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
 CallLater: TypeAlias = Callable[[float, Callable[[], None]], Timer]
+WhenConfigApplied: TypeAlias = Callable[[int, Callable[[], object]], None]
+"""Calls back once this broker has applied the config notification of that number."""
 
 
 class ControllerLoop:
@@ -71,30 +72,30 @@ class ControllerLoop:
         self,
         store: MetadataStore,
         broker_id: int,
-        rules: Rules,
+        settings: ControllerSettings,
         *,
         clock: Clock,
         new_topic_id: Callable[[], Uuid],
         channels: Channels,
-        configs: ConfigChanges,
+        when_config_applied: WhenConfigApplied,
         call_soon: CallSoon,
         call_later: CallLater,
     ) -> None:
         self.controller_id = NO_LEADER
-        self.configs = configs
+        self._when_config_applied = when_config_applied
         self._store = store
         self._broker_id = broker_id
         self._clock = clock
         self._channels = channels
         self._call_soon = call_soon
         self._call_later = call_later
-        self._controller = Controller(broker_id, rules, new_topic_id)
+        self._controller = Controller(broker_id, settings, new_topic_id)
         self._waiting: dict[int, Callable[[Any], None]] = {}
-        self._when_settled: list[Callable[[], None]] = []
+        self._when_idle: list[Callable[[], None]] = []
         self._tokens = 0
         self._timer: Timer | None = None
         self._timer_ms = 0
-        self._membership: Membership | None = None
+        self._broker_watcher: BrokerWatcher | None = None
         self._live: dict[int, LiveBroker] = {}
         self._live_known = False
         self._in_office = False
@@ -119,9 +120,9 @@ class ControllerLoop:
         self._stopped = True
         self._end_term("this broker stops")
 
-    def use_rules(self, rules: Rules) -> None:
+    def use_settings(self, settings: ControllerSettings) -> None:
         """The broker's settings have changed."""
-        self._carry_out_all(self._controller.use_rules(rules))
+        self._carry_out_all(self._controller.use_settings(settings))
 
     def submit(self, command: Command[R], reply: Callable[[R], None]) -> None:
         """Ask for something; `reply` is called once, never inside this call."""
@@ -129,14 +130,14 @@ class ControllerLoop:
         self._waiting[self._tokens] = reply
         self._on(Submitted(command, self._tokens))
 
-    def when_settled(self, then: Callable[[], None]) -> None:
+    def when_idle(self, then: Callable[[], None]) -> None:
         """Call `then` once every live broker has applied all that is decided.
 
         That is for a broker that comes up as its own controller; where another broker is the
         controller, that one's messages say when.
         """
-        self._when_settled.append(then)
-        self._call_soon(self._look_if_settled)
+        self._when_idle.append(then)
+        self._call_soon(self._call_when_idle)
 
     # Standing for election
 
@@ -148,17 +149,17 @@ class ControllerLoop:
             self._watching = True
             self._store.exists(CONTROLLER, watched, self._controller_changed)
 
-    def _controller_changed(self, change: Change, path: str) -> None:
+    def _controller_changed(self, change: WatchEvent, path: str) -> None:
         self._watching = False
-        if change is Change.DELETED:
+        if change is WatchEvent.DELETED:
             self.controller_id = NO_LEADER
             self._depose("the controller's node is gone")
         self.start()
 
-    def _controller_read(self, node: Node | StoreError) -> None:
+    def _controller_read(self, node: Znode | StoreError) -> None:
         if self._in_office or self._stopped:
             return
-        if not isinstance(node, Node):
+        if not isinstance(node, Znode):
             if node.kind is StoreFailure.NO_NODE:
                 self._store.get(CONTROLLER_EPOCH, self._epoch_read)
         elif node.stat.ephemeral_owner == self._store.session_id:
@@ -167,10 +168,10 @@ class ControllerLoop:
         else:
             self.controller_id = decode_controller(node.data)
 
-    def _epoch_read(self, node: Node | StoreError) -> None:
+    def _epoch_read(self, node: Znode | StoreError) -> None:
         if self._in_office or self._stopped:
             return
-        if isinstance(node, Node):
+        if isinstance(node, Znode):
             epoch, version = int(node.data), node.stat.version
             ops = claim_controller(self._broker_id, self._clock.wall_ms(), epoch, version)
             self._store.multi(ops, partial(self._claimed, epoch + 1, version + 1))
@@ -190,9 +191,9 @@ class ControllerLoop:
         if isinstance(result, StoreError):
             self._call_later(RETRY_S, self.start)
 
-    def _session_changed(self, session: Session) -> None:
+    def _session_changed(self, session: SessionState) -> None:
         self._watching = False
-        if session is Session.EXPIRED:
+        if session is SessionState.EXPIRED:
             self._depose("the session of the store has expired")
         else:
             self.start()
@@ -215,12 +216,12 @@ class ControllerLoop:
                 self._on(BrokersChanged(brokers))
 
         self._live_known = False
-        self._membership = Membership(self._store, changed)
+        self._broker_watcher = BrokerWatcher(self._store, changed)
 
     def _topics_read(self, epoch: int, version: int, state: ClusterState | StoreError) -> None:
         if isinstance(state, StoreError):
             self._resign(f"the cluster could not be read: {state}")
-        elif self._membership is not None:
+        elif self._broker_watcher is not None:
             state.brokers.update(self._live)
             self.controller_id = self._broker_id
             self._on(Elected(epoch, version, state))
@@ -232,9 +233,9 @@ class ControllerLoop:
 
     def _end_term(self, reason: str) -> None:
         self._in_office = False
-        if self._membership is not None:
-            self._membership.stop()
-            self._membership = None
+        if self._broker_watcher is not None:
+            self._broker_watcher.stop()
+            self._broker_watcher = None
         self._on(Deposed(reason))
 
     def _resign(self, reason: str) -> None:
@@ -251,11 +252,11 @@ class ControllerLoop:
         for effect in effects:
             self._carry_out(effect)
         self._set_timer()
-        self._look_if_settled()
+        self._call_when_idle()
 
-    def _look_if_settled(self) -> None:
-        if self._when_settled and self._controller.settled:
-            due, self._when_settled = self._when_settled, []
+    def _call_when_idle(self) -> None:
+        if self._when_idle and self._controller.idle:
+            due, self._when_idle = self._when_idle, []
             for then in due:
                 self._call_soon(then)
 
@@ -271,10 +272,10 @@ class ControllerLoop:
                 if change is None:
                     self._call_soon(answer)
                 else:
-                    self.configs.when_applied(change, lambda: self._call_soon(answer))
+                    self._when_config_applied(change, lambda: self._call_soon(answer))
             case Resume():
                 self._call_soon(lambda: self._on(Resumed()))
-            case Report(event):
+            case LogEvent(event):
                 log.info("%s", event)
             case Resign(reason):
                 self._resign(reason)

@@ -22,7 +22,6 @@ from headwater.controller.commands import (
     DeleteTopics,
 )
 from headwater.controller.config_edits import edited, entity_of
-from headwater.controller.desk import Desk, Operation
 from headwater.controller.effects import Answer, Effect, Resign, Resume
 from headwater.controller.events import (
     Acknowledged,
@@ -36,17 +35,18 @@ from headwater.controller.events import (
     Submitted,
     TimePassed,
 )
-from headwater.controller.leadership import UNCLEAN, Leadership
-from headwater.controller.store import Create, OpResult, Set
-from headwater.controller.topic_changes import TopicChanges
-from headwater.controller.topics import Rules
-from headwater.controller.znodes import (
+from headwater.controller.leader_elections import UNCLEAN, LeaderElections
+from headwater.controller.outstanding import Outstanding, PendingCommand
+from headwater.controller.store.metadata_store import Create, OpResult, Set
+from headwater.controller.store.znodes import (
     CONFIG_CHANGE_PREFIX,
     DEFAULT_ENTITY,
     config_path,
     encode_config,
     encode_config_change,
 )
+from headwater.controller.topic_changes import TopicChanges
+from headwater.controller.topic_rules import ControllerSettings
 from headwater.errors import E, KafkaError
 from headwater.model import Uuid
 
@@ -78,9 +78,11 @@ def _not_controller() -> KafkaError:
 class Controller:
     """What one broker decides while it is the controller; outside a term it refuses everything."""
 
-    def __init__(self, broker_id: int, rules: Rules, new_topic_id: Callable[[], Uuid]) -> None:
+    def __init__(
+        self, broker_id: int, settings: ControllerSettings, new_topic_id: Callable[[], Uuid]
+    ) -> None:
         self._broker_id = broker_id
-        self._rules = rules
+        self._settings = settings
         self._new_topic_id = new_topic_id
         self._term: _Term | None = None
         self._tickets = 0
@@ -91,47 +93,47 @@ class Controller:
         return self._term is not None
 
     @property
-    def settled(self) -> bool:
+    def idle(self) -> bool:
         """Whether this broker is the controller and all it decided is done."""
-        return self._term is not None and self._term.settled
+        return self._term is not None and self._term.idle
 
-    def use_rules(self, rules: Rules) -> list[Effect]:
+    def use_settings(self, settings: ControllerSettings) -> list[Effect]:
         """The broker's settings have changed; what follows from that."""
-        self._rules = rules
+        self._settings = settings
         if self._term is None:
             return []
-        self._term.use_rules(rules)
-        return self._term.take_effects()
+        self._term.use_settings(settings)
+        return self._term.drain_effects()
 
     def next_deadline(self) -> int | None:
         """When to send TimePassed, or None."""
-        return self._term.desk.next_deadline() if self._term else None
+        return self._term.outstanding.next_deadline() if self._term else None
 
     def on(self, now_ms: int, event: Event) -> list[Effect]:
         """What to do about `event`, in this order."""
         if isinstance(event, Elected):
             self._term = _Term(
-                self._broker_id, self._rules, self._new_topic_id, event, self._tickets
+                self._broker_id, self._settings, self._new_topic_id, event, self._tickets
             )
-            return self._term.take_effects()
+            return self._term.drain_effects()
         if self._term is None:
             if isinstance(event, Submitted):
                 return [Answer(event.token, event.command.refusal(_not_controller()))]
             return []
-        if isinstance(event, StoreRefused) and not self._term.desk.awaits(event.ticket):
+        if isinstance(event, StoreRefused) and not self._term.outstanding.awaits(event.ticket):
             return []
         if isinstance(event, Deposed | StoreRefused):
             return self._end_term(event)
         self._term.on(now_ms, event)
-        return self._term.take_effects()
+        return self._term.drain_effects()
 
     def _end_term(self, event: Deposed | StoreRefused) -> list[Effect]:
         term, self._term = self._term, None
         if term is None:
             return []
-        term.desk.abandon(_not_controller())
-        self._tickets = term.desk.ticket  # never used again: late replies must find nothing
-        answers = [effect for effect in term.desk.effects if isinstance(effect, Answer)]
+        term.outstanding.abandon(_not_controller())
+        self._tickets = term.outstanding.ticket  # never used again: late replies must find nothing
+        answers = [effect for effect in term.outstanding.effects if isinstance(effect, Answer)]
         if isinstance(event, Deposed):
             return [*answers]
         return [*answers, Resign(f"a write failed: {event.path}: {event.failure.value}")]
@@ -143,54 +145,56 @@ class _Term:
     def __init__(
         self,
         broker_id: int,
-        rules: Rules,
+        settings: ControllerSettings,
         new_topic_id: Callable[[], Uuid],
         elected: Elected,
         first_ticket: int,
     ) -> None:
         brokers = dict(elected.state.brokers)
         elected.state.brokers.clear()  # so that each of them joins, and is told everything
-        self.desk = Desk(broker_id, rules, elected, first_ticket)
+        self.outstanding = Outstanding(broker_id, settings, elected, first_ticket)
         self._jobs: deque[Iterator[None]] = deque()
         self._resuming = False
-        self._leadership = Leadership(self.desk)
-        self._topics = TopicChanges(self.desk, self._leadership, new_topic_id, self._jobs.append)
-        self._jobs.append(self._leadership.brokers_changed(brokers))
+        self._elections = LeaderElections(self.outstanding)
+        self._topics = TopicChanges(
+            self.outstanding, self._elections, new_topic_id, self._jobs.append
+        )
+        self._jobs.append(self._elections.brokers_changed(brokers))
         self._topics.resume_deletions()
         self._work()
 
     @property
-    def settled(self) -> bool:
-        return not self._jobs and self.desk.empty
+    def idle(self) -> bool:
+        return not self._jobs and self.outstanding.empty
 
-    def take_effects(self) -> list[Effect]:
-        effects, self.desk.effects = self.desk.effects, []
+    def drain_effects(self) -> list[Effect]:
+        effects, self.outstanding.effects = self.outstanding.effects, []
         return effects
 
     def on(self, now_ms: int, event: Event) -> None:
         match event:
             case BrokersChanged(brokers):
-                self._jobs.append(self._leadership.brokers_changed(brokers))
+                self._jobs.append(self._elections.brokers_changed(brokers))
                 self._topics.resume_deletions()
             case Submitted():
                 self._submitted(now_ms, event)
             case Stored():
-                self.desk.stored(event)
+                self.outstanding.stored(event)
             case Acknowledged():
-                self.desk.acknowledged(event)
+                self.outstanding.acknowledged(event)
             case TimePassed():
-                self.desk.expire(now_ms)
+                self.outstanding.expire(now_ms)
             case Resumed():
                 self._resuming = False
             case _:
                 raise AssertionError(f"{event} does not belong into a term")
         self._work()
 
-    def use_rules(self, rules: Rules) -> None:
+    def use_settings(self, settings: ControllerSettings) -> None:
         """Go by other rules; partitions without a leader may have one by them."""
-        former, self.desk.rules = self.desk.rules, rules
-        if rules.unclean_leader_election and not former.unclean_leader_election:
-            self._jobs.append(self._leadership.settle())
+        former, self.outstanding.settings = self.outstanding.settings, settings
+        if settings.unclean_leader_election and not former.unclean_leader_election:
+            self._jobs.append(self._elections.elect_leaders())
             self._work()
 
     def _work(self) -> None:
@@ -200,24 +204,24 @@ class _Term:
                 self._jobs.popleft()
             else:
                 self._resuming = True
-                self.desk.effects.append(Resume())
+                self.outstanding.effects.append(Resume())
 
     def _submitted(self, now_ms: int, event: Submitted) -> None:
         command = event.command
-        operation = self.desk.begin(event.token, command, now_ms)
+        pending = self.outstanding.begin(event.token, command, now_ms)
         match command:
             case CreateTopics():
-                self._jobs.append(self._topics.create(command, operation))
+                self._jobs.append(self._topics.create(command, pending))
             case DeleteTopics():
-                self._jobs.append(self._topics.delete(command, operation))
+                self._jobs.append(self._topics.delete(command, pending))
             case CreatePartitions():
-                self._jobs.append(self._topics.create_partitions(command, operation))
+                self._jobs.append(self._topics.create_partitions(command, pending))
             case AlterConfigs():
-                self._jobs.append(self._alter_configs(command, operation))
+                self._jobs.append(self._alter_configs(command, pending))
             case _:
                 raise AssertionError(f"no decision for {command}")
 
-    def _alter_configs(self, command: AlterConfigs, operation: Operation) -> Iterator[None]:
+    def _alter_configs(self, command: AlterConfigs, pending: PendingCommand) -> Iterator[None]:
         outcomes = []
         twice = _repeated(command.resources)
         for number, resource in enumerate(command.resources, 1):
@@ -225,7 +229,7 @@ class _Term:
                 yield
             try:
                 _refuse_repeated(resource, twice)
-                entity = entity_of(resource, self.desk.state)
+                entity = entity_of(resource, self.outstanding.state)
                 present = self._overrides(entity)
                 overrides = edited(resource, present)
             except KafkaError as refusal:
@@ -235,25 +239,25 @@ class _Term:
                 continue
             outcomes.append(ConfigOutcome(resource.kind, resource.name))
             if not command.validate_only:
-                self._store_config(entity, present, overrides, operation)
-        self.desk.seal(operation, outcomes)
+                self._store_config(entity, present, overrides, pending)
+        self.outstanding.seal(pending, outcomes)
 
     def _overrides(self, entity: tuple[str, str]) -> dict[str, str]:
         kind, name = entity
         if kind == "topics":
-            return self.desk.state.topics[name].config
-        return self.desk.state.broker_configs.get(name, {})
+            return self.outstanding.state.topics[name].config
+        return self.outstanding.state.broker_configs.get(name, {})
 
     def _store_config(
         self,
         entity: tuple[str, str],
         present: dict[str, str],
         overrides: dict[str, str],
-        operation: Operation,
+        pending: PendingCommand,
     ) -> None:
         kind, name = entity
-        state = self.desk.state
-        self.desk.report(_changed_configs(kind, name, present, overrides))
+        state = self.outstanding.state
+        self.outstanding.report(_changed_configs(kind, name, present, overrides))
         if kind == "topics":
             state.topics[name].config = overrides
         else:
@@ -262,15 +266,15 @@ class _Term:
         write = Set(path, data) if path in state.config_nodes else Create(path, data)
         state.config_nodes.add(path)
         notice = Create(CONFIG_CHANGE_PREFIX, encode_config_change(kind, name), sequential=True)
-        self.desk.hold(operation)
+        self.outstanding.hold(pending)
 
         def stored(results: list[OpResult]) -> None:
-            operation.applied_change = int(str(results[-1]).removeprefix(CONFIG_CHANGE_PREFIX))
-            self.desk.release(operation)
+            pending.applied_change = int(str(results[-1]).removeprefix(CONFIG_CHANGE_PREFIX))
+            self.outstanding.release(pending)
 
-        self.desk.write([write, notice], stored)
+        self.outstanding.write([write, notice], stored)
         if present.get(UNCLEAN) != overrides.get(UNCLEAN):
-            self._jobs.append(self._leadership.settle())
+            self._jobs.append(self._elections.elect_leaders())
 
 
 def _changed_configs(

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
-from headwater.controller.store import Op
+from headwater.controller.store.metadata_store import Op
 from headwater.wire.messages.control import (
     LeaderAndIsrRequest,
     StopReplicaRequest,
@@ -53,10 +53,10 @@ class Resume:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class LogEvent:
     """Log an event that an operator may search for."""
 
     event: str
 
 
-Effect: TypeAlias = Write | Send | Answer | Resign | Resume | Report
+Effect: TypeAlias = Write | Send | Answer | Resign | Resume | LogEvent

@@ -6,9 +6,9 @@ records. Each take-over raises the leader epoch.
 
 from collections.abc import Collection, Mapping
 
-from headwater.controller.state import LiveBroker, Partition
-from headwater.controller.store import Create, Op, Set
-from headwater.controller.znodes import CONTROLLER, CONTROLLER_EPOCH, encode_controller
+from headwater.controller.state import LiveBroker, PartitionRegistration
+from headwater.controller.store.metadata_store import Create, Op, Set
+from headwater.controller.store.znodes import CONTROLLER, CONTROLLER_EPOCH, encode_controller
 from headwater.model import NO_LEADER
 
 
@@ -24,7 +24,7 @@ def claim_controller(broker_id: int, now_ms: int, epoch: int, epoch_version: int
 
 
 def elect(
-    partition: Partition, live: Collection[int], *, unclean: bool
+    partition: PartitionRegistration, live: Collection[int], *, unclean: bool
 ) -> tuple[int, tuple[int, ...], bool]:
     """Leader, in-sync set and whether the choice was unclean; NO_LEADER where nobody may lead.
 
@@ -40,7 +40,7 @@ def elect(
     return NO_LEADER, partition.isr, False
 
 
-def needs_election(partition: Partition, live: Mapping[int, LiveBroker]) -> bool:
+def needs_election(partition: PartitionRegistration, live: Mapping[int, LiveBroker]) -> bool:
     """Whether nobody leads, or a broker that is gone or has restarted since it was made leader."""
     leader = live.get(partition.leader)
     return leader is None or leader.epoch > partition.granted_at

@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 from headwater.controller.commands import Command
 from headwater.controller.state import ClusterState, LiveBroker
-from headwater.controller.store import OpResult, StoreFailure
+from headwater.controller.store.metadata_store import OpResult, StoreFailure
 from headwater.errors import E
 
 

@@ -7,7 +7,7 @@ fails means that this picture is stale, and the controller steps down and reads 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from headwater.controller.znodes import BrokerNode, StateNode
+from headwater.controller.store.znodes import BrokerNode, StateNode
 from headwater.model import NO_LEADER, TopicPartition, Uuid
 
 NOT_STORED = -1
@@ -28,7 +28,7 @@ class LiveBroker:
 
 
 @dataclass(slots=True)
-class Partition:
+class PartitionRegistration:
     """Assignment and leadership of one partition.
 
     `version` is the state node's version, Kafka's partition epoch. `granted_at` is the transaction
@@ -55,12 +55,12 @@ class Partition:
 
 
 @dataclass(slots=True)
-class Topic:
+class TopicState:
     """One topic; `deleting` from the moment its deletion is wanted until nothing is left of it."""
 
     name: str
     topic_id: Uuid
-    partitions: dict[int, Partition]
+    partitions: dict[int, PartitionRegistration]
     version: int = 0
     config: dict[str, str] = field(default_factory=dict)
     deleting: bool = False
@@ -75,23 +75,25 @@ class ClusterState:
     """Everything the store said when this controller was elected, and every change since."""
 
     brokers: dict[int, LiveBroker] = field(default_factory=dict)
-    topics: dict[str, Topic] = field(default_factory=dict)
+    topics: dict[str, TopicState] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     config_nodes: set[str] = field(default_factory=set)
     """The paths below /config that are there: these are set, all others created."""
-    folded: dict[str, str] = field(default_factory=dict)
-    """Topics by `folded_name`, to find the ones that a new name would collide with."""
+    by_metric_name: dict[str, str] = field(default_factory=dict)
+    """Topics by `metric_name`, to find the ones that a new name would collide with."""
     load: dict[int, tuple[int, int]] = field(default_factory=dict)
     """Per broker, how many partitions prefer it as leader and how many replicas it holds."""
 
-    def add(self, topic: Topic) -> None:
+    def add(self, topic: TopicState) -> None:
         """Take in a topic, with the partitions it has."""
         self.topics[topic.name] = topic
-        self.folded[folded_name(topic.name)] = topic.name
+        self.by_metric_name[metric_name(topic.name)] = topic.name
         for partition in topic.partitions.values():
             self._count(partition.replicas, 1)
 
-    def add_partition(self, topic: Topic, index: int, partition: Partition) -> None:
+    def add_partition(
+        self, topic: TopicState, index: int, partition: PartitionRegistration
+    ) -> None:
         """Take in one more partition of a topic."""
         topic.partitions[index] = partition
         self._count(partition.replicas, 1)
@@ -99,7 +101,7 @@ class ClusterState:
     def drop(self, name: str) -> None:
         """Forget a topic."""
         topic = self.topics.pop(name)
-        self.folded.pop(folded_name(name), None)
+        self.by_metric_name.pop(metric_name(name), None)
         for partition in topic.partitions.values():
             self._count(partition.replicas, -1)
 
@@ -110,7 +112,7 @@ class ClusterState:
                 for index in topic.partitions:
                     yield TopicPartition(topic.name, index)
 
-    def partition(self, at: TopicPartition) -> Partition | None:
+    def partition(self, at: TopicPartition) -> PartitionRegistration | None:
         """One partition, if it is there to stay."""
         topic = self.topics.get(at.topic)
         return topic.partitions.get(at.partition) if topic and not topic.deleting else None
@@ -121,6 +123,6 @@ class ClusterState:
             self.load[broker] = (preferred + by * (broker == replicas[0]), held + by)
 
 
-def folded_name(name: str) -> str:
+def metric_name(name: str) -> str:
     """Names that differ only in '.' and '_' would share the names of their metrics."""
     return name.replace(".", "_")

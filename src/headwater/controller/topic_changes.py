@@ -7,34 +7,34 @@ leader. Deleting: a mark, then the replicas, then the nodes; a crash in between 
 
 from collections.abc import Callable, Generator, Iterator, Sequence
 
-from headwater.controller.announcements import delete_replicas
 from headwater.controller.commands import (
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
     TopicOutcome,
 )
-from headwater.controller.desk import Desk, Operation
-from headwater.controller.leadership import PARTITIONS_PER_STEP, Leadership, state_ops
+from headwater.controller.control_requests import delete_replicas
+from headwater.controller.leader_elections import PARTITIONS_PER_STEP, LeaderElections, state_ops
+from headwater.controller.outstanding import Outstanding, PendingCommand
 from headwater.controller.placement import Placement
-from headwater.controller.state import Partition, Topic
-from headwater.controller.store import Create, Delete, Op, OpResult, Set
-from headwater.controller.topics import (
-    MAX_PARTITIONS_PER_REQUEST,
-    Plan,
-    deletable_topic,
-    plan_partitions,
-    plan_topic,
-    repeated,
-    sites,
-)
-from headwater.controller.znodes import (
+from headwater.controller.state import PartitionRegistration, TopicState
+from headwater.controller.store.metadata_store import Create, Delete, Op, OpResult, Set
+from headwater.controller.store.znodes import (
     StateNode,
     TopicNode,
     config_path,
     deletion_path,
     encode_config,
     partitions_path,
+)
+from headwater.controller.topic_rules import (
+    MAX_PARTITIONS_PER_REQUEST,
+    TopicPlan,
+    deletable_topic,
+    duplicates,
+    plan_partitions,
+    plan_topic,
+    sites,
 )
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition, Uuid
@@ -50,48 +50,50 @@ class TopicChanges:
 
     def __init__(
         self,
-        desk: Desk,
-        leadership: Leadership,
+        outstanding: Outstanding,
+        elections: LeaderElections,
         new_topic_id: Callable[[], Uuid],
         later: Callable[[Iterator[None]], None],
     ) -> None:
-        self._desk = desk
-        self._state = desk.state
-        self._leadership = leadership
+        self._outstanding = outstanding
+        self._state = outstanding.state
+        self._elections = elections
         self._new_topic_id = new_topic_id
         self._later = later
         self._marked = {name for name, topic in self._state.topics.items() if topic.deleting}
         """Topics whose mark of deletion is durable and whose nodes are not being removed yet."""
         self._owing: dict[str, set[int]] = {}
         """Of these, the brokers whose replicas are not yet known to be gone."""
-        self._wanted_gone: dict[str, list[Operation]] = {}
+        self._wanted_gone: dict[str, list[PendingCommand]] = {}
 
     # Making topics
 
-    def create(self, command: CreateTopics, operation: Operation) -> Iterator[None]:
+    def create(self, command: CreateTopics, pending: PendingCommand) -> Iterator[None]:
         """CreateTopics."""
         outcomes = []
-        twice = repeated(new.name for new in command.topics)
+        twice = duplicates(new.name for new in command.topics)
         room = MAX_PARTITIONS_PER_REQUEST
         for new in {new.name: new for new in command.topics}.values():
             yield
             try:
                 _refuse_repeated(new.name, twice)
-                plan = plan_topic(new, self._state, self._desk.rules)
+                plan = plan_topic(new, self._state, self._outstanding.settings)
                 room = _within(room, plan)
             except KafkaError as refusal:
                 outcomes.append(TopicOutcome.refused(new.name, refusal))
                 continue
-            topic = Topic(new.name, self._new_topic_id(), {}, config=plan.config)
+            topic = TopicState(new.name, self._new_topic_id(), {}, config=plan.config)
             outcomes.append(_outcome(topic, plan))
             if not command.validate_only:
-                yield from self._create(topic, plan, operation)
-        self._desk.seal(operation, outcomes)
+                yield from self._create(topic, plan, pending)
+        self._outstanding.seal(pending, outcomes)
 
-    def _create(self, topic: Topic, plan: Plan, operation: Operation) -> Iterator[None]:
+    def _create(
+        self, topic: TopicState, plan: TopicPlan, pending: PendingCommand
+    ) -> Iterator[None]:
         self._state.add(topic)  # from here on the name is taken
         shown = "".join(f", {key}={value!r}" for key, value in plan.config.items())
-        self._desk.report(
+        self._outstanding.report(
             f"topic {topic.name!r} created: {plan.count} partitions, "
             f"{plan.replication_factor} replicas{shown}"
         )
@@ -102,9 +104,9 @@ class TopicChanges:
             Create(TopicNode.path(topic.name), node.encode()),
             Create(partitions_path(topic.name)),
         ]
-        yield from self._add_partitions(topic, 0, replicas, ops, operation)
+        yield from self._add_partitions(topic, 0, replicas, ops, pending)
 
-    def _config_op(self, topic: Topic) -> Op:
+    def _config_op(self, topic: TopicState) -> Op:
         path, data = config_path("topics", topic.name), encode_config(topic.config)
         if path in self._state.config_nodes:
             return Set(path, data)
@@ -112,7 +114,7 @@ class TopicChanges:
         return Create(path, data)
 
     def _replicas(
-        self, topic: Topic, plan: Plan
+        self, topic: TopicState, plan: TopicPlan
     ) -> Generator[None, None, Sequence[tuple[int, ...]]]:
         if plan.replicas is not None:
             return plan.replicas
@@ -127,11 +129,11 @@ class TopicChanges:
 
     def _add_partitions(
         self,
-        topic: Topic,
+        topic: TopicState,
         first: int,
         replicas: Sequence[tuple[int, ...]],
         ops: list[Op],
-        operation: Operation,
+        pending: PendingCommand,
     ) -> Iterator[None]:
         """Write the topic's `ops` with the first states, the other states step by step."""
         for start in range(0, len(replicas), FOLDERS_PER_STEP):
@@ -139,23 +141,25 @@ class TopicChanges:
             for index, brokers in enumerate(
                 replicas[start : start + FOLDERS_PER_STEP], first + start
             ):
-                at, partition = TopicPartition(topic.name, index), Partition(brokers)
-                self._leadership.first_leader(partition)
+                at, partition = TopicPartition(topic.name, index), PartitionRegistration(brokers)
+                self._elections.first_leader(partition)
                 ops += state_ops(at, partition)
                 partition.version = 0
                 self._state.add_partition(topic, index, partition)
                 added.append(at)
-            self._desk.write_partitions(ops, added, operation, new=True)
+            self._outstanding.write_partitions(ops, added, pending, new=True)
             ops = []
             if start + FOLDERS_PER_STEP < len(replicas):
                 yield
 
     # Growing topics
 
-    def create_partitions(self, command: CreatePartitions, operation: Operation) -> Iterator[None]:
+    def create_partitions(
+        self, command: CreatePartitions, pending: PendingCommand
+    ) -> Iterator[None]:
         """CreatePartitions."""
         outcomes = []
-        twice = repeated(more.name for more in command.topics)
+        twice = duplicates(more.name for more in command.topics)
         room = MAX_PARTITIONS_PER_REQUEST
         for more in {more.name: more for more in command.topics}.values():
             yield
@@ -169,64 +173,66 @@ class TopicChanges:
             topic = self._state.topics[more.name]
             outcomes.append(_outcome(topic, plan))
             if not command.validate_only:
-                yield from self._grow(topic, plan, operation)
-        self._desk.seal(operation, outcomes)
+                yield from self._grow(topic, plan, pending)
+        self._outstanding.seal(pending, outcomes)
 
-    def _grow(self, topic: Topic, plan: Plan, operation: Operation) -> Iterator[None]:
+    def _grow(self, topic: TopicState, plan: TopicPlan, pending: PendingCommand) -> Iterator[None]:
         added = yield from self._replicas(topic, plan)
-        self._desk.report(
+        self._outstanding.report(
             f"topic {topic.name!r} grows from {plan.first} to {plan.first + plan.count} partitions"
         )
         have = [topic.partitions[index].replicas for index in range(plan.first)]
         node = TopicNode(topic.topic_id, dict(enumerate([*have, *added])))
         ops: list[Op] = [Set(TopicNode.path(topic.name), node.encode(), topic.version)]
         topic.version += 1
-        yield from self._add_partitions(topic, plan.first, added, ops, operation)
+        yield from self._add_partitions(topic, plan.first, added, ops, pending)
 
     # Deleting topics
 
-    def delete(self, command: DeleteTopics, operation: Operation) -> Iterator[None]:
+    def delete(self, command: DeleteTopics, pending: PendingCommand) -> Iterator[None]:
         """DeleteTopics. Answered when nothing is left, or once marked if a replica is out of reach."""
         outcomes = []
-        names = dict.fromkeys(command.names) if repeated(command.names) else command.names
+        names = dict.fromkeys(command.names) if duplicates(command.names) else command.names
         for number, name in enumerate(names, 1):
             if number % REFUSALS_PER_STEP == 0:
                 yield
             try:
-                topic = deletable_topic(name, self._state, self._desk.rules)
+                topic = deletable_topic(name, self._state, self._outstanding.settings)
             except KafkaError as refusal:
                 outcomes.append(TopicOutcome.refused(name, refusal))
                 continue
             outcomes.append(TopicOutcome(name, topic_id=topic.topic_id))
-            self._mark(topic, operation)
+            self._mark(topic, pending)
             yield
-        self._desk.seal(operation, outcomes)
+        self._outstanding.seal(pending, outcomes)
 
-    def _mark(self, topic: Topic, operation: Operation) -> None:
+    def _mark(self, topic: TopicState, pending: PendingCommand) -> None:
         topic.deleting = True
-        self._desk.report(f"topic {topic.name!r} is marked for deletion")
-        self._desk.hold(operation)
-        self._wanted_gone.setdefault(topic.name, []).append(operation)
+        self._outstanding.report(f"topic {topic.name!r} is marked for deletion")
+        self._outstanding.hold(pending)
+        self._wanted_gone.setdefault(topic.name, []).append(pending)
 
         def marked(_: list[OpResult]) -> None:
             self._marked.add(topic.name)
             self._later(self._give_up(topic))
 
-        self._desk.write([Create(deletion_path(topic.name))], marked)
+        self._outstanding.write([Create(deletion_path(topic.name))], marked)
 
     def resume_deletions(self) -> None:
         """Brokers have changed: ask again for what is still to be deleted."""
         for name in sorted(self._marked):
             self._later(self._give_up(self._state.topics[name]))
 
-    def _give_up(self, topic: Topic) -> Iterator[None]:
+    def _give_up(self, topic: TopicState) -> Iterator[None]:
         """Tell every broker that the topic goes, and each live replica to give up its files."""
         if topic.name not in self._marked:
             return
         owing = {broker for one in topic.partitions.values() for broker in one.replicas}
         self._owing[topic.name] = owing
         for indexes in _steps(list(topic.partitions)):
-            self._desk.tell_clients([TopicPartition(topic.name, index) for index in indexes])
+            self._outstanding.send_update_metadata(
+                [TopicPartition(topic.name, index) for index in indexes]
+            )
             yield
         for broker_id in sorted(owing & set(self._state.brokers)):
             yield from self._stop(topic, broker_id)
@@ -234,7 +240,7 @@ class TopicChanges:
             self._release_waiting(topic.name)
         self._remove_if_nothing_owed(topic)
 
-    def _stop(self, topic: Topic, broker_id: int) -> Iterator[None]:
+    def _stop(self, topic: TopicState, broker_id: int) -> Iterator[None]:
         mine = [i for i, one in topic.partitions.items() if broker_id in one.replicas]
         steps = _steps(mine, FOLDERS_PER_STEP)
         failed = False
@@ -252,49 +258,53 @@ class TopicChanges:
             broker = self._state.brokers.get(broker_id)
             if broker is None:
                 return
-            message = delete_replicas(self._desk.sender, broker, topic, indexes)
+            message = delete_replicas(self._outstanding.identity, broker, topic, indexes)
             last = number == len(steps)
-            self._desk.send(broker_id, message, lambda error, last=last: stopped(error, last))  # type: ignore[misc]
+            self._outstanding.send(
+                broker_id,
+                message,
+                lambda error, last=last: stopped(error, last),  # type: ignore[misc]
+            )
             yield
 
-    def _remove_if_nothing_owed(self, topic: Topic) -> None:
+    def _remove_if_nothing_owed(self, topic: TopicState) -> None:
         if self._owing.get(topic.name) == set():
             del self._owing[topic.name]
             self._marked.discard(topic.name)
             self._later(self._remove_nodes(topic))
 
-    def _remove_nodes(self, topic: Topic) -> Iterator[None]:
+    def _remove_nodes(self, topic: TopicState) -> Iterator[None]:
         parent = partitions_path(topic.name)
         for indexes in _steps(list(topic.partitions)):
             ops: list[Op] = []
             for index in indexes:
                 if topic.partitions[index].version >= 0:
                     ops += (Delete(StateNode.path(topic.name, index)), Delete(f"{parent}/{index}"))
-            self._desk.write(ops, lambda _: None)
+            self._outstanding.write(ops, lambda _: None)
             yield
         last = [Delete(parent), Delete(TopicNode.path(topic.name))]
         config = config_path("topics", topic.name)
         if config in self._state.config_nodes:
             last.append(Delete(config))
         last.append(Delete(deletion_path(topic.name)))
-        self._desk.write(last, lambda _: self._removed(topic))
+        self._outstanding.write(last, lambda _: self._removed(topic))
 
-    def _removed(self, topic: Topic) -> None:
+    def _removed(self, topic: TopicState) -> None:
         self._state.config_nodes.discard(config_path("topics", topic.name))
         self._state.drop(topic.name)
-        self._desk.report(f"topic {topic.name!r} deleted")
+        self._outstanding.report(f"topic {topic.name!r} deleted")
         self._release_waiting(topic.name)
 
     def _release_waiting(self, name: str) -> None:
-        for operation in self._wanted_gone.pop(name, []):
-            self._desk.release(operation)
+        for pending in self._wanted_gone.pop(name, []):
+            self._outstanding.release(pending)
 
 
 def _steps(indexes: list[int], size: int = PARTITIONS_PER_STEP) -> list[list[int]]:
     return [indexes[start : start + size] for start in range(0, len(indexes), size)]
 
 
-def _outcome(topic: Topic, plan: Plan) -> TopicOutcome:
+def _outcome(topic: TopicState, plan: TopicPlan) -> TopicOutcome:
     return TopicOutcome(
         topic.name,
         topic_id=topic.topic_id,
@@ -303,7 +313,7 @@ def _outcome(topic: Topic, plan: Plan) -> TopicOutcome:
     )
 
 
-def _within(room: int, plan: Plan) -> int:
+def _within(room: int, plan: TopicPlan) -> int:
     if plan.count > room:
         raise KafkaError(
             E.POLICY_VIOLATION,

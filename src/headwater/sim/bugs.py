@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from unittest.mock import patch
 
 from headwater.broker.wall_clock import WallClockWatch
-from headwater.controller.journal import Journal
+from headwater.controller.store.journal import Journal
 from headwater.log.checkpoints import LogRow, LogRows
 from headwater.log.flushing import FlushWork
 from headwater.log.log_dir import LogDir

@@ -70,7 +70,7 @@ IN_USE = {
     "min.insync.replicas": ("2", lambda live: live.replica("t").partition.min_insync, 2),
     "unclean.leader.election.enable": (
         "true",
-        lambda live: live.broker.controller._controller._rules.unclean_leader_election,
+        lambda live: live.broker.controller._controller._settings.unclean_leader_election,
         True,
     ),
     "log.validate.records": ("true", lambda live: rules(live).validate_records, True),

@@ -28,7 +28,7 @@ from headwater.wire.messages.topics import (
     DeleteTopicsRequest,
 )
 from headwater.wire.schema import Struct
-from tests.unit.controller.hands import OneBroker
+from tests.unit.controller.fake_loop import OneBroker
 
 HANDLERS: Mapping[int, Callable[..., Any]] = {
     **topics.HANDLERS,

@@ -13,7 +13,7 @@ from headwater.wire.messages.control import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from tests.unit.controller.hands import HandLoop
+from tests.unit.controller.fake_loop import FakeLoop
 
 
 class SlowBroker:
@@ -26,7 +26,7 @@ class SlowBroker:
 
 @pytest.fixture
 def loop():
-    return HandLoop()
+    return FakeLoop()
 
 
 def message(epoch: int) -> UpdateMetadataRequest:

@@ -14,11 +14,11 @@ from headwater.controller.commands import (
     CreateTopics,
     DeleteTopics,
     MorePartitions,
-    NewTopic,
     ResourceKind,
+    TopicCreation,
 )
 from headwater.controller.decide import Controller
-from headwater.controller.effects import Answer, Effect, Report, Resign, Resume, Send, Write
+from headwater.controller.effects import Answer, Effect, LogEvent, Resign, Resume, Send, Write
 from headwater.controller.events import (
     Acknowledged,
     BrokersChanged,
@@ -31,11 +31,11 @@ from headwater.controller.events import (
     Submitted,
     TimePassed,
 )
-from headwater.controller.state import ClusterState, LiveBroker, Partition, Topic
-from headwater.controller.store import Check, Create, Set, StoreFailure
+from headwater.controller.state import ClusterState, LiveBroker, PartitionRegistration, TopicState
+from headwater.controller.store.metadata_store import Check, Create, Set, StoreFailure
+from headwater.controller.store.znodes import BrokerEndpoint, BrokerNode, StateNode
 from headwater.controller.topic_changes import REFUSALS_PER_STEP
-from headwater.controller.topics import Rules
-from headwater.controller.znodes import BrokerNode, Endpoint, StateNode
+from headwater.controller.topic_rules import ControllerSettings
 from headwater.errors import E
 from headwater.wire.messages.control import (
     LeaderAndIsrRequest,
@@ -47,15 +47,19 @@ from headwater.wire.messages.control import (
 def live(*ids_and_epochs: tuple[int, int]) -> dict[int, LiveBroker]:
     return {
         broker_id: LiveBroker(
-            BrokerNode(broker_id, (Endpoint("PLAINTEXT", f"b{broker_id}", 9092, "PLAINTEXT"),)),
+            BrokerNode(
+                broker_id, (BrokerEndpoint("PLAINTEXT", f"b{broker_id}", 9092, "PLAINTEXT"),)
+            ),
             epoch,
         )
         for broker_id, epoch in ids_and_epochs
     }
 
 
-def led(replicas: Sequence[int], leader: int, isr: Sequence[int], granted_at: int) -> Partition:
-    return Partition(
+def led(
+    replicas: Sequence[int], leader: int, isr: Sequence[int], granted_at: int
+) -> PartitionRegistration:
+    return PartitionRegistration(
         tuple(replicas),
         leader,
         leader_epoch=4,
@@ -69,9 +73,11 @@ def led(replicas: Sequence[int], leader: int, isr: Sequence[int], granted_at: in
 class Transcript:
     """Feeds events, keeps writes and sends until the test lets them happen."""
 
-    def __init__(self, state: ClusterState, rules: Rules | None = None) -> None:
+    def __init__(self, state: ClusterState, settings: ControllerSettings | None = None) -> None:
         ids = iter(range(1, 100))
-        self.controller = Controller(0, rules or Rules(), lambda: bytes([next(ids)]) * 16)
+        self.controller = Controller(
+            0, settings or ControllerSettings(), lambda: bytes([next(ids)]) * 16
+        )
         self.now_ms = 0
         self.writes: list[Write] = []
         self.sends: list[Send] = []
@@ -90,7 +96,7 @@ class Transcript:
                 self.sends.append(effect)
             elif isinstance(effect, Resume):
                 self.feed(Resumed())
-            elif isinstance(effect, Report):
+            elif isinstance(effect, LogEvent):
                 self.reports.append(effect.event)
             else:
                 self.others.append(effect)
@@ -122,9 +128,11 @@ class Transcript:
             self.acknowledge_all()
 
 
-def cluster(*partitions: Partition, brokers: dict[int, LiveBroker], **config: str) -> ClusterState:
+def cluster(
+    *partitions: PartitionRegistration, brokers: dict[int, LiveBroker], **config: str
+) -> ClusterState:
     state = ClusterState(brokers=dict(brokers))
-    state.add(Topic("t", bytes(15) + b"t", dict(enumerate(partitions)), config=dict(config)))
+    state.add(TopicState("t", bytes(15) + b"t", dict(enumerate(partitions)), config=dict(config)))
     return state
 
 
@@ -224,7 +232,7 @@ def test_a_broker_that_registered_anew_loses_what_it_led_in_its_former_life():
 
 
 def test_a_partition_without_a_state_gets_its_first_leader():
-    script = Transcript(cluster(Partition((2, 1)), brokers=live((1, 10), (2, 11))))
+    script = Transcript(cluster(PartitionRegistration((2, 1)), brokers=live((1, 10), (2, 11))))
     (write,) = script.store_all()
     assert [type(op) for op in write.ops] == [Check, Create, Create]
     assert only_state([write]) == StateNode(2, 0, (2, 1), 2)
@@ -233,7 +241,7 @@ def test_a_partition_without_a_state_gets_its_first_leader():
 def test_a_new_topic_spreads_over_the_brokers_and_waits_for_its_leaders():
     script = Transcript(ClusterState(brokers=live((0, 10), (1, 11), (2, 12))))
     script.settle()
-    script.feed(Submitted(CreateTopics([NewTopic("n", 3, 2)]), 77))
+    script.feed(Submitted(CreateTopics([TopicCreation("n", 3, 2)]), 77))
     written = states_written(script.store_all())
     assert sorted(state.leader for state in written.values()) == [0, 1, 2]
     orders = [send for send in script.sends if isinstance(send.message, LeaderAndIsrRequest)]
@@ -251,7 +259,7 @@ def test_a_new_topic_spreads_over_the_brokers_and_waits_for_its_leaders():
 def test_a_broker_that_dies_holds_nobody_up():
     script = Transcript(ClusterState(brokers=live((0, 10), (1, 11))))
     script.settle()
-    script.feed(Submitted(CreateTopics([NewTopic("n", 1, 2)]), 77))
+    script.feed(Submitted(CreateTopics([TopicCreation("n", 1, 2)]), 77))
     script.store_all()
     for send in script.sends:
         if send.broker_id == 0:
@@ -280,8 +288,8 @@ def test_a_deletion_waits_for_a_replica_that_is_away_but_the_client_does_not():
 def test_a_failed_write_ends_the_term_and_tells_whoever_waits():
     script = Transcript(ClusterState(brokers=live((0, 10))))
     script.settle()
-    script.feed(Submitted(CreateTopics([NewTopic("n")]), 1))
-    script.feed(Submitted(CreateTopics([NewTopic("m")]), 2))
+    script.feed(Submitted(CreateTopics([TopicCreation("n")]), 1))
+    script.feed(Submitted(CreateTopics([TopicCreation("m")]), 2))
     first, second = script.writes
     script.feed(StoreRefused(first.ticket, StoreFailure.BAD_VERSION, "/controller_epoch"))
     *answers, resign = script.others
@@ -296,7 +304,7 @@ def test_a_failed_write_ends_the_term_and_tells_whoever_waits():
 
 def test_replies_to_an_earlier_term_are_nobodys():
     script = Transcript(ClusterState(brokers=live((0, 10))))
-    script.feed(Submitted(CreateTopics([NewTopic("n")]), 1))
+    script.feed(Submitted(CreateTopics([TopicCreation("n")]), 1))
     (late,) = script.writes
     script.feed(Deposed("a test"))
     script.feed(Elected(3, 8, ClusterState(brokers=live((0, 10)))))
@@ -308,8 +316,8 @@ def test_replies_to_an_earlier_term_are_nobodys():
 
 
 def test_outside_a_term_everything_is_refused():
-    controller = Controller(0, Rules(), lambda: bytes(16))
-    (answer,) = controller.on(0, Submitted(CreateTopics([NewTopic("n")]), 9))
+    controller = Controller(0, ControllerSettings(), lambda: bytes(16))
+    (answer,) = controller.on(0, Submitted(CreateTopics([TopicCreation("n")]), 9))
     assert isinstance(answer, Answer)
     assert answer.outcome[0].error is E.NOT_CONTROLLER
     assert controller.on(0, TimePassed()) == []
@@ -317,11 +325,11 @@ def test_outside_a_term_everything_is_refused():
 
 def test_a_cluster_wide_unclean_election_gives_leaders_at_once():
     """As soon as the rule changes: the partitions wait for nothing else."""
-    alone = Partition((1, 0), leader=-1, isr=(1,), leader_epoch=3, version=4)
+    alone = PartitionRegistration((1, 0), leader=-1, isr=(1,), leader_epoch=3, version=4)
     script = Transcript(cluster(alone, brokers=live((0, 10))))
     script.settle()
-    assert script.controller.settled
-    script.take(script.controller.use_rules(Rules(unclean_leader_election=True)))
+    assert script.controller.idle
+    script.take(script.controller.use_settings(ControllerSettings(unclean_leader_election=True)))
     ((_, state),) = states_written(script.store_all()).items()
     assert (state.leader, tuple(state.isr)) == (0, (0,))
 
@@ -329,7 +337,7 @@ def test_a_cluster_wide_unclean_election_gives_leaders_at_once():
 def test_topics_and_configs_leave_a_line_in_the_log():
     script = Transcript(ClusterState(brokers=live((0, 10))))
     script.settle()
-    script.feed(Submitted(CreateTopics([NewTopic("n", 2, configs={"retention.ms": "7"})]), 1))
+    script.feed(Submitted(CreateTopics([TopicCreation("n", 2, configs={"retention.ms": "7"})]), 1))
     script.settle()
     edit = ConfigEdit("retention.ms", ConfigOperation.DELETE)
     altered = AlteredResource(ResourceKind.TOPIC, "n", edits=[edit])
@@ -354,7 +362,7 @@ def test_topics_and_configs_leave_a_line_in_the_log():
     "command",
     [
         DeleteTopics([f"no-{number}" for number in range(2_000)]),
-        CreateTopics([NewTopic(f"t-{number}") for number in range(2_000)], validate_only=True),
+        CreateTopics([TopicCreation(f"t-{number}") for number in range(2_000)], validate_only=True),
         CreatePartitions([MorePartitions(f"no-{number}", 2) for number in range(2_000)]),
         AlterConfigs(
             [AlteredResource(ResourceKind.TOPIC, f"no-{number}") for number in range(2_000)]
@@ -363,7 +371,7 @@ def test_topics_and_configs_leave_a_line_in_the_log():
     ids=lambda command: type(command).__name__,
 )
 def test_a_long_command_that_changes_nothing_lets_the_loop_turn(command):
-    controller = Controller(0, Rules(), lambda: bytes(16))
+    controller = Controller(0, ControllerSettings(), lambda: bytes(16))
     controller.on(0, Elected(2, 7, ClusterState()))
     effects = controller.on(0, Submitted(command, 1))
     turns = 0

@@ -4,17 +4,22 @@ from typing import Any
 
 import pytest
 
-from headwater.controller import journal
-from headwater.controller.journal import StoreDamaged
-from headwater.controller.store import Change, Session, StoreError, StoreFailure
-from tests.unit.controller.hands import HandLoop, MemoryFiles, embedded
+from headwater.controller.store import journal
+from headwater.controller.store.journal import StoreDamaged
+from headwater.controller.store.metadata_store import (
+    SessionState,
+    StoreError,
+    StoreFailure,
+    WatchEvent,
+)
+from tests.unit.controller.fake_loop import FakeLoop, MemoryFiles, embedded
 
 JOURNAL = "/store/journal"
 
 
 @pytest.fixture
 def loop():
-    return HandLoop()
+    return FakeLoop()
 
 
 @pytest.fixture
@@ -22,7 +27,7 @@ def files():
     return MemoryFiles()
 
 
-def names(loop: HandLoop, store: Any) -> list[str]:
+def names(loop: FakeLoop, store: Any) -> list[str]:
     answers: list[Any] = []
     store.children("/", answers.append)
     loop.run()
@@ -58,7 +63,7 @@ def test_a_full_disk_refuses_the_round_and_the_store_lives_on(loop, files):
     store = embedded(loop, files)
     store.create("/kept", b"", lambda _: None)
     loop.run()
-    woken: list[Change] = []
+    woken: list[WatchEvent] = []
     store.exists("/lost", lambda _: None, lambda change, _: woken.append(change))
     loop.run()
     files.full = True
@@ -74,7 +79,7 @@ def test_a_full_disk_refuses_the_round_and_the_store_lives_on(loop, files):
     assert woken == []
     store.create("/lost", b"", answers.append)
     loop.run()
-    assert woken == [Change.CREATED]
+    assert woken == [WatchEvent.CREATED]
     assert names(loop, embedded(loop, files)) == ["kept", "lost"]
 
 
@@ -91,7 +96,7 @@ def test_ephemerals_of_the_session_outlive_a_full_disk(loop, files):
 
 def test_after_a_failed_sync_the_session_is_over(loop, files):
     store = embedded(loop, files)
-    sessions: list[Session] = []
+    sessions: list[SessionState] = []
     store.on_session(sessions.append)
     files.broken_sync = True
     answers: list[Any] = []
@@ -104,7 +109,7 @@ def test_after_a_failed_sync_the_session_is_over(loop, files):
         StoreFailure.CONNECTION_LOSS,
         StoreFailure.SESSION_EXPIRED,
     ]
-    assert sessions == [Session.EXPIRED]
+    assert sessions == [SessionState.EXPIRED]
 
 
 def test_a_snapshot_replaces_the_journal_and_loses_nothing(loop, files, monkeypatch):

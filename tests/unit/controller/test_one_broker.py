@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from headwater.broker.producer_ids import ProducerIdBlocks
 from headwater.controller.commands import (
     AlterConfigs,
     AlteredResource,
@@ -13,19 +14,18 @@ from headwater.controller.commands import (
     CreateTopics,
     DeleteTopics,
     MorePartitions,
-    NewTopic,
     ResourceKind,
+    TopicCreation,
 )
-from headwater.controller.producer_ids import ProducerIdBlocks
-from headwater.controller.store import StoreError
-from headwater.controller.topics import Rules
+from headwater.controller.store.metadata_store import StoreError
+from headwater.controller.topic_rules import ControllerSettings
 from headwater.errors import E, KafkaError
 from headwater.wire.messages.control import (
     LeaderAndIsrRequest,
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from tests.unit.controller.hands import OneBroker
+from tests.unit.controller.fake_loop import OneBroker
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def broker():
     return OneBroker()
 
 
-def create(broker: OneBroker, *topics: NewTopic, **how: object) -> list[tuple[str | None, E]]:
+def create(broker: OneBroker, *topics: TopicCreation, **how: object) -> list[tuple[str | None, E]]:
     outcomes = broker.submit(CreateTopics(topics, **how))
     return [(outcome.name, outcome.error) for outcome in outcomes]
 
@@ -74,7 +74,7 @@ def test_the_cluster_id_is_kept_and_the_controller_epoch_grows_over_restarts(bro
 def test_a_topic_is_stored_and_announced_before_the_answer(broker):
     broker.held = []
     answers: list[object] = []
-    broker.controller.submit(CreateTopics([NewTopic("t", 2, 1)]), answers.append)
+    broker.controller.submit(CreateTopics([TopicCreation("t", 2, 1)]), answers.append)
     broker.loop.run()
     assert answers == [], "the broker has not applied it yet"
     assert state_of(broker, "t", 1)["leader"] == 0
@@ -93,7 +93,7 @@ def test_a_topic_is_stored_and_announced_before_the_answer(broker):
 
 
 def test_the_nodes_of_a_topic_are_kafkas(broker):
-    create(broker, NewTopic("t", 2, 1, configs={"retention.ms": "5"}))
+    create(broker, TopicCreation("t", 2, 1, configs={"retention.ms": "5"}))
     topic = json.loads(broker.data("/brokers/topics/t"))
     assert topic["partitions"] == {"0": [0], "1": [0]}
     assert topic["version"] == 3
@@ -112,28 +112,28 @@ def test_the_nodes_of_a_topic_are_kafkas(broker):
 
 
 def test_counts_of_minus_one_are_the_brokers_defaults():
-    broker = OneBroker(rules=Rules(num_partitions=3))
-    (outcome,) = broker.submit(CreateTopics([NewTopic("t")]))
+    broker = OneBroker(settings=ControllerSettings(num_partitions=3))
+    (outcome,) = broker.submit(CreateTopics([TopicCreation("t")]))
     assert (outcome.partitions, outcome.replication_factor) == (3, 1)
 
 
 def test_each_topic_of_a_request_succeeds_or_fails_by_itself(broker):
-    create(broker, NewTopic("old"), NewTopic("a.b"))
+    create(broker, TopicCreation("old"), TopicCreation("a.b"))
     assert create(
         broker,
-        NewTopic("fine"),
-        NewTopic("twice"),
-        NewTopic("old"),
-        NewTopic("a_b"),
-        NewTopic("sl/ash"),
-        NewTopic("twice"),
-        NewTopic("zero", 0),
-        NewTopic("none", 1, 0),
-        NewTopic("many", 1, 2),
-        NewTopic("odd", configs={"retention.ms": "soon"}),
-        NewTopic("odder", configs={"no.such.key": "1"}),
-        NewTopic("null", configs={"retention.ms": None}),
-        NewTopic("__consumer_offsets"),
+        TopicCreation("fine"),
+        TopicCreation("twice"),
+        TopicCreation("old"),
+        TopicCreation("a_b"),
+        TopicCreation("sl/ash"),
+        TopicCreation("twice"),
+        TopicCreation("zero", 0),
+        TopicCreation("none", 1, 0),
+        TopicCreation("many", 1, 2),
+        TopicCreation("odd", configs={"retention.ms": "soon"}),
+        TopicCreation("odder", configs={"no.such.key": "1"}),
+        TopicCreation("null", configs={"retention.ms": None}),
+        TopicCreation("__consumer_offsets"),
     ) == [
         ("fine", E.NONE),
         ("twice", E.INVALID_REQUEST),
@@ -165,32 +165,34 @@ def test_each_topic_of_a_request_succeeds_or_fails_by_itself(broker):
     ],
 )
 def test_explicit_assignments_are_checked(broker, assignments, counts, error):
-    assert create(broker, NewTopic("t", *counts, assignments)) == [("t", error)]
+    assert create(broker, TopicCreation("t", *counts, assignments)) == [("t", error)]
 
 
 def test_validation_alone_changes_nothing(broker):
-    (outcome,) = broker.submit(CreateTopics([NewTopic("t", 4, 1)], validate_only=True))
+    (outcome,) = broker.submit(CreateTopics([TopicCreation("t", 4, 1)], validate_only=True))
     assert (outcome.error, outcome.partitions) == (E.NONE, 4)
     assert isinstance(broker.call(lambda r: broker.store.get("/brokers/topics/t", r)), StoreError)
-    assert create(broker, NewTopic("t")) == [("t", E.NONE)]
+    assert create(broker, TopicCreation("t")) == [("t", E.NONE)]
 
 
 def test_internal_topics_take_as_many_replicas_as_there_are_brokers(broker):
     (outcome,) = broker.submit(
-        CreateTopics([NewTopic("__consumer_offsets", 50, 3, internal=True, clamped=True)])
+        CreateTopics([TopicCreation("__consumer_offsets", 50, 3, internal=True, clamped=True)])
     )
     assert (outcome.error, outcome.partitions, outcome.replication_factor) == (E.NONE, 50, 1)
 
 
 def test_an_internal_topic_whose_replicas_were_asked_for_waits_for_the_brokers(broker):
-    (outcome,) = broker.submit(CreateTopics([NewTopic("__consumer_offsets", 50, 3, internal=True)]))
+    (outcome,) = broker.submit(
+        CreateTopics([TopicCreation("__consumer_offsets", 50, 3, internal=True)])
+    )
     assert outcome.error is E.INVALID_REPLICATION_FACTOR
     assert "3 replicas" in outcome.message
     assert "1 are live" in outcome.message
 
 
 def test_too_many_partitions_in_one_request_are_refused(broker):
-    assert create(broker, NewTopic("t", 6000), NewTopic("u", 6000)) == [
+    assert create(broker, TopicCreation("t", 6000), TopicCreation("u", 6000)) == [
         ("t", E.NONE),
         ("u", E.POLICY_VIOLATION),
     ]
@@ -199,7 +201,7 @@ def test_too_many_partitions_in_one_request_are_refused(broker):
 def test_a_large_topic_is_made_in_steps_that_let_the_loop_turn(broker):
     turns = 0
     answers: list[object] = []
-    broker.controller.submit(CreateTopics([NewTopic("t", 1000)]), answers.append)
+    broker.controller.submit(CreateTopics([TopicCreation("t", 1000)]), answers.append)
     while broker.loop.step():
         turns += 1
     assert len(answers) == 1
@@ -216,7 +218,7 @@ def test_a_large_topic_is_made_in_steps_that_let_the_loop_turn(broker):
 def test_a_broker_that_does_not_apply_in_time_means_a_timeout_and_the_topic_exists(broker):
     broker.held = []
     answers: list[list[object]] = []
-    command = CreateTopics([NewTopic("t"), NewTopic("sl/ash")], timeout_ms=100)
+    command = CreateTopics([TopicCreation("t"), TopicCreation("sl/ash")], timeout_ms=100)
     broker.controller.submit(command, answers.append)
     broker.loop.run()
     broker.loop.sleep(99)
@@ -228,7 +230,7 @@ def test_a_broker_that_does_not_apply_in_time_means_a_timeout_and_the_topic_exis
         broker.held.pop(0)()
         broker.loop.run()
     assert len(answers) == 1, "answered once only"
-    assert create(broker, NewTopic("t")) == [("t", E.TOPIC_ALREADY_EXISTS)]
+    assert create(broker, TopicCreation("t")) == [("t", E.TOPIC_ALREADY_EXISTS)]
 
 
 def test_a_topics_overrides_can_be_learned_before_its_partitions_are_held(broker):
@@ -241,19 +243,19 @@ def test_a_topics_overrides_can_be_learned_before_its_partitions_are_held(broker
         apply(message, reply)
 
     broker._apply = watching
-    create(broker, NewTopic("t", configs={"retention.ms": "5"}))
+    create(broker, TopicCreation("t", configs={"retention.ms": "5"}))
     assert known == [{"retention.ms": "5"}]
 
 
 def test_a_broker_that_comes_up_can_wait_until_it_was_told_everything(broker):
-    create(broker, NewTopic("t", 120))
+    create(broker, TopicCreation("t", 120))
     settled: list[int] = []
     again = OneBroker(broker.files, start=False)
-    again.controller.when_settled(lambda: settled.append(len(again.received)))
+    again.controller.when_idle(lambda: settled.append(len(again.received)))
     again.controller.start()
     again.loop.run()
     assert settled == [len(again.received)]
-    again.controller.when_settled(lambda: settled.append(-1))
+    again.controller.when_idle(lambda: settled.append(-1))
     again.loop.run()
     assert settled[-1] == -1
 
@@ -262,7 +264,7 @@ def test_a_broker_that_comes_up_can_wait_until_it_was_told_everything(broker):
 
 
 def test_a_restart_raises_every_leader_epoch_and_tells_the_broker_all(broker):
-    create(broker, NewTopic("t", 3, 1), NewTopic("u", 1, 1))
+    create(broker, TopicCreation("t", 3, 1), TopicCreation("u", 1, 1))
     again = OneBroker(broker.files)
     assert state_of(again, "t", 2)["leader_epoch"] == 1
     told = {
@@ -275,7 +277,7 @@ def test_a_restart_raises_every_leader_epoch_and_tells_the_broker_all(broker):
 
 
 def test_a_crash_in_the_middle_of_a_creation_is_completed_by_the_next_life(broker):
-    broker.controller.submit(CreateTopics([NewTopic("t", 500)]), lambda _: None)
+    broker.controller.submit(CreateTopics([TopicCreation("t", 500)]), lambda _: None)
     journal = broker.files.content["/store/journal"]
     while b"/t/partitions/0/state" not in journal:
         broker.loop.step()
@@ -291,28 +293,28 @@ def test_removing_the_controllers_node_causes_an_election(broker):
     broker.call(lambda reply: broker.store.delete("/controller", -1, reply))
     assert broker.data("/controller_epoch") == b"2"
     assert broker.controller.active
-    assert create(broker, NewTopic("t")) == [("t", E.NONE)]
+    assert create(broker, TopicCreation("t")) == [("t", E.NONE)]
 
 
 def test_a_controller_that_was_overtaken_writes_nothing_more(broker):
     broker.call(lambda reply: broker.store.set("/controller_epoch", b"7", -1, reply))
-    assert create(broker, NewTopic("t")) == [("t", E.NOT_CONTROLLER)]
+    assert create(broker, TopicCreation("t")) == [("t", E.NOT_CONTROLLER)]
     assert isinstance(broker.call(lambda r: broker.store.get("/brokers/topics/t", r)), StoreError)
     broker.loop.sleep(1000)
     assert broker.data("/controller_epoch") == b"8"
-    assert create(broker, NewTopic("t")) == [("t", E.NONE)]
+    assert create(broker, TopicCreation("t")) == [("t", E.NONE)]
 
 
 def test_a_full_disk_refuses_changes_until_there_is_room_again(broker):
-    create(broker, NewTopic("t"))
+    create(broker, TopicCreation("t"))
     broker.files.full = True
-    assert create(broker, NewTopic("u")) == [("u", E.NOT_CONTROLLER)]
+    assert create(broker, TopicCreation("u")) == [("u", E.NOT_CONTROLLER)]
     for _ in range(3):
         broker.loop.sleep(1000)
-        assert create(broker, NewTopic("u")) == [("u", E.NOT_CONTROLLER)]
+        assert create(broker, TopicCreation("u")) == [("u", E.NOT_CONTROLLER)]
     broker.files.full = False
     broker.loop.sleep(1000)
-    assert create(broker, NewTopic("u")) == [("u", E.NONE)]
+    assert create(broker, TopicCreation("u")) == [("u", E.NONE)]
     assert state_of(broker, "t", 0)["leader_epoch"] == 0, "its leader never went away"
     set_it = AlteredResource(ResourceKind.TOPIC, "t", {"retention.ms": "5"})
     (altered,) = broker.submit(AlterConfigs([set_it]))
@@ -322,11 +324,11 @@ def test_a_full_disk_refuses_changes_until_there_is_room_again(broker):
 
 def test_a_failed_sync_ends_the_part_of_this_broker_as_controller(broker):
     broker.files.broken_sync = True
-    assert create(broker, NewTopic("t")) == [("t", E.NOT_CONTROLLER)]
+    assert create(broker, TopicCreation("t")) == [("t", E.NOT_CONTROLLER)]
     assert not broker.controller.active
     broker.files.broken_sync = False
     again = OneBroker(broker.files)
-    assert create(again, NewTopic("u")) == [("u", E.NONE)]
+    assert create(again, TopicCreation("u")) == [("u", E.NONE)]
 
 
 def test_a_reply_may_ask_for_more(broker):
@@ -336,7 +338,7 @@ def test_a_reply_may_ask_for_more(broker):
         answers.append(outcomes)
         broker.controller.submit(CreatePartitions([MorePartitions("t", 3)]), answers.append)
 
-    broker.controller.submit(CreateTopics([NewTopic("t")]), more)
+    broker.controller.submit(CreateTopics([TopicCreation("t")]), more)
     broker.loop.run()
     assert [[one.error for one in outcomes] for outcomes in answers] == [[E.NONE], [E.NONE]]
 
@@ -345,7 +347,7 @@ def test_a_reply_may_ask_for_more(broker):
 
 
 def test_a_deleted_topic_leaves_no_node_and_its_name_is_free(broker):
-    create(broker, NewTopic("t", 3, 1, configs={"retention.ms": "5"}))
+    create(broker, TopicCreation("t", 3, 1, configs={"retention.ms": "5"}))
     (outcome,) = broker.submit(DeleteTopics(["t"]))
     assert outcome.error is E.NONE
     for path in ("/brokers/topics/t", "/config/topics/t", "/admin/delete_topics/t"):
@@ -358,27 +360,29 @@ def test_a_deleted_topic_leaves_no_node_and_its_name_is_free(broker):
     ] == [(0, -2, True), (1, -2, True), (2, -2, True)]
     gone = broker.messages(UpdateMetadataRequest)[-1].topic_states[0]
     assert {one.leader for one in gone.partition_states} == {-2}
-    (again,) = broker.submit(CreateTopics([NewTopic("t")]))
+    (again,) = broker.submit(CreateTopics([TopicCreation("t")]))
     assert again.error is E.NONE
     assert again.topic_id != outcome.topic_id
     assert broker.topic_configs["t"] == {}
 
 
 def test_what_cannot_be_deleted_is_said_so(broker):
-    broker.submit(CreateTopics([NewTopic("__consumer_offsets", 1, 1, internal=True, clamped=True)]))
+    broker.submit(
+        CreateTopics([TopicCreation("__consumer_offsets", 1, 1, internal=True, clamped=True)])
+    )
     outcomes = broker.submit(DeleteTopics(["nope", "__consumer_offsets"]))
     assert [one.error for one in outcomes] == [E.UNKNOWN_TOPIC_OR_PARTITION, E.INVALID_REQUEST]
 
 
 def test_deletion_can_be_switched_off():
-    broker = OneBroker(rules=Rules(delete_topic_enable=False))
-    create(broker, NewTopic("t"))
+    broker = OneBroker(settings=ControllerSettings(delete_topic_enable=False))
+    create(broker, TopicCreation("t"))
     (outcome,) = broker.submit(DeleteTopics(["t"]))
     assert outcome.error is E.TOPIC_DELETION_DISABLED
 
 
 def test_a_deletion_cut_short_by_a_crash_is_taken_up_again(broker):
-    create(broker, NewTopic("t"))
+    create(broker, TopicCreation("t"))
     broker.held = []
     broker.controller.submit(DeleteTopics(["t"]), lambda _: None)
     broker.loop.run()
@@ -389,18 +393,18 @@ def test_a_deletion_cut_short_by_a_crash_is_taken_up_again(broker):
 
 
 def test_a_name_is_taken_while_its_deletion_goes_on(broker):
-    create(broker, NewTopic("t"))
+    create(broker, TopicCreation("t"))
     broker.held = []
     broker.controller.submit(DeleteTopics(["t"]), lambda _: None)
     broker.loop.run()
-    assert create(broker, NewTopic("t")) == [("t", E.TOPIC_ALREADY_EXISTS)]
+    assert create(broker, TopicCreation("t")) == [("t", E.TOPIC_ALREADY_EXISTS)]
 
 
 # CreatePartitions
 
 
 def test_partitions_are_added_and_never_taken_away(broker):
-    create(broker, NewTopic("t", 2, 1))
+    create(broker, TopicCreation("t", 2, 1))
     (grown,) = broker.submit(CreatePartitions([MorePartitions("t", 5)]))
     assert grown.error is E.NONE
     assert len(json.loads(broker.data("/brokers/topics/t"))["partitions"]) == 5
@@ -413,7 +417,7 @@ def test_partitions_are_added_and_never_taken_away(broker):
 
 
 def test_added_partitions_are_checked(broker):
-    create(broker, NewTopic("t", 1, 1))
+    create(broker, TopicCreation("t", 1, 1))
     outcomes = broker.submit(
         CreatePartitions(
             [
@@ -439,7 +443,7 @@ def set_config(name: str, value: str, operation: int = ConfigOperation.SET) -> C
 
 
 def test_a_config_change_is_stored_notified_and_applied_before_the_answer(broker):
-    create(broker, NewTopic("t", configs={"retention.ms": "5"}))
+    create(broker, TopicCreation("t", configs={"retention.ms": "5"}))
     edits = [set_config("segment.ms", "7"), ConfigEdit("retention.ms", ConfigOperation.DELETE)]
     (outcome,) = broker.submit(
         AlterConfigs([AlteredResource(ResourceKind.TOPIC, "t", edits=edits)])
@@ -451,7 +455,7 @@ def test_a_config_change_is_stored_notified_and_applied_before_the_answer(broker
 
 
 def test_lists_are_appended_to_and_subtracted_from_starting_at_the_default(broker):
-    create(broker, NewTopic("t"))
+    create(broker, TopicCreation("t"))
     for operation, expected in (
         (ConfigOperation.APPEND, "delete,compact"),
         (ConfigOperation.SUBTRACT, "delete"),
@@ -480,13 +484,13 @@ def test_lists_are_appended_to_and_subtracted_from_starting_at_the_default(broke
     ],
 )
 def test_config_changes_are_checked(broker, resource, error):
-    create(broker, NewTopic("t"))
+    create(broker, TopicCreation("t"))
     (outcome,) = broker.submit(AlterConfigs([resource]))
     assert outcome.error is error
 
 
 def test_a_resource_named_twice_is_refused_each_time(broker):
-    create(broker, NewTopic("t"))
+    create(broker, TopicCreation("t"))
     resource = AlteredResource(2, "t", {"retention.ms": "1"})
     outcomes = broker.submit(AlterConfigs([resource, resource]))
     assert [one.error for one in outcomes] == [E.INVALID_REQUEST] * 2
@@ -509,7 +513,7 @@ def test_broker_configs_reach_the_broker_and_survive_a_restart(broker):
 
 
 def test_old_notifications_are_cleared_away(broker):
-    create(broker, NewTopic("t"))
+    create(broker, TopicCreation("t"))
     for number in range(130):
         resource = AlteredResource(2, "t", {"retention.ms": str(number)})
         broker.submit(AlterConfigs([resource]))

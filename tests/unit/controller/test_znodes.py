@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from headwater.controller.znodes import (
+from headwater.controller.store.znodes import (
+    BrokerEndpoint,
     BrokerNode,
-    Endpoint,
     ProducerIdBlock,
     StateNode,
     TopicNode,
@@ -33,7 +33,10 @@ def test_a_registration_reads_and_writes_every_listener():
     node = BrokerNode.decode(3, SAMPLE_BROKER)
     assert node == BrokerNode(
         3,
-        (Endpoint("IN", "::1", 9093, "SASL_SSL"), Endpoint("OUT", "b.example", 9092, "PLAINTEXT")),
+        (
+            BrokerEndpoint("IN", "::1", 9093, "SASL_SSL"),
+            BrokerEndpoint("OUT", "b.example", 9092, "PLAINTEXT"),
+        ),
         "r1",
         17,
     )
@@ -41,7 +44,7 @@ def test_a_registration_reads_and_writes_every_listener():
 
 
 def test_a_broker_without_plain_listener_has_no_host_for_old_readers():
-    value = json.loads(BrokerNode(1, (Endpoint("S", "h", 1, "SSL"),)).encode())
+    value = json.loads(BrokerNode(1, (BrokerEndpoint("S", "h", 1, "SSL"),)).encode())
     assert (value["host"], value["port"]) == (None, -1)
     assert "rack" not in value
 

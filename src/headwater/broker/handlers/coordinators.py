@@ -11,7 +11,7 @@ from functools import partial
 from headwater.broker.context import Context
 from headwater.broker.request import Request
 from headwater.broker.turns import each
-from headwater.controller.commands import CreateTopics, NewTopic, TopicOutcome
+from headwater.controller.commands import CreateTopics, TopicCreation, TopicOutcome
 from headwater.errors import E, KafkaError
 from headwater.model import CONSUMER_OFFSETS
 from headwater.security.acls import Operation, ResourceType
@@ -121,7 +121,7 @@ def _create_offsets_topic(context: Context, then: Callable[[str | None], None]) 
         then(problem)
 
     settings = context.settings
-    topic = NewTopic(
+    topic = TopicCreation(
         CONSUMER_OFFSETS,
         settings.offsets_topic_num_partitions,
         settings.offsets_topic_replication_factor,

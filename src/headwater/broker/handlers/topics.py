@@ -15,10 +15,10 @@ from headwater.controller.commands import (
     CreateTopics,
     DeleteTopics,
     MorePartitions,
-    NewTopic,
+    TopicCreation,
     TopicOutcome,
 )
-from headwater.controller.topics import repeated
+from headwater.controller.topic_rules import duplicates
 from headwater.errors import E, KafkaError
 from headwater.model import ZERO_UUID, Uuid
 from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
@@ -83,8 +83,8 @@ def handle_create_topics(
     context.controller.submit(CreateTopics(allowed, body.timeout_ms, body.validate_only), reply)
 
 
-def _new_topic(topic: CreateTopicsRequest.CreatableTopic) -> NewTopic:
-    return NewTopic(
+def _new_topic(topic: CreateTopicsRequest.CreatableTopic) -> TopicCreation:
+    return TopicCreation(
         topic.name,
         topic.num_partitions,
         topic.replication_factor,
@@ -150,7 +150,7 @@ def handle_delete_topics(
             refused.append(TopicOutcome.refused(name, refusal, topic_id))
 
     del times
-    twice = repeated(names)
+    twice = duplicates(names)
     for name in twice:
         why = KafkaError(
             E.INVALID_REQUEST, f"topic {name!r} appears in the request by name and by id"

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 
 from headwater.config.keys import ConfigError
 from headwater.config.topic import TopicSettings
-from headwater.controller.desk import Desk
 from headwater.controller.election import elect, needs_election
-from headwater.controller.state import NOT_STORED, LiveBroker, Partition
-from headwater.controller.store import Create, Op, Set
-from headwater.controller.znodes import StateNode, partitions_path
+from headwater.controller.outstanding import Outstanding
+from headwater.controller.state import NOT_STORED, LiveBroker, PartitionRegistration
+from headwater.controller.store.metadata_store import Create, Op, Set
+from headwater.controller.store.znodes import StateNode, partitions_path
 from headwater.model import NO_LEADER, TopicPartition
 
 PARTITIONS_PER_STEP = 50
@@ -22,12 +22,12 @@ PARTITIONS_PER_SCAN = 4000
 UNCLEAN = "unclean.leader.election.enable"
 
 
-class Leadership:
+class LeaderElections:
     """Elections and the news of them."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk = desk
-        self._state = desk.state
+    def __init__(self, outstanding: Outstanding) -> None:
+        self._outstanding = outstanding
+        self._state = outstanding.state
 
     def brokers_changed(self, brokers: Mapping[int, LiveBroker]) -> Iterator[None]:
         """Take over the new list of live brokers.
@@ -40,13 +40,13 @@ class Leadership:
         joined = [one for one in brokers.values() if before.get(one.broker_id) != one]
         for broker in gone:
             self._state.brokers.pop(broker.broker_id)
-            self._desk.broker_gone(broker.broker_id)
+            self._outstanding.broker_gone(broker.broker_id)
         if gone:
-            yield from self.settle()
+            yield from self.elect_leaders()
         self._state.brokers.clear()
         self._state.brokers.update(brokers)
-        self._desk.tell_clients([])
-        yield from self.settle()
+        self._outstanding.send_update_metadata([])
+        yield from self.elect_leaders()
         for broker in joined:
             yield from self._introduce(broker)
 
@@ -54,31 +54,33 @@ class Leadership:
         """Tell a broker that joined of everything; what is being written it hears with the others."""
         everything = list(self._state.partitions())
         for start in range(0, len(everything), PARTITIONS_PER_STEP):
-            known = self._desk.settled(everything[start : start + PARTITIONS_PER_STEP])
+            known = self._outstanding.stored_partitions(
+                everything[start : start + PARTITIONS_PER_STEP]
+            )
             if known and self._state.brokers.get(joined.broker_id) == joined:
-                self._desk.announce(known, only=joined.broker_id)
+                self._outstanding.send_partition_states(known, only=joined.broker_id)
             yield
 
-    def settle(self) -> Iterator[None]:
+    def elect_leaders(self) -> Iterator[None]:
         """Give every partition that needs one a new leader."""
         ops: list[Op] = []
         changed: list[TopicPartition] = []
         for seen, at in enumerate(list(self._state.partitions()), 1):
             partition = self._state.partition(at)
-            if partition is not None and self._re_elect(at, partition):
+            if partition is not None and self._elect_if_needed(at, partition):
                 ops += state_ops(at, partition)
                 changed.append(at)
                 partition.version += 1
             if len(changed) == PARTITIONS_PER_STEP:
-                self._desk.write_partitions(ops, changed)
+                self._outstanding.write_partitions(ops, changed)
                 ops, changed = [], []
                 yield
             elif seen % PARTITIONS_PER_SCAN == 0:
                 yield
         if changed:
-            self._desk.write_partitions(ops, changed)
+            self._outstanding.write_partitions(ops, changed)
 
-    def _re_elect(self, at: TopicPartition, partition: Partition) -> bool:
+    def _elect_if_needed(self, at: TopicPartition, partition: PartitionRegistration) -> bool:
         """Whether leader or in-sync set had to change; each change raises the leader epoch."""
         live = self._state.brokers
         if partition.version == NOT_STORED:
@@ -99,7 +101,7 @@ class Leadership:
         self._grant(partition)
         return True
 
-    def first_leader(self, partition: Partition) -> None:
+    def first_leader(self, partition: PartitionRegistration) -> None:
         """The first leadership of a partition without records: every live replica is in sync."""
         live = [broker for broker in partition.replicas if broker in self._state.brokers]
         partition.leader = live[0] if live else NO_LEADER
@@ -107,22 +109,22 @@ class Leadership:
         partition.leader_epoch = 0
         self._grant(partition)
 
-    def _grant(self, partition: Partition) -> None:
-        partition.controller_epoch = self._desk.epoch
+    def _grant(self, partition: PartitionRegistration) -> None:
+        partition.controller_epoch = self._outstanding.epoch
         leader = self._state.brokers.get(partition.leader)
         partition.granted_at = leader.epoch if leader else 0
 
     def _unclean_allowed(self, topic: str) -> bool:
         own = self._state.topics[topic].config.get(UNCLEAN)
         if own is None:
-            return self._desk.rules.unclean_leader_election
+            return self._outstanding.settings.unclean_leader_election
         try:
             return bool(TopicSettings.key(UNCLEAN).parse(own))
         except ConfigError:
             return False
 
 
-def state_ops(at: TopicPartition, partition: Partition) -> list[Op]:
+def state_ops(at: TopicPartition, partition: PartitionRegistration) -> list[Op]:
     """The write of a partition's state over version `partition.version`."""
     path, data = StateNode.path(at.topic, at.partition), partition.state_node().encode()
     if partition.version != NOT_STORED:

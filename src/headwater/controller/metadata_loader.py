@@ -5,9 +5,15 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from headwater.controller.state import ClusterState, LiveBroker, Partition, Topic
-from headwater.controller.store import MetadataStore, Node, Reply, StoreError, StoreFailure
-from headwater.controller.znodes import (
+from headwater.controller.state import ClusterState, LiveBroker, PartitionRegistration, TopicState
+from headwater.controller.store.metadata_store import (
+    MetadataStore,
+    Reply,
+    StoreError,
+    StoreFailure,
+    Znode,
+)
+from headwater.controller.store.znodes import (
     BROKER_IDS,
     DELETED_TOPICS,
     TOPICS,
@@ -24,7 +30,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-class Reading:
+class BatchedReads:
     """A number of reads that end together. Nodes that vanish or make no sense are passed over."""
 
     def __init__(self, store: MetadataStore, done: Callable[[StoreError | None], None]) -> None:
@@ -37,7 +43,7 @@ class Reading:
         """The names below `path`."""
         self._store.children(path, self._awaited(found))
 
-    def get(self, path: str, found: Callable[[Node], None]) -> None:
+    def get(self, path: str, found: Callable[[Znode], None]) -> None:
         """The node at `path`."""
         self._store.get(path, self._awaited(found))
 
@@ -65,39 +71,39 @@ def read_brokers(
     """The registrations of the brokers whose nodes are `names`."""
     brokers: dict[int, LiveBroker] = {}
 
-    def found(broker_id: int, node: Node) -> None:
+    def found(broker_id: int, node: Znode) -> None:
         brokers[broker_id] = LiveBroker(BrokerNode.decode(broker_id, node.data), node.stat.czxid)
 
-    reading = Reading(store, lambda failure: reply(failure or dict(sorted(brokers.items()))))
-    reading.children(BROKER_IDS, lambda _: None)
+    reads = BatchedReads(store, lambda failure: reply(failure or dict(sorted(brokers.items()))))
+    reads.children(BROKER_IDS, lambda _: None)
     for name in names:
-        reading.get(f"{BROKER_IDS}/{name}", partial(found, int(name)))
+        reads.get(f"{BROKER_IDS}/{name}", partial(found, int(name)))
 
 
 def read_topics(store: MetadataStore, reply: Reply[ClusterState]) -> None:
     """Every topic, its partitions and overrides, and the overrides of brokers."""
-    _TopicReading(store, reply)
+    _TopicLoader(store, reply)
 
 
-class _TopicReading:
+class _TopicLoader:
     def __init__(self, store: MetadataStore, reply: Reply[ClusterState]) -> None:
         self._reply = reply
-        self._topics: dict[str, Topic] = {}
+        self._topics: dict[str, TopicState] = {}
         self._configs: dict[str, dict[str, str]] = {}
         self._deleted: list[str] = []
         self._state = ClusterState()
-        self._reading = Reading(store, self._ended)
-        self._reading.children(DELETED_TOPICS, self._deleted.extend)
-        self._reading.children("/config/topics", partial(self._config_names, "topics"))
-        self._reading.children("/config/brokers", partial(self._config_names, "brokers"))
-        self._reading.children(TOPICS, self._topic_names)
+        self._reads = BatchedReads(store, self._ended)
+        self._reads.children(DELETED_TOPICS, self._deleted.extend)
+        self._reads.children("/config/topics", partial(self._config_names, "topics"))
+        self._reads.children("/config/brokers", partial(self._config_names, "brokers"))
+        self._reads.children(TOPICS, self._topic_names)
 
     def _config_names(self, kind: str, segments: list[str]) -> None:
         for segment in segments:
             name = unquote_entity(segment)
-            self._reading.get(config_path(kind, name), partial(self._config, kind, name))
+            self._reads.get(config_path(kind, name), partial(self._config, kind, name))
 
-    def _config(self, kind: str, name: str, node: Node) -> None:
+    def _config(self, kind: str, name: str, node: Znode) -> None:
         path = config_path(kind, name)
         self._state.config_nodes.add(path)
         overrides = decode_config(path, node.data)
@@ -105,18 +111,18 @@ class _TopicReading:
 
     def _topic_names(self, names: list[str]) -> None:
         for name in names:
-            self._reading.get(TopicNode.path(name), partial(self._topic, name))
+            self._reads.get(TopicNode.path(name), partial(self._topic, name))
 
-    def _topic(self, name: str, node: Node) -> None:
+    def _topic(self, name: str, node: Znode) -> None:
         read = TopicNode.decode(name, node.data)
-        topic = Topic(name, read.topic_id, {}, version=node.stat.version)
+        topic = TopicState(name, read.topic_id, {}, version=node.stat.version)
         self._topics[name] = topic
         for index, replicas in sorted(read.replicas.items()):
             adding = tuple(read.adding.get(index, ()))
             removing = tuple(read.removing.get(index, ()))
-            one = Partition(tuple(replicas), adding=adding, removing=removing)
+            one = PartitionRegistration(tuple(replicas), adding=adding, removing=removing)
             topic.partitions[index] = one
-            self._reading.get(StateNode.path(name, index), partial(_take_state, name, index, one))
+            self._reads.get(StateNode.path(name, index), partial(_apply_state, name, index, one))
 
     def _ended(self, failure: StoreError | None) -> None:
         if failure is not None:
@@ -129,7 +135,7 @@ class _TopicReading:
         self._reply(self._state)
 
 
-def _take_state(topic: str, index: int, partition: Partition, node: Node) -> None:
+def _apply_state(topic: str, index: int, partition: PartitionRegistration, node: Znode) -> None:
     state = StateNode.decode(topic, index, node.data)
     partition.leader, partition.leader_epoch, partition.isr = (
         state.leader,

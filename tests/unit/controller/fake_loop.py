@@ -5,14 +5,14 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headwater.broker.config_changes import ConfigChanges
+from headwater.broker.registration import Registration, prepare_store
 from headwater.controller.channel_loop import Channels
 from headwater.controller.commands import Command
-from headwater.controller.config_changes import ConfigChanges
 from headwater.controller.controller_loop import ControllerLoop
-from headwater.controller.embedded_store import EmbeddedStore
-from headwater.controller.registration import Registration, prepare_store
-from headwater.controller.topics import Rules
-from headwater.controller.znodes import BrokerNode, Endpoint
+from headwater.controller.store.embedded_store import EmbeddedStore
+from headwater.controller.store.znodes import BrokerEndpoint, BrokerNode
+from headwater.controller.topic_rules import ControllerSettings
 from headwater.seams.files import Buffer
 from headwater.wire.messages.control import (
     LeaderAndIsrRequest,
@@ -30,7 +30,7 @@ ANSWERS = {
 }
 
 
-class HandLoop:
+class FakeLoop:
     """call_soon, call_later and a clock that moves only when told to."""
 
     def __init__(self) -> None:
@@ -156,7 +156,7 @@ class MemoryFiles:
         return path in self.content
 
 
-def embedded(loop: HandLoop, files: MemoryFiles) -> EmbeddedStore:
+def embedded(loop: FakeLoop, files: MemoryFiles) -> EmbeddedStore:
     return EmbeddedStore(files, "/store", loop.call_soon, loop.off_loop)  # type: ignore[arg-type]
 
 
@@ -164,10 +164,14 @@ class OneBroker:
     """One life of one broker on an embedded store; give the same files to the next life."""
 
     def __init__(
-        self, files: MemoryFiles | None = None, rules: Rules | None = None, *, start: bool = True
+        self,
+        files: MemoryFiles | None = None,
+        settings: ControllerSettings | None = None,
+        *,
+        start: bool = True,
     ) -> None:
         self.files = files or MemoryFiles()
-        self.loop = HandLoop()
+        self.loop = FakeLoop()
         self.store = embedded(self.loop, self.files)
         self.received: list[Any] = []
         self.held: list[Callable[[], None]] | None = None
@@ -176,7 +180,7 @@ class OneBroker:
         self.broker_configs: dict[str, dict[str, str]] = {}
         self.epoch = -1
         self.cluster_id = self.call(lambda reply: prepare_store(self.store, "a-cluster", reply))
-        node = BrokerNode(0, (Endpoint("PLAINTEXT", "localhost", 9092, "PLAINTEXT"),))
+        node = BrokerNode(0, (BrokerEndpoint("PLAINTEXT", "localhost", 9092, "PLAINTEXT"),))
         self.registration = Registration(self.store, node, self._registered)
         self.configs = ConfigChanges(
             self.store,
@@ -191,11 +195,11 @@ class OneBroker:
         self.controller = ControllerLoop(
             self.store,
             0,
-            rules or Rules(),
+            settings or ControllerSettings(),
             clock=self.loop,
             new_topic_id=lambda: next(self._ids).to_bytes(16, "big"),
             channels=self.channels,
-            configs=self.configs,
+            when_config_applied=self.configs.when_applied,
             call_soon=self.loop.call_soon,
             call_later=self.loop.call_later,
         )

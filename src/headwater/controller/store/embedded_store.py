@@ -13,23 +13,23 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
-from headwater.controller.journal import Journal, StoreDamaged, encode_transaction
-from headwater.controller.store import (
-    Change,
+from headwater.controller.store.journal import Journal, StoreDamaged, encode_transaction
+from headwater.controller.store.metadata_store import (
     Create,
     Delete,
-    Node,
     Op,
     OpResult,
     Reply,
-    Session,
+    SessionState,
     Set,
     Stat,
     StoreError,
     StoreFailure,
     Watch,
+    WatchEvent,
+    Znode,
 )
-from headwater.controller.tree import Edit, seen_by_watches
+from headwater.controller.store.tree import Edit, seen_by_watches
 from headwater.seams.files import Files
 from headwater.seams.tasks import Lane, Tasks
 
@@ -82,7 +82,7 @@ class EmbeddedStore:
         self._transactions: list[bytes] = []
         self._deliveries: list[_Delivery] = []
         self._watches: _Watches = {}
-        self._listeners: list[Callable[[Session], None]] = []
+        self._listeners: list[Callable[[SessionState], None]] = []
         self._busy = False
         self._closed = False
         self._session = self._begin_session()
@@ -125,7 +125,7 @@ class EmbeddedStore:
         """All of it or nothing, in order."""
         self._enqueue(_Call(partial(self._transact, ops), reply, writes=len(ops)))
 
-    def get(self, path: str, reply: Reply[Node], watch: Watch | None = None) -> None:
+    def get(self, path: str, reply: Reply[Znode], watch: Watch | None = None) -> None:
         """Data and stat."""
         self._enqueue(_Call(partial(self._read, self._tree_get, path, watch), reply))
 
@@ -137,7 +137,7 @@ class EmbeddedStore:
         """The names of the children, sorted."""
         self._enqueue(_Call(partial(self._read_children, path, watch), reply))
 
-    def on_session(self, listener: Callable[[Session], None]) -> None:
+    def on_session(self, listener: Callable[[SessionState], None]) -> None:
         """Tell `listener` when the session ends."""
         self._listeners.append(listener)
 
@@ -159,7 +159,7 @@ class EmbeddedStore:
             self._call_soon(self._round)
 
     def _round(self) -> None:
-        calls = self._take()
+        calls = self._next_round()
         watches = {key: list(watching) for key, watching in self._watches.items()}
         for call in calls:
             self._answer(call)
@@ -168,7 +168,7 @@ class EmbeddedStore:
         else:
             self._deliver()
 
-    def _take(self) -> list[_Call]:
+    def _next_round(self) -> list[_Call]:
         """Calls for one round, in order and not too many."""
         cost = count = 0
         for call in self._queue:
@@ -214,7 +214,9 @@ class EmbeddedStore:
         self._queue[:0] = [call for call in calls if not call.writes]
         if self._journal.in_doubt or not self._reload():
             self._closed = True
-            self._deliveries += [partial(listener, Session.EXPIRED) for listener in self._listeners]
+            self._deliveries += [
+                partial(listener, SessionState.EXPIRED) for listener in self._listeners
+            ]
 
     def _reload(self) -> bool:
         """Go back to the tree as last promised; the session's ephemerals are still in it."""
@@ -253,7 +255,7 @@ class EmbeddedStore:
             self._fire(edits)
         return results
 
-    def _tree_get(self, path: str) -> Node:
+    def _tree_get(self, path: str) -> Znode:
         return self._tree.get(path)
 
     def _tree_stat(self, path: str) -> Stat | None:
@@ -277,8 +279,8 @@ class EmbeddedStore:
     def _fire(self, edits: Sequence[Edit]) -> None:
         for edit in edits:
             for change, path in seen_by_watches(edit):
-                of_children = change is Change.CHILDREN
+                of_children = change is WatchEvent.CHILDREN
                 woken = self._watches.pop((of_children, path), [])
-                if change is Change.DELETED:
+                if change is WatchEvent.DELETED:
                     woken += self._watches.pop((True, path), [])
                 self._deliveries += [partial(watch, change, path) for watch in woken]

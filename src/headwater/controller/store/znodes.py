@@ -47,7 +47,7 @@ def _decode(path: str, data: bytes, *needed: str) -> dict[str, Any]:
     return value
 
 
-class Endpoint(NamedTuple):
+class BrokerEndpoint(NamedTuple):
     """Where clients of one listener find a broker."""
 
     listener: str
@@ -61,7 +61,7 @@ class BrokerNode:
     """/brokers/ids/N: a live broker and how to reach it."""
 
     broker_id: int
-    endpoints: tuple[Endpoint, ...]
+    endpoints: tuple[BrokerEndpoint, ...]
     rack: str | None = None
     timestamp_ms: int = 0
 
@@ -131,10 +131,10 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _endpoint(text: str, protocols: Mapping[str, str]) -> Endpoint:
+def _endpoint(text: str, protocols: Mapping[str, str]) -> BrokerEndpoint:
     listener, _, address = text.partition("://")
     host, _, port = address.rpartition(":")
-    return Endpoint(listener, host.strip("[]"), int(port), protocols.get(listener, listener))
+    return BrokerEndpoint(listener, host.strip("[]"), int(port), protocols.get(listener, listener))
 
 
 def encode_controller(broker_id: int, now_ms: int) -> bytes:

@@ -8,19 +8,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
-from headwater.controller.store import (
+from headwater.controller.store.metadata_store import (
     ANY_VERSION,
-    Change,
     Check,
     Create,
     Delete,
-    Node,
     Op,
     OpResult,
     Set,
     Stat,
     StoreError,
     StoreFailure,
+    WatchEvent,
+    Znode,
 )
 
 ROOT = "/"
@@ -96,10 +96,10 @@ class Tree:
         self.zxid = 0
         self.nodes: dict[str, TreeNode] = {ROOT: TreeNode(b"", 0, 0)}
 
-    def get(self, path: str) -> Node:
+    def get(self, path: str) -> Znode:
         """Data and stat."""
         node = self._node(path)
-        return Node(node.data, node.stat())
+        return Znode(node.data, node.stat())
 
     def children(self, path: str) -> list[str]:
         """Sorted names."""
@@ -117,7 +117,7 @@ class Tree:
             results = [self._apply(op, zxid, session, done) for op in ops]
         except StoreError:
             for edit, before in reversed(done):
-                self._take_back(edit, before)
+                self._undo(edit, before)
             raise
         if done:
             self.zxid = zxid
@@ -191,7 +191,7 @@ class Tree:
         parent.abandon(name)
         return self.nodes.pop(edit.path)
 
-    def _take_back(self, edit: Edit, before: "_Before") -> None:
+    def _undo(self, edit: Edit, before: "_Before") -> None:
         if isinstance(before, tuple):
             node = self.nodes[edit.path]
             node.data, node.mzxid = before
@@ -208,9 +208,9 @@ class Tree:
             parent.adopt(name)
 
 
-def seen_by_watches(edit: Edit) -> list[tuple[Change, str]]:
+def seen_by_watches(edit: Edit) -> list[tuple[WatchEvent, str]]:
     """The changes of one edit, as watches of a node (data, existence) and of its parent see them."""
     if isinstance(edit, Wrote):
-        return [(Change.DATA, edit.path)]
-    of_node = Change.CREATED if isinstance(edit, Made) else Change.DELETED
-    return [(of_node, edit.path), (Change.CHILDREN, parent_of(edit.path))]
+        return [(WatchEvent.DATA, edit.path)]
+    of_node = WatchEvent.CREATED if isinstance(edit, Made) else WatchEvent.DELETED
+    return [(of_node, edit.path), (WatchEvent.CHILDREN, parent_of(edit.path))]

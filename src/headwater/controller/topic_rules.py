@@ -7,9 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater.config.topic import TopicSettings
-from headwater.controller.commands import BROKER_DEFAULT, MorePartitions, NewTopic
+from headwater.controller.commands import BROKER_DEFAULT, MorePartitions, TopicCreation
 from headwater.controller.placement import Site
-from headwater.controller.state import ClusterState, Topic, folded_name
+from headwater.controller.state import ClusterState, TopicState, metric_name
 from headwater.errors import E, KafkaError
 from headwater.model import INTERNAL_TOPICS, topic_name_problem
 
@@ -17,7 +17,7 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class ControllerSettings:
     """The broker settings that the controller goes by."""
 
     num_partitions: int = 1
@@ -28,7 +28,7 @@ class Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class TopicPlan:
     """Partitions that may be made. Without explicit `replicas` the placement is still to be found."""
 
     first: int
@@ -38,18 +38,18 @@ class Plan:
     replicas: Sequence[tuple[int, ...]] | None = None
 
 
-def plan_topic(new: NewTopic, state: ClusterState, rules: Rules) -> Plan:
+def plan_topic(new: TopicCreation, state: ClusterState, settings: ControllerSettings) -> TopicPlan:
     """The topic as it would be made."""
     _check_name(new, state)
     config = _checked_config(new.configs)
     if new.assignments:
         replicas = _explicit(new, state.brokers)
-        return Plan(0, len(replicas), len(replicas[0]), config, replicas)
-    count, factor = _counts(new, state, rules)
-    return Plan(0, count, factor, config)
+        return TopicPlan(0, len(replicas), len(replicas[0]), config, replicas)
+    count, factor = _counts(new, state, settings)
+    return TopicPlan(0, count, factor, config)
 
 
-def _check_name(new: NewTopic, state: ClusterState) -> None:
+def _check_name(new: TopicCreation, state: ClusterState) -> None:
     problem = topic_name_problem(new.name)
     if problem:
         raise KafkaError(E.INVALID_TOPIC_EXCEPTION, problem)
@@ -62,7 +62,7 @@ def _check_name(new: NewTopic, state: ClusterState) -> None:
             E.INVALID_TOPIC_EXCEPTION,
             f"topic {new.name!r} is internal: the broker makes it when it is first needed",
         )
-    other = state.folded.get(folded_name(new.name))
+    other = state.by_metric_name.get(metric_name(new.name))
     if other is not None:
         raise KafkaError(
             E.INVALID_TOPIC_EXCEPTION,
@@ -82,15 +82,17 @@ def _checked_config(configs: Mapping[str, str | None]) -> dict[str, str]:
     return config
 
 
-def _counts(new: NewTopic, state: ClusterState, rules: Rules) -> tuple[int, int]:
+def _counts(
+    new: TopicCreation, state: ClusterState, settings: ControllerSettings
+) -> tuple[int, int]:
     factor = new.replication_factor
-    factor = rules.default_replication_factor if factor == BROKER_DEFAULT else factor
+    factor = settings.default_replication_factor if factor == BROKER_DEFAULT else factor
     if factor <= 0:
         raise KafkaError(
             E.INVALID_REPLICATION_FACTOR,
             f"{factor} replicas are too few: ask for 1 or more, or -1 for the broker's default",
         )
-    count = rules.num_partitions if new.partitions == BROKER_DEFAULT else new.partitions
+    count = settings.num_partitions if new.partitions == BROKER_DEFAULT else new.partitions
     if count <= 0:
         raise KafkaError(
             E.INVALID_PARTITIONS,
@@ -114,7 +116,7 @@ def sites(state: ClusterState) -> list[Site]:
     return [Site(broker.broker_id, broker.node.rack) for broker in state.brokers.values()]
 
 
-def _explicit(new: NewTopic, live: Iterable[int]) -> list[tuple[int, ...]]:
+def _explicit(new: TopicCreation, live: Iterable[int]) -> list[tuple[int, ...]]:
     if (new.partitions, new.replication_factor) != (BROKER_DEFAULT, BROKER_DEFAULT):
         raise KafkaError(
             E.INVALID_REQUEST,
@@ -157,7 +159,7 @@ def _bad_assignment(message: str) -> KafkaError:
     return KafkaError(E.INVALID_REPLICA_ASSIGNMENT, message)
 
 
-def plan_partitions(more: MorePartitions, state: ClusterState) -> Plan:
+def plan_partitions(more: MorePartitions, state: ClusterState) -> TopicPlan:
     """The partitions to be added to an existing topic."""
     topic = existing_topic(more.name, state)
     present = len(topic.partitions)
@@ -172,11 +174,11 @@ def plan_partitions(more: MorePartitions, state: ClusterState) -> Plan:
     factor = topic.replication_factor()
     if more.assignments is None:
         _check_factor(factor, state)
-        return Plan(present, added, factor, topic.config)
+        return TopicPlan(present, added, factor, topic.config)
     if len(more.assignments) != added:
         raise _bad_assignment(f"{added} partitions are added, {len(more.assignments)} assigned")
     _check_assignments(more.assignments, state.brokers, factor)
-    return Plan(present, added, factor, topic.config, [tuple(one) for one in more.assignments])
+    return TopicPlan(present, added, factor, topic.config, [tuple(one) for one in more.assignments])
 
 
 def _not_more(more: MorePartitions, present: int) -> str:
@@ -188,7 +190,7 @@ def _not_more(more: MorePartitions, present: int) -> str:
     )
 
 
-def existing_topic(name: str, state: ClusterState) -> Topic:
+def existing_topic(name: str, state: ClusterState) -> TopicState:
     """The topic, if it is there to stay."""
     topic = state.topics.get(name)
     if topic is None or topic.deleting:
@@ -196,9 +198,9 @@ def existing_topic(name: str, state: ClusterState) -> Topic:
     return topic
 
 
-def deletable_topic(name: str, state: ClusterState, rules: Rules) -> Topic:
+def deletable_topic(name: str, state: ClusterState, settings: ControllerSettings) -> TopicState:
     """The topic, if it may be deleted."""
-    if not rules.delete_topic_enable:
+    if not settings.delete_topic_enable:
         raise KafkaError(E.TOPIC_DELETION_DISABLED, "delete.topic.enable is false on this broker")
     topic = existing_topic(name, state)
     if name in INTERNAL_TOPICS:
@@ -208,7 +210,7 @@ def deletable_topic(name: str, state: ClusterState, rules: Rules) -> Topic:
     return topic
 
 
-def repeated(names: Iterable[str]) -> set[str]:
+def duplicates(names: Iterable[str]) -> set[str]:
     """The names that stand there more than once."""
     seen: set[str] = set()
     twice: set[str] = set()

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
-from headwater.controller.state import ClusterState, LiveBroker, Partition, Topic
+from headwater.controller.state import ClusterState, LiveBroker, PartitionRegistration, TopicState
 from headwater.model import TopicPartition
 from headwater.wire.messages.control import (
     LeaderAndIsrRequest,
@@ -19,7 +19,7 @@ DURING_DELETE = -2
 _PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
-class Sender(NamedTuple):
+class ControllerIdentity(NamedTuple):
     """What the head of every message says of the controller, and how it reaches brokers."""
 
     controller_id: int
@@ -28,7 +28,7 @@ class Sender(NamedTuple):
 
 
 def leader_and_isr(
-    sender: Sender,
+    identity: ControllerIdentity,
     to: LiveBroker,
     state: ClusterState,
     partitions: Sequence[TopicPartition],
@@ -37,8 +37,8 @@ def leader_and_isr(
 ) -> LeaderAndIsrRequest:
     """Which of `partitions` the broker leads or follows from now on."""
     request = LeaderAndIsrRequest(
-        controller_id=sender.controller_id,
-        controller_epoch=sender.controller_epoch,
+        controller_id=identity.controller_id,
+        controller_epoch=identity.controller_epoch,
         broker_epoch=to.epoch,
         type=INCREMENTAL,
     )
@@ -55,7 +55,7 @@ def leader_and_isr(
             )
         )
     request.live_leaders = [
-        _live_leader(sender, state.brokers[leader])
+        _live_leader(identity, state.brokers[leader])
         for leader in sorted(leaders)
         if leader in state.brokers
     ]
@@ -63,7 +63,7 @@ def leader_and_isr(
 
 
 def _leadership(
-    index: int, partition: Partition, new: bool
+    index: int, partition: PartitionRegistration, new: bool
 ) -> LeaderAndIsrRequest.LeaderAndIsrPartitionState:
     return LeaderAndIsrRequest.LeaderAndIsrPartitionState(
         partition_index=index,
@@ -80,21 +80,26 @@ def _leadership(
     )
 
 
-def _live_leader(sender: Sender, broker: LiveBroker) -> LeaderAndIsrRequest.LeaderAndIsrLiveLeader:
+def _live_leader(
+    identity: ControllerIdentity, broker: LiveBroker
+) -> LeaderAndIsrRequest.LeaderAndIsrLiveLeader:
     endpoints = broker.node.endpoints
-    chosen = next((end for end in endpoints if end.listener == sender.listener), endpoints[0])
+    chosen = next((end for end in endpoints if end.listener == identity.listener), endpoints[0])
     return LeaderAndIsrRequest.LeaderAndIsrLiveLeader(
         broker_id=broker.broker_id, host_name=chosen.host, port=chosen.port
     )
 
 
 def update_metadata(
-    sender: Sender, to: LiveBroker, state: ClusterState, partitions: Sequence[TopicPartition]
+    identity: ControllerIdentity,
+    to: LiveBroker,
+    state: ClusterState,
+    partitions: Sequence[TopicPartition],
 ) -> UpdateMetadataRequest:
     """What clients are to be told of `partitions`, and of all live brokers."""
     return UpdateMetadataRequest(
-        controller_id=sender.controller_id,
-        controller_epoch=sender.controller_epoch,
+        controller_id=identity.controller_id,
+        controller_epoch=identity.controller_epoch,
         broker_epoch=to.epoch,
         topic_states=[
             UpdateMetadataRequest.UpdateMetadataTopicState(
@@ -112,7 +117,7 @@ def update_metadata(
 
 
 def _metadata(
-    index: int, partition: Partition, state: ClusterState, deleting: bool
+    index: int, partition: PartitionRegistration, state: ClusterState, deleting: bool
 ) -> UpdateMetadataRequest.UpdateMetadataPartitionState:
     return UpdateMetadataRequest.UpdateMetadataPartitionState(
         partition_index=index,
@@ -143,12 +148,12 @@ def _live_broker(broker: LiveBroker) -> UpdateMetadataRequest.UpdateMetadataBrok
 
 
 def delete_replicas(
-    sender: Sender, to: LiveBroker, topic: Topic, indexes: Iterable[int]
+    identity: ControllerIdentity, to: LiveBroker, topic: TopicState, indexes: Iterable[int]
 ) -> StopReplicaRequest:
     """Give up these partitions of a topic, files included."""
     return StopReplicaRequest(
-        controller_id=sender.controller_id,
-        controller_epoch=sender.controller_epoch,
+        controller_id=identity.controller_id,
+        controller_epoch=identity.controller_epoch,
         broker_epoch=to.epoch,
         topic_states=[
             StopReplicaRequest.StopReplicaTopicState(
@@ -166,6 +171,6 @@ def delete_replicas(
 
 def _by_topic(
     state: ClusterState, partitions: Sequence[TopicPartition]
-) -> Iterable[tuple[Topic, list[int]]]:
+) -> Iterable[tuple[TopicState, list[int]]]:
     for name, members in groupby(partitions, key=lambda at: at.topic):
         yield state.topics[name], [at.partition for at in members]

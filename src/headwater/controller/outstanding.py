@@ -9,14 +9,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from headwater.controller.announcements import Sender, leader_and_isr, update_metadata
 from headwater.controller.commands import Command
-from headwater.controller.effects import Answer, ControlMessage, Effect, Report, Send, Write
+from headwater.controller.control_requests import (
+    ControllerIdentity,
+    leader_and_isr,
+    update_metadata,
+)
+from headwater.controller.effects import Answer, ControlMessage, Effect, LogEvent, Send, Write
 from headwater.controller.events import Acknowledged, Elected, Stored
 from headwater.controller.state import ClusterState
-from headwater.controller.store import Check, Op, OpResult
-from headwater.controller.topics import Rules
-from headwater.controller.znodes import CONTROLLER_EPOCH
+from headwater.controller.store.metadata_store import Check, Op, OpResult
+from headwater.controller.store.znodes import CONTROLLER_EPOCH
+from headwater.controller.topic_rules import ControllerSettings
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 
@@ -24,13 +28,13 @@ FAR_FUTURE = 1 << 62
 
 
 @dataclass(slots=True)
-class Operation:
+class PendingCommand:
     """A command under way. It ends when it is sealed with its outcomes and nothing is outstanding."""
 
     token: int
     command: Command[Any]
     deadline_ms: int
-    outstanding: int = 0
+    awaited: int = 0
     outcomes: list[Any] | None = None
     applied_change: int | None = None
     """The config notification that this broker must have applied before the answer leaves."""
@@ -42,12 +46,14 @@ class _Sent:
     then: Callable[[E], None]
 
 
-class Desk:
+class Outstanding:
     """State, tickets and operations of one term as controller."""
 
-    def __init__(self, broker_id: int, rules: Rules, elected: Elected, first_ticket: int) -> None:
+    def __init__(
+        self, broker_id: int, settings: ControllerSettings, elected: Elected, first_ticket: int
+    ) -> None:
         self.broker_id = broker_id
-        self.rules = rules
+        self.settings = settings
         self.state: ClusterState = elected.state
         self.epoch = elected.controller_epoch
         self.effects: list[Effect] = []
@@ -55,7 +61,7 @@ class Desk:
         self._check = Check(CONTROLLER_EPOCH, elected.epoch_version)
         self._writes: dict[int, Callable[[list[OpResult]], None]] = {}
         self._sends: dict[int, _Sent] = {}
-        self._operations: dict[int, Operation] = {}
+        self._commands: dict[int, PendingCommand] = {}
         self._next_deadline = FAR_FUTURE
         self._in_flight: dict[TopicPartition, int] = {}
 
@@ -65,13 +71,13 @@ class Desk:
         return not self._writes and not self._sends
 
     @property
-    def sender(self) -> Sender:
+    def identity(self) -> ControllerIdentity:
         """The head of messages to brokers."""
-        return Sender(self.broker_id, self.epoch, self.rules.inter_broker_listener)
+        return ControllerIdentity(self.broker_id, self.epoch, self.settings.inter_broker_listener)
 
     def report(self, event: str) -> None:
         """Log an event that an operator may search for."""
-        self.effects.append(Report(event))
+        self.effects.append(LogEvent(event))
 
     # Writes
 
@@ -85,19 +91,19 @@ class Desk:
         self,
         ops: Sequence[Op],
         partitions: Sequence[TopicPartition],
-        operation: Operation | None = None,
+        pending: PendingCommand | None = None,
         *,
         new: bool = False,
     ) -> None:
         """Write the states of partitions, then tell the brokers of them."""
         for at in partitions:
             self._in_flight[at] = self._in_flight.get(at, 0) + 1
-        self.hold(operation)
+        self.hold(pending)
 
         def stored(_: list[OpResult]) -> None:
             self._landed(partitions)
-            self.announce(self.settled(partitions), operation, new=new)
-            self.release(operation)
+            self.send_partition_states(self.stored_partitions(partitions), pending, new=new)
+            self.release(pending)
 
         self.write(ops, stored)
 
@@ -117,7 +123,7 @@ class Desk:
             if not self._in_flight[at]:
                 del self._in_flight[at]
 
-    def settled(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+    def stored_partitions(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Those that are there and whose state is durable: of the others nobody may hear yet."""
         return [at for at in partitions if at not in self._in_flight and self.state.partition(at)]
 
@@ -141,10 +147,10 @@ class Desk:
         for ticket in lost:
             self._sends.pop(ticket).then(E.BROKER_NOT_AVAILABLE)
 
-    def announce(
+    def send_partition_states(
         self,
         partitions: Sequence[TopicPartition],
-        operation: Operation | None = None,
+        pending: PendingCommand | None = None,
         *,
         new: bool = False,
         only: int | None = None,
@@ -154,24 +160,24 @@ class Desk:
             mine = [at for at in partitions if self._holds(broker_id, at)]
             if mine:
                 broker = self.state.brokers[broker_id]
-                message = leader_and_isr(self.sender, broker, self.state, mine, new=new)
-                self.hold(operation)
-                self.send(broker_id, message, lambda _: self.release(operation))
-        self.tell_clients(partitions, operation, only=only)
+                message = leader_and_isr(self.identity, broker, self.state, mine, new=new)
+                self.hold(pending)
+                self.send(broker_id, message, lambda _: self.release(pending))
+        self.send_update_metadata(partitions, pending, only=only)
 
-    def tell_clients(
+    def send_update_metadata(
         self,
         partitions: Sequence[TopicPartition],
-        operation: Operation | None = None,
+        pending: PendingCommand | None = None,
         *,
         only: int | None = None,
     ) -> None:
         """UpdateMetadata. An operation waits for this broker's own cache, as clients ask it next."""
         for broker_id in list(self.state.brokers) if only is None else (only,):
             message = update_metadata(
-                self.sender, self.state.brokers[broker_id], self.state, partitions
+                self.identity, self.state.brokers[broker_id], self.state, partitions
             )
-            waiting = operation if broker_id == self.broker_id else None
+            waiting = pending if broker_id == self.broker_id else None
             self.hold(waiting)
             self.send(broker_id, message, lambda _, waiting=waiting: self.release(waiting))  # type: ignore[misc]
 
@@ -181,60 +187,60 @@ class Desk:
 
     # Operations
 
-    def begin(self, token: int, command: Command[Any], now_ms: int) -> Operation:
+    def begin(self, token: int, command: Command[Any], now_ms: int) -> PendingCommand:
         """A command that will be answered later, or when its time is up."""
-        operation = Operation(token, command, now_ms + max(0, command.timeout_ms))
-        self._operations[token] = operation
-        self._next_deadline = min(self._next_deadline, operation.deadline_ms)
-        return operation
+        pending = PendingCommand(token, command, now_ms + max(0, command.timeout_ms))
+        self._commands[token] = pending
+        self._next_deadline = min(self._next_deadline, pending.deadline_ms)
+        return pending
 
-    def hold(self, operation: Operation | None) -> None:
+    def hold(self, pending: PendingCommand | None) -> None:
         """One more thing to wait for."""
-        if operation is not None:
-            operation.outstanding += 1
+        if pending is not None:
+            pending.awaited += 1
 
-    def release(self, operation: Operation | None) -> None:
+    def release(self, pending: PendingCommand | None) -> None:
         """One thing less."""
-        if operation is not None:
-            operation.outstanding -= 1
-            self._answer_if_done(operation)
+        if pending is not None:
+            pending.awaited -= 1
+            self._answer_if_done(pending)
 
-    def seal(self, operation: Operation, outcomes: list[Any]) -> None:
+    def seal(self, pending: PendingCommand, outcomes: list[Any]) -> None:
         """All is decided: these are the outcomes once nothing is outstanding."""
-        operation.outcomes = outcomes
-        self._answer_if_done(operation)
+        pending.outcomes = outcomes
+        self._answer_if_done(pending)
 
     def next_deadline(self) -> int | None:
         """When the first operation runs out of time; it may have been answered by then."""
-        return self._next_deadline if self._operations else None
+        return self._next_deadline if self._commands else None
 
     def expire(self, now_ms: int) -> None:
         """Answer those whose time is up; what they began goes on."""
         late = KafkaError(E.REQUEST_TIMED_OUT, "begun, but not done within the request's timeout")
-        for operation in list(self._operations.values()):
-            if operation.deadline_ms <= now_ms:
-                outcomes = operation.outcomes
+        for pending in list(self._commands.values()):
+            if pending.deadline_ms <= now_ms:
+                outcomes = pending.outcomes
                 self._answer(
-                    operation,
-                    operation.command.refusal(late)
+                    pending,
+                    pending.command.refusal(late)
                     if outcomes is None
                     else [_late(outcome, late) for outcome in outcomes],
                 )
-        left = (operation.deadline_ms for operation in self._operations.values())
+        left = (pending.deadline_ms for pending in self._commands.values())
         self._next_deadline = min(left, default=FAR_FUTURE)
 
     def abandon(self, why: KafkaError) -> None:
         """The term is over: whoever waits is told so."""
-        for operation in list(self._operations.values()):
-            self._answer(operation, operation.command.refusal(why))
+        for pending in list(self._commands.values()):
+            self._answer(pending, pending.command.refusal(why))
 
-    def _answer_if_done(self, operation: Operation) -> None:
-        if operation.outcomes is not None and not operation.outstanding:
-            self._answer(operation, operation.outcomes)
+    def _answer_if_done(self, pending: PendingCommand) -> None:
+        if pending.outcomes is not None and not pending.awaited:
+            self._answer(pending, pending.outcomes)
 
-    def _answer(self, operation: Operation, outcomes: list[Any]) -> None:
-        if self._operations.pop(operation.token, None) is not None:
-            self.effects.append(Answer(operation.token, outcomes, operation.applied_change))
+    def _answer(self, pending: PendingCommand, outcomes: list[Any]) -> None:
+        if self._commands.pop(pending.token, None) is not None:
+            self.effects.append(Answer(pending.token, outcomes, pending.applied_change))
 
 
 def _late(outcome: Any, late: KafkaError) -> Any:

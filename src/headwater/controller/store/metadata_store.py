@@ -54,7 +54,7 @@ class Stat(NamedTuple):
     num_children: int
 
 
-class Node(NamedTuple):
+class Znode(NamedTuple):
     """The answer to `get`."""
 
     data: bytes
@@ -103,7 +103,7 @@ OpResult: TypeAlias = str | Stat | None
 Reply: TypeAlias = Callable[[T | StoreError], None]
 
 
-class Change(Enum):
+class WatchEvent(Enum):
     """What a watch saw."""
 
     CREATED = "created"
@@ -112,11 +112,11 @@ class Change(Enum):
     CHILDREN = "children"
 
 
-Watch: TypeAlias = Callable[[Change, str], None]
+Watch: TypeAlias = Callable[[WatchEvent, str], None]
 """Called once; whoever wants to know more reads again and leaves a new watch."""
 
 
-class Session(Enum):
+class SessionState(Enum):
     """What became of the session: ephemeral nodes live exactly as long as it does."""
 
     OPEN = "open"
@@ -141,7 +141,7 @@ class MetadataStore(Protocol):
     ) -> None:
         """Make a node and answer with its path."""
 
-    def get(self, path: str, reply: Reply[Node], watch: Watch | None = None) -> None:
+    def get(self, path: str, reply: Reply[Znode], watch: Watch | None = None) -> None:
         """Data and stat. The watch is left only where the node is there."""
 
     def exists(self, path: str, reply: Reply[Stat | None], watch: Watch | None = None) -> None:
@@ -159,7 +159,7 @@ class MetadataStore(Protocol):
     def multi(self, ops: Sequence[Op], reply: Reply[list[OpResult]]) -> None:
         """All of it or nothing, in order."""
 
-    def on_session(self, listener: Callable[[Session], None]) -> None:
+    def on_session(self, listener: Callable[[SessionState], None]) -> None:
         """Tell `listener` whenever the session is lost or a new one begins."""
 
     def close(self) -> None:

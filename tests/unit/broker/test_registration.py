@@ -2,17 +2,17 @@
 
 import pytest
 
-from headwater.controller.registration import Registration, prepare_store
-from headwater.controller.store import Session, Stat
-from headwater.controller.znodes import BrokerNode, Endpoint
-from tests.unit.controller.hands import HandLoop, MemoryFiles, embedded
+from headwater.broker.registration import Registration, prepare_store
+from headwater.controller.store.metadata_store import SessionState, Stat
+from headwater.controller.store.znodes import BrokerEndpoint, BrokerNode
+from tests.unit.controller.fake_loop import FakeLoop, MemoryFiles, embedded
 
-NODE = BrokerNode(0, (Endpoint("PLAINTEXT", "h", 1, "PLAINTEXT"),))
+NODE = BrokerNode(0, (BrokerEndpoint("PLAINTEXT", "h", 1, "PLAINTEXT"),))
 
 
 class Setting:
     def __init__(self) -> None:
-        self.loop, self.files = HandLoop(), MemoryFiles()
+        self.loop, self.files = FakeLoop(), MemoryFiles()
         self.store = embedded(self.loop, self.files)
         self.epochs: list[int] = []
         prepare_store(self.store, "c", lambda _: None)
@@ -59,7 +59,7 @@ def test_the_node_of_a_former_session_is_waited_out(setting, caplog):
 
 def test_a_new_session_registers_anew(setting):
     registration = setting.register()
-    registration._session_changed(Session.OPEN)
+    registration._session_changed(SessionState.OPEN)
     setting.loop.run()
     assert len(setting.epochs) == 2, "the node is still ours, and its epoch is told again"
 

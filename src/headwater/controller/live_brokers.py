@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 
-from headwater.controller.loading import read_brokers
+from headwater.controller.metadata_loader import read_brokers
 from headwater.controller.state import LiveBroker
-from headwater.controller.store import Change, MetadataStore, StoreError
-from headwater.controller.znodes import BROKER_IDS
+from headwater.controller.store.metadata_store import MetadataStore, StoreError, WatchEvent
+from headwater.controller.store.znodes import BROKER_IDS
 
 
-class Membership:
+class BrokerWatcher:
     """Reports all live brokers at first and after every change; says nothing after `stop`."""
 
     def __init__(
@@ -26,16 +26,16 @@ class Membership:
     def _read(self) -> None:
         self._store.children(BROKER_IDS, self._names, self._changed)
 
-    def _changed(self, change: Change, path: str) -> None:
+    def _changed(self, change: WatchEvent, path: str) -> None:
         if not self._stopped:
             self._read()
 
     def _names(self, names: list[str] | StoreError) -> None:
         if isinstance(names, StoreError):
-            self._tell(names)
+            self._report_brokers(names)
         else:
-            read_brokers(self._store, names, self._tell)
+            read_brokers(self._store, names, self._report_brokers)
 
-    def _tell(self, brokers: dict[int, LiveBroker] | StoreError) -> None:
+    def _report_brokers(self, brokers: dict[int, LiveBroker] | StoreError) -> None:
         if not self._stopped:
             self._report(brokers)

@@ -8,9 +8,16 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 
-from headwater.controller.loading import Reading
-from headwater.controller.store import ANY_VERSION, Change, MetadataStore, Node, Session, StoreError
-from headwater.controller.znodes import (
+from headwater.controller.metadata_loader import BatchedReads
+from headwater.controller.store.metadata_store import (
+    ANY_VERSION,
+    MetadataStore,
+    SessionState,
+    StoreError,
+    WatchEvent,
+    Znode,
+)
+from headwater.controller.store.znodes import (
     CONFIG_CHANGE_PREFIX,
     CONFIG_CHANGES,
     DEFAULT_ENTITY,
@@ -64,9 +71,9 @@ class ConfigChanges:
         if not unknown:
             then()
             return
-        reading = Reading(self._store, lambda _: then())
+        reads = BatchedReads(self._store, lambda _: then())
         for name in unknown:
-            reading.get(config_path("topics", name), partial(self._read, "topics", name))
+            reads.get(config_path("topics", name), partial(self._read, "topics", name))
 
     def forget(self, topic: str) -> None:
         """The topic is gone; another one of that name would have overrides of its own."""
@@ -79,11 +86,11 @@ class ConfigChanges:
         else:
             self._waiting.append((notification, then))
 
-    def _session_changed(self, session: Session) -> None:
-        if session is Session.OPEN:
+    def _session_changed(self, session: SessionState) -> None:
+        if session is SessionState.OPEN:
             self.start(lambda: None)
 
-    def _notified(self, change: Change, path: str) -> None:
+    def _notified(self, change: WatchEvent, path: str) -> None:
         self._store.children(CONFIG_CHANGES, partial(self._listed, None), self._notified)
 
     def _listed(self, ready: Callable[[], None] | None, names: list[str] | StoreError) -> None:
@@ -94,31 +101,31 @@ class ConfigChanges:
         fresh = [number for number in numbers if number > self._applied]
         newest = numbers[-1] if numbers else self._applied
         missed = bool(fresh) and fresh[0] > self._applied + 1
-        reading = Reading(self._store, lambda _: self._caught_up(newest, numbers, ready))
+        reads = BatchedReads(self._store, lambda _: self._caught_up(newest, numbers, ready))
         if ready is not None or missed:
-            self._read_all(reading)
+            self._read_all(reads)
         else:
             for number in fresh:
-                reading.get(_notification_path(number), partial(self._read_entity, reading))
-        reading.children(CONFIG_CHANGES, lambda _: None)  # ends the reading where nothing is fresh
+                reads.get(_notification_path(number), partial(self._read_entity, reads))
+        reads.children(CONFIG_CHANGES, lambda _: None)  # ends the reading where nothing is fresh
 
-    def _read_all(self, reading: Reading) -> None:
+    def _read_all(self, reads: BatchedReads) -> None:
         for kind in ("topics", "brokers"):
-            reading.children(f"/config/{kind}", partial(self._read_kind, reading, kind))
+            reads.children(f"/config/{kind}", partial(self._read_kind, reads, kind))
 
-    def _read_kind(self, reading: Reading, kind: str, segments: list[str]) -> None:
+    def _read_kind(self, reads: BatchedReads, kind: str, segments: list[str]) -> None:
         for segment in segments:
-            self._read_one(reading, kind, unquote_entity(segment))
+            self._read_one(reads, kind, unquote_entity(segment))
 
-    def _read_entity(self, reading: Reading, node: Node) -> None:
+    def _read_entity(self, reads: BatchedReads, node: Znode) -> None:
         kind, name = decode_config_change(node.data)
-        self._read_one(reading, kind, name)
+        self._read_one(reads, kind, name)
 
-    def _read_one(self, reading: Reading, kind: str, name: str) -> None:
+    def _read_one(self, reads: BatchedReads, kind: str, name: str) -> None:
         if kind == "topics" or (kind == "brokers" and name in (self._own, DEFAULT_ENTITY)):
-            reading.get(config_path(kind, name), partial(self._read, kind, name))
+            reads.get(config_path(kind, name), partial(self._read, kind, name))
 
-    def _read(self, kind: str, name: str, node: Node) -> None:
+    def _read(self, kind: str, name: str, node: Znode) -> None:
         overrides = decode_config(config_path(kind, name), node.data)
         if kind == "topics":
             self._topics[name] = overrides

@@ -16,7 +16,16 @@ import struct
 import zlib
 from collections.abc import Iterator, Sequence
 
-from headwater.controller.tree import ROOT, Edit, Made, Removed, Tree, TreeNode, Wrote, parent_of
+from headwater.controller.store.tree import (
+    ROOT,
+    Edit,
+    Made,
+    Removed,
+    Tree,
+    TreeNode,
+    Wrote,
+    parent_of,
+)
 from headwater.errors import E, KafkaError
 from headwater.seams.files import Files, read_file, read_fully, replace_file, write_fully
 

@@ -7,8 +7,14 @@ block is lost when its broker stops.
 from collections.abc import Callable
 from typing import TypeAlias
 
-from headwater.controller.store import MetadataStore, Node, Stat, StoreError, StoreFailure
-from headwater.controller.znodes import PRODUCER_ID_BLOCK, ProducerIdBlock
+from headwater.controller.store.metadata_store import (
+    MetadataStore,
+    Stat,
+    StoreError,
+    StoreFailure,
+    Znode,
+)
+from headwater.controller.store.znodes import PRODUCER_ID_BLOCK, ProducerIdBlock
 from headwater.errors import E, KafkaError
 
 BLOCK_SIZE = 1000
@@ -40,7 +46,7 @@ class ProducerIdBlocks:
     def _claim(self) -> None:
         self._store.get(PRODUCER_ID_BLOCK, self._read)
 
-    def _read(self, node: Node | StoreError) -> None:
+    def _read(self, node: Znode | StoreError) -> None:
         if isinstance(node, StoreError):
             self._fail(node)
             return

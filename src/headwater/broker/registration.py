@@ -8,17 +8,17 @@ still stands, it waits for that one to go instead of failing or hanging (KAFKA-7
 import logging
 from collections.abc import Callable
 
-from headwater.controller.store import (
+from headwater.controller.store.metadata_store import (
     ANY_VERSION,
-    Change,
     MetadataStore,
-    Node,
-    Session,
+    SessionState,
     Stat,
     StoreError,
     StoreFailure,
+    WatchEvent,
+    Znode,
 )
-from headwater.controller.znodes import (
+from headwater.controller.store.znodes import (
     CLUSTER_ID,
     PERSISTENT_PATHS,
     BrokerNode,
@@ -40,7 +40,7 @@ def prepare_store(
         if isinstance(result, StoreError) and result.kind is not StoreFailure.NODE_EXISTS:
             failures.append(result)
 
-    def read(result: Node | StoreError) -> None:
+    def read(result: Znode | StoreError) -> None:
         if isinstance(result, StoreError):
             reply(failures[0] if failures else result)
         else:
@@ -57,7 +57,7 @@ def read_log_dirs(
 ) -> None:
     """The directory ids that this broker had at earlier starts, with their paths."""
 
-    def read(result: Node | StoreError) -> None:
+    def read(result: Znode | StoreError) -> None:
         if not isinstance(result, StoreError):
             reply(LogDirsNode.decode(node_id, result.data).directories)
         elif result.kind is StoreFailure.NO_NODE:
@@ -105,8 +105,8 @@ class Registration:
         self._wanted = False
         self._store.delete(self._path, -1, lambda _: done())
 
-    def _session_changed(self, session: Session) -> None:
-        if session is Session.OPEN and self._wanted:
+    def _session_changed(self, session: SessionState) -> None:
+        if session is SessionState.OPEN and self._wanted:
             self._register()
 
     def _register(self) -> None:
@@ -127,6 +127,6 @@ class Registration:
         elif stat is None and self._wanted:
             self._register()
 
-    def _node_changed(self, change: Change, path: str) -> None:
-        if change is Change.DELETED and self._wanted:
+    def _node_changed(self, change: WatchEvent, path: str) -> None:
+        if change is WatchEvent.DELETED and self._wanted:
             self._register()
