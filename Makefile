@@ -53,8 +53,8 @@ peers: .venv/.peers       # what tests and benchmarks compare with
 	$(BIN)/python -m tests.compat.prepare
 	touch $@
 
-lock:                     ## resolve the dependencies anew (needs uv)
-	uv pip compile pyproject.toml --extra dev --generate-hashes --no-emit-index-url --no-header \
+lock:                     ## resolve the dependencies again (needs uv)
+	uv pip compile pyproject.toml --all-extras --group dev --generate-hashes --no-emit-index-url --no-header \
 	  --universal --python-version 3.11 -o requirements/dev.lock
 
 clean:

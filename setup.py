@@ -1,8 +1,10 @@
-"""Builds the compiled record codec and the short way of `send`, both optional.
+"""Builds the compiled record codec and the compiled `send`, both optional.
 
-Without Cython or a C compiler the package installs all the same and uses its codec in plain Python.
+Without Cython or a C compiler the package still installs and uses the codec in plain Python.
+HEADWATER_REQUIRE_COMPILED=1 makes a failing compiler an error; releases are built with it.
 """
 
+import os
 from glob import glob
 
 from setuptools import Extension, setup
@@ -14,10 +16,12 @@ INTAKE = "src/headwater/client/producer/_intake.pyx"
 
 
 def extensions() -> list[Extension]:
-    """The codec, to be built where it can be."""
+    required = os.environ.get("HEADWATER_REQUIRE_COMPILED") == "1"
     try:
         from Cython.Build import cythonize
     except ImportError:
+        if required:
+            raise
         return []
     codec = Extension("headwater.records._codec", [CODEC], depends=[CODEC, *PARTS, *SHARED])
     intake = Extension("headwater.client.producer._intake", [INTAKE], depends=[INTAKE, *SHARED])
@@ -25,7 +29,7 @@ def extensions() -> list[Extension]:
         [codec, intake], build_dir="build", include_path=["src"], quiet=True
     )
     for module in modules:
-        module.optional = True  # a failing compiler is a warning; cythonize forgets this mark
+        module.optional = not required  # set after cythonize, which drops it
     return modules
 
 

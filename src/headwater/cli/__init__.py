@@ -9,7 +9,11 @@ _INTERRUPTED = 130
 
 
 def main() -> None:
-    """The entry point of the console script; Ctrl-C while it is being imported is a quiet end too."""
+    """Run the console script; Ctrl-C during its imports is a quiet end too."""
+    try:
+        import headwater.linux  # noqa: F401 - its refusal becomes one line here
+    except ImportError as refused:
+        sys.exit(f"Error: {refused}")
     try:
         from headwater.cli.app import main as run
     except KeyboardInterrupt:

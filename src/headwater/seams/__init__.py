@@ -6,6 +6,7 @@ simulator can put a whole cluster into one deterministic thread.
 
 from dataclasses import dataclass
 
+import headwater.linux  # noqa: F401 - before the modules that need it
 from headwater.seams.clock import Clock
 from headwater.seams.files import Files
 from headwater.seams.limits import USUAL_OPEN_FILES
