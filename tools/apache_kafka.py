@@ -21,8 +21,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
 
-from tools.heir import heir
 from tools.java import SHORT_LIVED, TOOLS, java
+from tools.process_guard import kill_with_parent
 
 _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 _SINGLE_NODE = {
@@ -53,7 +53,7 @@ class ApacheKafka:
         self._start_timeout = start_timeout
         self._home: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
-        self._heir: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
         self._output: IO[bytes] | None = None
         self.bootstrap = ""
 
@@ -108,7 +108,7 @@ class ApacheKafka:
             stderr=subprocess.STDOUT,
             start_new_session=True,  # an interrupt of the terminal reaches us first, then it
         )
-        self._heir = heir(self._process.pid, self.home)
+        self._guard = kill_with_parent(self._process.pid, self.home)
         self._wait_until_it_answers(port)
 
     def _properties(self, controller_port: int) -> str:
@@ -150,13 +150,13 @@ class ApacheKafka:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-        if self._heir is not None:
-            self._heir.kill()
-            self._heir.wait()
+        if self._guard is not None:
+            self._guard.kill()
+            self._guard.wait()
         if self._output is not None:
             self._output.close()
         shutil.rmtree(self.home, ignore_errors=True)
-        self._process = self._heir = self._output = self._home = None
+        self._process = self._guard = self._output = self._home = None
 
 
 def _free_ports(count: int) -> list[int]:

@@ -23,7 +23,7 @@ from urllib.error import URLError
 from pyspark.find_spark_home import _find_spark_home
 
 from headwater.pipelines.java import java_home
-from tools.heir import heir
+from tools.process_guard import kill_with_parent
 
 PATIENCE_S = 60.0
 _LOOPBACK = "127.0.0.1"
@@ -37,7 +37,7 @@ class SparkCluster:
         self._cores = cores
         self._memory = memory
         self._processes: list[subprocess.Popen[bytes]] = []
-        self._heirs: list[subprocess.Popen[bytes]] = []
+        self._guards: list[subprocess.Popen[bytes]] = []
         self._folder = Path(tempfile.mkdtemp(prefix="spark-cluster-"))
         self._port, self._page = _free_port(), _free_port()
 
@@ -61,7 +61,7 @@ class SparkCluster:
 
     def close(self) -> None:
         """Kill what was started, executors included, and remove their files."""
-        for process in (*self._heirs, *reversed(self._processes)):
+        for process in (*self._guards, *reversed(self._processes)):
             process.kill()
             process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -88,7 +88,7 @@ class SparkCluster:
         with (self._folder / f"{len(self._processes)}.log").open("wb") as out:
             process = subprocess.Popen(command, env=environment, stdout=out, stderr=out)
         self._processes.append(process)
-        self._heirs.append(heir(process.pid, self._folder))
+        self._guards.append(kill_with_parent(process.pid, self._folder))
 
     def _wait(self) -> None:
         deadline = time.monotonic() + PATIENCE_S

@@ -5,7 +5,7 @@ from tools.apache_kafka import ApacheKafka
 from tools.jars import JarsUnavailable
 
 from headwater.testing import Broker
-from tests.clients.stage import Stage
+from tests.clients.broker_under_test import BrokerUnderTest
 
 SETTINGS = {
     "auto.create.topics.enable": "false",
@@ -17,45 +17,45 @@ SETTINGS = {
 
 
 @pytest.fixture(scope="session")
-def headwater_stage():
+def headwater_under_test():
     with Broker(SETTINGS, subprocess=True) as broker:
-        yield Stage(broker.bootstrap)
+        yield BrokerUnderTest(broker.bootstrap)
 
 
 @pytest.fixture(scope="session")
-def apache_stage():
+def apache_under_test():
     kafka = ApacheKafka(SETTINGS)
     try:
         kafka.__enter__()
     except JarsUnavailable as missing:
         pytest.skip(f"Apache Kafka cannot be started: {missing}")
-    yield Stage(kafka.bootstrap)
+    yield BrokerUnderTest(kafka.bootstrap)
     kafka.__exit__(None, None, None)
 
 
 @pytest.fixture(scope="session", params=["headwater", "apache"])
-def stage(request):
+def broker(request):
     """One of the two brokers; each test that asks for it runs on both."""
-    return request.getfixturevalue(f"{request.param}_stage")
+    return request.getfixturevalue(f"{request.param}_under_test")
 
 
 @pytest.fixture
-def bootstrap(stage):
-    return stage.bootstrap
+def bootstrap(broker):
+    return broker.bootstrap
 
 
 @pytest.fixture
-def topic(stage):
+def topic(broker):
     """A fresh topic of three partitions."""
-    return stage.topic(partitions=3)
+    return broker.topic(partitions=3)
 
 
 @pytest.fixture
-def lane(stage):
+def lane(broker):
     """A fresh topic of one partition, where order is total."""
-    return stage.topic(partitions=1)
+    return broker.topic(partitions=1)
 
 
 @pytest.fixture
-def group(stage):
-    return stage.name("group")
+def group(broker):
+    return broker.name("group")

@@ -10,7 +10,7 @@ from headwater import NewTopic, OffsetAndMetadata, ResetTo, Resource, TopicParti
 from headwater.client.admin import ConfigChange, GroupNotEmptyError, Operation
 from headwater.client.errors import UnknownTopicOrPartitionError
 from headwater.errors import E, KafkaError
-from tests.clients.stage import poll_until, until
+from tests.clients.broker_under_test import poll_until, until
 
 BEGIN_MS = 1_700_000_000_000
 
@@ -22,9 +22,9 @@ def admin(bootstrap):
 
 
 @pytest.fixture
-def at_ten(stage, admin, group, lane):
+def at_ten(broker, admin, group, lane):
     """A lane of a hundred records, ten milliseconds apart, where the group stands at ten."""
-    stage.fill(lane, [b"%d" % n for n in range(100)], timestamp=lambda n: BEGIN_MS + 10 * n)
+    broker.fill(lane, [b"%d" % n for n in range(100)], timestamp=lambda n: BEGIN_MS + 10 * n)
     admin.set_group_offsets(group, {TopicPartition(lane, 0): 10})
     return TopicPartition(lane, 0)
 
@@ -32,8 +32,8 @@ def at_ten(stage, admin, group, lane):
 # -- topics
 
 
-def test_topics_are_made_listed_described_grown_and_deleted(stage, admin):
-    one, two = stage.name("made"), stage.name("made")
+def test_topics_are_made_listed_described_grown_and_deleted(broker, admin):
+    one, two = broker.name("made"), broker.name("made")
     admin.create_topics([NewTopic(one, 4, configs={"retention.ms": "1000"}), two])
     until("every broker lists them", lambda: {one, two} <= set(admin.list_topics()))
     views = admin.describe_topics([one, two])
@@ -45,7 +45,7 @@ def test_topics_are_made_listed_described_grown_and_deleted(stage, admin):
     until("they are gone", lambda: not {one, two} & set(admin.list_topics()))
 
 
-def test_a_wish_that_cannot_be_met_is_refused_with_its_reason(stage, admin, topic):
+def test_a_wish_that_cannot_be_met_is_refused_with_its_reason(broker, admin, topic):
     for wish, code in (
         (NewTopic(topic), E.TOPIC_ALREADY_EXISTS),
         (NewTopic("no topic"), E.INVALID_TOPIC_EXCEPTION),
@@ -65,20 +65,20 @@ def test_a_wish_that_cannot_be_met_is_refused_with_its_reason(stage, admin, topi
         admin.delete_topics(["nothing"])
 
 
-def test_validation_alone_makes_nothing(stage, admin):
-    name = stage.name("checked")
+def test_validation_alone_makes_nothing(broker, admin):
+    name = broker.name("checked")
     admin.create_topics([NewTopic(name, 3)], validate_only=True)
     assert name not in admin.list_topics()
 
 
-def test_records_below_an_offset_are_deleted(stage, admin, topic):
-    stage.fill(topic, [b"%d" % n for n in range(50)], partition=1)
-    stage.fill(topic, [b"%d" % n for n in range(50)], partition=2)
+def test_records_below_an_offset_are_deleted(broker, admin, topic):
+    broker.fill(topic, [b"%d" % n for n in range(50)], partition=1)
+    broker.fill(topic, [b"%d" % n for n in range(50)], partition=2)
     one, two = TopicPartition(topic, 1), TopicPartition(topic, 2)
     assert admin.delete_records({one: 20, two: -1}) == {one: 20, two: 50}
     assert admin.beginning_offsets([one, two]) == {one: 20, two: 50}
     assert admin.end_offsets([one, two]) == {one: 50, two: 50}
-    assert stage.values(topic) == [b"%d" % n for n in range(20, 50)]
+    assert broker.values(topic) == [b"%d" % n for n in range(20, 50)]
     with pytest.raises(KafkaError) as caught:
         admin.delete_records({one: 51})
     assert caught.value.code is E.OFFSET_OUT_OF_RANGE
@@ -124,7 +124,7 @@ def test_configs_of_brokers_are_described_with_words(admin):
 # -- groups
 
 
-def test_a_group_is_listed_described_and_deleted(stage, bootstrap, admin, group, topic):
+def test_a_group_is_listed_described_and_deleted(broker, bootstrap, admin, group, topic):
     with headwater.Consumer(
         bootstrap_servers=bootstrap, group_id=group, client_id="me", group_instance_id="one"
     ) as member:
@@ -191,12 +191,12 @@ def test_a_reset_is_where_members_begin(bootstrap, admin, group, at_ten):
 # -- the cluster
 
 
-def test_the_cluster_and_its_disks_are_described(stage, admin, lane):
-    stage.fill(lane, [b"x" * 1000])
+def test_the_cluster_and_its_disks_are_described(broker, admin, lane):
+    broker.fill(lane, [b"x" * 1000])
     told = admin.describe_cluster()
-    (broker,) = told.brokers
-    assert told.controller_id == broker.id
-    assert f"{broker.host}:{broker.port}" == stage.bootstrap
+    (node,) = told.brokers
+    assert told.controller_id == node.id
+    assert f"{node.host}:{node.port}" == broker.bootstrap
     assert told.cluster_id
     folders = admin.describe_log_dirs()
     sizes = {place: size for folder in folders for place, size in folder.sizes.items()}
@@ -209,8 +209,8 @@ def test_offsets_are_listed_by_time(admin, at_ten):
     assert admin.list_offsets({at_ten: BEGIN_MS + 10_000}) == {at_ten: None}
 
 
-def test_the_asyncio_face_does_the_same(bootstrap, stage):
-    name = stage.name("made")
+def test_the_asyncio_face_does_the_same(bootstrap, broker):
+    name = broker.name("made")
 
     async def work():
         async with aio.Admin(bootstrap_servers=bootstrap) as admin:

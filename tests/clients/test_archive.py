@@ -57,21 +57,23 @@ def fill(bootstrap, topic):
         assert producer.flush(30) == 0
 
 
-def test_an_archive_gives_what_a_consumer_gets(stage, tmp_path):
-    topic = stage.topic(segment_bytes=MEBIBYTE)
-    fill(stage.bootstrap, topic)
-    outcome = archive(sources_of(stage.bootstrap, [topic]), str(tmp_path))
+def test_an_archive_gives_what_a_consumer_gets(broker, tmp_path):
+    topic = broker.topic(segment_bytes=MEBIBYTE)
+    fill(broker.bootstrap, topic)
+    outcome = archive(sources_of(broker.bootstrap, [topic]), str(tmp_path))
     assert outcome.added
     assert outcome.problems == verify(str(tmp_path)) == []
     end = outcome.added[-1].next_offset
     found = archived(tmp_path)
-    assert found == consumed(stage.bootstrap, topic, end, "read_uncommitted")
+    assert found == consumed(broker.bootstrap, topic, end, "read_uncommitted")
     assert len(found) == sum(entry.records for entry in outcome.added)
 
 
-def test_aborted_transactions_are_dropped_by_the_index_beside_the_segment(apache_stage, tmp_path):
-    bootstrap = apache_stage.bootstrap
-    topic = apache_stage.topic(segment_bytes=MEBIBYTE)
+def test_aborted_transactions_are_dropped_by_the_index_beside_the_segment(
+    apache_under_test, tmp_path
+):
+    bootstrap = apache_under_test.bootstrap
+    topic = apache_under_test.topic(segment_bytes=MEBIBYTE)
     producer = confluent_kafka.Producer(
         {"bootstrap.servers": bootstrap, "transactional.id": topic, "linger.ms": 0}
     )

@@ -5,7 +5,7 @@ from tools import client_chaos
 
 import headwater
 from headwater.testing import Broker
-from tests.clients.stage import settle
+from tests.clients.broker_under_test import settle
 
 SECONDS = 15
 

@@ -21,7 +21,7 @@ from headwater.client.errors import (
     WakeupError,
 )
 from headwater.model import TopicPartition
-from tests.clients.stage import in_thread, poll_until, until, values_of
+from tests.clients.broker_under_test import in_thread, poll_until, until, values_of
 
 NUMBERS = [b"%d" % number for number in range(100)]
 
@@ -47,8 +47,8 @@ def member(bootstrap, group):
 # -- records
 
 
-def test_a_record_is_read_as_it_was_stored(stage, consumer, topic):
-    stage.fill(
+def test_a_record_is_read_as_it_was_stored(broker, consumer, topic):
+    broker.fill(
         topic, [b"v"], partition=1, key=lambda _: b"k", timestamp=lambda _: 1_700_000_000_123
     )
     consumer.assign([(topic, 0), (topic, 1)])
@@ -67,15 +67,15 @@ def test_what_our_producer_writes_comes_back(bootstrap, consumer, lane):
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
-def test_every_codec_of_others_is_read(stage, consumer, lane, codec):
+def test_every_codec_of_others_is_read(broker, consumer, lane, codec):
     values = [b"%06d" % number * 10 for number in range(3000)]
-    stage.fill(lane, values, compression_type=codec)
+    broker.fill(lane, values, compression_type=codec)
     consumer.assign([(lane, 0)])
     assert values_of(poll_until(3000, consumer)) == values
 
 
-def test_a_poll_returns_at_most_what_it_may_and_the_rest_later(stage, bootstrap, lane):
-    stage.fill(lane, NUMBERS)
+def test_a_poll_returns_at_most_what_it_may_and_the_rest_later(broker, bootstrap, lane):
+    broker.fill(lane, NUMBERS)
     with headwater.Consumer(
         bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=7
     ) as consumer:
@@ -90,9 +90,9 @@ def test_a_poll_returns_at_most_what_it_may_and_the_rest_later(stage, bootstrap,
         assert values_of(consumer.poll(10, max_records=2)) == NUMBERS[:2]
 
 
-def test_records_come_by_partition_in_their_order(stage, consumer, topic):
+def test_records_come_by_partition_in_their_order(broker, consumer, topic):
     for partition in range(3):
-        stage.fill(topic, [b"%d" % number for number in range(500)], partition=partition)
+        broker.fill(topic, [b"%d" % number for number in range(500)], partition=partition)
     consumer.assign([(topic, number) for number in range(3)])
     found = poll_until(1500, consumer)
     for partition in range(3):
@@ -105,9 +105,9 @@ def test_records_come_by_partition_in_their_order(stage, consumer, topic):
     assert set(by_partition) == records.partitions() <= consumer.assignment()
 
 
-def test_a_record_larger_than_a_fetch_is_still_read(stage, bootstrap, lane):
+def test_a_record_larger_than_a_fetch_is_still_read(broker, bootstrap, lane):
     big = b"x" * 300_000
-    stage.fill(lane, [b"small", big, b"small"])
+    broker.fill(lane, [b"small", big, b"small"])
     with headwater.Consumer(
         bootstrap_servers=bootstrap,
         auto_offset_reset="earliest",
@@ -118,8 +118,8 @@ def test_a_record_larger_than_a_fetch_is_still_read(stage, bootstrap, lane):
         assert values_of(poll_until(3, consumer)) == [b"small", big, b"small"]
 
 
-def test_iteration_gives_record_after_record(stage, consumer, lane):
-    stage.fill(lane, NUMBERS)
+def test_iteration_gives_record_after_record(broker, consumer, lane):
+    broker.fill(lane, NUMBERS)
     consumer.assign([(lane, 0)])
     seen = []
     for record in consumer:
@@ -136,20 +136,20 @@ def test_an_empty_poll_ends_in_time(consumer, lane):
     assert consumer.poll(0) == []
 
 
-def test_records_arrive_while_a_poll_waits(stage, consumer, lane):
+def test_records_arrive_while_a_poll_waits(broker, consumer, lane):
     consumer.assign([(lane, 0)])
     consumer.poll(0.1)
-    writer = in_thread(lambda: stage.fill(lane, [b"late"]))
+    writer = in_thread(lambda: broker.fill(lane, [b"late"]))
     assert values_of(consumer.poll(20)) == [b"late"]
     writer.join()
 
 
-def test_deserializers_and_interceptors_shape_records(stage, bootstrap, lane):
+def test_deserializers_and_interceptors_shape_records(broker, bootstrap, lane):
     class Upper(ConsumerInterceptor):
         def on_consume(self, records):
             return type(records)(r._replace(value=r.value.upper()) for r in records)
 
-    stage.fill(lane, [b"a", "ü".encode()], key=lambda number: b"%d" % number)
+    broker.fill(lane, [b"a", "ü".encode()], key=lambda number: b"%d" % number)
     with headwater.Consumer(
         bootstrap_servers=bootstrap,
         auto_offset_reset="earliest",
@@ -161,8 +161,8 @@ def test_deserializers_and_interceptors_shape_records(stage, bootstrap, lane):
         assert [(r.key, r.value) for r in poll_until(2, consumer)] == [(0, "A"), (1, "Ü")]
 
 
-def test_a_record_that_cannot_be_deserialized_is_named_and_can_be_passed(stage, bootstrap, lane):
-    stage.fill(lane, [b"1", b"one", b"2"])
+def test_a_record_that_cannot_be_deserialized_is_named_and_can_be_passed(broker, bootstrap, lane):
+    broker.fill(lane, [b"1", b"one", b"2"])
     with headwater.Consumer(
         bootstrap_servers=bootstrap, auto_offset_reset="earliest", value_deserializer=int
     ) as consumer:
@@ -178,8 +178,8 @@ def test_a_record_that_cannot_be_deserialized_is_named_and_can_be_passed(stage, 
 # -- places
 
 
-def test_positions_ends_lag_and_lead(stage, consumer, lane):
-    stage.fill(lane, NUMBERS)
+def test_positions_ends_lag_and_lead(broker, consumer, lane):
+    broker.fill(lane, NUMBERS)
     consumer.assign([(lane, 0)])
     place = TopicPartition(lane, 0)
     assert consumer.position(place) == 0
@@ -191,8 +191,8 @@ def test_positions_ends_lag_and_lead(stage, consumer, lane):
     assert consumer.metrics()["records-lag-max"] == 90
 
 
-def test_seeks_forward_back_and_to_the_ends(stage, consumer, lane):
-    stage.fill(lane, NUMBERS)
+def test_seeks_forward_back_and_to_the_ends(broker, consumer, lane):
+    broker.fill(lane, NUMBERS)
     consumer.assign([(lane, 0)])
     for offset in (50, 3, 99):
         consumer.seek((lane, 0), offset)
@@ -201,12 +201,12 @@ def test_seeks_forward_back_and_to_the_ends(stage, consumer, lane):
     assert consumer.poll(10)[0].offset == 0
     consumer.seek_to_end()
     assert consumer.position((lane, 0)) == 100
-    stage.fill(lane, [b"new"])
+    broker.fill(lane, [b"new"])
     assert values_of(poll_until(1, consumer)) == [b"new"]
 
 
-def test_offsets_are_found_by_time(stage, consumer, lane):
-    stage.fill(lane, NUMBERS, timestamp=lambda number: 1_700_000_000_000 + 10 * number)
+def test_offsets_are_found_by_time(broker, consumer, lane):
+    broker.fill(lane, NUMBERS, timestamp=lambda number: 1_700_000_000_000 + 10 * number)
     place = TopicPartition(lane, 0)
     found = consumer.offsets_for_times({place: 1_700_000_000_495})[place]
     assert (found.offset, found.timestamp) == (50, 1_700_000_000_500)
@@ -215,17 +215,17 @@ def test_offsets_are_found_by_time(stage, consumer, lane):
 
 
 @pytest.mark.parametrize(("policy", "first"), [("earliest", b"0"), ("latest", b"new")])
-def test_without_a_committed_offset_the_policy_decides(stage, bootstrap, lane, policy, first):
-    stage.fill(lane, NUMBERS)
+def test_without_a_committed_offset_the_policy_decides(broker, bootstrap, lane, policy, first):
+    broker.fill(lane, NUMBERS)
     with headwater.Consumer(bootstrap_servers=bootstrap, auto_offset_reset=policy) as consumer:
         consumer.assign([(lane, 0)])
         consumer.position((lane, 0))
-        stage.fill(lane, [b"new"])
+        broker.fill(lane, [b"new"])
         assert consumer.poll(10)[0].value == first
 
 
-def test_policy_none_asks_the_application(stage, bootstrap, group, lane):
-    stage.fill(lane, NUMBERS)
+def test_policy_none_asks_the_application(broker, bootstrap, group, lane):
+    broker.fill(lane, NUMBERS)
     with headwater.Consumer(
         bootstrap_servers=bootstrap,
         group_id=group,
@@ -242,31 +242,31 @@ def test_policy_none_asks_the_application(stage, bootstrap, group, lane):
             until("an error", lambda: None, lambda: consumer.poll(1))
 
 
-def test_a_position_out_of_range_is_reset_by_policy(stage, consumer, lane):
-    stage.fill(lane, NUMBERS)
+def test_a_position_out_of_range_is_reset_by_policy(broker, consumer, lane):
+    broker.fill(lane, NUMBERS)
     consumer.assign([(lane, 0)])
     consumer.seek((lane, 0), 1000)
     assert consumer.poll(10)[0].offset == 0
 
 
-def test_a_topic_made_anew_is_read_from_its_start(stage, bootstrap, lane):
-    stage.fill(lane, NUMBERS)
+def test_a_topic_made_anew_is_read_from_its_start(broker, bootstrap, lane):
+    broker.fill(lane, NUMBERS)
     with headwater.Consumer(
         bootstrap_servers=bootstrap, auto_offset_reset="earliest", metadata_max_age_ms=200
     ) as consumer:
         consumer.assign([(lane, 0)])
         poll_until(100, consumer)
-        stage.make_anew(lane)
-        stage.fill(lane, [b"new %d" % number for number in range(200)])
+        broker.recreate(lane)
+        broker.fill(lane, [b"new %d" % number for number in range(200)])
         assert values_of(poll_until(200, consumer))[0] == b"new 0"
 
 
 # -- pause, wake, close
 
 
-def test_paused_partitions_wait_and_lose_nothing(stage, consumer, topic):
+def test_paused_partitions_wait_and_lose_nothing(broker, consumer, topic):
     for partition in range(2):
-        stage.fill(topic, NUMBERS, partition=partition)
+        broker.fill(topic, NUMBERS, partition=partition)
     consumer.assign([(topic, 0), (topic, 1)])
     consumer.poll(10, max_records=1)
     consumer.pause([(topic, 0)])
@@ -283,7 +283,7 @@ def test_paused_partitions_wait_and_lose_nothing(stage, consumer, topic):
     assert consumer.paused() == set()
 
 
-def test_wakeup_ends_a_poll_and_nothing_else(stage, consumer, lane):
+def test_wakeup_ends_a_poll_and_nothing_else(broker, consumer, lane):
     consumer.assign([(lane, 0)])
     polling = threading.Event()
 
@@ -295,7 +295,7 @@ def test_wakeup_ends_a_poll_and_nothing_else(stage, consumer, lane):
     polling.set()
     with pytest.raises(WakeupError):
         consumer.poll(20)
-    stage.fill(lane, [b"v"])
+    broker.fill(lane, [b"v"])
     assert values_of(poll_until(1, consumer)) == [b"v"]
 
 
@@ -351,8 +351,8 @@ def test_what_needs_a_group_says_so(consumer, topic):
 # -- commits
 
 
-def test_commits_are_where_the_next_member_begins(stage, bootstrap, member, group, lane):
-    stage.fill(lane, NUMBERS)
+def test_commits_are_where_the_next_member_begins(broker, bootstrap, member, group, lane):
+    broker.fill(lane, NUMBERS)
     place = TopicPartition(lane, 0)
     member.assign([place])
     assert member.committed([place]) == {place: None}
@@ -368,8 +368,8 @@ def test_commits_are_where_the_next_member_begins(stage, bootstrap, member, grou
         assert successor.poll(10)[0].offset == 42
 
 
-def test_asynchronous_commits_are_told_and_come_in_order(stage, member, lane):
-    stage.fill(lane, NUMBERS)
+def test_asynchronous_commits_are_told_and_come_in_order(broker, member, lane):
+    broker.fill(lane, NUMBERS)
     place = TopicPartition(lane, 0)
     member.assign([place])
     told = []
@@ -383,9 +383,9 @@ def test_asynchronous_commits_are_told_and_come_in_order(stage, member, lane):
 
 
 def test_automatic_commits_follow_the_position_and_close_makes_the_last(
-    stage, bootstrap, group, lane
+    broker, bootstrap, group, lane
 ):
-    stage.fill(lane, NUMBERS)
+    broker.fill(lane, NUMBERS)
     place = TopicPartition(lane, 0)
     options = {"bootstrap_servers": bootstrap, "group_id": group, "auto_offset_reset": "earliest"}
     with headwater.Consumer(**options, auto_commit_interval_ms=50) as consumer:
@@ -404,9 +404,9 @@ def test_automatic_commits_follow_the_position_and_close_makes_the_last(
 
 
 def test_automatic_commits_come_also_while_records_are_always_at_hand(
-    stage, bootstrap, group, lane
+    broker, bootstrap, group, lane
 ):
-    stage.fill(lane, [b"%d" % number for number in range(20_000)])
+    broker.fill(lane, [b"%d" % number for number in range(20_000)])
     place = TopicPartition(lane, 0)
     with (
         headwater.Consumer(
@@ -430,11 +430,11 @@ def test_automatic_commits_come_also_while_records_are_always_at_hand(
 # -- arrow
 
 
-def test_poll_arrow_gives_columns(stage, bootstrap, consumer, topic):
+def test_poll_arrow_gives_columns(broker, bootstrap, consumer, topic):
     with headwater.Producer(bootstrap_servers=bootstrap) as producer:
         producer.send(topic, b"v", key=b"k", partition=1, headers=[("h", None)], timestamp=5)
         producer.send(topic, None, partition=1, timestamp=6)
-    stage.fill(topic, NUMBERS, partition=2, compression_type="zstd")
+    broker.fill(topic, NUMBERS, partition=2, compression_type="zstd")
     consumer.assign([(topic, number) for number in range(3)])
     rows = []
     until(
@@ -456,8 +456,8 @@ class _NoRows:
         return []
 
 
-def test_poll_and_poll_arrow_may_take_turns(stage, consumer, lane):
-    stage.fill(lane, NUMBERS)
+def test_poll_and_poll_arrow_may_take_turns(broker, consumer, lane):
+    broker.fill(lane, NUMBERS)
     consumer.assign([(lane, 0)])
     first = values_of(consumer.poll(10, max_records=7))
     rest = consumer.poll_arrow(10)
@@ -467,8 +467,8 @@ def test_poll_and_poll_arrow_may_take_turns(stage, consumer, lane):
 # -- the asyncio face
 
 
-def test_async_for_reads_and_commits(stage, bootstrap, group, lane):
-    stage.fill(lane, NUMBERS)
+def test_async_for_reads_and_commits(broker, bootstrap, group, lane):
+    broker.fill(lane, NUMBERS)
 
     async def work():
         async with aio.Consumer(
@@ -506,7 +506,7 @@ def test_two_tasks_on_one_consumer_are_told(bootstrap, lane):
     asyncio.run(work())
 
 
-def test_a_cancelled_poll_loses_no_record(stage, bootstrap, lane):
+def test_a_cancelled_poll_loses_no_record(broker, bootstrap, lane):
     async def work():
         async with aio.Consumer(
             bootstrap_servers=bootstrap, auto_offset_reset="earliest"
@@ -515,7 +515,7 @@ def test_a_cancelled_poll_loses_no_record(stage, bootstrap, lane):
             for _ in range(3):
                 with pytest.raises(TimeoutError):
                     await asyncio.wait_for(consumer.poll(None), 0.05)
-            await asyncio.to_thread(stage.fill, lane, NUMBERS)
+            await asyncio.to_thread(broker.fill, lane, NUMBERS)
             seen = []
             while len(seen) < 100:
                 batch = await consumer.poll_arrow(10)
@@ -525,9 +525,9 @@ def test_a_cancelled_poll_loses_no_record(stage, bootstrap, lane):
     assert asyncio.run(work()) == NUMBERS
 
 
-def test_a_poll_cancelled_among_records_loses_none(stage, bootstrap, lane):
+def test_a_poll_cancelled_among_records_loses_none(broker, bootstrap, lane):
     """What a poll did not return is there for the next one, although it was fetched already."""
-    stage.fill(lane, NUMBERS)
+    broker.fill(lane, NUMBERS)
 
     async def work():
         async with aio.Consumer(
@@ -550,11 +550,11 @@ def test_a_poll_cancelled_among_records_loses_none(stage, bootstrap, lane):
 # -- transactions of others
 
 
-def test_read_committed_shows_what_was_committed(apache_stage):
+def test_read_committed_shows_what_was_committed(apache_under_test):
     """On Apache Kafka alone until our broker serves transactions."""
-    topic = apache_stage.topic()
+    topic = apache_under_test.topic()
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": apache_stage.bootstrap, "transactional.id": topic}
+        {"bootstrap.servers": apache_under_test.bootstrap, "transactional.id": topic}
     )
     producer.init_transactions(30)
     for number in range(20):
@@ -565,7 +565,7 @@ def test_read_committed_shows_what_was_committed(apache_stage):
         (producer.abort_transaction if number % 3 == 0 else producer.commit_transaction)(30)
     for level, wanted in (("read_committed", 13 * 3), ("read_uncommitted", 20 * 3)):
         with headwater.Consumer(
-            bootstrap_servers=apache_stage.bootstrap,
+            bootstrap_servers=apache_under_test.bootstrap,
             auto_offset_reset="earliest",
             isolation_level=level,
         ) as consumer:
@@ -581,11 +581,14 @@ def test_read_committed_shows_what_was_committed(apache_stage):
 
 
 @pytest.mark.parametrize("ends", ["in the order of their begins", "in the reverse order"])
-def test_read_committed_shows_nothing_of_aborted_transactions_that_overlap(apache_stage, ends):
-    topic = apache_stage.topic()
+def test_read_committed_shows_nothing_of_aborted_transactions_that_overlap(apache_under_test, ends):
+    topic = apache_under_test.topic()
     one, two, three = (
         confluent_kafka.Producer(
-            {"bootstrap.servers": apache_stage.bootstrap, "transactional.id": f"{topic}-{name}"}
+            {
+                "bootstrap.servers": apache_under_test.bootstrap,
+                "transactional.id": f"{topic}-{name}",
+            }
         )
         for name in ("one", "two", "three")
     )
@@ -600,7 +603,7 @@ def test_read_committed_shows_nothing_of_aborted_transactions_that_overlap(apach
     three.commit_transaction(30)
     for arrow in (False, True):
         with headwater.Consumer(
-            bootstrap_servers=apache_stage.bootstrap,
+            bootstrap_servers=apache_under_test.bootstrap,
             auto_offset_reset="earliest",
             isolation_level="read_committed",
         ) as consumer:

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from headwater.testing import Broker
+from tests.clients.broker_under_test import BrokerUnderTest
 from tests.clients.kill_at_every_step import EXAMPLES, ORDERS
-from tests.clients.stage import Stage
 
 JOBS = {
     "at most once": ("at_most_once", "run"),
@@ -26,7 +26,7 @@ MAY_REPEAT = {*REPEATS, "auto commit, gather first"}
 def orders():
     with Broker(subprocess=True) as broker:
         broker.create_topic("orders")
-        Stage(broker.bootstrap).fill("orders", [b"order %d" % n for n in range(ORDERS)])
+        BrokerUnderTest(broker.bootstrap).fill("orders", [b"order %d" % n for n in range(ORDERS)])
         yield broker.bootstrap
 
 

@@ -11,7 +11,7 @@ from headwater.client.consumer.listener import RebalanceListener
 from headwater.client.errors import CommitFailedError
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
-from tests.clients.stage import partitions_of, poll_until, settle, until, values_of
+from tests.clients.broker_under_test import partitions_of, poll_until, settle, until, values_of
 
 STRATEGIES = ["range", "roundrobin", "sticky", "cooperative-sticky"]
 
@@ -58,14 +58,14 @@ def join(bootstrap, group):
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_members_share_come_and_go_and_each_record_is_read_once(stage, join, strategy):
-    topic = stage.topic(partitions=6)
+def test_members_share_come_and_go_and_each_record_is_read_once(broker, join, strategy):
+    topic = broker.topic(partitions=6)
     seen, members = [], []
 
     def read(*numbers):
         """Store more, and read until the group has it all; commit as we go."""
         for number in numbers:
-            stage.fill(topic, [b"%d" % number] * 60, key=lambda n: b"%d" % n)
+            broker.fill(topic, [b"%d" % number] * 60, key=lambda n: b"%d" % n)
         wanted = len(seen) + 60 * len(numbers)
 
         def turn():
@@ -88,7 +88,7 @@ def test_members_share_come_and_go_and_each_record_is_read_once(stage, join, str
     assert len(seen) == len(set(seen)) == 240
 
 
-def test_a_listener_hears_of_every_change_in_order_and_of_the_end(stage, join, topic):
+def test_a_listener_hears_of_every_change_in_order_and_of_the_end(broker, join, topic):
     heard, other = Heard(), Heard()
     first = join(topic, heard, partition_assignment_strategy="range")
     settle(3, first)
@@ -101,7 +101,7 @@ def test_a_listener_hears_of_every_change_in_order_and_of_the_end(stage, join, t
     assert heard.words[-1] == ("revoked", kept)
 
 
-def test_cooperative_members_keep_what_does_not_move(stage, join, topic):
+def test_cooperative_members_keep_what_does_not_move(broker, join, topic):
     heard = Heard()
     first = join(topic, heard, partition_assignment_strategy="cooperative-sticky")
     settle(3, first)
@@ -113,13 +113,13 @@ def test_cooperative_members_keep_what_does_not_move(stage, join, topic):
     assert not any(set(numbers) - {0, 1, 2} for _, numbers in heard.words)
 
 
-def test_commits_in_on_revoked_reach_the_next_owner(stage, join, topic):
+def test_commits_in_on_revoked_reach_the_next_owner(broker, join, topic):
     class Commit(RebalanceListener):
         def on_revoked(self, partitions):
             first.commit()
 
     for partition in range(3):
-        stage.fill(topic, [b"%d" % n for n in range(50)], partition=partition)
+        broker.fill(topic, [b"%d" % n for n in range(50)], partition=partition)
     first = join(topic, Commit())
     seen = poll_until(150, first)
     second = join(topic)
@@ -128,18 +128,18 @@ def test_commits_in_on_revoked_reach_the_next_owner(stage, join, topic):
     assert len(seen) == 150
 
 
-def test_a_seek_in_on_assigned_decides_where_reading_begins(stage, join, lane):
+def test_a_seek_in_on_assigned_decides_where_reading_begins(broker, join, lane):
     class Seek(RebalanceListener):
         def on_assigned(self, partitions):
             for partition in partitions:
                 member.seek(partition, 7)
 
-    stage.fill(lane, [b"%d" % n for n in range(10)])
+    broker.fill(lane, [b"%d" % n for n in range(10)])
     member = join(lane, Seek())
     assert values_of(poll_until(3, member)) == [b"7", b"8", b"9"]
 
 
-def test_a_static_member_comes_back_without_a_rebalance(stage, join, topic):
+def test_a_static_member_comes_back_without_a_rebalance(broker, join, topic):
     heard = Heard()
     one = join(topic, heard, group_instance_id="one")
     two = join(topic, group_instance_id="two")
@@ -153,7 +153,7 @@ def test_a_static_member_comes_back_without_a_rebalance(stage, join, topic):
     assert heard.words == words
 
 
-def test_a_second_member_of_the_same_instance_fences_the_first(stage, join, topic):
+def test_a_second_member_of_the_same_instance_fences_the_first(broker, join, topic):
     first = join(topic, group_instance_id="twin")
     settle(3, first)
     second = join(topic, group_instance_id="twin")
@@ -163,8 +163,8 @@ def test_a_second_member_of_the_same_instance_fences_the_first(stage, join, topi
     settle(3, second)
 
 
-def test_a_member_that_does_not_poll_loses_its_share_and_hears_of_it(stage, join, topic):
-    stage.fill(topic, [b"v"] * 30, key=lambda n: b"%d" % n)
+def test_a_member_that_does_not_poll_loses_its_share_and_hears_of_it(broker, join, topic):
+    broker.fill(topic, [b"v"] * 30, key=lambda n: b"%d" % n)
     heard = Heard()
     slow = join(topic, heard, max_poll_interval_ms=400, session_timeout_ms=6000)
     poll_until(30, slow)
@@ -176,30 +176,30 @@ def test_a_member_that_does_not_poll_loses_its_share_and_hears_of_it(stage, join
     assert ("lost", [0, 1, 2]) in heard.words
 
 
-def test_a_pattern_finds_topics_as_they_come(stage, join, group):
-    prefix = stage.name("many")
-    first = stage.topic(name=f"{prefix}.a")
+def test_a_pattern_finds_topics_as_they_come(broker, join, group):
+    prefix = broker.name("many")
+    first = broker.topic(name=f"{prefix}.a")
     member = join(metadata_max_age_ms=100)
     member.subscribe(pattern=rf"{prefix}\..*")
     until("the first", lambda: member.assignment() == {(first, 0)}, lambda: member.poll(0.02))
-    second = stage.topic(name=f"{prefix}.b")
-    stage.topic(name=f"not.{prefix}.c")
+    second = broker.topic(name=f"{prefix}.b")
+    broker.topic(name=f"not.{prefix}.c")
     until("the second", lambda: len(member.assignment()) == 2, lambda: member.poll(0.02))
     assert member.assignment() == {(first, 0), (second, 0)}
     assert member.subscription() == (first, second)
 
 
-def test_new_partitions_are_found(stage, join, topic):
+def test_new_partitions_are_found(broker, join, topic):
     member = join(topic, metadata_max_age_ms=100)
     settle(3, member)
-    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": stage.bootstrap})
+    admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap})
     wish = confluent_kafka.admin.NewPartitions(topic, 5)
     admin.create_partitions([wish])[topic].result(20)
     settle(5, member)
 
 
-def test_a_changed_subscription_changes_the_share(stage, join):
-    one, two = stage.topic(), stage.topic()
+def test_a_changed_subscription_changes_the_share(broker, join):
+    one, two = broker.topic(), broker.topic()
     member = join(one)
     until("one", lambda: member.assignment() == {(one, 0)}, lambda: member.poll(0.02))
     member.subscribe([two])
@@ -208,7 +208,7 @@ def test_a_changed_subscription_changes_the_share(stage, join):
     assert member.assignment() == set()
 
 
-def test_an_assignor_of_ones_own_shares_the_partitions(stage, join, topic):
+def test_an_assignor_of_ones_own_shares_the_partitions(broker, join, topic):
     class AllToTheLast(Assignor):
         name = "all-to-the-last"
 
@@ -229,9 +229,9 @@ def test_an_assignor_of_ones_own_shares_the_partitions(stage, join, topic):
     )
 
 
-def test_automatic_commits_lose_and_repeat_nothing_over_a_rebalance(stage, join, topic):
+def test_automatic_commits_lose_and_repeat_nothing_over_a_rebalance(broker, join, topic):
     for partition in range(3):
-        stage.fill(topic, [b"%d" % n for n in range(200)], partition=partition)
+        broker.fill(topic, [b"%d" % n for n in range(200)], partition=partition)
     options = {"enable_auto_commit": True, "max_poll_records": 20}
     first = join(topic, **options)
     seen = [(r.partition, r.offset) for r in poll_until(100, first)]
@@ -250,7 +250,7 @@ def test_automatic_commits_lose_and_repeat_nothing_over_a_rebalance(stage, join,
     assert [row.offset for row in found.values()] == [200] * 3
 
 
-def test_a_join_that_waits_for_others_holds_up_nothing_else(stage, join, topic):
+def test_a_join_that_waits_for_others_holds_up_nothing_else(broker, join, topic):
     settled = join(topic)
     settle(3, settled)
     waiting = join(topic, default_api_timeout_ms=5000)
@@ -263,7 +263,7 @@ def test_a_join_that_waits_for_others_holds_up_nothing_else(stage, join, topic):
     settle(3, settled)
 
 
-def test_members_that_speak_no_common_strategy_are_told(stage, join, topic):
+def test_members_that_speak_no_common_strategy_are_told(broker, join, topic):
     first = join(topic, partition_assignment_strategy="range")
     settle(3, first)
     second = join(topic, partition_assignment_strategy="roundrobin")
@@ -272,7 +272,7 @@ def test_members_that_speak_no_common_strategy_are_told(stage, join, topic):
     assert caught.value.code is E.INCONSISTENT_GROUP_PROTOCOL
 
 
-def test_a_group_moves_from_eager_to_cooperative_member_by_member(stage, join, topic):
+def test_a_group_moves_from_eager_to_cooperative_member_by_member(broker, join, topic):
     """As Kafka's upgrade path says: both strategies first, then the new one alone."""
     both = "cooperative-sticky,range"
     members = [join(topic, partition_assignment_strategy="range") for _ in range(2)]
@@ -282,6 +282,6 @@ def test_a_group_moves_from_eager_to_cooperative_member_by_member(stage, join, t
             members[number].close()
             members[number] = join(topic, partition_assignment_strategy=strategy)
             settle(3, *members)
-    stage.fill(topic, [b"%d" % n for n in range(90)], key=lambda n: b"%d" % n)
+    broker.fill(topic, [b"%d" % n for n in range(90)], key=lambda n: b"%d" % n)
     found = poll_until(90, *members)
     assert len({(r.partition, r.offset) for r in found}) == len(found) == 90

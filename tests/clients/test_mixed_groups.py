@@ -17,13 +17,13 @@ PER_ROUND = 60
 class MixedGroup:
     """The members that run, and what all that ever ran have read."""
 
-    def __init__(self, stage, strategy):
-        self._stage, self._strategy = stage, strategy
-        self._topic, self._group = stage.topic(partitions=PARTITIONS), stage.name("mixed")
+    def __init__(self, broker, strategy):
+        self._broker, self._strategy = broker, strategy
+        self._topic, self._group = broker.topic(partitions=PARTITIONS), broker.name("mixed")
         self._running, self._all, self._stored = {}, [], 0
 
     def join(self, client):
-        where = (self._stage.bootstrap, self._group, self._topic, self._strategy)
+        where = (self._broker.bootstrap, self._group, self._topic, self._strategy)
         command = [sys.executable, "-m", "tests.clients.member", client, *where]
         member = self._running[client] = Member(command, parse_event, name=client)
         self._all.append(member)
@@ -49,7 +49,7 @@ class MixedGroup:
 
     def store(self):
         """More records, a tenth in each partition at a time."""
-        self._stage.fill(self._topic, [b"v"] * PER_ROUND, key=lambda n: b"%d" % (n + self._stored))
+        self._broker.fill(self._topic, [b"v"] * PER_ROUND, key=lambda n: b"%d" % (n + self._stored))
         self._stored += PER_ROUND
 
     def reads_all_once(self):
@@ -85,16 +85,16 @@ def under_load(group):
         thread.join()
 
 
-def test_three_kinds_of_clients_are_one_group(stage):
+def test_three_kinds_of_clients_are_one_group(broker):
     """Both strategies at once: most of the time is spent waiting for sessions to end."""
     with ThreadPoolExecutor() as pool:
-        runs = [pool.submit(come_crash_and_go, stage, strategy) for strategy in STRATEGIES]
+        runs = [pool.submit(come_crash_and_go, broker, strategy) for strategy in STRATEGIES]
     for run in runs:
         run.result()
 
 
-def come_crash_and_go(stage, strategy):
-    with contextlib.closing(MixedGroup(stage, strategy)) as group:
+def come_crash_and_go(broker, strategy):
+    with contextlib.closing(MixedGroup(broker, strategy)) as group:
         for client in CLIENTS:
             with under_load(group):
                 group.join(client)

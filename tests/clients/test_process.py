@@ -9,15 +9,15 @@ import pytest
 import headwater
 from headwater import aio
 from headwater.client.consumer.process import ProcessingError
-from tests.clients.stage import in_thread, until
+from tests.clients.broker_under_test import in_thread, until
 
 RECORDS = 300
 
 
 @pytest.fixture
-def full(stage, topic):
+def full(broker, topic):
     """The topic with records of ten keys, numbered."""
-    stage.fill(topic, [b"%d" % n for n in range(RECORDS)], key=lambda n: b"k%d" % (n % 10))
+    broker.fill(topic, [b"%d" % n for n in range(RECORDS)], key=lambda n: b"k%d" % (n % 10))
     return topic
 
 
@@ -65,9 +65,9 @@ def test_records_of_different_keys_are_worked_on_side_by_side(options, full):
 
 
 def test_what_fails_is_repeated_then_set_aside_with_its_origin_and_error(
-    stage, options, full, bootstrap
+    broker, options, full, bootstrap
 ):
-    letters = stage.topic()
+    letters = broker.topic()
     attempts, done = Counter(), []
 
     def work(record):
@@ -78,7 +78,7 @@ def test_what_fails_is_repeated_then_set_aside_with_its_origin_and_error(
         done.append(number)
 
     def stop_when_all_are_done():
-        until("all are done", lambda: len(done) == RECORDS - 1 and stage.rows(letters))
+        until("all are done", lambda: len(done) == RECORDS - 1 and broker.rows(letters))
         consumer.stop_processing()
 
     with headwater.Consumer(**options) as consumer:
@@ -89,7 +89,7 @@ def test_what_fails_is_repeated_then_set_aside_with_its_origin_and_error(
         ) == RECORDS  # fmt: skip
     assert attempts[17] == attempts[18] == 3
     assert sorted(done) == [number for number in range(RECORDS) if number != 17]
-    (letter,) = stage.rows(letters)
+    (letter,) = broker.rows(letters)
     assert (letter.key, letter.value) == (b"k7", b"17")
     told = {name.removeprefix("dead-letter."): text.decode() for name, text in letter.headers}
     assert told["error-class"] == "builtins.LookupError"
@@ -98,8 +98,10 @@ def test_what_fails_is_repeated_then_set_aside_with_its_origin_and_error(
     assert committed(options, full) == RECORDS
 
 
-def test_without_a_dead_letter_topic_nothing_from_the_failure_on_is_committed(options, lane, stage):
-    stage.fill(lane, [b"%d" % n for n in range(50)])
+def test_without_a_dead_letter_topic_nothing_from_the_failure_on_is_committed(
+    options, lane, broker
+):
+    broker.fill(lane, [b"%d" % n for n in range(50)])
 
     def work(record):
         if record.offset == 20:
@@ -124,8 +126,8 @@ def test_without_a_dead_letter_topic_nothing_from_the_failure_on_is_committed(op
     assert set(done) >= set(range(20, 50))
 
 
-def test_automatic_commits_do_not_run_ahead_of_the_work(options, lane, stage):
-    stage.fill(lane, [b"%d" % n for n in range(50)])
+def test_automatic_commits_do_not_run_ahead_of_the_work(options, lane, broker):
+    broker.fill(lane, [b"%d" % n for n in range(50)])
     stuck, go = threading.Event(), threading.Event()
     seen = []
 
@@ -151,8 +153,8 @@ def test_automatic_commits_do_not_run_ahead_of_the_work(options, lane, stage):
     assert max(seen) <= 10
 
 
-def test_tasks_do_the_same(stage, options, full):
-    letters = stage.topic()
+def test_tasks_do_the_same(broker, options, full):
+    letters = broker.topic()
 
     async def run():
         done = defaultdict(list)
@@ -173,5 +175,5 @@ def test_tasks_do_the_same(stage, options, full):
     count, done = asyncio.run(run())
     assert count == RECORDS
     assert all(numbers == sorted(numbers) for numbers in done.values())
-    assert stage.values(letters) == [b"5"]
+    assert broker.values(letters) == [b"5"]
     assert committed(options, full) == RECORDS

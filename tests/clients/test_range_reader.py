@@ -36,9 +36,9 @@ def offsets(batches):
 
 
 @pytest.fixture
-def filled(stage, lane):
+def filled(broker, lane):
     """A thousand records in batches of a few, each with its number."""
-    with headwater.Producer(bootstrap_servers=stage.bootstrap, batch_size=500) as producer:
+    with headwater.Producer(bootstrap_servers=broker.bootstrap, batch_size=500) as producer:
         for number in range(1000):
             headers = [("n", b"%d" % number)] if number % 7 == 0 else ()
             producer.send(lane, b"%d" % number, key=b"k" if number % 2 else None, headers=headers)
@@ -109,19 +109,19 @@ def test_a_range_beyond_the_end_waits_and_tells_what_it_waited_for(bootstrap, fi
         next(reading)
 
 
-def test_what_comes_while_a_range_waits_is_read(stage, filled):
-    reading = read_range(stage.bootstrap, filled, 1000, 1001)
-    later = threading.Timer(0.2, lambda: stage.fill(filled, [b"late"]))
+def test_what_comes_while_a_range_waits_is_read(broker, filled):
+    reading = read_range(broker.bootstrap, filled, 1000, 1001)
+    later = threading.Timer(0.2, lambda: broker.fill(filled, [b"late"]))
     later.start()
     assert offsets(reading) == [1000]
     later.join()
 
 
-def test_a_range_that_was_deleted_is_an_error(stage, filled):
-    with headwater.Admin(bootstrap_servers=stage.bootstrap) as admin:
+def test_a_range_that_was_deleted_is_an_error(broker, filled):
+    with headwater.Admin(bootstrap_servers=broker.bootstrap) as admin:
         admin.delete_records({TopicPartition(filled, 0): 500})
     with pytest.raises(DataLossError, match="offsets 100 to 499 are gone"):
-        list(read_range(stage.bootstrap, filled, 100, 600))
+        list(read_range(broker.bootstrap, filled, 100, 600))
 
 
 def test_a_topic_that_is_not_there_is_lost(bootstrap):
@@ -129,10 +129,10 @@ def test_a_topic_that_is_not_there_is_lost(bootstrap):
         list(read_range(bootstrap, "nowhere", 0, 1, request_timeout_ms="500"))
 
 
-def test_aborted_transactions_are_left_out_where_asked(apache_stage):
-    topic = apache_stage.topic()
+def test_aborted_transactions_are_left_out_where_asked(apache_under_test):
+    topic = apache_under_test.topic()
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": apache_stage.bootstrap, "transactional.id": topic}
+        {"bootstrap.servers": apache_under_test.bootstrap, "transactional.id": topic}
     )
     producer.init_transactions(30)
     for value in (b"kept", b"dropped", b"kept too"):
@@ -141,9 +141,11 @@ def test_aborted_transactions_are_left_out_where_asked(apache_stage):
         producer.flush()
         producer.abort_transaction(30) if value == b"dropped" else producer.commit_transaction(30)
     # A transaction is a record and a marker.
-    everything = read_range(apache_stage.bootstrap, topic, 0, 6)
+    everything = read_range(apache_under_test.bootstrap, topic, 0, 6)
     assert offsets(everything) == [0, 2, 4]
-    committed = read_range(apache_stage.bootstrap, topic, 0, 6, isolation_level="read_committed")
+    committed = read_range(
+        apache_under_test.bootstrap, topic, 0, 6, isolation_level="read_committed"
+    )
     assert offsets(committed) == [0, 4]
 
 

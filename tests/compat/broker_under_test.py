@@ -1,75 +1,70 @@
-"""The broker that the suite talks to: ours, one that already runs, or Apache Kafka.
+"""Prepares the broker for a check: topics and records that the check needs and does not test.
 
-HEADWATER_COMPAT_PEER=apache          Apache Kafka 4.3.1 in a process of its own
-HEADWATER_COMPAT_BOOTSTRAP=HOST:PORT  one that runs already (HEADWATER_COMPAT_LOG_DIR: its log folder)
-neither                               `headwater up` in a process of its own
+One client (confluent-kafka) does all of it, so that a failing cell speaks of its own client.
 """
 
-import os
-import re
-import signal
-import subprocess
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+import itertools
+import time
+from collections.abc import Callable
 from pathlib import Path
 
-from tools.apache_kafka import ApacheKafka
-from tools.heir import heir
+from tests.compat.client import END, Message, Refused
+from tests.compat.clients.confluent import Confluent
 
-SETTINGS = {"group.initial.rebalance.delay.ms": "0", "auto.create.topics.enable": "false"}
-HEADWATER = [sys.executable, "-m", "headwater"]
-_ADDRESS = re.compile(r"\b([\w.-]+:\d+)\b")
+_numbers = itertools.count(1)
+BASE_TIME = (int(time.time()) - 3600) * 1000
+"""The timestamp of the first record of `fill`; each further one is a second later.
+
+An hour ago: records of another year would fall to the next retention check.
+"""
 
 
-@dataclass(frozen=True)
 class BrokerUnderTest:
-    """Where it listens, where its partitions are on disk, and whether it is the real Kafka."""
+    """The broker that a check talks to, and the ways to prepare it."""
 
-    bootstrap: str
-    log_dir: Path | None
-    is_apache: bool
+    def __init__(self, bootstrap: str, log_dir: Path | None, is_apache: bool):
+        self.bootstrap = bootstrap
+        self.log_dir = log_dir
+        self.is_apache = is_apache
+        self.hand = Confluent(bootstrap)
+
+    def fresh(self, what: str) -> str:
+        """A name nobody else uses."""
+        return f"{what}-{next(_numbers)}-{time.time_ns() % 10**9}"
+
+    def topic(self, partitions: int = 1, **configs: str) -> str:
+        """A new topic whose leaders serve: Apache Kafka tells of a leader before it leads."""
+        name = self.fresh("topic")
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        self.hand.create_topic(name, partitions, settings)
+        eventually(lambda: len(self.hand.offsets(name, END)) == partitions)
+        return name
+
+    def fill(self, topic: str, count: int, partitions: int = 1, first: int = 0) -> list[Message]:
+        """Writes `count` records to each partition."""
+        messages = [
+            Message(f"{p}:{n}".encode(), timestamp=BASE_TIME + n * 1000, partition=p)
+            for p in range(partitions)
+            for n in range(first, first + count)
+        ]
+        self.hand.produce(topic, messages)
+        return messages
+
+    def end(self, topic: str) -> int:
+        """The end offset of partition 0."""
+        return self.hand.offsets(topic, END)[0]
 
 
-@contextmanager
-def broker_under_test() -> Iterator[BrokerUnderTest]:
-    """Starts the broker the environment asks for, or takes the one that it names."""
-    peer = os.environ.get("HEADWATER_COMPAT_PEER", "")
-    if address := os.environ.get("HEADWATER_COMPAT_BOOTSTRAP"):
-        folder = os.environ.get("HEADWATER_COMPAT_LOG_DIR")
-        yield BrokerUnderTest(address, Path(folder) if folder else None, peer == "apache")
-    elif peer == "apache":
-        with ApacheKafka(SETTINGS) as kafka:
-            yield BrokerUnderTest(kafka.bootstrap, kafka.log_dir, True)
-    else:
-        with tempfile.TemporaryDirectory(prefix="headwater-compat-") as folder:
-            yield from _ours(Path(folder))
+def eventually(holds: Callable[[], bool], timeout: float = 20) -> None:
+    """Asks until it holds: for what a broker does after it has answered."""
+    deadline = time.monotonic() + timeout
+    while not _holds(holds):
+        assert time.monotonic() < deadline, "it never came to hold"
+        time.sleep(0.05)  # the pace of asking, not a wait for time to pass
 
 
-def _ours(folder: Path) -> Iterator[BrokerUnderTest]:
-    """Headwater, and what must hold of it after all the clients: it lived, and its logs are whole."""
-    data, output = folder / "data", folder / "output.txt"
-    options = [word for key, value in SETTINGS.items() for word in ("-o", f"{key}={value}")]
-    command = [*HEADWATER, "up", "--port", "0", "--data-dir", str(data), *options]
-    with output.open("w") as errors:
-        broker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
-    survivor = heir(broker.pid, folder)
+def _holds(question: Callable[[], bool]) -> bool:
     try:
-        assert broker.stdout is not None
-        line = broker.stdout.readline()
-        found = _ADDRESS.search(line)
-        assert found, f"headwater up said {line!r}, then {output.read_text()}"
-        yield BrokerUnderTest(found[1], data, False)
-        assert broker.poll() is None, f"it ended:\n{output.read_text()[-4000:]}"
-    finally:
-        broker.send_signal(signal.SIGTERM)
-        broker.wait(timeout=30)
-        survivor.kill()
-        survivor.wait()
-    said = output.read_text()
-    assert "Traceback" not in said, said[said.index("Traceback") :][:4000]
-    verify = [*HEADWATER, "log", "verify", str(data)]
-    checked = subprocess.run(verify, capture_output=True, text=True, check=False)
-    assert checked.returncode == 0, checked.stdout[-4000:] + checked.stderr[-4000:]
+        return question()
+    except Refused:
+        return False

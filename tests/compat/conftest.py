@@ -2,27 +2,21 @@
 
 import pytest
 
-from tests.compat import cast, table
-from tests.compat.broker_under_test import broker_under_test
+from tests.compat import matrix, table
 from tests.compat.cells import Cells
 from tests.compat.client import Unavailable
-from tests.compat.stage import Stage
+from tests.compat.start_broker import start_broker
 
 
 @pytest.fixture(scope="session")
 def broker():
-    with broker_under_test() as running:
+    with start_broker() as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def kafka_address(broker):
     return broker.bootstrap
-
-
-@pytest.fixture(scope="session")
-def stage(broker):
-    return Stage(broker.bootstrap, broker.log_dir, broker.is_apache)
 
 
 @pytest.fixture
@@ -33,16 +27,16 @@ def ours(broker):
 
 
 @pytest.fixture(scope="session")
-def company(kafka_address):
+def clients(kafka_address):
     """The clients, each made when first asked for."""
-    with cast.Company(kafka_address) as made:
+    with matrix.Clients(kafka_address) as made:
         yield made
 
 
 @pytest.fixture(scope="session")
-def cells(request, company, stage):
+def cells(request, clients, broker):
     """Starts every cell that this run has collected."""
-    running = Cells(lambda cell: cast.perform(cell, company, stage))
+    running = Cells(lambda cell: matrix.run_cell(cell, clients, broker))
     running.start(item.callspec.params["cell"] for item in request.session.items if _is_cell(item))
     yield running
     running.close()
@@ -85,7 +79,7 @@ def pytest_sessionfinish(session):
 
 def pytest_terminal_summary(terminalreporter):
     filled, reasons = _read_reports(terminalreporter.config)
-    for title, columns, rows in cast.TABLES:
+    for title, columns, rows in matrix.TABLES:
         if any(cell.client in columns for cell in filled):
             terminalreporter.section(title)
             for line in table.lines(filled, columns, rows):

@@ -17,9 +17,9 @@ from headwater.wire.messages import configs, fetch, groups, metadata, offsets, p
 from headwater.wire.primitives import WireError
 from headwater.wire.schema import Struct
 from headwater.wire.versions import Versions
+from tests.compat.broker_under_test import eventually
 from tests.compat.client import END
 from tests.compat.raw import Raw
-from tests.compat.stage import eventually
 
 T = "an-existing-topic"
 ABSENT = "no-such-topic"
@@ -302,12 +302,12 @@ ANSWERS: dict[str, tuple[Struct, set[E]] | tuple[Struct, set[E], str]] = {
 
 
 @pytest.fixture(scope="module", autouse=True)
-def an_existing_topic(stage):
-    stage.hand.create_topic(T, 1, {})
-    eventually(lambda: len(stage.hand.offsets(T, END)) == 1)
-    eventually(lambda: stage.hand.commit("a-group", T, {0: 0}) is None)  # coordinators are there
+def an_existing_topic(broker):
+    broker.hand.create_topic(T, 1, {})
+    eventually(lambda: len(broker.hand.offsets(T, END)) == 1)
+    eventually(lambda: broker.hand.commit("a-group", T, {0: 0}) is None)  # coordinators are there
     yield
-    stage.hand.delete_topic(T)
+    broker.hand.delete_topic(T)
 
 
 @pytest.mark.parametrize("name", ANSWERS)

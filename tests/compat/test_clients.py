@@ -2,14 +2,16 @@
 
 import pytest
 
-from tests.compat import cast
+from tests.compat import matrix
 
 
-@pytest.mark.parametrize("cell", cast.CLIENT_CELLS, ids=lambda cell: f"{cell.client}-{cell.check}")
+@pytest.mark.parametrize(
+    "cell", matrix.CLIENT_CELLS, ids=lambda cell: f"{cell.client}-{cell.check}"
+)
 def test_client_does_check(finish):
     finish()
 
 
-@pytest.mark.parametrize("cell", cast.TOOL_CELLS, ids=lambda cell: cell.check)
+@pytest.mark.parametrize("cell", matrix.TOOL_CELLS, ids=lambda cell: cell.check)
 def test_tool_works(finish):
     finish()

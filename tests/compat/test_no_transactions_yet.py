@@ -16,14 +16,14 @@ def test_librdkafka_is_refused(kafka_address):
     assert refusal.value.args[0].code() == E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
 
 
-def test_the_java_producer_is_refused(company, stage):
+def test_the_java_producer_is_refused(clients, broker):
     try:
-        java = company.java_tools()
+        java = clients.java_tools()
     except Unavailable as missing:
         pytest.skip(str(missing))
     load = ["--num-records", "10", "--record-size", "10", "--throughput", "-1"]
     ended = java.server.run(
-        "kafka-producer-perf-test", "--topic", stage.topic(), *load, "--transactional-id", "t",
+        "kafka-producer-perf-test", "--topic", broker.topic(), *load, "--transactional-id", "t",
         "--command-property", f"bootstrap.servers={java.bootstrap}",
     )  # fmt: skip
     assert ended.status != 0

@@ -9,6 +9,7 @@ import struct
 import crc32c
 import pytest
 
+from tests.compat.broker_under_test import BASE_TIME, eventually
 from tests.compat.raw import (
     API_VERSIONS,
     FETCH,
@@ -21,7 +22,6 @@ from tests.compat.raw import (
     stored_batches,
     string,
 )
-from tests.compat.stage import BASE_TIME, eventually
 
 UNKNOWN_SERVER_ERROR, OUT_OF_RANGE, CORRUPT, UNKNOWN_TOPIC, TOO_LARGE = -1, 1, 2, 3, 10
 INVALID_TOPIC, INVALID_ACKS, INVALID_TIMESTAMP, UNSUPPORTED_VERSION = 17, 21, 32, 35
@@ -44,8 +44,8 @@ def broker_still_serves(kafka_address):
 
 
 @pytest.fixture
-def topic(stage):
-    return stage.topic()
+def topic(broker):
+    return broker.topic()
 
 
 # -- frames
@@ -275,7 +275,7 @@ def test_a_fetch_of_an_unknown_topic_is_told(kafka_address):
     assert fetch(kafka_address, "absent")[0] == UNKNOWN_TOPIC
 
 
-def test_a_fetch_waits_for_records_and_then_answers(raw, topic, stage):
+def test_a_fetch_waits_for_records_and_then_answers(raw, topic, broker):
     raw.send(frame(FETCH, 4, fetch_body(topic, 0, max_wait_ms=20000)))
-    stage.fill(topic, 1)
+    broker.fill(topic, 1)
     assert raw.answer() is not None

@@ -1,12 +1,12 @@
-"""The rows of the table. A check is a function of a client and a stage, named as its row."""
+"""The rows of the table. A check is a function of a client and a broker, named as its row."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from tests.compat.broker_under_test import BrokerUnderTest
 from tests.compat.client import Client, Refused
-from tests.compat.stage import Stage
 
-Check = Callable[[Client, Stage], None]
+Check = Callable[[Client, BrokerUnderTest], None]
 CHECKS: dict[str, Check] = {}
 
 

@@ -1,9 +1,9 @@
 """Consumer groups: members that join, leave and crash; static members; commits and resets."""
 
+from tests.compat.broker_under_test import BrokerUnderTest, eventually
 from tests.compat.checks import check, refused
 from tests.compat.client import Client
 from tests.compat.member import Member, wait_until
-from tests.compat.stage import Stage, eventually
 
 PARTITIONS = 4
 ALL = frozenset(range(PARTITIONS))
@@ -34,19 +34,19 @@ def _read(count: int, *members: Member) -> None:
 
 
 @check("group: join and leave")
-def join_and_leave(client: Client, stage: Stage) -> None:
-    topic, group = stage.topic(PARTITIONS), stage.fresh("group")
-    stage.fill(topic, 20, PARTITIONS)
+def join_and_leave(client: Client, broker: BrokerUnderTest) -> None:
+    topic, group = broker.topic(PARTITIONS), broker.fresh("group")
+    broker.fill(topic, 20, PARTITIONS)
     with client.member(group, topic, session_ms=LONG_SESSION_MS) as first:
         _owns_all(first)
         _read(20, first)
         with client.member(group, topic, session_ms=LONG_SESSION_MS) as second:
             _share(first, second)
-            stage.fill(topic, 20, PARTITIONS, first=20)
+            broker.fill(topic, 20, PARTITIONS, first=20)
             _read(40, first, second)
             second.leave()
             _owns_all(first)
-        stage.fill(topic, 20, PARTITIONS, first=40)
+        broker.fill(topic, 20, PARTITIONS, first=40)
         _read(60, first, second)
         first.leave()
     delivered = first.records + second.records
@@ -55,23 +55,23 @@ def join_and_leave(client: Client, stage: Stage) -> None:
 
 
 @check("group: crash")
-def crash(client: Client, stage: Stage) -> None:
-    topic, group = stage.topic(PARTITIONS), stage.fresh("group")
+def crash(client: Client, broker: BrokerUnderTest) -> None:
+    topic, group = broker.topic(PARTITIONS), broker.fresh("group")
     with client.member(group, topic, session_ms=SHORT_SESSION_MS) as survivor:
         _owns_all(survivor)
         with client.member(group, topic, session_ms=SHORT_SESSION_MS) as victim:
             _share(survivor, victim)
             victim.crash()
-        stage.fill(topic, 10, PARTITIONS)
+        broker.fill(topic, 10, PARTITIONS)
         _owns_all(survivor)
         _read(10, survivor)
         survivor.leave()
 
 
 @check("group: static members")
-def static_members(client: Client, stage: Stage) -> None:
+def static_members(client: Client, broker: BrokerUnderTest) -> None:
     """Either member comes back after a crash, to the same partitions and without a rebalance."""
-    topic, group = stage.topic(PARTITIONS), stage.fresh("group")
+    topic, group = broker.topic(PARTITIONS), broker.fresh("group")
 
     def start(instance: str) -> Member:
         return client.member(group, topic, session_ms=LONG_SESSION_MS, instance=instance)
@@ -90,20 +90,20 @@ def static_members(client: Client, stage: Stage) -> None:
                 wait_until(
                     "so has the other", lambda: one_again.partitions == first_half, one_again
                 )
-                stage.fill(topic, 10, PARTITIONS)
+                broker.fill(topic, 10, PARTITIONS)
                 _read(10, one_again, two_again)
                 assert len(two_again.assignments) == rebalances, "a return made a rebalance"
 
 
 @check("commits")
-def commits(client: Client, stage: Stage) -> None:
-    topic, group = stage.topic(PARTITIONS), stage.fresh("group")
-    stage.fill(topic, 10, PARTITIONS)
+def commits(client: Client, broker: BrokerUnderTest) -> None:
+    topic, group = broker.topic(PARTITIONS), broker.fresh("group")
+    broker.fill(topic, 10, PARTITIONS)
     with client.member(group, topic, session_ms=LONG_SESSION_MS) as member:
         _read(10, member)
         member.leave()
-    assert stage.hand.committed(group, topic) == dict.fromkeys(range(PARTITIONS), 10)
-    stage.fill(topic, 5, PARTITIONS, first=10)
+    assert broker.hand.committed(group, topic) == dict.fromkeys(range(PARTITIONS), 10)
+    broker.fill(topic, 5, PARTITIONS, first=10)
     with client.member(group, topic, session_ms=LONG_SESSION_MS) as later:
         _read_from = {(p, offset) for p in ALL for offset in range(10, 15)}
         wait_until("the rest is read", lambda: set(later.records) >= _read_from, later)
@@ -112,9 +112,9 @@ def commits(client: Client, stage: Stage) -> None:
 
 
 @check("offset resets")
-def resets(client: Client, stage: Stage) -> None:
-    topic, group = stage.topic(PARTITIONS), stage.fresh("group")
-    stage.fill(topic, 10, PARTITIONS)
+def resets(client: Client, broker: BrokerUnderTest) -> None:
+    topic, group = broker.topic(PARTITIONS), broker.fresh("group")
+    broker.fill(topic, 10, PARTITIONS)
     client.commit(group, topic, {0: 9, 1: 8, 2: 7, 3: 6})
     assert client.committed(group, topic) == {0: 9, 1: 8, 2: 7, 3: 6}
     client.commit(group, topic, {0: 5, 3: 10})
@@ -130,8 +130,8 @@ def resets(client: Client, stage: Stage) -> None:
 
 
 @check("group admin")
-def group_admin(client: Client, stage: Stage) -> None:
-    topic, group = stage.topic(PARTITIONS), stage.fresh("group")
+def group_admin(client: Client, broker: BrokerUnderTest) -> None:
+    topic, group = broker.topic(PARTITIONS), broker.fresh("group")
     with client.member(group, topic, session_ms=LONG_SESSION_MS) as member:
         _owns_all(member)
         assert group in client.groups()
@@ -142,14 +142,14 @@ def group_admin(client: Client, stage: Stage) -> None:
 
 
 @check("group delete")
-def group_delete(client: Client, stage: Stage) -> None:
-    topic, group = stage.topic(PARTITIONS), stage.fresh("group")
-    with stage.hand.member(group, topic, session_ms=LONG_SESSION_MS) as member:
+def group_delete(client: Client, broker: BrokerUnderTest) -> None:
+    topic, group = broker.topic(PARTITIONS), broker.fresh("group")
+    with broker.hand.member(group, topic, session_ms=LONG_SESSION_MS) as member:
         _owns_all(member)
         with refused(client, "NON_EMPTY_GROUP"):
             client.delete_group(group)
         member.leave()
     client.delete_group(group)
-    assert group not in stage.hand.groups()
+    assert group not in broker.hand.groups()
     with refused(client, "GROUP_ID_NOT_FOUND"):
         client.delete_group(group)

@@ -5,10 +5,10 @@ import functools
 import random
 from contextlib import suppress
 
+from tests.compat.broker_under_test import BrokerUnderTest
 from tests.compat.checks import check, refused
 from tests.compat.client import BEGINNING, CODECS, Client, Message, Refused
 from tests.compat.raw import stored_batches
-from tests.compat.stage import Stage
 
 
 def _round_trip(client: Client, topic: str, messages: list[Message]) -> None:
@@ -17,12 +17,12 @@ def _round_trip(client: Client, topic: str, messages: list[Message]) -> None:
     assert [r.offset for r in received] == list(range(len(messages)))
 
 
-def _codec_round_trip(codec: str, client: Client, stage: Stage) -> None:
-    topic = stage.topic()
+def _codec_round_trip(codec: str, client: Client, broker: BrokerUnderTest) -> None:
+    topic = broker.topic()
     messages = [Message(f"{n:03} {'headwater ' * 40}".encode()) for n in range(50)]
     client.produce(topic, messages, codec=codec)
     _round_trip(client, topic, messages)
-    stored = {batch.codec for batch in stored_batches(stage.bootstrap, topic)}
+    stored = {batch.codec for batch in stored_batches(broker.bootstrap, topic)}
     assert stored == {codec}, f"asked for {codec}, stored as {stored}"
 
 
@@ -31,8 +31,8 @@ for _codec in CODECS:
 
 
 @check("keys, headers, nulls")
-def keys_headers_nulls(client: Client, stage: Stage) -> None:
-    topic = stage.topic()
+def keys_headers_nulls(client: Client, broker: BrokerUnderTest) -> None:
+    topic = broker.topic()
     messages = [
         Message(b"a value alone"),
         Message(b"value", key=b"key"),
@@ -54,8 +54,8 @@ def _incompressible(size: int) -> bytes:
 
 
 @check("1 MB records")
-def megabyte_records(client: Client, stage: Stage) -> None:
-    topic = stage.topic(max_message_bytes="2000000")
+def megabyte_records(client: Client, broker: BrokerUnderTest) -> None:
+    topic = broker.topic(max_message_bytes="2000000")
     messages = [Message(_incompressible(1_000_000))] * 3
     for message in messages:
         client.produce(topic, [message])
@@ -63,8 +63,8 @@ def megabyte_records(client: Client, stage: Stage) -> None:
 
 
 @check("too large is refused")
-def too_large(client: Client, stage: Stage) -> None:
-    topic = stage.topic(max_message_bytes="1000")
+def too_large(client: Client, broker: BrokerUnderTest) -> None:
+    topic = broker.topic(max_message_bytes="1000")
     large = [Message(_incompressible(2000))]
     if client.names_errors:
         with refused(client, "MESSAGE_TOO_LARGE"):
@@ -72,17 +72,17 @@ def too_large(client: Client, stage: Stage) -> None:
     else:
         with suppress(Refused):  # some tools tell a failed delivery in no way at all
             client.produce(topic, large)
-    assert stage.end(topic) == 0
+    assert broker.end(topic) == 0
 
 
 @check("idempotent produce")
-def idempotent(client: Client, stage: Stage) -> None:
-    topic = stage.topic()
+def idempotent(client: Client, broker: BrokerUnderTest) -> None:
+    topic = broker.topic()
     messages = [Message(f"{n}".encode()) for n in range(2000)]
     client.produce(topic, messages, idempotent=True)
     _round_trip(client, topic, messages)
     expected = 0
-    for batch in stored_batches(stage.bootstrap, topic):
+    for batch in stored_batches(broker.bootstrap, topic):
         assert batch.producer_id >= 0
         assert batch.base_sequence == expected
         expected += batch.count

@@ -7,14 +7,14 @@ from pathlib import Path
 
 from tools.java import run_tool
 
+from tests.compat.broker_under_test import BASE_TIME, BrokerUnderTest, eventually
 from tests.compat.checks import refused
 from tests.compat.client import BEGINNING, END, Message, NotOffered
 from tests.compat.clients.java_tools import JavaTools, date_text
 from tests.compat.member import wait_until
 from tests.compat.raw import stored_batches
-from tests.compat.stage import BASE_TIME, Stage, eventually
 
-ToolCheck = Callable[[JavaTools, Stage], None]
+ToolCheck = Callable[[JavaTools, BrokerUnderTest], None]
 TOOL_CHECKS: dict[str, ToolCheck] = {}
 
 
@@ -24,10 +24,10 @@ def tool_check(function: ToolCheck) -> ToolCheck:
     return function
 
 
-def _log_dir(stage: Stage) -> Path:
-    if stage.log_dir is None:
+def _log_dir(broker: BrokerUnderTest) -> Path:
+    if broker.log_dir is None:
         raise NotOffered("the log folder of the broker is not known (HEADWATER_COMPAT_LOG_DIR)")
-    return stage.log_dir
+    return broker.log_dir
 
 
 def _events(text: str) -> list[dict[str, object]]:
@@ -36,8 +36,8 @@ def _events(text: str) -> list[dict[str, object]]:
 
 
 @tool_check
-def kafka_topics(java: JavaTools, stage: Stage) -> None:
-    name = stage.fresh("by-tool")
+def kafka_topics(java: JavaTools, broker: BrokerUnderTest) -> None:
+    name = broker.fresh("by-tool")
     java.create_topic(name, 3, {"cleanup.policy": "compact", "retention.ms": "3600000"})
     told = java.run("kafka-topics", "--describe", "--topic", name).stdout
     assert "PartitionCount: 3" in told
@@ -51,18 +51,18 @@ def kafka_topics(java: JavaTools, stage: Stage) -> None:
     java.run("kafka-topics", "--delete", "--topic", f"{name[:-1]}.*")
     eventually(lambda: name not in java.topics())
     java.run("kafka-topics", "--delete", "--if-exists", "--topic", name)
-    java.run("kafka-topics", "--create", "--if-not-exists", "--topic", stage.topic())
+    java.run("kafka-topics", "--create", "--if-not-exists", "--topic", broker.topic())
 
 
 @tool_check
-def kafka_configs(java: JavaTools, stage: Stage) -> None:
-    topic = stage.topic()
+def kafka_configs(java: JavaTools, broker: BrokerUnderTest) -> None:
+    topic = broker.topic()
     java.set_topic_config(topic, "max.message.bytes", "2000000")
     eventually(lambda: java.topic_configs(topic)["max.message.bytes"] == "2000000")
     with refused(java, "INVALID_CONFIG"):
         java.set_topic_config(topic, "max.mesage.bytes", "2000000")
-    broker = str(next(iter(stage.hand.describe_topic(topic).values())).leader)
-    for entity in (["--entity-name", broker], ["--entity-default"]):
+    leader = str(next(iter(broker.hand.describe_topic(topic).values())).leader)
+    for entity in (["--entity-name", leader], ["--entity-default"]):
         where = ["--entity-type", "brokers", *entity]
         java.run("kafka-configs", "--alter", *where, "--add-config", "log.cleaner.threads=2")
         eventually(
@@ -78,14 +78,14 @@ def kafka_configs(java: JavaTools, stage: Stage) -> None:
     titled = f"Dynamic configs for topic {topic} are:"
     eventually(lambda: titled in java.run(*every).stdout)  # refused if one is deleted meanwhile
     with refused(java, "INVALID_REQUEST"):  # a read-only key
-        where = ["--entity-type", "brokers", "--entity-name", broker]
+        where = ["--entity-type", "brokers", "--entity-name", leader]
         java.run("kafka-configs", "--alter", *where, "--add-config", "log.dirs=/elsewhere")
 
 
 @tool_check
-def kafka_consumer_groups(java: JavaTools, stage: Stage) -> None:
-    topic, group = stage.topic(2), stage.fresh("group")
-    stage.fill(topic, 10, partitions=2)
+def kafka_consumer_groups(java: JavaTools, broker: BrokerUnderTest) -> None:
+    topic, group = broker.topic(2), broker.fresh("group")
+    broker.fill(topic, 10, partitions=2)
     reset = ["--reset-offsets", "--group", group, "--topic", topic, "--execute"]
     for where, expected in (
         (["--to-earliest"], 0),
@@ -96,7 +96,7 @@ def kafka_consumer_groups(java: JavaTools, stage: Stage) -> None:
     ):
         java.run("kafka-consumer-groups", *reset, *where)
         assert java.committed(group, topic) == {0: expected, 1: expected}, where
-    with stage.hand.member(group, topic, session_ms=30000) as member:
+    with broker.hand.member(group, topic, session_ms=30000) as member:
         wait_until("it reads on", lambda: len(member.records) == 14, member)
         told = java.run(
             "kafka-consumer-groups", "--describe", "--group", group, "--members", "--verbose"
@@ -110,17 +110,17 @@ def kafka_consumer_groups(java: JavaTools, stage: Stage) -> None:
 
 
 @tool_check
-def kafka_groups(java: JavaTools, stage: Stage) -> None:
-    topic, group = stage.topic(), stage.fresh("group")
-    stage.hand.commit(group, topic, {0: 0})
+def kafka_groups(java: JavaTools, broker: BrokerUnderTest) -> None:
+    topic, group = broker.topic(), broker.fresh("group")
+    broker.hand.commit(group, topic, {0: 0})
     told = java.run("kafka-groups", "--list").stdout
     assert re.search(rf"^{group}\s+Classic\b", told, re.MULTILINE), told
 
 
 @tool_check
-def kafka_get_offsets(java: JavaTools, stage: Stage) -> None:
-    topic = stage.topic(2)
-    stage.fill(topic, 10, partitions=2)
+def kafka_get_offsets(java: JavaTools, broker: BrokerUnderTest) -> None:
+    topic = broker.topic(2)
+    broker.fill(topic, 10, partitions=2)
     told = java.run("kafka-get-offsets", "--topic-partitions", f"{topic}:1").stdout
     assert told.split() == [f"{topic}:1:10"]
     everything = java.run("kafka-get-offsets", "--exclude-internal-topics").stdout.split()
@@ -128,17 +128,17 @@ def kafka_get_offsets(java: JavaTools, stage: Stage) -> None:
 
 
 @tool_check
-def kafka_delete_records(java: JavaTools, stage: Stage) -> None:
-    topic = stage.topic(2)
-    stage.fill(topic, 10, partitions=2)
+def kafka_delete_records(java: JavaTools, broker: BrokerUnderTest) -> None:
+    topic = broker.topic(2)
+    broker.fill(topic, 10, partitions=2)
     assert java.delete_records(topic, {0: 3, 1: 7}) == {0: 3, 1: 7}
     assert java.offsets(topic, BEGINNING) == {0: 3, 1: 7}
 
 
 @tool_check
-def kafka_log_dirs(java: JavaTools, stage: Stage) -> None:
-    topic = stage.topic(2)
-    stage.fill(topic, 100)
+def kafka_log_dirs(java: JavaTools, broker: BrokerUnderTest) -> None:
+    topic = broker.topic(2)
+    broker.fill(topic, 100)
     told = java.run("kafka-log-dirs", "--describe", "--topic-list", topic).stdout
     (answer,) = [json.loads(line) for line in told.splitlines() if line.startswith("{")]
     (directory,) = answer["brokers"][0]["logDirs"]
@@ -150,50 +150,50 @@ def kafka_log_dirs(java: JavaTools, stage: Stage) -> None:
 
 
 @tool_check
-def kafka_broker_api_versions(java: JavaTools, stage: Stage) -> None:
+def kafka_broker_api_versions(java: JavaTools, broker: BrokerUnderTest) -> None:
     told = java.run("kafka-broker-api-versions").stdout
     usable = re.findall(r"(\w+)\((\d+)\): .*\[usable: (\d+)\]", told)
     served = {int(key) for _, key, _ in usable}
     assert served >= {*range(4), *range(8, 17), *range(18, 24), 32, 33, 35, 37, 42, 44, 47, 60, 61}
-    if not stage.is_apache:
+    if not broker.is_apache:
         assert served - {17, 36} == {
             *range(4), *range(8, 17), *range(18, 24), 32, 33, 35, 37, 42, 44, 47, 60, 61, 74, 75,
         }, "what is advertised is what is served"  # fmt: skip
 
 
 @tool_check
-def kafka_cluster(java: JavaTools, stage: Stage) -> None:
+def kafka_cluster(java: JavaTools, broker: BrokerUnderTest) -> None:
     told = java.run("kafka-cluster", "cluster-id").stdout
     assert re.fullmatch(r"Cluster ID: [\w-]{22}\n", told)
-    port = stage.bootstrap.rsplit(":", 1)[1]
+    port = broker.bootstrap.rsplit(":", 1)[1]
     endpoints = java.run("kafka-cluster", "list-endpoints").stdout
     assert re.search(rf"^\d+\s+\S+\s+{port}\b", endpoints, re.MULTILINE), endpoints
 
 
 @tool_check
-def kafka_console_producer(java: JavaTools, stage: Stage) -> None:
-    topic = stage.topic()
+def kafka_console_producer(java: JavaTools, broker: BrokerUnderTest) -> None:
+    topic = broker.topic()
     java.run("kafka-console-producer", "--topic", topic, "--sync", stdin="one\ntwo\nthree\n")
-    assert [r.value for r in stage.hand.consume(topic, BEGINNING, 3)] == [b"one", b"two", b"three"]
+    assert [r.value for r in broker.hand.consume(topic, BEGINNING, 3)] == [b"one", b"two", b"three"]
 
 
 @tool_check
-def kafka_console_consumer(java: JavaTools, stage: Stage) -> None:
-    topic, group = stage.topic(2), stage.fresh("group")
-    stage.fill(topic, 10, partitions=2)
+def kafka_console_consumer(java: JavaTools, broker: BrokerUnderTest) -> None:
+    topic, group = broker.topic(2), broker.fresh("group")
+    broker.fill(topic, 10, partitions=2)
     limits = ["--max-messages", "15", "--timeout-ms", "30000"]
     read = ["--topic", topic, "--group", group, "--from-beginning", *limits]
     told = java.run("kafka-console-consumer", *read).stdout.split()
     assert len(told) == len(set(told)) == 15
-    assert sum(stage.hand.committed(group, topic).values()) == 15
+    assert sum(broker.hand.committed(group, topic).values()) == 15
     committed = ["--isolation-level", "read_committed", "--include", f"{topic[:-1]}.*"]
     read = [*committed, "--from-beginning", "--max-messages", "20", "--timeout-ms", "30000"]
     assert len(java.run("kafka-console-consumer", *read).stdout.split()) == 20
 
 
 @tool_check
-def kafka_producer_perf_test(java: JavaTools, stage: Stage) -> None:
-    topic = stage.topic()
+def kafka_producer_perf_test(java: JavaTools, broker: BrokerUnderTest) -> None:
+    topic = broker.topic()
     load = ["--num-records", "20000", "--record-size", "100", "--throughput", "-1"]
     ended = java.server.run(
         "kafka-producer-perf-test", "--topic", topic, *load,
@@ -201,13 +201,13 @@ def kafka_producer_perf_test(java: JavaTools, stage: Stage) -> None:
     )  # fmt: skip
     assert ended.status == 0, ended.text
     assert "20000 records sent" in ended.stdout
-    assert stage.end(topic) == 20000
+    assert broker.end(topic) == 20000
 
 
 @tool_check
-def kafka_consumer_perf_test(java: JavaTools, stage: Stage) -> None:
-    topic = stage.topic()
-    stage.hand.produce(topic, [Message(b"x" * 100)] * 20000)
+def kafka_consumer_perf_test(java: JavaTools, broker: BrokerUnderTest) -> None:
+    topic = broker.topic()
+    broker.hand.produce(topic, [Message(b"x" * 100)] * 20000)
     load = ["--topic", topic, "--num-records", "20000", "--timeout", "30000"]
     titles, figures = java.run("kafka-consumer-perf-test", *load).stdout.splitlines()[:2]
     row = dict(zip(titles.split(", "), figures.split(", "), strict=True))
@@ -215,34 +215,34 @@ def kafka_consumer_perf_test(java: JavaTools, stage: Stage) -> None:
 
 
 @tool_check
-def kafka_verifiable_producer(java: JavaTools, stage: Stage) -> None:
-    topic = stage.topic()
+def kafka_verifiable_producer(java: JavaTools, broker: BrokerUnderTest) -> None:
+    topic = broker.topic()
     load = ["--topic", topic, "--max-messages", "500", "--acks", "-1", "--value-prefix", "7"]
     ended = run_tool("kafka-verifiable-producer", *load, "--bootstrap-server", java.bootstrap)
     events = _events(ended.stdout)  # its last sends are flushed by a shutdown hook of the JVM
     acked = [event for event in events if event["name"] == "producer_send_success"]
     assert len(acked) == 500
-    assert stage.end(topic) == 500
+    assert broker.end(topic) == 500
     assert {event["topic"] for event in acked} == {topic}
 
 
 @tool_check
-def kafka_verifiable_consumer(java: JavaTools, stage: Stage) -> None:
-    topic, group = stage.topic(2), stage.fresh("group")
-    stage.fill(topic, 100, partitions=2)
+def kafka_verifiable_consumer(java: JavaTools, broker: BrokerUnderTest) -> None:
+    topic, group = broker.topic(2), broker.fresh("group")
+    broker.fill(topic, 100, partitions=2)
     load = ["--topic", topic, "--group-id", group, "--max-messages", "200"]
     ended = java.run("kafka-verifiable-consumer", *load, "--reset-policy", "earliest")
     read = [
         event["count"] for event in _events(ended.stdout) if event["name"] == "records_consumed"
     ]
     assert sum(map(int, map(str, read))) == 200
-    assert stage.hand.committed(group, topic) == stage.hand.offsets(topic, END)
+    assert broker.hand.committed(group, topic) == broker.hand.offsets(topic, END)
 
 
 @tool_check
-def verifiable_tools_of_kafka_3_9(java: JavaTools, stage: Stage) -> None:
+def verifiable_tools_of_kafka_3_9(java: JavaTools, broker: BrokerUnderTest) -> None:
     """The clients that Spark 4 brings along: older versions of every request."""
-    topic, group = stage.topic(), stage.fresh("group")
+    topic, group = broker.topic(), broker.fresh("group")
     to = {"jars": "kafka-tools-3.9.2"}
     load = ["--bootstrap-server", java.bootstrap, "--topic", topic, "--max-messages", "200"]
     sent = _events(run_tool("kafka-verifiable-producer", *load, **to).stdout)
@@ -250,20 +250,20 @@ def verifiable_tools_of_kafka_3_9(java: JavaTools, stage: Stage) -> None:
     load += ["--group-id", group, "--reset-policy", "earliest"]
     read = _events(run_tool("kafka-verifiable-consumer", *load, **to).stdout)
     assert sum(int(str(e["count"])) for e in read if e["name"] == "records_consumed") == 200
-    assert stage.hand.committed(group, topic) == stage.hand.offsets(topic, END)
+    assert broker.hand.committed(group, topic) == broker.hand.offsets(topic, END)
 
 
 @tool_check
-def kafka_transactions(java: JavaTools, stage: Stage) -> None:
+def kafka_transactions(java: JavaTools, broker: BrokerUnderTest) -> None:
     """Only its view of producers: DescribeProducers is served before transactions are."""
-    topic = stage.topic()
-    stage.hand.produce(topic, [Message(b"v")] * 10, idempotent=True)
+    topic = broker.topic()
+    broker.hand.produce(topic, [Message(b"v")] * 10, idempotent=True)
     where = ["describe-producers", "--topic", topic, "--partition", "0"]
     ended = java.server.run(
         "kafka-transactions", "--bootstrap-server", java.bootstrap, *where
     )  # the server comes before the command
     assert ended.status == 0, ended.text
-    (batch,) = stored_batches(stage.bootstrap, topic)
+    (batch,) = stored_batches(broker.bootstrap, topic)
     titles, row = (line.split() for line in ended.stdout.splitlines()[:2])
     told = dict(zip(titles, row, strict=True))
     assert told["ProducerId"] == str(batch.producer_id)
@@ -272,19 +272,19 @@ def kafka_transactions(java: JavaTools, stage: Stage) -> None:
 
 
 @tool_check
-def kafka_e2e_latency(java: JavaTools, stage: Stage) -> None:
-    topic = stage.topic()
+def kafka_e2e_latency(java: JavaTools, broker: BrokerUnderTest) -> None:
+    topic = broker.topic()
     load = ["--topic", topic, "--num-records", "100", "--producer-acks", "all"]
     told = java.run("kafka-e2e-latency", *load, "--record-size", "100").stdout
     assert re.search(r"Percentiles: 50th = \d+, 99th = \d+", told), told
 
 
 @tool_check
-def kafka_dump_log(java: JavaTools, stage: Stage) -> None:
-    log_dir = _log_dir(stage)
-    topic = stage.topic()
+def kafka_dump_log(java: JavaTools, broker: BrokerUnderTest) -> None:
+    log_dir = _log_dir(broker)
+    topic = broker.topic()
     messages = [Message(f"value {n}".encode(), b"key", (("h", b"v"),)) for n in range(10)]
-    stage.hand.produce(topic, messages, codec="zstd", idempotent=True)
+    broker.hand.produce(topic, messages, codec="zstd", idempotent=True)
     segment = next(log_dir.rglob(f"{topic}-0/{0:020}.log"))
     ended = java.server.run("kafka-dump-log", "--files", str(segment), "--print-data-log")
     assert ended.status == 0, ended.text
@@ -294,12 +294,12 @@ def kafka_dump_log(java: JavaTools, stage: Stage) -> None:
 
 
 @tool_check
-def kafka_dump_log_of_indexes(java: JavaTools, stage: Stage) -> None:
+def kafka_dump_log_of_indexes(java: JavaTools, broker: BrokerUnderTest) -> None:
     """Of a segment that was rolled: the indexes of the active one are longer than what is in them."""
-    log_dir = _log_dir(stage)
-    topic = stage.topic(segment_bytes="1048576")
+    log_dir = _log_dir(broker)
+    topic = broker.topic(segment_bytes="1048576")
     for _ in range(80):
-        stage.hand.produce(topic, [Message(b"x" * 1000)] * 16)
+        broker.hand.produce(topic, [Message(b"x" * 1000)] * 16)
     first = next(log_dir.rglob(f"{topic}-0/{0:020}.log"))
     assert first.stat().st_size <= 1048576
     eventually(first.with_suffix(".timeindex").exists)  # written after the roll, not before it

@@ -129,9 +129,9 @@ class Scene:
 
 def play(name: str, peer: Peer) -> list[Step]:
     """Run one scene on one broker."""
-    stage = Scene(peer)
+    scene = Scene(peer)
     try:
-        SCENES[name](stage)
+        SCENES[name](scene)
     finally:
-        stage.end()
-    return stage.transcript
+        scene.end()
+    return scene.transcript

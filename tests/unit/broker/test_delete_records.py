@@ -13,13 +13,13 @@ from headwater.broker.turns import finish
 from headwater.errors import E, KafkaError
 from headwater.wire.messages.topics import DeleteRecordsRequest
 from tests.unit.broker.live import batch
-from tests.unit.replication.stage import NOW, Stage
+from tests.unit.replication.replica_under_test import NOW, ReplicaUnderTest
 
 
 @pytest.fixture
 def replica(tmp_path):
     """A leader of five records, of which a follower has three."""
-    stage = Stage(tmp_path, replicas=(1, 2))
+    stage = ReplicaUnderTest(tmp_path, replicas=(1, 2))
     for _ in range(5):
         stage.append(batch(now=NOW))
     stage.around.end_tick()
@@ -43,7 +43,7 @@ def test_the_log_starts_where_the_request_says(replica, offset, start):
 
 
 def test_a_partition_that_is_done_first_is_no_longer_watched_after_the_answer(tmp_path):
-    stages = [Stage(tmp_path / name, replicas=(1, 2)) for name in ("a", "b")]
+    stages = [ReplicaUnderTest(tmp_path / name, replicas=(1, 2)) for name in ("a", "b")]
     for stage in stages:
         stage.append(batch(now=NOW))
         stage.around.end_tick()

@@ -7,7 +7,7 @@ import pytest
 from headwater.broker.storage_health import ROOM_TO_RETURN, StorageHealth
 from headwater.errors import E
 from tests.unit.broker.live import batch
-from tests.unit.replication.stage import NOW, Stage
+from tests.unit.replication.replica_under_test import NOW, ReplicaUnderTest
 
 
 class Disk:
@@ -23,12 +23,12 @@ class Disk:
 @pytest.fixture
 def here(tmp_path):
     """A partition with a batch that waits for a follower."""
-    return Stage(tmp_path / "here", replicas=(1, 2))
+    return ReplicaUnderTest(tmp_path / "here", replicas=(1, 2))
 
 
 @pytest.fixture
 def elsewhere(tmp_path):
-    return Stage(tmp_path / "elsewhere")
+    return ReplicaUnderTest(tmp_path / "elsewhere")
 
 
 def waiting(stage):

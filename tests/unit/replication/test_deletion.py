@@ -8,7 +8,7 @@ import pytest
 from headwater.errors import E
 from tests.unit.broker.live import batch as timed
 from tests.unit.log.support import PARTITION, TOPIC_ID
-from tests.unit.replication.stage import NOW, Host
+from tests.unit.replication.replica_under_test import NOW, Host
 
 OTHER_ID = bytes(range(1, 17))
 

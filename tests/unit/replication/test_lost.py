@@ -10,7 +10,7 @@ from headwater.model import ZERO_UUID, TopicPartition
 from tests.integration.disks import FaultyFiles
 from tests.unit.broker.live import batch as timed
 from tests.unit.log.support import PARTITION, TOPIC_ID
-from tests.unit.replication.stage import NOW, Host
+from tests.unit.replication.replica_under_test import NOW, Host
 
 OTHER_ID = bytes(range(1, 17))
 

@@ -10,7 +10,7 @@ from headwater.records.record import decode_records
 from headwater.records.rewrite import HEAVY_COUNT, HEAVY_OUTPUT
 from headwater.replication.partition import Role
 from tests.unit.broker.live import batch as timed
-from tests.unit.replication.stage import NOW, Pending, Stage
+from tests.unit.replication.replica_under_test import NOW, Pending, ReplicaUnderTest
 
 
 def batch(*values, **kind):
@@ -19,7 +19,7 @@ def batch(*values, **kind):
 
 @pytest.fixture
 def stage(tmp_path):
-    return Stage(tmp_path)
+    return ReplicaUnderTest(tmp_path)
 
 
 def values(stored):
@@ -62,7 +62,7 @@ def test_one_write_serves_all_batches_of_a_tick(stage):
 
 
 def test_acks_1_is_told_after_the_write_and_acks_all_when_followers_have_it(tmp_path):
-    stage = Stage(tmp_path, replicas=(1, 2))
+    stage = ReplicaUnderTest(tmp_path, replicas=(1, 2))
     one, everyone = stage.append(batch(), 1), stage.append(batch(), -1)
     stage.around.end_tick()
     assert (one.ends, everyone.ends) == (["done"], [])
@@ -75,7 +75,7 @@ def test_acks_1_is_told_after_the_write_and_acks_all_when_followers_have_it(tmp_
 
 
 def test_too_few_in_sync_refuse_acks_all_and_take_acks_1(tmp_path):
-    stage = Stage(tmp_path, replicas=(1, 2), isr=(1,), min_insync=2)
+    stage = ReplicaUnderTest(tmp_path, replicas=(1, 2), isr=(1,), min_insync=2)
     assert refused(lambda: stage.append(batch(), -1)) is E.NOT_ENOUGH_REPLICAS
     pending = stage.append(batch(), 1)
     stage.around.end_tick()
@@ -117,7 +117,7 @@ def heavy(count=50):
 
 @pytest.fixture
 def recompressing(tmp_path):
-    return Stage(tmp_path, compression_type="gzip")
+    return ReplicaUnderTest(tmp_path, compression_type="gzip")
 
 
 def test_batches_behind_a_held_one_keep_their_place(recompressing):
@@ -142,7 +142,9 @@ def test_batches_behind_a_held_one_keep_their_place(recompressing):
 
 
 def test_a_batch_is_held_by_its_own_bytes_not_by_the_receive_buffer(tmp_path):
-    stage = Stage(tmp_path, cleanup_policy="compact")  # stored as they come, after a look at keys
+    stage = ReplicaUnderTest(
+        tmp_path, cleanup_policy="compact"
+    )  # stored as they come, after a look at keys
     large = batch(*[b"%04d" % number for number in range(HEAVY_COUNT + 1)], key=b"k")
     received, behind = bytearray(large), bytearray(batch(b"behind", key=b"k"))
     stage.replica.append(memoryview(received), Pending(), -1, NOW)
@@ -311,7 +313,7 @@ def test_the_second_batch_of_a_new_producer_does_not_pass_a_first_that_was_refus
 
 
 def test_resigning_answers_whoever_waits(tmp_path):
-    stage = Stage(tmp_path, replicas=(1, 2))
+    stage = ReplicaUnderTest(tmp_path, replicas=(1, 2))
     pending = stage.append(batch())
     stage.around.end_tick()
     stage.replica.abandon(KafkaError(E.NOT_LEADER_OR_FOLLOWER))
@@ -323,7 +325,7 @@ def test_resigning_answers_whoever_waits(tmp_path):
 
 @pytest.fixture
 def syncing(tmp_path):
-    return Stage(tmp_path, flush_messages="1")
+    return ReplicaUnderTest(tmp_path, flush_messages="1")
 
 
 @pytest.mark.parametrize("acks", [1, -1])
@@ -354,7 +356,7 @@ def test_one_flush_at_a_time_serves_all_that_came_meanwhile(syncing):
 
 @pytest.mark.parametrize("acks", [1, -1])
 def test_with_flush_messages_n_the_nth_record_waits_for_the_flush_of_all(tmp_path, acks):
-    stage = Stage(tmp_path, flush_messages="3")
+    stage = ReplicaUnderTest(tmp_path, flush_messages="3")
     early = stage.append(batch(b"1", b"2"), acks)
     stage.around.end_tick()
     assert (early.ends, len(stage.around.off)) == (["done"], 0)
@@ -371,7 +373,7 @@ def test_with_flush_messages_n_the_nth_record_waits_for_the_flush_of_all(tmp_pat
 
 
 def test_what_came_during_a_flush_waits_for_the_next_if_it_is_too_much(tmp_path):
-    stage = Stage(tmp_path, flush_messages="3")
+    stage = ReplicaUnderTest(tmp_path, flush_messages="3")
     first = stage.append(batch(b"1", b"2", b"3"))
     stage.around.end_tick()
     later = stage.append(batch(b"4", b"5", b"6"))
@@ -424,7 +426,7 @@ def test_offsets_outside_of_the_log_are_refused(stage):
 
 
 def test_watchers_are_woken_when_more_is_committed(tmp_path):
-    stage = Stage(tmp_path, replicas=(1, 2))
+    stage = ReplicaUnderTest(tmp_path, replicas=(1, 2))
     woken = []
 
     class Watcher:

@@ -1,9 +1,10 @@
-"""Who plays: the clients by name, the checks by name, and the tables they make."""
+"""The matrix: the clients by name, the checks by name, and the tables they make."""
 
 import threading
 from collections.abc import Callable
 from typing import Self
 
+from tests.compat.broker_under_test import BrokerUnderTest
 from tests.compat.cells import Cell
 from tests.compat.checks import CHECKS, admin, groups, reading, records, tools
 from tests.compat.client import Client
@@ -13,7 +14,6 @@ from tests.compat.clients.franz import Franz
 from tests.compat.clients.java_tools import JavaTools
 from tests.compat.clients.kafka_python import KafkaPython
 from tests.compat.clients.kcat import Kcat
-from tests.compat.stage import Stage
 from tests.compat.tool_server import ToolServer
 
 ROWS_FROM = (admin, groups, reading, records)
@@ -31,7 +31,7 @@ CLIENT_CELLS = [Cell(client, check) for check in CHECKS for client in CLIENTS]
 TOOL_CELLS = [Cell(TOOLS, script) for script in tools.TOOL_CHECKS]
 
 
-class Company:
+class Clients:
     """The clients of one broker, made on first use."""
 
     def __init__(self, bootstrap: str):
@@ -64,9 +64,9 @@ class Company:
             return self._made[name]
 
 
-def perform(cell: Cell, company: Company, stage: Stage) -> None:
+def run_cell(cell: Cell, clients: Clients, broker: BrokerUnderTest) -> None:
     """Runs one cell to its end; an assertion or a refusal is a failure."""
     if cell.client == TOOLS:
-        tools.TOOL_CHECKS[cell.check](company.java_tools(), stage)
+        tools.TOOL_CHECKS[cell.check](clients.java_tools(), broker)
     else:
-        CHECKS[cell.check](company.client(cell.client), stage)
+        CHECKS[cell.check](clients.client(cell.client), broker)

@@ -26,7 +26,7 @@ class Row(NamedTuple):
     timestamp: int
 
 
-class Stage:
+class BrokerUnderTest:
     """One running broker."""
 
     def __init__(self, bootstrap: str) -> None:
@@ -46,7 +46,7 @@ class Stage:
         )
         return made
 
-    def make_anew(self, name: str) -> None:
+    def recreate(self, name: str) -> None:
         """Delete a topic of one partition and make it again, once the broker lets go of the name."""
         delete_topics(self.bootstrap, [name])
 

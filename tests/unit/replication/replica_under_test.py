@@ -91,7 +91,7 @@ class Pending:
             self._order.append(self._name)
 
 
-class Stage:
+class ReplicaUnderTest:
     """A leader of one partition, alone or with followers."""
 
     def __init__(self, path, *, replicas=(1,), isr=None, min_insync=1, **configs):
