@@ -36,12 +36,12 @@ from headwater.config.keys import Key
 from headwater.pipelines import java, session, targets
 from headwater.pipelines.declaring import declare, decorators, graph, project, upgrade
 from headwater.pipelines.ingest import frozen_schema
-from headwater.pipelines.running import lag, prepare, quality, runner, watching
+from headwater.pipelines.running import lag, preflight, quality, queries, runner
 from headwater.pipelines.schemas import ddl, schema
 from headwater.pipelines.segments import audit, replay
 from headwater.pipelines.tables import reading, writing
 from headwater.pipelines.tables import table as tables
-from headwater.pipelines.topic_sink import plan, task, topic_sink
+from headwater.pipelines.topic_sink import sink_plan, task_attempt, topic_sink
 from headwater.pipelines.topic_source import range_reader
 
 DOCS = Path(__file__).parent.parent / "docs"
@@ -135,7 +135,7 @@ PIPELINES: Sequence[tuple[str, str, Sequence[Callable[..., Any]]]] = (
         (
             runner.run,
             runner.RunReport,
-            watching.FlowReport,
+            queries.FlowReport,
             session.spark_session,
             session.register,
             lag.track_lag,
@@ -172,13 +172,13 @@ PIPELINES: Sequence[tuple[str, str, Sequence[Callable[..., Any]]]] = (
 )
 PIPELINE_ERRORS: Sequence[type[Exception]] = (
     declare.DeclarationError,
-    prepare.NotReadyError,
-    watching.FlowError,
+    preflight.NotReadyError,
+    queries.FlowError,
     quality.ExpectationError,
     tables.TableError,
     tables.TableConflict,
-    plan.SinkError,
-    task.TopicWriteError,
+    sink_plan.SinkError,
+    task_attempt.TopicWriteError,
     range_reader.DataLossError,
     frozen_schema.IngestError,
     targets.TargetError,

@@ -89,7 +89,7 @@ def headwater_range(bootstrap: str, watch: Stopwatch, how: str) -> None:
     import pyarrow  # noqa: F401 - imported before the clock starts
 
     from headwater import Consumer
-    from headwater.pipelines.topic_source.brokers_loop import brokers
+    from headwater.pipelines.topic_source.broker_client_loop import broker_client
     from headwater.pipelines.topic_source.offsets import OffsetRange
     from headwater.pipelines.topic_source.range_reader import RangeReader
 
@@ -97,7 +97,7 @@ def headwater_range(bootstrap: str, watch: Stopwatch, how: str) -> None:
         partitions = [TopicPartition(TOPIC, number) for number in consumer.partitions_for(TOPIC)]
         ends = consumer.end_offsets(partitions)
     reader = RangeReader(
-        brokers({"bootstrap_servers": bootstrap}),
+        broker_client({"bootstrap_servers": bootstrap}),
         headers=False,
         fail_on_data_loss=True,
         timeout_ms=30_000,

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from headwater.pipelines.running.progress import Progress, topic_offsets
+from headwater.pipelines.running.progress import RunProgress, topic_offsets
 
 
 class Batch(NamedTuple):
@@ -20,7 +20,7 @@ class Batch(NamedTuple):
     """Records that were waiting in the topics when the batch was done; None: it reads no topic."""
 
 
-class Recorder(Progress):
+class Recorder(RunProgress):
     """The model of a run that also remembers its batches."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ import pyarrow as pa
 from headwater.pipelines.segments.archive import archive, verify
 from headwater.pipelines.segments.archive_sources import sources_of
 from headwater.pipelines.segments.files import aborted_in, find_segments, split
-from headwater.pipelines.segments.rows import Wanted, records
+from headwater.pipelines.segments.rows import RecordFilter, records
 
 MEBIBYTE = str(1 << 20)
 """The smallest segments that Apache Kafka makes."""
@@ -20,7 +20,7 @@ def archived(path, **wanted):
     rows = []
     for segment in find_segments(str(path)):
         for piece in split(segment, 100_000):
-            for batch in records(piece, Wanted(**wanted), KINDS):
+            for batch in records(piece, RecordFilter(**wanted), KINDS):
                 rows += [(row["offset"], row["key"], row["value"]) for row in batch.to_pylist()]
     return rows
 

@@ -12,7 +12,7 @@ from headwater.client.consumer.blocking_stream import Stream
 from headwater.client.errors import TimedOutError
 from headwater.errors import KafkaError
 from headwater.model import TopicPartition
-from headwater.pipelines.topic_source.brokers_loop import brokers
+from headwater.pipelines.topic_source.broker_client_loop import broker_client
 from headwater.pipelines.topic_source.offsets import OffsetRange
 from headwater.pipelines.topic_source.range_reader import DataLossError, RangeReader
 from headwater.testing import Broker
@@ -23,7 +23,7 @@ FEW = {"max_partition_fetch_bytes": "700"}
 
 def read_range(bootstrap, topic, start, end, *, timeout_ms=30_000, **client):
     reader = RangeReader(
-        brokers({"bootstrap_servers": bootstrap, **client}),
+        broker_client({"bootstrap_servers": bootstrap, **client}),
         headers=True,
         fail_on_data_loss=True,
         timeout_ms=timeout_ms,

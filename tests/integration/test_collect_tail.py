@@ -13,11 +13,11 @@ import time
 import pytest
 
 from headwater.collect.events import EventRules
-from headwater.collect.following import Follower
-from headwater.collect.lines import JsonLines, PlainLines
+from headwater.collect.file_positions import FilePositions
+from headwater.collect.file_tracker import FileTracker
+from headwater.collect.line_formats import JsonLineFormat, PlainLineFormat
 from headwater.collect.log_files import OsLogFiles
-from headwater.collect.positions import Positions
-from headwater.collect.tail_loop import Tailing, TailOptions
+from headwater.collect.tail_loop import TailCollector, TailOptions
 from headwater.seams.clock import SystemClock
 from headwater.seams.files import OsFiles
 from headwater.testing import Broker
@@ -72,9 +72,9 @@ def run_command(broker, topic, *words):
 
 def run_here(broker, topic, state, *paths, shape=None, from_end=False, rate=None):
     """The same in this process, which is quicker; what became of the lines."""
-    positions = Positions(OsFiles(), str(state))
+    positions = FilePositions(OsFiles(), str(state))
     followers = [
-        Follower(
+        FileTracker(
             str(path),
             OsLogFiles(),
             max_line=1000,
@@ -84,11 +84,11 @@ def run_here(broker, topic, state, *paths, shape=None, from_end=False, rate=None
         for path in paths
     ]
     options = TailOptions(topic, rate=rate, poll_s=0.01, once=True)
-    shape = shape or JsonLines(EventRules())
+    shape = shape or JsonLineFormat(EventRules())
     settings = {"bootstrap_servers": broker.bootstrap}
 
     async def run():
-        tailing = Tailing(options, followers, positions, shape, SystemClock(), settings)
+        tailing = TailCollector(options, followers, positions, shape, SystemClock(), settings)
         await tailing.run(asyncio.Event())
         return tailing.counts
 
@@ -180,7 +180,7 @@ def test_plain_lines_of_several_files_keep_their_bytes(broker, tmp_path):
     paths = [tmp_path / "a", tmp_path / "b"]
     paths[0].write_bytes(b"user=anna \xff\n")
     paths[1].write_bytes(b"user=bert ok\r\nnobody\n")
-    shape = PlainLines(r"user=(\w+)", key_required=False)
+    shape = PlainLineFormat(r"user=(\w+)", key_required=False)
     assert run_here(broker, "plain", tmp_path / "state", *paths, shape=shape).sent == 3
     assert run_here(broker, "plain", tmp_path / "state", *paths, shape=shape).sent == 0
     assert {row[:2] for row in stored(broker, "plain")} == {

@@ -7,8 +7,8 @@ from deltalake import DeltaTable
 
 from headwater.pipelines.declaring.declare import Expectation
 from headwater.pipelines.declaring.upgrade import rules_digest
-from headwater.pipelines.running.flows import AsideTable, send_aside
-from headwater.pipelines.running.quality import REASONS, ExpectationError, Gate, Quality
+from headwater.pipelines.running.flows import QuarantineTable, send_dead_letters
+from headwater.pipelines.running.quality import REASONS, ExpectationError, Quality, QualityGate
 from headwater.pipelines.targets import parse_target
 from tests.pipelines.lake import records_of
 
@@ -30,7 +30,7 @@ def gate(*expectations, aside=True):
 
         return write
 
-    return quality, Gate(quality, keep(good), [keep(bad)] if aside else []), good, bad
+    return quality, QualityGate(quality, keep(good), [keep(bad)] if aside else []), good, bad
 
 
 def test_dropped_rows_are_set_aside_with_every_reason_they_have(rows):
@@ -118,8 +118,8 @@ def test_a_batch_repeated_under_other_rules_loses_no_bad_row_and_under_the_same_
         told = {"query": "q", "expectations": [[e.name, e.condition] for e in expectations]}
         rules, quality = rules_digest(told), Quality(expectations)
         bad = quality.bad(quality.judged(rows))
-        AsideTable(parse_target(f"delta:{place}"), "flow", "query", rules)(bad, 0)
-        send_aside(bootstrap, letters, "flow", "query", rules, bad, 0)
+        QuarantineTable(parse_target(f"delta:{place}"), "flow", "query", rules)(bad, 0)
+        send_dead_letters(bootstrap, letters, "flow", "query", rules, bad, 0)
     twice, once = [(None, -3.0), (None, 7.0)], [(2, -1.0), (4, None)]
     wanted = sorted([*twice, *twice, *once], key=str)
     assert sorted(zip(*table_columns(place, "user", "price"), strict=True), key=str) == wanted

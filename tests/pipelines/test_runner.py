@@ -5,9 +5,9 @@ import threading
 import pytest
 
 from headwater.pipelines.running import runner
-from headwater.pipelines.running.prepare import NotReadyError
+from headwater.pipelines.running.preflight import NotReadyError
+from headwater.pipelines.running.queries import FlowError
 from headwater.pipelines.running.runner import run
-from headwater.pipelines.running.watching import FlowError
 from tests.pipelines.lake import committed, headers_of, records_of, rows_of
 from tests.pipelines.projects import copied, shop, write_project
 

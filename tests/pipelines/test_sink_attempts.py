@@ -4,11 +4,11 @@ import pyarrow
 import pytest
 
 from headwater import Admin
-from headwater.pipelines.topic_sink import task as sink_task
+from headwater.pipelines.topic_sink import task_attempt as sink_task
 from headwater.pipelines.topic_sink.ledger import Ledger
-from headwater.pipelines.topic_sink.origin import Origin
-from headwater.pipelines.topic_sink.plan import Plan
-from headwater.pipelines.topic_sink.task import Attempt, TopicWriteError
+from headwater.pipelines.topic_sink.origin import RecordOrigin
+from headwater.pipelines.topic_sink.sink_plan import SinkPlan
+from headwater.pipelines.topic_sink.task_attempt import TaskAttempt, TopicWriteError
 from tests.pipelines.read_back import records_of, values_of
 
 BATCH = 5
@@ -17,17 +17,17 @@ BATCH = 5
 @pytest.fixture
 def attempt(bootstrap, monkeypatch):
     """Write rows as one attempt of a task: `attempt(topic, rows, task=0, number=0, run="r")`."""
-    monkeypatch.setattr(sink_task, "SETTLE_S", 0)
+    monkeypatch.setattr(sink_task, "LATE_WRITE_S", 0)
 
     def write(target, rows, *, task=0, number=0, run="r", batch=BATCH, fail=False):
         columns = frozenset({"value"} if isinstance(rows[0], str) else {"topic", "value"})
-        made = Plan(
+        made = SinkPlan(
             {"bootstrap_servers": bootstrap},
             target if isinstance(rows[0], str) else None,
             columns,
         )
-        origin = Origin(f"query-{target}", batch, task)
-        with Attempt(made, origin, run, number) as writing:
+        origin = RecordOrigin(f"query-{target}", batch, task)
+        with TaskAttempt(made, origin, run, number) as writing:
             for row in rows:
                 values = [row] if isinstance(row, str) else list(row)
                 writing.send(
@@ -60,7 +60,7 @@ def no_reading(monkeypatch):
         def refuse(*_):
             raise AssertionError("a tail was read")
 
-        monkeypatch.setattr(sink_task, "recall", refuse)
+        monkeypatch.setattr(sink_task, "read_back", refuse)
 
     return forbid
 
@@ -178,9 +178,9 @@ def test_a_failure_before_the_first_row_makes_a_repeated_stage_look_for_a_killed
     attempt(name, ["a"])  # and its executor is gone, with the shuffle files that others need
     with (
         pytest.raises(ConnectionError),
-        Attempt(
-            Plan({"bootstrap_servers": bootstrap}, name, frozenset({"value"})),
-            Origin(f"query-{name}", BATCH, 0),
+        TaskAttempt(
+            SinkPlan({"bootstrap_servers": bootstrap}, name, frozenset({"value"})),
+            RecordOrigin(f"query-{name}", BATCH, 0),
             "r",
             1,
         ),

@@ -6,7 +6,7 @@ import headwater
 from headwater.client.errors import TimedOutError, UnknownTopicOrPartitionError
 from headwater.config.keys import ConfigError
 from headwater.model import TopicPartition
-from headwater.pipelines.topic_source.brokers_loop import brokers
+from headwater.pipelines.topic_source.broker_client_loop import broker_client
 from headwater.pipelines.topic_source.offsets import OffsetRange, to_json
 from headwater.pipelines.topic_source.options import parse
 from headwater.pipelines.topic_source.range_reader import DataLossError, RangeReader
@@ -342,7 +342,7 @@ def test_a_target_time_makes_batches_grow_and_shrink(options, topic, produce):
 def test_a_range_that_never_comes_ends_in_an_error_that_names_it(bootstrap, topic):
     name = topic()
     reader = RangeReader(
-        brokers({"bootstrap_servers": bootstrap, "fetch_max_wait_ms": "10"}),
+        broker_client({"bootstrap_servers": bootstrap, "fetch_max_wait_ms": "10"}),
         headers=False, fail_on_data_loss=True, timeout_ms=150,
     )  # fmt: skip
     with pytest.raises(TimedOutError) as problem:
@@ -359,7 +359,7 @@ def values():
     def read(bootstrap, wanted, *, fail=True):
         client = {"bootstrap_servers": bootstrap, "request_timeout_ms": "1000"}
         reader = RangeReader(
-            brokers(client), headers=False, fail_on_data_loss=fail, timeout_ms=20_000
+            broker_client(client), headers=False, fail_on_data_loss=fail, timeout_ms=20_000
         )
         return [value for batch in reader.read(wanted) for value in batch["value"].to_pylist()]
 
@@ -390,4 +390,6 @@ def test_a_broker_that_restarts_is_found_again(values):
 
 
 def test_a_process_opens_its_connections_once(bootstrap):
-    assert brokers({"bootstrap_servers": bootstrap}) is brokers({"bootstrap_servers": bootstrap})
+    assert broker_client({"bootstrap_servers": bootstrap}) is broker_client(
+        {"bootstrap_servers": bootstrap}
+    )

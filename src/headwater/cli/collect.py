@@ -18,11 +18,11 @@ from headwater.cli.options import (
     timeout_option,
 )
 from headwater.collect.events import EventRules
-from headwater.collect.following import Follower
-from headwater.collect.lines import JsonLines, LineFormat, PlainLines
+from headwater.collect.file_positions import FilePositions, PositionsError
+from headwater.collect.file_tracker import FileTracker
+from headwater.collect.line_formats import JsonLineFormat, LineFormat, PlainLineFormat
 from headwater.collect.log_files import OsLogFiles
-from headwater.collect.positions import Positions, PositionsError
-from headwater.collect.tail_loop import Tailing, TailOptions
+from headwater.collect.tail_loop import TailCollector, TailOptions
 from headwater.errors import E, KafkaError
 from headwater.observe import logs
 from headwater.seams.clock import SystemClock
@@ -147,7 +147,7 @@ def http(
     into = _topic(topic, named)
     try:
         from headwater.collect.http_loop import HttpOptions
-        from headwater.collect.serving_loop import Listening, serve
+        from headwater.collect.http_server_loop import HttpServerOptions, serve
     except ModuleNotFoundError as missing:
         package = (missing.name or "").partition(".")[0]
         raise click.ClickException(
@@ -167,7 +167,7 @@ def http(
         add_client=chosen["add_client"],
         ack_timeout_s=chosen["ack_timeout"],
     )
-    listening = Listening(
+    listening = HttpServerOptions(
         chosen["host"], chosen["port"], chosen["read_timeout"], chosen["max_connections"]
     )
     _look_first(bootstrap, timeout, [into])
@@ -262,7 +262,7 @@ def tail(
     paths = list(dict.fromkeys(map(os.path.abspath, files)))
     folder = os.path.abspath(chosen["state"] or f"headwater-tail/{topic}")
     try:
-        positions = Positions(OsFiles(), folder)
+        positions = FilePositions(OsFiles(), folder)
     except PositionsError as problem:
         raise click.ClickException(str(problem)) from None
     try:
@@ -276,8 +276,8 @@ def tail(
         positions.close()
 
 
-def _follower(path: str, positions: Positions, chosen: dict[str, Any]) -> Follower:
-    return Follower(
+def _follower(path: str, positions: FilePositions, chosen: dict[str, Any]) -> FileTracker:
+    return FileTracker(
         path,
         OsLogFiles(),
         max_line=chosen["max_event_bytes"],
@@ -289,15 +289,15 @@ def _follower(path: str, positions: Positions, chosen: dict[str, Any]) -> Follow
 
 async def _tail(
     options: TailOptions,
-    followers: list[Follower],
-    positions: Positions,
+    followers: list[FileTracker],
+    positions: FilePositions,
     shape: LineFormat,
     settings: dict[str, object],
 ) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    tailing = Tailing(options, followers, positions, shape, SystemClock(), settings)
+    tailing = TailCollector(options, followers, positions, shape, SystemClock(), settings)
     names = ", ".join(one.path for one in followers)
     click.echo(f"headwater follows {names} for {options.topic}")
     try:
@@ -314,10 +314,10 @@ def _line_format(chosen: dict[str, Any]) -> LineFormat:
         if chosen["key_regex"] is not None:
             raise click.UsageError("--key-regex goes with --format lines; JSON has --key")
         key = chosen["key"] or "user_id"
-        return JsonLines(EventRules(key, required, chosen["max_event_bytes"]))
+        return JsonLineFormat(EventRules(key, required, chosen["max_event_bytes"]))
     if chosen["key"] is not None:
         raise click.UsageError("--key goes with --format json; lines have --key-regex")
     try:
-        return PlainLines(chosen["key_regex"], key_required=required)
+        return PlainLineFormat(chosen["key_regex"], key_required=required)
     except re.error as wrong:
         raise click.UsageError(f"--key-regex: {wrong}") from None

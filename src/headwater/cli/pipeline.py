@@ -93,7 +93,7 @@ def check(path: str, bootstrap: str | None, offline: bool, as_json: bool) -> Non
     if not offline:
         require_broker(project.bootstrap_servers)
     from headwater.pipelines.declaring.graph import order
-    from headwater.pipelines.running.prepare import problems
+    from headwater.pipelines.running.preflight import problems
 
     _tell_problems(problems(project, live=not offline))
     rows = [
@@ -113,13 +113,13 @@ def check(path: str, bootstrap: str | None, offline: bool, as_json: bool) -> Non
 @click.option("--sdp", is_flag=True, help="For Spark's own spark-pipelines instead.")
 def init(name: str, sdp: bool) -> None:
     """Make a folder NAME with a pipeline to begin with."""
-    from headwater.pipelines.templates import TemplateError, write_template
+    from headwater.pipelines.templates import ProjectTemplateError, write_template
 
     folder = Path(name)
     try:
         for file in write_template("sdp" if sdp else "headwater", folder, folder.resolve().name):
             click.echo(file)
-    except TemplateError as problem:
+    except ProjectTemplateError as problem:
         raise click.UsageError(str(problem)) from None
 
 

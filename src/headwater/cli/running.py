@@ -15,8 +15,8 @@ from headwater.cli.options import assignments, json_option
 from headwater.cli.output import show, show_json
 
 if TYPE_CHECKING:
-    from headwater.pipelines.running.progress import Progress
-    from headwater.pipelines.running.watching import FlowReport
+    from headwater.pipelines.running.progress import RunProgress
+    from headwater.pipelines.running.queries import FlowReport
 
 _INTERRUPTED = 130
 
@@ -58,21 +58,21 @@ def running_options(with_mode: Callable[..., None]) -> Callable[..., None]:
 @contextmanager
 def told_in_a_line() -> Iterator[None]:
     """What Spark raises becomes one line and exit code 1, without its traces."""
-    from headwater.pipelines.running.watching import SPARK_ERRORS, words
+    from headwater.pipelines.running.queries import SPARK_ERRORS, error_text
 
     try:
         yield
     except SPARK_ERRORS as problem:
-        raise click.ClickException(words(problem)) from problem
+        raise click.ClickException(error_text(problem)) from problem
 
 
 @contextmanager
-def shown(wanted: bool) -> "Iterator[Progress]":
+def shown(wanted: bool) -> "Iterator[RunProgress]":
     """A model of progress, displayed where that is wanted."""
     from headwater.pipelines.running.display import Display
-    from headwater.pipelines.running.progress import Progress
+    from headwater.pipelines.running.progress import RunProgress
 
-    model = Progress()
+    model = RunProgress()
     with Display(model) if wanted else nullcontext():
         yield model
 
@@ -80,10 +80,10 @@ def shown(wanted: bool) -> "Iterator[Progress]":
 @contextmanager
 def stopping() -> Iterator[threading.Event]:
     """An event that SIGINT and SIGTERM set."""
-    from headwater.pipelines.running.signals import taking_signals
+    from headwater.pipelines.running.signals import stop_on_signals
 
     stop = threading.Event()
-    with taking_signals(stop, (signal.SIGINT, signal.SIGTERM)):
+    with stop_on_signals(stop, (signal.SIGINT, signal.SIGTERM)):
         yield stop
 
 
@@ -93,10 +93,10 @@ def failures(storage: Path, once: bool, stop: threading.Event) -> Iterator[None]
 
     Spark that cannot start is a line too, and none where a signal took its JVM along.
     """
-    from headwater.pipelines.running.prepare import NotReadyError
+    from headwater.pipelines.running.preflight import NotReadyError
+    from headwater.pipelines.running.queries import SPARK_ERRORS, FlowError, error_text
     from headwater.pipelines.running.run_lock import InUseError
     from headwater.pipelines.running.spark_log import log_file
-    from headwater.pipelines.running.watching import SPARK_ERRORS, FlowError, words
 
     try:
         yield
@@ -113,7 +113,7 @@ def failures(storage: Path, once: bool, stop: threading.Event) -> Iterator[None]
         if stop.is_set():
             sys.exit(_INTERRUPTED if once else 0)
         raise click.ClickException(
-            f"Spark: {words(problem)}  (more in {log_file(storage)})"
+            f"Spark: {error_text(problem)}  (more in {log_file(storage)})"
         ) from None
 
 

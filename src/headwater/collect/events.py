@@ -57,7 +57,7 @@ class Refusal(NamedTuple):
     too_large: bool = False
 
 
-class Reading(NamedTuple):
+class ParsedBody(NamedTuple):
     """What a body held."""
 
     events: list[Event]
@@ -89,7 +89,7 @@ class EventReader:
             parse_constant=self._constant,
         )
 
-    def body(self, data: bytes, *, by_line: bool = False) -> Reading:
+    def body(self, data: bytes, *, by_line: bool = False) -> ParsedBody:
         """The events of a request: an object, an array of objects, or an object on each line.
 
         With `by_line` a line that is no JSON is refused alone; without, what the body is shows in
@@ -121,7 +121,7 @@ class EventReader:
 
     # -- cutting
 
-    def _objects(self, text: str, start: int) -> Reading:
+    def _objects(self, text: str, start: int) -> ParsedBody:
         first_line = text[start:].partition("\n")[0]
         try:
             value, end = self._decode(text, start)
@@ -142,10 +142,10 @@ class EventReader:
             return False
         return isinstance(value, dict) and _after_space(line, end) == len(line)
 
-    def _lines(self, text: str) -> Reading:
+    def _lines(self, text: str) -> ParsedBody:
         lines = [line for line in text.split("\n") if _after_space(line, 0) != len(line)]
         _check_count(len(lines))
-        found = Reading([], [])
+        found = ParsedBody([], [])
         for number, line in enumerate(lines):
             try:
                 found.events.append(Event(number, *self.event(line)))
@@ -153,8 +153,8 @@ class EventReader:
                 found.refusals.append(Refusal(number, str(refused), refused.too_large))
         return found
 
-    def _gathered(self, pieces: Iterator[tuple[str, Any]]) -> Reading:
-        found = Reading([], [])
+    def _gathered(self, pieces: Iterator[tuple[str, Any]]) -> ParsedBody:
+        found = ParsedBody([], [])
         for number, (text, value) in enumerate(pieces):
             _check_count(number + 1)
             try:

@@ -17,9 +17,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from headwater.collect.events import EventReader, EventRules, Malformed, Reading, Refusal
-from headwater.collect.limits import Limits, Room, account_of, client_of
-from headwater.collect.storing_loop import BrokerAway, Storing
+from headwater.collect.event_producer_loop import BrokerUnavailable, EventProducer
+from headwater.collect.events import EventReader, EventRules, Malformed, ParsedBody, Refusal
+from headwater.collect.rate_limits import ByteBudget, RateLimits, account_of, client_of
 from headwater.seams.clock import Clock
 
 SHOWN_REFUSALS = 100
@@ -49,16 +49,16 @@ class HttpOptions:
     ack_timeout_s: float = 10.0
 
 
-class Endpoint:
+class HttpEndpoint:
     """The application behind the server."""
 
-    def __init__(self, options: HttpOptions, storing: Storing, clock: Clock) -> None:
+    def __init__(self, options: HttpOptions, storing: EventProducer, clock: Clock) -> None:
         self._options = options
         self._storing = storing
         self._clock = clock
         self._reader = EventReader(options.rules)
-        self._limits = Limits(options.rate, options.total_rate)
-        self._room = Room(options.max_held_bytes)
+        self._limits = RateLimits(options.rate, options.total_rate)
+        self._budget = ByteBudget(options.max_held_bytes)
         self._script = files("headwater.collect").joinpath("browser.js").read_bytes()
 
     def app(self) -> Starlette:
@@ -119,13 +119,13 @@ class Endpoint:
         parts: list[bytes] = []
         try:
             async for part in self._parts(request):
-                if not self._room.take(len(part)):
+                if not self._budget.try_reserve(len(part)):
                     _come_back(503, 1000, "too much is waiting to be stored")
                 held += len(part)
                 parts.append(part)
             return await self._stored(request, client, b"".join(parts))
         finally:
-            self._room.give(held)
+            self._budget.release(held)
 
     def _check_turn(self, client: str) -> None:
         """Send away, before a byte of the body is read, whoever has to wait anyway."""
@@ -155,21 +155,21 @@ class Endpoint:
         reading = self._read(request, client, body)
         try:
             refused = await self._storing.store(reading.events, self._headers(client))
-        except BrokerAway:
+        except BrokerUnavailable:
             _come_back(503, 1000, "the broker did not acknowledge the events in time")
         refusals = sorted([*reading.refusals, *refused])
         return _answer(len(reading.events) - len(refused), refusals)
 
-    def _read(self, request: Request, client: str, body: bytes) -> Reading:
+    def _read(self, request: Request, client: str, body: bytes) -> ParsedBody:
         kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
         cost, wrong = 1, None
-        reading = Reading([], [])
+        reading = ParsedBody([], [])
         try:
             reading = self._reader.body(body, by_line=kind in _BY_LINE)
             cost = max(1, len(reading.events) + len(reading.refusals))
         except Malformed as malformed:
             wrong = malformed
-        wait = self._limits.take(account_of(client), cost, self._clock.monotonic_ms())
+        wait = self._limits.try_spend(account_of(client), cost, self._clock.monotonic_ms())
         if wait:
             _come_back(429, wait, "too many events")
         if wrong is not None:

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from headwater.seams.files import OsFiles
 
 
-class Identity(NamedTuple):
+class FileIdentity(NamedTuple):
     """The file behind a name; it keeps this when it is renamed."""
 
     device: int
@@ -35,7 +35,7 @@ class LogFiles(Protocol):
     def modified_ns(self, fd: int) -> int:
         """When the open file was last written."""
 
-    def identity(self, at: int | str) -> Identity | None:
+    def identity(self, at: int | str) -> FileIdentity | None:
         """Which file is open, or stands under a name; None where there is no regular file."""
 
     def siblings(self, path: str) -> list[str]:
@@ -68,13 +68,13 @@ class OsLogFiles:
         """When the open file was last written."""
         return os.fstat(fd).st_mtime_ns
 
-    def identity(self, at: int | str) -> Identity | None:
+    def identity(self, at: int | str) -> FileIdentity | None:
         """Which file that is."""
         try:
             found = os.stat(at)
         except FileNotFoundError:
             return None
-        return Identity(found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+        return FileIdentity(found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
     def siblings(self, path: str) -> list[str]:
         """The other names in the folder of `path`."""

@@ -19,11 +19,11 @@ from headwater.client.errors import (
 from headwater.client.producer.futures import SendFuture
 from headwater.client.producer.producer import Producer
 from headwater.collect.events import RefusedEvent
-from headwater.collect.following import Follower
-from headwater.collect.limits import Bucket
-from headwater.collect.lines import LineFormat
-from headwater.collect.positions import Positions
-from headwater.collect.reading import Line
+from headwater.collect.file_positions import FilePositions
+from headwater.collect.file_tracker import FileTracker
+from headwater.collect.line_formats import LineFormat
+from headwater.collect.line_reader import LogLine
+from headwater.collect.rate_limits import TokenBucket
 from headwater.config.keys import INT32_MAX, ConfigError
 from headwater.seams.clock import Clock
 
@@ -48,7 +48,7 @@ class TailOptions:
 
 
 @dataclass
-class Counts:
+class TailCounts:
     """What became of the lines."""
 
     sent: int = 0
@@ -59,30 +59,30 @@ class _Letter(NamedTuple):
     """A record on its way, or a line that is refused."""
 
     path: str
-    line: Line
+    line: LogLine
     sent: SendFuture | None
     reason: str = ""
 
 
-class Tailing:
+class TailCollector:
     """Follows files until it is told to stop."""
 
     def __init__(
         self,
         options: TailOptions,
-        followers: Sequence[Follower],
-        positions: Positions,
+        followers: Sequence[FileTracker],
+        positions: FilePositions,
         shape: LineFormat,
         clock: Clock,
         settings: dict[str, Any],
     ) -> None:
-        self.counts = Counts()
+        self.counts = TailCounts()
         self._options = options
         self._followers = followers
         self._positions = positions
         self._shape = shape
         self._clock = clock
-        self._bucket = Bucket(options.rate, clock.monotonic_ms()) if options.rate else None
+        self._bucket = TokenBucket(options.rate, clock.monotonic_ms()) if options.rate else None
         self._producer = Producer(**{**ENDLESS, **settings})
         if self._producer.settings.acks == "0":
             raise ConfigError("acks=0 gives no acknowledgement: collecting needs 1 or all")
@@ -116,7 +116,7 @@ class Tailing:
             else:
                 await _wait(stop, self._options.poll_s)
 
-    def _next_lines(self) -> list[tuple[str, list[Line]]]:
+    def _next_lines(self) -> list[tuple[str, list[LogLine]]]:
         """A chunk of each file; not more than a second's worth where there is a rate."""
         now = self._clock.monotonic_ms()
         most = MOST_LINES if self._options.rate is None else max(1, int(self._options.rate))
@@ -140,7 +140,7 @@ class Tailing:
 
     # -- a round
 
-    async def _round(self, found: list[tuple[str, list[Line]]]) -> None:
+    async def _round(self, found: list[tuple[str, list[LogLine]]]) -> None:
         """Everything acknowledged, then written down."""
         letters = [
             await self._post(path, line) for path, lines in found for line in lines if line.text
@@ -153,7 +153,7 @@ class Tailing:
         places = {one.path: one.place() for one in self._followers}
         self._positions.store({path: place for path, place in places.items() if place})
 
-    async def _post(self, path: str, line: Line) -> _Letter:
+    async def _post(self, path: str, line: LogLine) -> _Letter:
         try:
             record = self._shape.record(line)
             sent = await self._send(self._options.topic, record.key, record.value, ())

@@ -53,7 +53,7 @@ def java_home(environment: Mapping[str, str] | None = None) -> Path:
     env = os.environ if environment is None else environment
     unfit: list[str] = []
     for place, command in _candidates(env):
-        found = ask(command)
+        found = probe_java(command)
         if found is not None and found.version >= OLDEST:
             return found.home
         what = f"Java {found.version}" if found is not None else "no Java that starts"
@@ -68,7 +68,7 @@ def java_home(environment: Mapping[str, str] | None = None) -> Path:
     )
 
 
-def ask(java: str) -> Java | None:
+def probe_java(java: str) -> Java | None:
     """What a `java` command says of itself; None where it does not start."""
     try:
         said = subprocess.run(

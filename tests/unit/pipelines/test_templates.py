@@ -5,7 +5,7 @@ import yaml
 
 from headwater.pipelines.declaring.graph import check
 from headwater.pipelines.declaring.project import load_project
-from headwater.pipelines.templates import TemplateError, write_template
+from headwater.pipelines.templates import ProjectTemplateError, write_template
 
 
 def test_a_new_pipeline_has_no_problem_and_reads_its_topic(tmp_path):
@@ -31,11 +31,11 @@ def test_a_project_for_spark_names_its_folder_wherever_a_path_must_be_whole(tmp_
 def test_nothing_is_overwritten(tmp_path):
     write_template("sdp", tmp_path, "shop")
     before = (tmp_path / "spark-pipeline.yml").read_text()
-    with pytest.raises(TemplateError, match=r"spark-pipeline\.yml is there already"):
+    with pytest.raises(ProjectTemplateError, match=r"spark-pipeline\.yml is there already"):
         write_template("sdp", tmp_path, "other")
     assert (tmp_path / "spark-pipeline.yml").read_text() == before
 
 
 def test_an_unknown_kind_is_refused_with_the_nearest(tmp_path):
-    with pytest.raises(TemplateError, match="no template spd; did you mean sdp"):
+    with pytest.raises(ProjectTemplateError, match="no template spd; did you mean sdp"):
         write_template("spd", tmp_path, "shop")

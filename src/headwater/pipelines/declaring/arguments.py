@@ -12,7 +12,7 @@ from headwater.pipelines.declaring.declare import (
     TABLE_OPTIONS,
     DeclarationError,
     Format,
-    Origin,
+    SourceLocation,
     quoted,
 )
 from headwater.pipelines.targets import TargetError, parse_target
@@ -26,7 +26,7 @@ _REFUSED = {
 }
 
 
-def table_format(origin: Origin, given: Any) -> Format | None:
+def table_format(origin: SourceLocation, given: Any) -> Format | None:
     """A format by its name; None where none was given."""
     for known in FORMATS:
         if given == known:
@@ -37,7 +37,7 @@ def table_format(origin: Origin, given: Any) -> Format | None:
     raise DeclarationError(origin, f"format is one of {', '.join(FORMATS)}, not {given!r}{hint}")
 
 
-def table_options(origin: Origin, given: Mapping[str, Any]) -> dict[str, str]:
+def table_options(origin: SourceLocation, given: Mapping[str, Any]) -> dict[str, str]:
     """Options of a table as text; DeclarationError for one that nothing would heed."""
     for key in given:
         if key not in TABLE_OPTIONS:
@@ -48,7 +48,7 @@ def table_options(origin: Origin, given: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in given.items()}
 
 
-def schema_ddl(origin: Origin, schema: Any) -> str | None:
+def schema_ddl(origin: SourceLocation, schema: Any) -> str | None:
     """A schema as DDL; a StructType is taken apart without asking Spark."""
     if schema is None or isinstance(schema, str):
         return schema
@@ -60,7 +60,9 @@ def schema_ddl(origin: Origin, schema: Any) -> str | None:
     )
 
 
-def sink_target(origin: Origin, text: str, options: dict[str, str]) -> tuple[str, dict[str, str]]:
+def sink_target(
+    origin: SourceLocation, text: str, options: dict[str, str]
+) -> tuple[str, dict[str, str]]:
     """The target and the remaining options of a sink, from our way or Spark's to write it."""
     if text in ("headwater", "kafka", *FORMATS):
         key = "path" if text in FORMATS else "topic"
@@ -74,14 +76,14 @@ def sink_target(origin: Origin, text: str, options: dict[str, str]) -> tuple[str
         raise DeclarationError(origin, f"the sink's {problem}") from None
 
 
-def name_list(origin: Origin, what: str, given: Any) -> tuple[str, ...]:
+def name_list(origin: SourceLocation, what: str, given: Any) -> tuple[str, ...]:
     """Several names; a single text is refused, for it would be taken letter by letter."""
     if isinstance(given, str) or not all(isinstance(name, str) for name in given):
         raise DeclarationError(origin, f'{what} is a list of names, like {what}=["a"]')
     return tuple(given)
 
 
-def checked_name(origin: Origin, name: Any) -> str:
+def checked_name(origin: SourceLocation, name: Any) -> str:
     """A name that a table, a folder and a view can have; else DeclarationError."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise DeclarationError(
@@ -92,14 +94,14 @@ def checked_name(origin: Origin, name: Any) -> str:
     return name
 
 
-def refuse_unknown(origin: Origin, given: Mapping[str, Any], known: Sequence[str]) -> None:
+def refuse_unknown(origin: SourceLocation, given: Mapping[str, Any], known: Sequence[str]) -> None:
     """DeclarationError for the first argument that is none of `known`."""
     for key in given:
         if key not in known:
             _refuse(origin, key, known)
 
 
-def _refuse(origin: Origin, key: str, known: Sequence[str]) -> NoReturn:
+def _refuse(origin: SourceLocation, key: str, known: Sequence[str]) -> NoReturn:
     why = _REFUSED.get(key)
     if why:
         raise DeclarationError(origin, f"{key} has no effect here: {why}")

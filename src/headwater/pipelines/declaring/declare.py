@@ -21,7 +21,7 @@ Action = Literal["warn", "drop", "fail"]
 
 
 @dataclass(frozen=True)
-class Origin:
+class SourceLocation:
     """Where something was declared."""
 
     file: str
@@ -34,13 +34,13 @@ class Origin:
 class DeclarationError(Exception):
     """A declaration that cannot be understood: one line with its place and what to do."""
 
-    def __init__(self, origin: Origin, text: str) -> None:
+    def __init__(self, origin: SourceLocation, text: str) -> None:
         super().__init__(f"{origin}: {text}")
         self.origin = origin
         self.text = text
 
 
-class Read(NamedTuple):
+class DatasetRead(NamedTuple):
     """One dataset read by a query: as a stream of its new rows, or whole."""
 
     name: str
@@ -48,7 +48,7 @@ class Read(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Topic:
+class TopicRead:
     """One topic read by a query: as a stream, or whole as it is at that moment.
 
     Not a tuple, so that it is never equal to the `Read` of a table of the same name.
@@ -58,7 +58,7 @@ class Topic:
     stream: bool
 
 
-class Place(NamedTuple):
+class SqlRead(NamedTuple):
     """Where a SELECT reads something: `text[start:end]`.
 
     `alias` is the name its columns may be qualified by there ("": the text gives an alias itself).
@@ -66,7 +66,7 @@ class Place(NamedTuple):
 
     start: int
     end: int
-    source: Read | Topic
+    source: DatasetRead | TopicRead
     alias: str
 
 
@@ -75,11 +75,11 @@ class SqlQuery:
     """A SELECT whose reads are known by their place in the text."""
 
     text: str
-    reads: tuple[Read, ...]
-    topics: tuple[Topic, ...]
-    places: tuple[Place, ...] = ()
+    reads: tuple[DatasetRead, ...]
+    topics: tuple[TopicRead, ...]
+    places: tuple[SqlRead, ...] = ()
 
-    def rendered(self, names: Mapping[Read | Topic, str]) -> str:
+    def rendered(self, names: Mapping[DatasetRead | TopicRead, str]) -> str:
         """The text with each read replaced by the (view) name given for it."""
         parts, done = [], 0
         for start, end, source, alias in self.places:
@@ -122,7 +122,7 @@ class Dataset:
     kind: Kind
     query: Query | None
     """None: a table that only append flows fill."""
-    reads: tuple[Read, ...]
+    reads: tuple[DatasetRead, ...]
     topics: tuple[str, ...]
     expectations: tuple[Expectation, ...]
     quarantine: Quarantine | None
@@ -133,10 +133,10 @@ class Dataset:
     comment: str | None
     options: Mapping[str, str]
     """Of TABLE_OPTIONS, by name."""
-    origin: Origin
+    origin: SourceLocation
     streams: bool = False
     """The query (of a temporary view, say) reads something as a stream."""
-    session_reads: tuple[Read, ...] = ()
+    session_reads: tuple[DatasetRead, ...] = ()
     """As of Flow, of this query alone."""
 
 
@@ -147,14 +147,14 @@ class Flow:
     name: str
     target: str
     query: Query
-    reads: tuple[Read, ...]
+    reads: tuple[DatasetRead, ...]
     topics: tuple[str, ...]
     once: bool
     """The query is a batch that runs one time only (a backfill), whatever happens later."""
-    origin: Origin
+    origin: SourceLocation
     streams: bool = True
     """Something is read as a stream: a dataset or a topic."""
-    session_reads: tuple[Read, ...] = ()
+    session_reads: tuple[DatasetRead, ...] = ()
     """The reads that a Python query makes by name through the session (`spark.table("x")`,
     `spark.sql(...)`), temporary views that are part of it included: the runner puts temporary
     views of these names there before it calls it."""
@@ -167,7 +167,7 @@ class Sink:
     name: str
     target: str
     options: Mapping[str, str]
-    origin: Origin
+    origin: SourceLocation
 
 
 @dataclass(frozen=True)
@@ -180,7 +180,7 @@ class Declarations:
 
 
 @dataclass(frozen=True)
-class Settings:
+class ProjectSettings:
     """What pipeline.yml says beside names and places."""
 
     format: Format = "delta"
@@ -201,14 +201,14 @@ class Project:
     bootstrap_servers: str
     declarations: Declarations
     spark: Mapping[str, str] = field(default_factory=dict)
-    settings: Settings = Settings()
+    settings: ProjectSettings = ProjectSettings()
 
 
 TABLE_OPTIONS = ("target_file_bytes", "compact_after_files", "retention_hours")
 """Names of `Dataset.options`: arguments of the table sink, as text."""
 
 
-class Reading(Protocol):
+class DatasetReader(Protocol):
     """Who answers the readers of a query while it is called."""
 
     def read(self, name: str) -> "DataFrame":
@@ -230,11 +230,11 @@ class Reading(Protocol):
         """The session."""
 
 
-_reading: ContextVar[Reading | None] = ContextVar("headwater_pipelines_reading", default=None)
+_reading: ContextVar[DatasetReader | None] = ContextVar("headwater_pipelines_reading", default=None)
 
 
 @contextmanager
-def bind(reading: Reading) -> Iterator[None]:
+def bind(reading: DatasetReader) -> Iterator[None]:
     """Let `reading` answer the readers of queries called within the `with` (in this thread)."""
     token = _reading.set(reading)
     try:
@@ -276,7 +276,7 @@ def spark() -> "SparkSession":
     return _bound().spark()
 
 
-def _bound() -> Reading:
+def _bound() -> DatasetReader:
     reading = _reading.get()
     if reading is None:
         raise RuntimeError(

@@ -24,9 +24,9 @@ from headwater.pipelines.declaring.declare import (
     Expectation,
     Format,
     Kind,
-    Origin,
     Quarantine,
     Sink,
+    SourceLocation,
 )
 from headwater.pipelines.declaring.python_reads import origin_of
 from headwater.pipelines.declaring.registry import Draft, Mark, active
@@ -249,7 +249,7 @@ def _decorator(kind: Kind, query: Any, arguments: Mapping[str, Any]) -> Any:
 
 def _stored(
     kind: Kind,
-    origin: Origin,
+    origin: SourceLocation,
     function: Callable[..., Any] | None,
     arguments: Mapping[str, Any],
 ) -> Draft:
@@ -274,7 +274,7 @@ def _stored(
     )
 
 
-def _expectation(origin: Origin, name: Any, condition: Any, action: Action) -> Expectation:
+def _expectation(origin: SourceLocation, name: Any, condition: Any, action: Action) -> Expectation:
     if not isinstance(name, str) or not isinstance(condition, str) or not condition.strip():
         raise DeclarationError(origin, "an expectation is a name and a condition in SQL, both text")
     return Expectation(name, condition, action)
@@ -290,7 +290,9 @@ def _mark(mark: Mark) -> Callable[[F], F]:
     return declare
 
 
-def _mark_all(origin: Origin, expectations: Mapping[str, str], action: Action) -> Callable[[F], F]:
+def _mark_all(
+    origin: SourceLocation, expectations: Mapping[str, str], action: Action
+) -> Callable[[F], F]:
     marks = [_expectation(origin, *pair, action) for pair in expectations.items()]
 
     def declare(function: F) -> F:
@@ -301,6 +303,6 @@ def _mark_all(origin: Origin, expectations: Mapping[str, str], action: Action) -
     return declare
 
 
-def _caller(depth: int = 2) -> Origin:
+def _caller(depth: int = 2) -> SourceLocation:
     frame = sys._getframe(depth)
-    return Origin(frame.f_code.co_filename, frame.f_lineno)
+    return SourceLocation(frame.f_code.co_filename, frame.f_lineno)

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 
 from headwater.pipelines.declaring.declare import (
     Dataset,
+    DatasetRead,
     Declarations,
     Flow,
-    Origin,
     Project,
-    Read,
+    SourceLocation,
 )
 from headwater.pipelines.declaring.graph_schemas import changed_types, schema_problems
 from headwater.pipelines.declaring.problems import Problem, hint
@@ -77,8 +77,8 @@ class _Node:
     """A flow or a temporary view: whatever has a query."""
 
     name: str
-    origin: Origin
-    reads: tuple[Read, ...]
+    origin: SourceLocation
+    reads: tuple[DatasetRead, ...]
     topics: tuple[str, ...]
     streams: bool
     view: bool
@@ -101,7 +101,7 @@ def _quarantine_tables(graph: Declarations) -> dict[str, list[Dataset]]:
     return found
 
 
-def _stored_reads(graph: Declarations, reads: tuple[Read, ...]) -> set[str]:
+def _stored_reads(graph: Declarations, reads: tuple[DatasetRead, ...]) -> set[str]:
     """The stored tables behind reads: temporary views are looked through."""
     found: set[str] = set()
     open_, seen = [read.name for read in reads], set[str]()
@@ -208,7 +208,7 @@ def _wrong_ways_to_read(graph: Declarations) -> Iterator[Problem]:
             yield Problem(flow.origin, text)
 
 
-def _wrong_way(reader: str, read: Read, dataset: Dataset) -> str | None:
+def _wrong_way(reader: str, read: DatasetRead, dataset: Dataset) -> str | None:
     if read.stream and dataset.kind == "materialized_view":
         return (
             f"{reader} reads {read.name} as a stream, but a materialized view is replaced whole"
@@ -253,7 +253,7 @@ def _idle(graph: Declarations) -> Iterator[Problem]:
 
 def _one_checkpoint_each(graph: Declarations) -> Iterator[Problem]:
     """Names that differ only in case share a folder on some disks, and a view in Spark."""
-    seen: dict[str, tuple[str, Origin]] = {}
+    seen: dict[str, tuple[str, SourceLocation]] = {}
     nodes = [(node.name, node.origin) for node in _nodes(graph)]
     nodes += [(name, found.origin) for name, found in graph.datasets.items() if not found.query]
     for name, origin in nodes:

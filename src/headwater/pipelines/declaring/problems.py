@@ -4,14 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from headwater.config.keys import nearest
-from headwater.pipelines.declaring.declare import Origin
+from headwater.pipelines.declaring.declare import SourceLocation
 
 
 @dataclass(frozen=True)
 class Problem:
     """One line that a person can act on."""
 
-    origin: Origin
+    origin: SourceLocation
     text: str
 
     def __str__(self) -> str:

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from headwater.pipelines.declaring.declare import DeclarationError, Origin, Project
+from headwater.pipelines.declaring.declare import DeclarationError, Project, SourceLocation
 from headwater.pipelines.declaring.project_file import NAME, ProjectFile, read_project_file
 from headwater.pipelines.declaring.registry import collecting
 from headwater.pipelines.declaring.sql_files import load_sql
@@ -52,7 +52,7 @@ def _project_file(path: Path, overrides: Mapping[str, str]) -> ProjectFile:
     file = path / NAME if path.is_dir() else path
     if not file.is_file():
         raise DeclarationError(
-            Origin(str(file), 1),
+            SourceLocation(str(file), 1),
             "there is no such file. Name a folder with pipeline.yml, or a .py or .sql file",
         )
     return read_project_file(file.parent, file.read_text(encoding="utf-8"), str(file), overrides)
@@ -86,7 +86,7 @@ def _execute(path: Path, root: Path) -> None:
     except DeclarationError:
         raise
     except SyntaxError as problem:
-        place = Origin(problem.filename or file, problem.lineno or 1)
+        place = SourceLocation(problem.filename or file, problem.lineno or 1)
         raise DeclarationError(place, f"this is no Python: {problem.msg}") from problem
     except (Exception, SystemExit) as problem:
         raise DeclarationError(_place(problem, file, root), _told(problem)) from problem
@@ -94,13 +94,13 @@ def _execute(path: Path, root: Path) -> None:
         del sys.modules[module.__name__]
 
 
-def _place(problem: BaseException, file: str, root: Path) -> Origin:
+def _place(problem: BaseException, file: str, root: Path) -> SourceLocation:
     """The innermost line of the project's own files on the way to the problem."""
     frames = traceback.extract_tb(problem.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).absolute().is_relative_to(root)]
     named = [frame for frame in own or frames if frame.filename != __file__]
     last = named[-1] if named else None
-    return Origin(last.filename, last.lineno or 1) if last else Origin(file, 1)
+    return SourceLocation(last.filename, last.lineno or 1) if last else SourceLocation(file, 1)
 
 
 def _told(problem: BaseException) -> str:

@@ -19,8 +19,8 @@ from headwater.pipelines.declaring.declare import (
     TABLE_OPTIONS,
     DeclarationError,
     Declarations,
-    Origin,
-    Settings,
+    ProjectSettings,
+    SourceLocation,
 )
 from headwater.pipelines.declaring.registry import Override
 
@@ -53,7 +53,7 @@ class ProjectFile:
     storage: Path
     bootstrap_servers: str
     definitions: tuple[Path, ...]
-    settings: Settings
+    settings: ProjectSettings
     spark: Mapping[str, str]
     tables: Mapping[str, Override]
 
@@ -114,9 +114,9 @@ class _Page:
             mark = getattr(problem, "problem_mark", None)
             line = mark.line + 1 if mark else 1
             what = getattr(problem, "problem", None) or "it cannot be read"
-            raise DeclarationError(Origin(file, line), f"this is no YAML: {what}") from None
+            raise DeclarationError(SourceLocation(file, line), f"this is no YAML: {what}") from None
         if loaded is not None and not isinstance(loaded, dict):
-            raise DeclarationError(Origin(file, 1), "this should be `key: value` lines")
+            raise DeclarationError(SourceLocation(file, 1), "this should be `key: value` lines")
         self._note_lines(root, ())
         self.values: dict[str, Any] = self._expanded(loaded or {}, ())
 
@@ -127,7 +127,7 @@ class _Page:
             inner = (*path, str(key.value))
             if inner in self._lines:
                 first = self._lines[inner]
-                place = Origin(self._file, key.start_mark.line + 1)
+                place = SourceLocation(self._file, key.start_mark.line + 1)
                 raise DeclarationError(place, f"{'.'.join(inner)} stands at line {first} too")
             self._lines[inner] = key.start_mark.line + 1
             self._note_lines(value, inner)
@@ -152,11 +152,11 @@ class _Page:
 
         return _VARIABLE.sub(variable, value)
 
-    def origin(self, *path: str) -> Origin:
+    def origin(self, *path: str) -> SourceLocation:
         """The line of a key, or of the nearest one around it."""
         while path and path not in self._lines:
             path = path[:-1]
-        return Origin(self._file, self._lines.get(path, 1))
+        return SourceLocation(self._file, self._lines.get(path, 1))
 
     def override(self, given: Mapping[str, str]) -> None:
         """Put settings by name in the place of what the file says."""
@@ -215,7 +215,7 @@ def _definitions(page: _Page, root: Path, patterns: Sequence[str]) -> tuple[Path
     return tuple(files)
 
 
-def _settings(page: _Page) -> Settings:
+def _settings(page: _Page) -> ProjectSettings:
     batch_time = page.text("target_batch_time")
     unlimited = batch_time == _UNLIMITED
     for key, value in {"target_batch_time": batch_time, "trigger": page.text("trigger")}.items():
@@ -223,10 +223,10 @@ def _settings(page: _Page) -> Settings:
             continue
         if not _DURATION.fullmatch(value.strip()):
             page.fail(key, f"{key} is a time such as 5s or 10 seconds, not {value!r}")
-    return Settings(
+    return ProjectSettings(
         format=table_format(page.origin("format"), page.text("format")) or "delta",
         dead_letter_topic=page.text("dead_letter_topic"),
-        target_batch_time="" if unlimited else batch_time or Settings.target_batch_time,
+        target_batch_time="" if unlimited else batch_time or ProjectSettings.target_batch_time,
         trigger=page.text("trigger"),
     )
 

@@ -16,7 +16,12 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 from headwater.pipelines.declaring import declare
-from headwater.pipelines.declaring.declare import DeclarationError, Origin, Read, Topic
+from headwater.pipelines.declaring.declare import (
+    DatasetRead,
+    DeclarationError,
+    SourceLocation,
+    TopicRead,
+)
 from headwater.pipelines.declaring.sql_reads import sql_query
 from headwater.pipelines.declaring.sql_tokens import SqlError
 
@@ -31,33 +36,33 @@ _SESSIONS = {"active", "getActiveSession", "getOrCreate"}
 
 
 @dataclass
-class Found:
+class FoundReads:
     """What the source of a query says of its reads."""
 
-    reads: list[Read] = field(default_factory=list)
-    topics: list[Topic] = field(default_factory=list)
-    session_reads: list[Read] = field(default_factory=list)
+    reads: list[DatasetRead] = field(default_factory=list)
+    topics: list[TopicRead] = field(default_factory=list)
+    session_reads: list[DatasetRead] = field(default_factory=list)
     streams: bool = False
-    computed: list["Computed"] = field(default_factory=list)
+    computed: list["ComputedRead"] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Computed:
+class ComputedRead:
     """A read whose name the source does not say."""
 
-    origin: Origin
+    origin: SourceLocation
     call: str
     """As it is written; "": the source itself was not found."""
     topic: bool
     stream: bool
 
 
-def reads_of(function: Callable[..., Any], home: Path | None = None) -> Found:
+def reads_of(function: Callable[..., Any], home: Path | None = None) -> FoundReads:
     """What `function`, and the functions it uses whose files lie in `home`, read."""
-    found = Found()
+    found = FoundReads()
     for used, node in followed(function, home):
         if node is None:
-            found.computed.append(Computed(origin_of(used), "", False, False))
+            found.computed.append(ComputedRead(origin_of(used), "", False, False))
         else:
             _Walk(used, node, found).visit_body()
     return found
@@ -81,12 +86,12 @@ def followed(
     return list(found.items())
 
 
-def origin_of(function: Callable[..., Any]) -> Origin:
+def origin_of(function: Callable[..., Any]) -> SourceLocation:
     """Where a function begins, its decorators included."""
     plain = inspect.unwrap(function)
     if isinstance(plain, FunctionType):
-        return Origin(plain.__code__.co_filename, plain.__code__.co_firstlineno)
-    return Origin("<unknown>", 0)
+        return SourceLocation(plain.__code__.co_filename, plain.__code__.co_firstlineno)
+    return SourceLocation("<unknown>", 0)
 
 
 def _file(function: FunctionType) -> Path:
@@ -202,7 +207,7 @@ def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Any]]:
 class _Walk:
     """One pass over the body of one function."""
 
-    def __init__(self, function: FunctionType, node: ast.FunctionDef, found: Found) -> None:
+    def __init__(self, function: FunctionType, node: ast.FunctionDef, found: FoundReads) -> None:
         self._file = function.__code__.co_filename
         self._node = node
         self._names = _Names(function, node)
@@ -256,13 +261,13 @@ class _Walk:
             if names is None:
                 self._computed(call, True, True)
                 return
-            self._found.topics += [Topic(name, True) for name in names]
+            self._found.topics += [TopicRead(name, True) for name in names]
 
     def _refuse_choices(self, call: ast.Call) -> None:
         for given in call.keywords:
             if given.arg in _CHOICES:
                 raise DeclarationError(
-                    Origin(self._file, call.lineno),
+                    SourceLocation(self._file, call.lineno),
                     f"{ast.unparse(call)} names its topics twice. Use {_CHOICES[given.arg]}",
                 )
 
@@ -273,9 +278,9 @@ class _Walk:
         if name is None:
             self._computed(call, topic, stream)
         elif topic:
-            self._found.topics.append(Topic(name, stream))
+            self._found.topics.append(TopicRead(name, stream))
         else:
-            self._found.reads.append(Read(name, stream))
+            self._found.reads.append(DatasetRead(name, stream))
         self._found.streams |= stream
 
     def _session_table(self, call: ast.Call, stream: bool) -> None:
@@ -283,14 +288,14 @@ class _Walk:
         if name is None:
             self._computed(call, False, stream)
         elif "." not in name:  # with dots it is a table of a catalog, outside of the pipeline
-            self._by_session([Read(name, stream)])
+            self._by_session([DatasetRead(name, stream)])
 
     def _session_sql(self, call: ast.Call) -> None:
         text = self._names.text(_argument(call, "sqlQuery"))
         if text is None:
             self._computed(call, False, False)
             return
-        origin = Origin(self._file, call.lineno)
+        origin = SourceLocation(self._file, call.lineno)
         try:
             query = sql_query(text)
         except SqlError as problem:
@@ -301,7 +306,7 @@ class _Walk:
             )
         self._by_session(query.reads)
 
-    def _by_session(self, reads: "list[Read] | tuple[Read, ...]") -> None:
+    def _by_session(self, reads: "list[DatasetRead] | tuple[DatasetRead, ...]") -> None:
         self._found.reads += reads
         self._found.session_reads += reads
         self._found.streams |= any(read.stream for read in reads)
@@ -333,8 +338,8 @@ class _Walk:
             self._found.streams = True
 
     def _computed(self, node: ast.expr, topic: bool, stream: bool) -> None:
-        origin = Origin(self._file, node.lineno)
-        self._found.computed.append(Computed(origin, ast.unparse(node), topic, stream))
+        origin = SourceLocation(self._file, node.lineno)
+        self._found.computed.append(ComputedRead(origin, ast.unparse(node), topic, stream))
         self._found.streams |= stream
 
 

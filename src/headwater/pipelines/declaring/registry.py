@@ -15,22 +15,22 @@ from typing import Any
 
 from headwater.pipelines.declaring.declare import (
     Dataset,
+    DatasetRead,
     DeclarationError,
     Declarations,
     Expectation,
     Flow,
     Format,
     Kind,
-    Origin,
+    ProjectSettings,
     Quarantine,
     Query,
-    Read,
-    Settings,
     Sink,
+    SourceLocation,
     SqlQuery,
-    Topic,
+    TopicRead,
 )
-from headwater.pipelines.declaring.python_reads import Computed, Found, origin_of, reads_of
+from headwater.pipelines.declaring.python_reads import ComputedRead, FoundReads, origin_of, reads_of
 
 Mark = Expectation | Quarantine
 
@@ -40,7 +40,7 @@ class Draft:
     """A dataset or an append flow (kind None) as it was written; reads are looked up at the end."""
 
     name: str
-    origin: Origin
+    origin: SourceLocation
     kind: Kind | None
     query: Query | None
     target: str
@@ -60,7 +60,7 @@ class Draft:
 class Override:
     """What pipeline.yml says of one table, over what its declaration says."""
 
-    origin: Origin
+    origin: SourceLocation
     format: Format | None = None
     partition_by: tuple[str, ...] | None = None
     comment: str | None = None
@@ -75,7 +75,7 @@ class Registry:
         self._drafts: list[Draft] = []
         self._sinks: dict[str, Sink] = {}
         self._marks: dict[Callable[..., Any], list[Mark]] = {}
-        self._places: dict[str, Origin] = {}
+        self._places: dict[str, SourceLocation] = {}
 
     def add(self, draft: Draft) -> None:
         """Take a dataset or a flow; DeclarationError if its name is taken."""
@@ -92,10 +92,12 @@ class Registry:
         self._marks.setdefault(function, []).insert(0, mark)
 
     def declarations(
-        self, settings: Settings | None = None, overrides: Mapping[str, Override] | None = None
+        self,
+        settings: ProjectSettings | None = None,
+        overrides: Mapping[str, Override] | None = None,
     ) -> Declarations:
         """All that was declared, frozen, with the defaults of the project filled in."""
-        settings, overrides = settings or Settings(), overrides or {}
+        settings, overrides = settings or ProjectSettings(), overrides or {}
         datasets: dict[str, Dataset] = {}
         flows: list[Flow] = []
         for draft in map(self._marked, self._drafts):
@@ -109,7 +111,7 @@ class Registry:
         whole = tuple(_with_reads_of_views(flow, datasets) for flow in flows)
         return Declarations(MappingProxyType(datasets), whole, MappingProxyType(dict(self._sinks)))
 
-    def _claim(self, name: str, origin: Origin) -> None:
+    def _claim(self, name: str, origin: SourceLocation) -> None:
         taken = self._places.get(name)
         if taken is not None:
             raise DeclarationError(
@@ -166,14 +168,14 @@ def collecting(home: Path | None = None) -> Iterator[Registry]:
         _active.reset(token)
 
 
-def _sources(draft: Draft, home: Path | None) -> Found:
+def _sources(draft: Draft, home: Path | None) -> FoundReads:
     """What the query of a draft reads, by its text and by what its decorator says."""
     if draft.query is None:
-        return Found()
+        return FoundReads()
     if isinstance(draft.query, SqlQuery):
         reads, topics = list(draft.query.reads), list(draft.query.topics)
         streams = any(read.stream for read in reads) or any(topic.stream for topic in topics)
-        return Found(reads, topics, streams=streams)
+        return FoundReads(reads, topics, streams=streams)
     found = reads_of(draft.query, home)
     named = [_named_read(text, found.computed) for text in draft.reads]
     found.reads = list(dict.fromkeys(found.reads + named))
@@ -185,21 +187,21 @@ def _sources(draft: Draft, home: Path | None) -> Found:
     return found
 
 
-def _named_read(text: str, computed: Collection[Computed]) -> Read:
+def _named_read(text: str, computed: Collection[ComputedRead]) -> DatasetRead:
     """An entry of reads=[...]: a name, read as the computed calls do, or "STREAM name"."""
     words = text.split()
     if len(words) == 2 and words[0].upper() == "STREAM":
-        return Read(words[1], True)
+        return DatasetRead(words[1], True)
     calls = [call.stream for call in computed if not call.topic]
-    return Read(text, bool(calls) and all(calls))
+    return DatasetRead(text, bool(calls) and all(calls))
 
 
-def _named_topic(name: str, computed: Collection[Computed]) -> Topic:
+def _named_topic(name: str, computed: Collection[ComputedRead]) -> TopicRead:
     """An entry of topics=[...]: a stream, unless only snapshots have computed names."""
-    return Topic(name, all(call.stream for call in computed if call.topic))
+    return TopicRead(name, all(call.stream for call in computed if call.topic))
 
 
-def _refuse_unnamed(computed: Computed, draft: Draft) -> None:
+def _refuse_unnamed(computed: ComputedRead, draft: Draft) -> None:
     if not computed.call:
         if not (draft.reads or draft.topics):
             raise DeclarationError(
@@ -217,7 +219,7 @@ def _refuse_unnamed(computed: Computed, draft: Draft) -> None:
         )
 
 
-def _dataset(draft: Draft, kind: Kind, found: Found, settings: Settings) -> Dataset:
+def _dataset(draft: Draft, kind: Kind, found: FoundReads, settings: ProjectSettings) -> Dataset:
     return Dataset(
         name=draft.name,
         kind=kind,
@@ -237,7 +239,7 @@ def _dataset(draft: Draft, kind: Kind, found: Found, settings: Settings) -> Data
     )
 
 
-def _quarantine(draft: Draft, settings: Settings) -> Quarantine | None:
+def _quarantine(draft: Draft, settings: ProjectSettings) -> Quarantine | None:
     """The quarantine of a dataset; the project's dead letter topic where it names none."""
     drops = any(expectation.action == "drop" for expectation in draft.expectations)
     given = draft.quarantine
@@ -272,7 +274,7 @@ def _overridden(dataset: Dataset, override: Override | None) -> Dataset:
     )
 
 
-def _flow(draft: Draft, query: Query, found: Found) -> Flow:
+def _flow(draft: Draft, query: Query, found: FoundReads) -> Flow:
     return Flow(
         name=draft.name,
         target=draft.target,
@@ -296,5 +298,5 @@ def _with_reads_of_views(flow: Flow, datasets: Mapping[str, Dataset]) -> Flow:
     return replace(flow, session_reads=tuple(dict.fromkeys([*flow.session_reads, *session_reads])))
 
 
-def _view_reads(dataset: Dataset | None) -> tuple[Read, ...]:
+def _view_reads(dataset: Dataset | None) -> tuple[DatasetRead, ...]:
     return dataset.reads if dataset is not None and dataset.kind == "temporary_view" else ()

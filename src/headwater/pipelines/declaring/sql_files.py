@@ -14,8 +14,8 @@ from headwater.pipelines.declaring.declare import (
     Expectation,
     Format,
     Kind,
-    Origin,
     Quarantine,
+    SourceLocation,
     SqlQuery,
 )
 from headwater.pipelines.declaring.registry import Draft, Registry
@@ -43,7 +43,7 @@ def parse_sql(text: str, file: str) -> list[Draft]:
     try:
         return [_Statement(text, file, found).draft() for found in statements(text)]
     except SqlError as problem:
-        raise DeclarationError(Origin(file, problem.line), problem.text) from None
+        raise DeclarationError(SourceLocation(file, problem.line), problem.text) from None
 
 
 class _Statement:
@@ -53,7 +53,7 @@ class _Statement:
         self._text = text
         self._tokens = tokens
         self._at = 0
-        self._origin = Origin(file, tokens[0].line)
+        self._origin = SourceLocation(file, tokens[0].line)
         self._schema: list[str] = []
         self._expectations: list[Expectation] = []
         self._properties: dict[str, str] = {}
@@ -146,10 +146,10 @@ class _Statement:
         self._need_symbol(")")
 
     def _column(self) -> None:
-        first, depth = self._take("a column"), 0
+        first, depth = self._next_token("a column"), 0
         last = first
         while not (depth == 0 and (self._peek_symbol(",") or self._peek_symbol(")"))):
-            last = self._take("a column's type")
+            last = self._next_token("a column's type")
             depth += {"(": 1, "<": 1, ")": -1, ">": -1}.get(last.text, 0)
         if last is first or not first.is_name:
             raise SqlError(first.line, f"the column {first.text} needs a type, such as STRING")
@@ -161,7 +161,7 @@ class _Statement:
         first = self._need_symbol("(")
         last, depth = first, 1
         while depth:
-            last = self._take("the end of the condition")
+            last = self._next_token("the end of the condition")
             depth += {"(": 1, ")": -1}.get(last.text, 0) if last.kind == "symbol" else 0
         condition = self._text[first.end : last.start].strip()
         self._expectations.append(Expectation(name, condition, self._violation()))
@@ -181,7 +181,7 @@ class _Statement:
         elif self._skip("PARTITIONED", "BY"):
             self._partition_by = self._columns()
         elif self._skip("USING"):
-            self._format = table_format(self._origin, self._take("a format").text.lower())
+            self._format = table_format(self._origin, self._next_token("a format").text.lower())
         elif self._skip("TBLPROPERTIES"):
             self._tblproperties()
         elif self._skip("CLUSTER", "BY"):
@@ -202,9 +202,9 @@ class _Statement:
     def _tblproperties(self) -> None:
         self._need_symbol("(")
         while True:
-            key = self._take("a property")
+            key = self._next_token("a property")
             self._skip_symbol("=")
-            value = self._take("a value")
+            value = self._next_token("a value")
             text = literal(value) if value.kind == "string" else value.text
             self._properties[literal(key) if key.kind == "string" else key.text] = text
             if not self._skip_symbol(","):
@@ -223,7 +223,7 @@ class _Statement:
             raise SqlError(first.line + problem.line - 1, problem.text) from None
 
     def _name(self, what: str, *, checked: bool = True) -> str:
-        token = self._take(what)
+        token = self._next_token(what)
         if not token.is_name:
             raise self._unlike(f"{what} should stand here", back=1)
         if self._peek_symbol("."):
@@ -231,12 +231,12 @@ class _Statement:
         return checked_name(self._origin, token.text) if checked else token.text
 
     def _string(self, what: str) -> str:
-        token = self._take(what)
+        token = self._next_token(what)
         if token.kind != "string":
             raise self._unlike(f"{what} should stand here, in quotes", back=1)
         return literal(token)
 
-    def _take(self, what: str) -> Token:
+    def _next_token(self, what: str) -> Token:
         if not self._more():
             raise SqlError(self._tokens[-1].line, f"the statement ends where {what} should stand")
         self._at += 1
@@ -268,7 +268,7 @@ class _Statement:
     def _need_symbol(self, symbol: str) -> Token:
         if not self._peek_symbol(symbol):
             raise self._unlike(f"{symbol} should stand here")
-        return self._take(symbol)
+        return self._next_token(symbol)
 
     def _peek_word(self, word: str) -> bool:
         return self._more() and self._tokens[self._at].is_word(word)

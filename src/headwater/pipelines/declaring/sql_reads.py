@@ -9,7 +9,7 @@ not understood is a SqlError: a read must never be missed in silence.
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headwater.pipelines.declaring.declare import Place, Read, SqlQuery, Topic
+from headwater.pipelines.declaring.declare import DatasetRead, SqlQuery, SqlRead, TopicRead
 from headwater.pipelines.declaring.sql_tokens import SqlError, Token, tokens
 
 _ENDS_FROM = {
@@ -50,7 +50,7 @@ class _Finder:
         self._tokens = found
         self._at = 0
         self._levels = [_Level()]
-        self._places: list[Place] = []
+        self._places: list[SqlRead] = []
 
     def found(self) -> SqlQuery:
         """The query after the whole walk."""
@@ -63,8 +63,8 @@ class _Finder:
         sources = list(dict.fromkeys(place.source for place in self._places))
         return SqlQuery(
             self._text,
-            tuple(source for source in sources if isinstance(source, Read)),
-            tuple(source for source in sources if isinstance(source, Topic)),
+            tuple(source for source in sources if isinstance(source, DatasetRead)),
+            tuple(source for source in sources if isinstance(source, TopicRead)),
             tuple(self._places),
         )
 
@@ -224,15 +224,15 @@ class _Finder:
             raise SqlError(first.line, "STREAM takes a table's name, not a function")
         if called:
             return  # a table function such as range(10); what it is given is walked like the rest
-        source: Read | Topic
+        source: DatasetRead | TopicRead
         if parts[0].lower() == "topic" and len(parts) > 1:
-            source = Topic(".".join(parts[1:]), stream)
+            source = TopicRead(".".join(parts[1:]), stream)
         elif len(parts) > 1 or any(parts[0].lower() in level.ctes for level in self._levels):
             return
         else:
-            source = Read(parts[0], stream)
+            source = DatasetRead(parts[0], stream)
         alias = parts[-1] if self._takes_alias(following) else ""
-        self._places.append(Place(first.start, end, source, alias))
+        self._places.append(SqlRead(first.start, end, source, alias))
 
     def _takes_alias(self, following: Token | None) -> bool:
         """Whether columns may be qualified by the table's own name: no alias was written.

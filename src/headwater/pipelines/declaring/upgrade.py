@@ -21,11 +21,11 @@ from typing import Any, Literal
 from headwater.pipelines.declaring.columns import ddl_columns
 from headwater.pipelines.declaring.declare import (
     Dataset,
+    DatasetRead,
     Declarations,
     Flow,
     Project,
     Query,
-    Read,
     SqlQuery,
 )
 from headwater.pipelines.declaring.python_reads import followed
@@ -44,7 +44,7 @@ _STATEFUL_WORDS = ("GROUP", "DISTINCT", "JOIN", "HAVING", "WATERMARK")
 
 
 @dataclass(frozen=True)
-class Change:
+class FlowChange:
     """What changed in one flow and what that means."""
 
     flow: str
@@ -61,7 +61,7 @@ def fingerprint(project: Project) -> dict[str, Any]:
     return {flow.name: _flow_print(flow, graph, project.root) for flow in graph.flows}
 
 
-def describe_change(old: Fingerprint, new: Fingerprint) -> list[Change]:
+def describe_change(old: Fingerprint, new: Fingerprint) -> list[FlowChange]:
     """All changes from one version of a project to another, unchanged flows left out."""
     found = [change for name in new if name in old for change in _changed(name, old, new)]
     added = [name for name in new if name not in old]
@@ -72,9 +72,9 @@ def describe_change(old: Fingerprint, new: Fingerprint) -> list[Change]:
             removed.remove(before)
             found.append(_renamed(name, before, new[name]))
         else:
-            found.append(Change(name, "safe", "it is new and starts with a new checkpoint"))
+            found.append(FlowChange(name, "safe", "it is new and starts with a new checkpoint"))
     why = "it is gone; its table and its checkpoint stay, and it would go on where it stopped"
-    return found + [Change(name, "safe", why) for name in removed]
+    return found + [FlowChange(name, "safe", why) for name in removed]
 
 
 def rules_digest(told: Mapping[str, Any]) -> str:
@@ -95,7 +95,7 @@ def digest(text: str) -> str:
 def _flow_print(flow: Flow, graph: Declarations, home: Path) -> dict[str, Any]:
     """One flow, with the temporary views that it reads taken as part of its query."""
     queries, reads, topics = [flow.query], list(flow.reads), list(flow.topics)
-    inputs: list[Read] = []
+    inputs: list[DatasetRead] = []
     for read in reads:  # grows while it is walked
         view = graph.datasets.get(read.name)
         if view is None or view.kind != "temporary_view":
@@ -219,26 +219,28 @@ def _same_work(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(one.get(key) == other.get(key) for key in ("query", "reads", "topics", "once"))
 
 
-def _renamed(name: str, before: str, flow: Mapping[str, Any]) -> Change:
+def _renamed(name: str, before: str, flow: Mapping[str, Any]) -> FlowChange:
     if flow["kind"] == "materialized_view":
-        return Change(name, "safe", f"it was called {before}; it is computed whole under its name")
+        return FlowChange(
+            name, "safe", f"it was called {before}; it is computed whole under its name"
+        )
     why = (
         f"it looks like {before} under another name: with a new checkpoint it would read all of"
         " its input again. Keep the name, or start with an empty table"
     )
-    return Change(name, "unsafe", why)
+    return FlowChange(name, "unsafe", why)
 
 
 _Rule = Callable[[Mapping[str, Any], Mapping[str, Any]], tuple[Verdict, str] | None]
 
 
-def _changed(name: str, old: Fingerprint, new: Fingerprint) -> Iterator[Change]:
+def _changed(name: str, old: Fingerprint, new: Fingerprint) -> Iterator[FlowChange]:
     before, after = old[name], new[name]
     whole = before["kind"] == after["kind"] == "materialized_view"
     for rule in _WHOLE_RULES if whole else _RULES:
         verdict = rule(before, after)
         if verdict is not None:
-            yield Change(name, *verdict)
+            yield FlowChange(name, *verdict)
 
 
 def _kind(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:

@@ -26,7 +26,7 @@ class IngestError(Exception):
     """An ingest that cannot be as it was asked for, and what to do."""
 
 
-def settle_schema(
+def resolve_schema(
     wanted: str, topic: str, bootstrap_servers: str, places: Checkpoints, name: str
 ) -> str:
     """The schema to use, as DDL: a file, or what was frozen, or what the first records look like.

@@ -20,7 +20,7 @@ from headwater.client.admin import BlockingAdmin, NewTopic
 from headwater.config.keys import ConfigError, nearest
 from headwater.pipelines.declaring.upgrade import digest
 from headwater.pipelines.ingest.ddl_types import columns
-from headwater.pipelines.ingest.frozen_schema import SCHEMA, IngestError, settle_schema
+from headwater.pipelines.ingest.frozen_schema import SCHEMA, IngestError, resolve_schema
 from headwater.pipelines.ingest.json_rows import (
     DATE,
     ORIGIN,
@@ -28,24 +28,24 @@ from headwater.pipelines.ingest.json_rows import (
     UNKNOWN,
     JsonRows,
 )
-from headwater.pipelines.running.belonging import (
+from headwater.pipelines.running.checkpoints import FOLDER, Checkpoints
+from headwater.pipelines.running.consistency import (
     QUERY,
     TOPIC_IDS,
     table_mismatch,
     topic_mismatch,
 )
-from headwater.pipelines.running.checkpoints import FOLDER, Checkpoints
-from headwater.pipelines.running.flows import make, send_aside
-from headwater.pipelines.running.progress import Progress
-from headwater.pipelines.running.quality import Gate
-from headwater.pipelines.running.run_lock import only_run
-from headwater.pipelines.running.watching import (
+from headwater.pipelines.running.flows import ensure_table, send_dead_letters
+from headwater.pipelines.running.progress import RunProgress
+from headwater.pipelines.running.quality import QualityGate
+from headwater.pipelines.running.queries import (
     FlowReport,
     Problems,
     Queries,
-    session_for,
-    told_as_flow,
+    as_flow_error,
+    session_scope,
 )
+from headwater.pipelines.running.run_lock import run_lock
 from headwater.pipelines.tables.table import open_table
 from headwater.pipelines.tables.writing import TableSink
 from headwater.pipelines.targets import Target, parse_table
@@ -142,7 +142,7 @@ def plan_ingest(
     places = Checkpoints(Path(checkpoint).absolute()) if checkpoint else beside(place)
     name = ingest_name(topic, place)
     check_place(name, topic, topic_id, place, places, resumes=start == "committed")
-    ddl = settle_schema(schema, topic, bootstrap_servers, places, name)
+    ddl = resolve_schema(schema, topic, bootstrap_servers, places, name)
     plan = Ingest(
         topic,
         place,
@@ -235,14 +235,14 @@ def run_ingest(
     *,
     once: bool,
     master: str | None = None,
-    progress: Progress | None = None,
+    progress: RunProgress | None = None,
     settings: Mapping[str, str] | None = None,
     stop: threading.Event | None = None,
     spark: "SparkSession | None" = None,
 ) -> FlowReport:
     """Bring what is in the topic into the table, or go on with it until `stop` is set."""
-    model, problems, asked = progress or Progress(), Problems(), stop or threading.Event()
-    opened = session_for(
+    model, problems, asked = progress or RunProgress(), Problems(), stop or threading.Event()
+    opened = session_scope(
         ingest.name,
         bootstrap_servers=ingest.bootstrap_servers,
         progress=model,
@@ -251,10 +251,10 @@ def run_ingest(
         settings=settings or {},
         spark=spark,
     )
-    with only_run(ingest.places.lock(ingest.name), f"the ingest {ingest.name}"), opened as session:
+    with run_lock(ingest.places.lock(ingest.name), f"the ingest {ingest.name}"), opened as session:
 
         def begin(name: str) -> None:
-            with told_as_flow(name):
+            with as_flow_error(name):
                 queries.add(name, start(ingest, session, once, problems))
 
         queries = Queries(model, problems, begin)
@@ -290,12 +290,12 @@ def start(
     records = spark.readStream.format("headwater").options(**_options(ingest)).load()
     rows = JsonRows(ingest.schema, unknown=ingest.unknown, partition_by=ingest.partition_by)
     judged = rows.judged(records)
-    make(spark, rows.good(judged), ingest.target, ingest.partition_by)
+    ensure_table(spark, rows.good(judged), ingest.target, ingest.partition_by)
     facts = {TOPIC: ingest.topic, TARGET: str(ingest.target), SCHEMA: ingest.ddl}
     note(ingest, {**facts, TOPIC_IDS: {ingest.topic: ingest.topic_id}})
     servers, rules = ingest.bootstrap_servers, digest(f"{ingest.unknown} {ingest.ddl}")
-    aside = partial(send_aside, servers, ingest.dead_letters, ingest.name, None, rules)
-    gate = Gate(rows, TableSink(ingest.target, partition_by=ingest.partition_by), [aside])
+    aside = partial(send_dead_letters, servers, ingest.dead_letters, ingest.name, None, rules)
+    gate = QualityGate(rows, TableSink(ingest.target, partition_by=ingest.partition_by), [aside])
     writer = judged.writeStream.foreachBatch(problems.watched(ingest.name, gate))
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": _TRIGGER}
     place = str(ingest.places.place(ingest.name))

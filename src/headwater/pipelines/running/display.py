@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, TextIO
 
-from headwater.pipelines.running.progress import FlowProgress, Progress
+from headwater.pipelines.running.progress import FlowProgress, RunProgress
 
 _LIVE_S: Final = 0.5
 _LINES_S: Final = 5.0
@@ -18,7 +18,7 @@ _LINES_S: Final = 5.0
 class Display:
     """Shows a model while a `with` lasts; a last time when it ends."""
 
-    def __init__(self, progress: Progress, out: TextIO | None = None) -> None:
+    def __init__(self, progress: RunProgress, out: TextIO | None = None) -> None:
         self._progress = progress
         self._out = out or sys.stderr
         self._done = threading.Event()
@@ -72,7 +72,7 @@ class Display:
             live.update(table())
 
 
-def lines(progress: Progress) -> list[str]:
+def lines(progress: RunProgress) -> list[str]:
     """One line for each query that has read something, then the last notes."""
     flows = [line(flow) for flow in list(progress.flows.values()) if flow.batches]
     return flows + list(progress.notes)

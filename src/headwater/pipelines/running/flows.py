@@ -14,13 +14,13 @@ from pyspark.sql.types import StructType
 
 from headwater.pipelines.declaring.declare import Dataset, Expectation, Flow, Project, Sink
 from headwater.pipelines.declaring.upgrade import fingerprint, rules_digest
-from headwater.pipelines.running.belonging import QUERY
-from headwater.pipelines.running.binding import Datasets, table_target
 from headwater.pipelines.running.checkpoints import Checkpoints
+from headwater.pipelines.running.consistency import QUERY
+from headwater.pipelines.running.dataset_reader import SparkDatasetReader, table_target
 from headwater.pipelines.running.dead_letters import as_records, as_rows
-from headwater.pipelines.running.prepare import REFRESHED_BY
-from headwater.pipelines.running.quality import Gate, Quality, kept
-from headwater.pipelines.running.watching import FlowError, Problems
+from headwater.pipelines.running.preflight import REFRESHED_BY
+from headwater.pipelines.running.quality import Quality, QualityGate, cached
+from headwater.pipelines.running.queries import FlowError, Problems
 from headwater.pipelines.tables.folder_names import fits_folder
 from headwater.pipelines.tables.table import Table, open_table
 from headwater.pipelines.tables.writing import TableSink, overwrite, query_id
@@ -48,7 +48,7 @@ class Flows:
         self._spark = spark
         self._trigger = trigger
         self._problems = problems
-        self._datasets = Datasets(project, spark)
+        self._datasets = SparkDatasetReader(project, spark)
         self._checkpoints = Checkpoints.of(project.storage)
         known = fingerprint(project)
         self._begun: set[Target] = set()
@@ -107,7 +107,7 @@ class Flows:
         rows = quality.judged(self._frame(flow))
         told = table_options(dataset.options)
         kept_for = {name: told[name] for name in ("retention_hours",) if name in told}
-        with kept(rows, when=bool(quality.expectations)):
+        with cached(rows, when=bool(quality.expectations)):
             quality.refuse(rows)
             if quality.drops and dataset.quarantine and dataset.quarantine.table:
                 aside = table_target(self._project, dataset.quarantine.table)
@@ -154,7 +154,7 @@ class Flows:
         if target not in self._begun:
             replace_columns(rows.schema, open_table(target))
             self._begun.add(target)
-        make(self._spark, rows, target, options.get("partition_by", ()))
+        ensure_table(self._spark, rows, target, options.get("partition_by", ()))
         quality = self._quality(flow)
         self._make_quarantine(flow, quality, rows)
         gate = self._gate(flow, quality, TableSink(target, **options), None)
@@ -165,13 +165,15 @@ class Flows:
         self, flow: Flow, quality: Quality, good: "BatchWriter", app: str | None
     ) -> "BatchWriter":
         dataset = self._project.declarations.datasets.get(flow.target)
-        return Gate(quality, good, self._aside(flow, dataset, app) if dataset else ())
+        return QualityGate(quality, good, self._aside(flow, dataset, app) if dataset else ())
 
     def _make_quarantine(self, flow: Flow, quality: Quality, rows: "DataFrame") -> None:
         dataset = self._project.declarations.datasets.get(flow.target)
         if quality.drops and dataset and dataset.quarantine and dataset.quarantine.table:
             aside = as_rows(quality.bad(quality.judged(rows)), flow.name)
-            make(self._spark, aside, table_target(self._project, dataset.quarantine.table), ())
+            ensure_table(
+                self._spark, aside, table_target(self._project, dataset.quarantine.table), ()
+            )
 
     def _aside(self, flow: Flow, dataset: Dataset, app: str | None) -> "list[BatchWriter]":
         """Who takes the rows that are set aside."""
@@ -179,10 +181,12 @@ class Flows:
         rules = self._rules[flow.name] + ("-folders" if _folders_named(dataset) else "")
         if dataset.quarantine and dataset.quarantine.table:
             target = table_target(self._project, dataset.quarantine.table)
-            writers.append(AsideTable(target, flow.name, app, rules))
+            writers.append(QuarantineTable(target, flow.name, app, rules))
         if dataset.quarantine and dataset.quarantine.topic:
             servers, topic = self._project.bootstrap_servers, dataset.quarantine.topic
-            writers.append(partial(send_aside, servers, topic, self.query_name(flow), app, rules))
+            writers.append(
+                partial(send_dead_letters, servers, topic, self.query_name(flow), app, rules)
+            )
         return writers
 
     def _quality(self, flow: Flow) -> Quality:
@@ -215,7 +219,7 @@ def _folders_named(dataset: Dataset) -> list[Expectation]:
     ]
 
 
-def make(
+def ensure_table(
     spark: "SparkSession", rows: "DataFrame", target: Target, partition_by: tuple[str, ...]
 ) -> None:
     """Make an empty table where there is none, so that others can read it from the start."""
@@ -238,7 +242,7 @@ def replace_columns(schema: StructType, table: Table) -> None:
         table.replace([], columns, REFRESHED_BY, batch, folders)
 
 
-class AsideTable:
+class QuarantineTable:
     """For foreachBatch: appends refused rows to a quarantine table, once by (app, rules, batch)."""
 
     def __init__(self, target: Target, flow: str, app: str | None, rules: str) -> None:
@@ -251,12 +255,12 @@ class AsideTable:
     def __call__(self, rows: "DataFrame", batch: int) -> None:
         """Write the refused rows of one batch."""
         if self._sink is None:
-            app = aside_app(self._app, self._rules, rows)
+            app = refusal_app(self._app, self._rules, rows)
             self._sink = TableSink(self._target, app=app)
         self._sink(as_rows(rows, self._flow), batch)
 
 
-def send_aside(
+def send_dead_letters(
     servers: str, topic: str, flow: str, app: str | None, rules: str, rows: "DataFrame", batch: int
 ) -> None:
     """Refused rows to a dead letter topic, once by (app, rules, batch)."""
@@ -264,12 +268,12 @@ def send_aside(
         as_records(rows, flow),
         bootstrap_servers=servers,
         topic=topic,
-        query=aside_app(app, rules, rows),
+        query=refusal_app(app, rules, rows),
         batch_id=batch,
     )
 
 
-def aside_app(app: str | None, rules: str, rows: "DataFrame") -> str:
+def refusal_app(app: str | None, rules: str, rows: "DataFrame") -> str:
     """Who refused rows are of: the query, and the rules that they were refused under."""
     return f"{app or query_id(rows.sparkSession)}.{rules}"
 

@@ -92,7 +92,7 @@ class LagListener(StreamingQueryListener):
         try:
             offsets = end_positions(row.endOffset for row in progress.sources)
             if offsets:
-                self._commits.put(self._group(progress.name, query_id), offsets)
+                self._commits.enqueue(self._group(progress.name, query_id), offsets)
             if self._on_progress is not None:
                 self._on_progress(progress)
         except Exception:
@@ -131,7 +131,7 @@ class _Commits:
         self._thread = threading.Thread(target=self._run, name="headwater-lag", daemon=True)
         self._thread.start()
 
-    def put(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+    def enqueue(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit these soon."""
         with self._changed:
             self._waiting.setdefault(group, {}).update(offsets)

@@ -120,7 +120,7 @@ class FlowProgress:
         return max(0, moved) / seconds if seconds > 0 else 0.0
 
 
-class Progress:
+class RunProgress:
     """All queries of a run, by name, in the order in which they were announced."""
 
     def __init__(self) -> None:

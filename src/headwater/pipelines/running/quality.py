@@ -90,7 +90,7 @@ class Quality:
         return tuple(wish.name for wish in self.expectations if wish.action == action)
 
 
-class Judge(Protocol):
+class RowJudge(Protocol):
     """Who tells good rows from bad ones."""
 
     drops: bool
@@ -108,11 +108,11 @@ class Judge(Protocol):
         """The rows that are set aside, with their reasons."""
 
 
-class Gate:
+class QualityGate:
     """For foreachBatch: judges a batch, then hands its parts to their writers, in order."""
 
     def __init__(
-        self, judge: Judge, good: "BatchWriter", bad: Sequence["BatchWriter"] = ()
+        self, judge: RowJudge, good: "BatchWriter", bad: Sequence["BatchWriter"] = ()
     ) -> None:
         self._judge = judge
         self._good = good
@@ -120,7 +120,7 @@ class Gate:
 
     def __call__(self, batch: "DataFrame", batch_id: int) -> None:
         """Write one micro-batch; every writer is exactly once by (query, batch)."""
-        with kept(batch, when=bool(self._bad) or self._judge.fails):
+        with cached(batch, when=bool(self._bad) or self._judge.fails):
             self._judge.refuse(batch)
             self._set_aside(batch, batch_id)
             self._good(self._judge.good(batch), batch_id)
@@ -139,7 +139,7 @@ class Gate:
 
 
 @contextmanager
-def kept(rows: "DataFrame", *, when: bool) -> Iterator[None]:
+def cached(rows: "DataFrame", *, when: bool) -> Iterator[None]:
     """Keep the rows while they are looked at several times, so that they are computed once."""
     if not when:
         yield

@@ -19,7 +19,7 @@ class InUseError(Exception):
 
 
 @contextmanager
-def only_run(path: Path, what: str) -> Iterator[None]:
+def run_lock(path: Path, what: str) -> Iterator[None]:
     """Hold the lock; InUseError with the host and the pid of whoever has it.
 
     Args:

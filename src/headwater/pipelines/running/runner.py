@@ -15,20 +15,26 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.pipelines.declaring.declare import Flow, Project
+from headwater.pipelines.running.cancellable_job import CancellableJob
 from headwater.pipelines.running.checkpoints import Checkpoints
 from headwater.pipelines.running.flows import Flows
-from headwater.pipelines.running.jobs import CancellableJob
-from headwater.pipelines.running.plan import Step, is_view, steps, tables_read, tables_whole
-from headwater.pipelines.running.prepare import make_ready
-from headwater.pipelines.running.progress import Progress
-from headwater.pipelines.running.run_lock import only_run
-from headwater.pipelines.running.watching import (
-    LOOK_S,
+from headwater.pipelines.running.preflight import prepare_run
+from headwater.pipelines.running.progress import RunProgress
+from headwater.pipelines.running.queries import (
+    POLL_S,
     FlowReport,
     Problems,
     Queries,
-    session_for,
-    told_as_flow,
+    as_flow_error,
+    session_scope,
+)
+from headwater.pipelines.running.run_lock import run_lock
+from headwater.pipelines.running.run_plan import (
+    RunStep,
+    is_view,
+    run_steps,
+    tables_read,
+    tables_whole,
 )
 from headwater.pipelines.tables.table import open_table
 from headwater.seams.clock import SystemClock
@@ -62,7 +68,7 @@ def run(
     *,
     once: bool = True,
     master: str | None = None,
-    progress: Progress | None = None,
+    progress: RunProgress | None = None,
     settings: Mapping[str, str] | None = None,
     stop: threading.Event | None = None,
     spark: "SparkSession | None" = None,
@@ -82,16 +88,16 @@ def run(
         settings: Spark settings; they win over the project's.
         stop: Ends the run cleanly when it is set.
         spark: A session to run in; without one a session is started and stopped again.
-        refresh: Flows to begin anew; see `prepare.refresh`.
+        refresh: Flows to begin anew; see `preflight.refresh`.
         say: Told what was prepared and what changed since the last run, in lines.
         views_every_s: How often materialized views may be refreshed in a continuous run.
     """
     lock = Checkpoints.of(project.storage).lock()
-    with only_run(lock, f"the pipeline {project.name}"):
-        for line in make_ready(project, refresh):
+    with run_lock(lock, f"the pipeline {project.name}"):
+        for line in prepare_run(project, refresh):
             say(line)
-        model = progress or Progress()
-        opened = session_for(
+        model = progress or RunProgress()
+        opened = session_scope(
             project.name,
             bootstrap_servers=project.bootstrap_servers,
             progress=model,
@@ -104,7 +110,7 @@ def run(
             trigger = {"availableNow": True} if once else _continuous(project)
             running = Run(project, session, trigger, model, stop or threading.Event())
             try:
-                return running.finish() if once else running.serve(views_every_s)
+                return running.run_available() if once else running.run_until_stopped(views_every_s)
             finally:
                 running.queries.stop()
 
@@ -121,7 +127,7 @@ class Run:
         project: Project,
         spark: "SparkSession",
         trigger: dict[str, Any],
-        progress: Progress,
+        progress: RunProgress,
         stop: threading.Event,
     ) -> None:
         problems = Problems()
@@ -138,22 +144,22 @@ class Run:
         self._reread_due: dict[str, float] = {}
         """When a stream that reads tables whole may be started again, by flow."""
 
-    def finish(self) -> RunReport:
+    def run_available(self) -> RunReport:
         """All that is there, step by step."""
-        for step in steps(self._declarations):
+        for step in run_steps(self._declarations):
             self.queries.wait(self._start(step.streams), self._stop)
-            self._work_off(step)
+            self._run_batch_flows(step)
             if self._stop.is_set():
                 break
         return self._report()
 
-    def serve(self, views_every_s: float) -> RunReport:
+    def run_until_stopped(self, views_every_s: float) -> RunReport:
         """Everything at once, until it is asked to stop."""
-        for step in steps(self._declarations):
+        for step in run_steps(self._declarations):
             self._start(step.streams)
-            self._work_off(step)
+            self._run_batch_flows(step)
         due = self._clock.monotonic_ms() + views_every_s * 1000
-        while not self._stop.wait(LOOK_S):
+        while not self._stop.wait(POLL_S):
             self.queries.check()
             if self._clock.monotonic_ms() >= due:
                 self._refresh_moved()
@@ -171,7 +177,7 @@ class Run:
         return started
 
     def _start_one(self, flow: Flow) -> None:
-        with told_as_flow(flow.name, str(flow.origin)):
+        with as_flow_error(flow.name, str(flow.origin)):
             self._seen[flow.name] = self._versions(tables_whole(self._declarations, flow))
             self.queries.add(flow.name, self._flows.start(flow))
         self._reread_due[flow.name] = self._clock.monotonic_ms() + REREAD_EVERY_S * 1000
@@ -185,7 +191,7 @@ class Run:
         Spark plans such a read once for each query: it would stay as it was, and its files are
         removed in time.
         """
-        for flow in (flow for step in steps(self._declarations) for flow in step.streams):
+        for flow in (flow for step in run_steps(self._declarations) for flow in step.streams):
             if self._stop.is_set() or self._clock.monotonic_ms() < self._reread_due[flow.name]:
                 continue
             whole = tables_whole(self._declarations, flow)
@@ -194,20 +200,20 @@ class Run:
             if self.queries.stop_between_batches(flow.name):
                 self._start_one(flow)
 
-    def _work_off(self, step: Step) -> None:
+    def _run_batch_flows(self, step: RunStep) -> None:
         for flow in step.batches:
             if self._stop.is_set():
                 return
             if not flow.once:
                 self._refresh(flow)
-            elif self._finished(flow, partial(self._flows.append_once, flow)):
+            elif self._run_cancellable(flow, partial(self._flows.append_once, flow)):
                 self._batches[flow.name] = FlowReport(flow.name, "once", 1)
 
     def _refresh(self, flow: Flow) -> None:
-        with told_as_flow(flow.name, str(flow.origin)):
+        with as_flow_error(flow.name, str(flow.origin)):
             seen = self._versions(tables_read(self._declarations, flow))
         result: list[tuple[dict[str, int], int]] = []
-        if not self._finished(flow, lambda: result.append(self._flows.refresh(flow))):
+        if not self._run_cancellable(flow, lambda: result.append(self._flows.refresh(flow))):
             return
         self._seen[flow.name] = seen
         failed, rows = result[0]
@@ -217,14 +223,14 @@ class Run:
         self._progress.note(f"{self._flows.query_name(flow)} refreshed: {rows:,} rows")
 
     def _refresh_moved(self) -> None:
-        for step in steps(self._declarations):
+        for step in run_steps(self._declarations):
             for flow in step.batches:
                 reads = tables_read(self._declarations, flow)
                 moved = flow.topics or self._seen.get(flow.name) != self._versions(reads)
                 if is_view(self._declarations, flow) and moved and not self._stop.is_set():
                     self._refresh(flow)
 
-    def _finished(self, flow: Flow, work: Callable[[], object]) -> bool:
+    def _run_cancellable(self, flow: Flow, work: Callable[[], object]) -> bool:
         """Do a flow's work on a thread of its own, so that the end of the run is not held up.
 
         False: the run was asked to stop, and the jobs were cancelled. A query that fails meanwhile
@@ -234,11 +240,11 @@ class Run:
         try:
             while job.is_running:
                 self.queries.check()
-                if self._stop.wait(LOOK_S) and job.is_running:
+                if self._stop.wait(POLL_S) and job.is_running:
                     return False
         finally:
             job.cancel()
-        with told_as_flow(flow.name, str(flow.origin)):
+        with as_flow_error(flow.name, str(flow.origin)):
             job.raise_problem()
         return True
 

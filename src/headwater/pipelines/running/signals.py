@@ -21,7 +21,7 @@ _STDERR: Final = 2
 
 
 @contextmanager
-def taking_signals(
+def stop_on_signals(
     stop: threading.Event, signals: Sequence[signal.Signals], clock: Clock | None = None
 ) -> Iterator[None]:
     """Set `stop` when one of the signals comes; only the main thread can hear them.
@@ -52,7 +52,7 @@ def taking_signals(
 
 
 @contextmanager
-def keeping_sigint() -> Iterator[None]:
+def keep_sigint_handler() -> Iterator[None]:
     """Keep PySpark from setting its handler of SIGINT while a session starts."""
     context: Any = import_module("pyspark.core.context")
     context.signal = SimpleNamespace(SIGINT=signal.SIGINT, signal=lambda number, handler: None)

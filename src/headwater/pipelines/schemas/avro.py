@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headwater.pipelines.schemas.ddl import (
-    Column,
+    DdlColumn,
     SchemaError,
     at_most_nullable,
     distinct,
@@ -31,7 +31,7 @@ _WIDEST = {"int": 0, "long": 1, "float": 2, "double": 3}
 _LARGEST_PRECISION = 38
 
 
-def record_columns(schema: Mapping[str, Any]) -> list[Column]:
+def record_columns(schema: Mapping[str, Any]) -> list[DdlColumn]:
     """One column for each field of a record."""
     return _Reader().fields(schema, "$")
 
@@ -43,7 +43,7 @@ class _Reader:
         self._named: dict[str, str | None] = {}
         """Type by name; None while the walk is still inside of it."""
 
-    def fields(self, record: Mapping[str, Any], path: str) -> list[Column]:
+    def fields(self, record: Mapping[str, Any], path: str) -> list[DdlColumn]:
         """The fields of a record."""
         fields = record.get("fields")
         if not isinstance(fields, list):
@@ -54,13 +54,13 @@ class _Reader:
         self._named |= dict.fromkeys(names, struct(found) if found else None)
         return distinct(path, found)
 
-    def _field(self, field: Any, path: str) -> Column:
+    def _field(self, field: Any, path: str) -> DdlColumn:
         if not isinstance(field, Mapping) or not isinstance(field.get("name"), str):
             raise SchemaError(path, "a field needs a name and a type")
         if "type" not in field:
             raise SchemaError(path, f"the field {field['name']} has no type")
         kind, nullable = self._type(field["type"], f"{path}.{field['name']}")
-        return Column(field["name"], kind, nullable, field.get("doc"))
+        return DdlColumn(field["name"], kind, nullable, field.get("doc"))
 
     def _type(self, node: Any, path: str) -> tuple[str, bool]:
         """DDL and nullability."""

@@ -16,7 +16,7 @@ class SchemaError(ValueError):
 
 
 @dataclass(frozen=True)
-class Column:
+class DdlColumn:
     """One column or field: its type as DDL."""
 
     name: str
@@ -31,12 +31,12 @@ class Column:
         return f"{column_name(self.name)}{separator}{self.type}{null}{comment}"
 
 
-def struct(fields: list[Column]) -> str:
+def struct(fields: list[DdlColumn]) -> str:
     """The type of a nested object."""
     return f"STRUCT<{', '.join(field.ddl(': ') for field in fields)}>"
 
 
-def distinct(path: str, found: list[Column]) -> list[Column]:
+def distinct(path: str, found: list[DdlColumn]) -> list[DdlColumn]:
     """`found`, unless two names are the same to Spark, which does not look at case."""
     seen: dict[str, str] = {}
     for column in found:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeAlias
 
-from headwater.pipelines.schemas.ddl import Column, SchemaError, distinct, struct
+from headwater.pipelines.schemas.ddl import DdlColumn, SchemaError, distinct, struct
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d", re.ASCII)
 _TIMESTAMP = re.compile(
@@ -37,7 +37,7 @@ _Shape: TypeAlias = str | _Struct | _Array | None
 """A scalar type, a nested one, or None: only null was seen."""
 
 
-def infer_columns(samples: Iterable[bytes]) -> list[Column]:
+def infer_columns(samples: Iterable[bytes]) -> list[DdlColumn]:
     """The columns of all samples that are JSON objects; SchemaError if none is."""
     shape: _Shape = None
     for sample in samples:
@@ -101,9 +101,11 @@ def _join(one: _Shape, other: _Shape) -> _Shape:
     return "STRING"
 
 
-def _columns(shape: _Struct, path: str) -> list[Column]:
+def _columns(shape: _Struct, path: str) -> list[DdlColumn]:
     found = [
-        Column(name, _ddl(child, f"{path}.{name}")) for name, child in shape.fields.items() if name
+        DdlColumn(name, _ddl(child, f"{path}.{name}"))
+        for name, child in shape.fields.items()
+        if name
     ]
     return distinct(path, found)
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headwater.pipelines.schemas.ddl import (
-    Column,
+    DdlColumn,
     SchemaError,
     at_most_nullable,
     distinct,
@@ -23,7 +23,7 @@ _COMBINING = ("allOf", "not", "if", "patternProperties", "prefixItems", "depende
 _OF_VALUES = {bool: "boolean", int: "integer", float: "number", str: "string", type(None): "null"}
 
 
-def object_columns(schema: Mapping[str, Any]) -> list[Column]:
+def object_columns(schema: Mapping[str, Any]) -> list[DdlColumn]:
     """The properties of the object that `schema` describes."""
     node, path = _Reader(schema).resolved(schema, "$")
     if not isinstance(node.get("properties"), Mapping):
@@ -38,7 +38,7 @@ class _Reader:
         self._root = root
         self._inside: list[str] = []
 
-    def columns(self, node: Mapping[str, Any], path: str) -> list[Column]:
+    def columns(self, node: Mapping[str, Any], path: str) -> list[DdlColumn]:
         """One column for each property."""
         properties = node["properties"]
         if not isinstance(properties, Mapping):
@@ -52,10 +52,10 @@ class _Reader:
         ]
         return distinct(path, found)
 
-    def _column(self, name: str, child: Any, required: bool, path: str) -> Column:
+    def _column(self, name: str, child: Any, required: bool, path: str) -> DdlColumn:
         kind, nullable = self._type(child, path)
         comment = child.get("description") if isinstance(child, Mapping) else None
-        return Column(name, kind, nullable or not required, comment)
+        return DdlColumn(name, kind, nullable or not required, comment)
 
     def _type(self, node: Any, path: str) -> tuple[str, bool]:
         """DDL and nullability."""

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headwater.pipelines.schemas.avro import record_columns
-from headwater.pipelines.schemas.ddl import Column, SchemaError
+from headwater.pipelines.schemas.ddl import DdlColumn, SchemaError
 from headwater.pipelines.schemas.infer import infer_columns
 from headwater.pipelines.schemas.json_schema import object_columns
 
-__all__ = ["Column", "SchemaError", "columns", "infer", "load_schema", "to_ddl"]
+__all__ = ["DdlColumn", "SchemaError", "columns", "infer", "load_schema", "to_ddl"]
 
 
 def to_ddl(schema: Mapping[str, Any]) -> str:
@@ -21,7 +21,7 @@ def to_ddl(schema: Mapping[str, Any]) -> str:
     return ", ".join(column.ddl() for column in columns(schema))
 
 
-def columns(schema: Mapping[str, Any]) -> list[Column]:
+def columns(schema: Mapping[str, Any]) -> list[DdlColumn]:
     """As `to_ddl`, one by one."""
     if not isinstance(schema, Mapping):
         raise SchemaError("$", "it should be an object")

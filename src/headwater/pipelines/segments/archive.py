@@ -25,10 +25,15 @@ from headwater.log.folders import name_of, read_topic_id, write_topic_id
 from headwater.log.segment import ABORTED_INDEX, LOG
 from headwater.model import ZERO_UUID, TopicPartition, uuid_text
 from headwater.pipelines.segments import manifest
-from headwater.pipelines.segments.archive_sources import LOCK, Source, held
+from headwater.pipelines.segments.archive_sources import LOCK, ArchiveSource, held
 from headwater.pipelines.segments.files import bases, partition_folders
-from headwater.pipelines.segments.manifest import Entry
-from headwater.pipelines.segments.walk import Batch, Damage, codec_name, walk
+from headwater.pipelines.segments.manifest import ArchivedSegment
+from headwater.pipelines.segments.segment_scan import (
+    DamagedRange,
+    SoundBatch,
+    codec_name,
+    scan_segment,
+)
 from headwater.records.checksum import crc32c
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.files import OsFiles
@@ -37,10 +42,10 @@ _TEMPORARY: Final = ".tmp"
 
 
 @dataclass(slots=True)
-class Outcome:
+class ArchiveSummary:
     """What a run did."""
 
-    added: list[Entry] = field(default_factory=list)
+    added: list[ArchivedSegment] = field(default_factory=list)
     present: int = 0
     """Segments that the archive had already."""
     waiting: int = 0
@@ -51,13 +56,13 @@ class Outcome:
 
 
 def archive(
-    sources: Sequence[Source],
+    sources: Sequence[ArchiveSource],
     to: str,
     *,
     include_active: bool = False,
     link: bool = False,
     clock: Clock | None = None,
-) -> Outcome:
+) -> ArchiveSummary:
     """Add to the archive in `to` what the sources have beyond it.
 
     Args:
@@ -91,14 +96,14 @@ def verify(folder: str) -> list[str]:
 
 class _Run:
     def __init__(self, to: str, include_active: bool, link: bool, clock: Clock) -> None:
-        self.outcome = Outcome()
+        self.outcome = ArchiveSummary()
         self._to = to
         self._include_active = include_active
         self._link = link
         self._clock = clock
         self._manifest = manifest.load(to)
 
-    def partition(self, source: Source) -> None:
+    def partition(self, source: ArchiveSource) -> None:
         """Bring the archive of one partition to the end of what its folder offers."""
         topic_id = read_topic_id(OsFiles(), source.folder)
         known = self._manifest.of(*source.partition)
@@ -125,8 +130,8 @@ class _Run:
                 manifest.save(self._to, self._manifest, self._now())
 
     def _new_segments(
-        self, source: Source, folder: str, known: list[Entry], topic_id: str
-    ) -> Iterator[Entry]:
+        self, source: ArchiveSource, folder: str, known: list[ArchivedSegment], topic_id: str
+    ) -> Iterator[ArchivedSegment]:
         """Copy segment by segment, oldest first; one that cannot be copied ends it."""
         end = known[-1].next_offset if known else -1
         found = bases(source.folder) if os.path.isdir(source.folder) else []
@@ -145,7 +150,7 @@ class _Run:
                     "could be archived"
                 )
             try:
-                entry = self._take(source, folder, base, after, end, topic_id)
+                entry = self._copy_segment(source, folder, base, after, end, topic_id)
             except (FileNotFoundError, _Damaged) as problem:
                 self._stopped(source, base, after, problem)
                 return
@@ -153,7 +158,9 @@ class _Run:
                 yield entry
                 end = entry.next_offset
 
-    def _stopped(self, source: Source, base: int, after: int | None, problem: Exception) -> None:
+    def _stopped(
+        self, source: ArchiveSource, base: int, after: int | None, problem: Exception
+    ) -> None:
         """Say why a segment was not taken: it is damaged, or not what it was when we looked.
 
         Compaction may have put it and its neighbours into one file. The next run looks anew, and
@@ -168,9 +175,15 @@ class _Run:
                 "run goes on from there"
             )
 
-    def _take(
-        self, source: Source, folder: str, base: int, after: int | None, end: int, topic_id: str
-    ) -> Entry | None:
+    def _copy_segment(
+        self,
+        source: ArchiveSource,
+        folder: str,
+        base: int,
+        after: int | None,
+        end: int,
+        topic_id: str,
+    ) -> ArchivedSegment | None:
         """One new file of the archive; None where nothing in the segment is beyond `end`."""
         origin = os.path.join(source.folder, f"{base:020d}{LOG}")
         temporary = os.path.join(folder, f"{base:020d}{LOG}{_TEMPORARY}")
@@ -190,12 +203,12 @@ class _Run:
 
     def _described(
         self, path: str, partition: TopicPartition, base: int, after: int | None, topic_id: str
-    ) -> Entry:
+    ) -> ArchivedSegment:
         """Read a copy from its first byte to its last; raises `_Damaged` where it is not sound."""
         first, last, records, end = -1, -1, 0, base
         codecs: Counter[str] = Counter()
-        for found in walk(path, base):
-            if isinstance(found, Damage):
+        for found in scan_segment(path, base):
+            if isinstance(found, DamagedRange):
                 raise _Damaged(f"{partition}: segment {base} is damaged at {_where(found)}")
             header = found.header
             if header.base_offset < end or (after is not None and header.next_offset > after):
@@ -208,7 +221,7 @@ class _Run:
             last, end = max(last, header.max_timestamp), header.next_offset
             records += header.count
             codecs[codec_name(header)] += 1
-        return Entry(
+        return ArchivedSegment(
             topic=partition.topic,
             topic_id=topic_id,
             partition=partition.partition,
@@ -242,19 +255,21 @@ def checksum(path: str) -> str:
             return f"{crc32c(view):08x}"
 
 
-def _differences(folder: str, entry: Entry) -> Iterator[str]:
+def _differences(folder: str, entry: ArchivedSegment) -> Iterator[str]:
     path = os.path.join(folder, entry.file)
     if not os.path.exists(path):
         yield f"{entry.file}: missing"
     elif os.path.getsize(path) != entry.size:
         yield f"{entry.file}: {os.path.getsize(path)} bytes instead of {entry.size}"
     elif checksum(path) != entry.crc32c:
-        damage = next((f for f in walk(path, entry.base_offset) if isinstance(f, Damage)), None)
+        damage = next(
+            (f for f in scan_segment(path, entry.base_offset) if isinstance(f, DamagedRange)), None
+        )
         where = f", damaged at {_where(damage)}" if damage else ""
         yield f"{entry.file}: not the bytes that were archived{where}"
 
 
-def _where(damage: Damage) -> str:
+def _where(damage: DamagedRange) -> str:
     return f"position {damage.position}: {damage.reason}"
 
 
@@ -273,14 +288,14 @@ def _copy_batches(origin: str, base: int, temporary: str, start: int, *, torn: b
     was never finished: `torn` allows that, and it is left out.
     """
     first: int | None = None
-    damage: Damage | None = None
+    damage: DamagedRange | None = None
     with open(temporary, "wb") as copy:
-        for found in walk(origin, base):
-            if isinstance(found, Damage):
+        for found in scan_segment(origin, base):
+            if isinstance(found, DamagedRange):
                 damage = found
             if damage is not None and not (torn and found is damage):
                 raise _Damaged(f"{origin}: damaged at {_where(damage)}")
-            if isinstance(found, Batch) and found.header.base_offset >= start:
+            if isinstance(found, SoundBatch) and found.header.base_offset >= start:
                 first = found.header.base_offset if first is None else first
                 copy.write(found.data)
     return first

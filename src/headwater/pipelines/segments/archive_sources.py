@@ -23,7 +23,7 @@ LOCK: Final = ".lock"
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ArchiveSource:
     """A partition's folder, and the offset below which it may be archived."""
 
     partition: TopicPartition
@@ -33,7 +33,7 @@ class Source:
 
 def sources_in(
     data_dir: str, topics: Iterable[str] = (), *, include_active: bool = False
-) -> list[Source]:
+) -> list[ArchiveSource]:
     """The partitions in a broker's data folder, of some topics or of all that are not internal.
 
     The high watermarks are those that the broker last wrote down, which it does every few seconds.
@@ -47,13 +47,13 @@ def sources_in(
         )
     limits = {} if include_active else _high_watermarks(data_dir)
     return [
-        Source(partition, folder, limits.get(partition, 0) if limits else MAX_OFFSET)
+        ArchiveSource(partition, folder, limits.get(partition, 0) if limits else MAX_OFFSET)
         for partition, folder in folders.items()
         if (partition.topic in wanted if wanted else not partition.topic.startswith("__"))
     ]
 
 
-def sources_of(bootstrap_servers: str, topics: Iterable[str] = ()) -> list[Source]:
+def sources_of(bootstrap_servers: str, topics: Iterable[str] = ()) -> list[ArchiveSource]:
     """The leaders' folders of the partitions of some topics or of all that are not internal.
 
     Files are read, not fetched: the leaders must keep their folders on this machine.
@@ -68,7 +68,9 @@ def sources_of(bootstrap_servers: str, topics: Iterable[str] = ()) -> list[Sourc
         settled = admin.end_offsets(list(leaders))
         log_dirs = admin.describe_log_dirs()
     return [
-        Source(partition, _folder_of(partition, leader, topic_id, log_dirs), settled[partition])
+        ArchiveSource(
+            partition, _folder_of(partition, leader, topic_id, log_dirs), settled[partition]
+        )
         for partition, (leader, topic_id) in leaders.items()
     ]
 

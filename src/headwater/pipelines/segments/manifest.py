@@ -23,7 +23,7 @@ _VERSION: Final = 1
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class ArchivedSegment:
     """One archived segment."""
 
     topic: str
@@ -54,17 +54,17 @@ class Entry:
 
 
 @dataclass(slots=True)
-class Manifest:
+class ArchiveManifest:
     """All segments of an archive, by the path of their files."""
 
-    entries: dict[str, Entry] = field(default_factory=dict)
+    entries: dict[str, ArchivedSegment] = field(default_factory=dict)
 
-    def of(self, topic: str, partition: int) -> list[Entry]:
+    def of(self, topic: str, partition: int) -> list[ArchivedSegment]:
         """The segments of one partition in the order of their offsets."""
         found = (e for e in self.entries.values() if (e.topic, e.partition) == (topic, partition))
         return sorted(found, key=lambda entry: entry.base_offset)
 
-    def add(self, entries: Iterable[Entry]) -> None:
+    def add(self, entries: Iterable[ArchivedSegment]) -> None:
         """Take in segments that are in the folder already."""
         self.entries.update((entry.file, entry) for entry in entries)
 
@@ -74,21 +74,21 @@ def is_archive(folder: str) -> bool:
     return os.path.isfile(os.path.join(folder, NAME))
 
 
-def load(folder: str) -> Manifest:
+def load(folder: str) -> ArchiveManifest:
     """The manifest of an archive; an empty one where there is none yet."""
     path = os.path.join(folder, NAME)
     try:
         content = json.loads(read_file(OsFiles(), path))
         return _parsed(content)
     except FileNotFoundError:
-        return Manifest()
+        return ArchiveManifest()
     except (ValueError, TypeError, KeyError, AttributeError) as odd:
         raise KafkaError(
             E.INVALID_REQUEST, f"{path} is no manifest that {WRITER} reads: {odd}"
         ) from odd
 
 
-def save(folder: str, manifest: Manifest, written_at: str) -> None:
+def save(folder: str, manifest: ArchiveManifest, written_at: str) -> None:
     """Put the manifest in its place; it is on the disk when this returns."""
     entries = sorted(manifest.entries.values(), key=lambda e: (e.topic, e.partition, e.base_offset))
     content = {
@@ -102,12 +102,12 @@ def save(folder: str, manifest: Manifest, written_at: str) -> None:
     replace_file(OsFiles(), os.path.join(folder, NAME), data)
 
 
-def _parsed(content: Any) -> Manifest:
+def _parsed(content: Any) -> ArchiveManifest:
     if content["format"] != _FORMAT or content["version"] != _VERSION:
         raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
-    manifest = Manifest()
+    manifest = ArchiveManifest()
     for row in content["segments"]:
-        entry = Entry(**{name: value for name, value in row.items() if name != "file"})
+        entry = ArchivedSegment(**{name: value for name, value in row.items() if name != "file"})
         if row["file"] != entry.file:
             raise ValueError(f"{row['file']!r} stands for {entry.file!r}")
         manifest.add([entry])

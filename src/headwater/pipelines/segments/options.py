@@ -31,7 +31,7 @@ Bound: TypeAlias = int | dict[TopicPartition, int]
 """One offset for every partition, or one for each that is named."""
 
 
-class Options(NamedTuple):
+class SegmentOptions(NamedTuple):
     """What to read and how."""
 
     path: str
@@ -75,7 +75,7 @@ class Options(NamedTuple):
         )
 
 
-def parse_options(options: Mapping[str, str]) -> Options:
+def parse_options(options: Mapping[str, str]) -> SegmentOptions:
     """The options of a read; ConfigError for the first that cannot be taken."""
     given = _known(options)
     if "path" not in given:
@@ -83,7 +83,7 @@ def parse_options(options: Mapping[str, str]) -> Options:
     level = _choice(given, "level")
     # Damage is what a look at batches is for: there it ends nothing unless asked to.
     lenient = level == "batches" and "mode" not in given
-    return Options(
+    return SegmentOptions(
         path=given["path"],
         level=level,
         headers=_choice(given, "includeHeaders") == "true",

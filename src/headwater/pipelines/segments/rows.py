@@ -17,8 +17,14 @@ import pyarrow.compute as pc
 from headwater.errors import E, KafkaError
 from headwater.log.aborted_index import AbortedTransaction
 from headwater.pipelines.arrow_rows import ROWS, PartitionRows, offsets, spark_times, times
-from headwater.pipelines.segments.files import MAX_OFFSET, Piece
-from headwater.pipelines.segments.walk import Batch, Damage, Found, codec_name, walk
+from headwater.pipelines.segments.files import MAX_OFFSET, FileSlice
+from headwater.pipelines.segments.segment_scan import (
+    DamagedRange,
+    Found,
+    SoundBatch,
+    codec_name,
+    scan_segment,
+)
 from headwater.records.batch import BatchHeader
 from headwater.records.codec import ColumnReader
 from headwater.records.columns import Columns
@@ -35,7 +41,7 @@ BATCH_COLUMNS: Final = (
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class RecordFilter:
     """Which records of a piece are read: times from `start_ms` to below `end_ms`, offsets too."""
 
     start_ms: int | None = None
@@ -75,13 +81,13 @@ class Wanted:
         return reduce(pc.and_, tests) if tests else None
 
 
-def records(piece: Piece, wanted: Wanted, schema: Any) -> Iterator[Any]:
+def records(piece: FileSlice, wanted: RecordFilter, schema: Any) -> Iterator[Any]:
     """The records of a piece as RecordBatches of `schema`."""
     reader = ColumnReader()
     segment = piece.segment
     rows = PartitionRows(segment.topic, segment.partition, headers="headers" in schema.names)
-    for found in walk(segment.path, segment.base_offset, piece.start, piece.end):
-        problem = found if isinstance(found, Damage) else _read(reader, found, wanted)
+    for found in scan_segment(segment.path, segment.base_offset, piece.start, piece.end):
+        problem = found if isinstance(found, DamagedRange) else _read(reader, found, wanted)
         if problem is not None and wanted.failfast:
             raise _damaged(piece, problem)
         if reader.count >= ROWS or reader.size >= BYTES:
@@ -89,13 +95,15 @@ def records(piece: Piece, wanted: Wanted, schema: Any) -> Iterator[Any]:
     yield from _gathered(reader, rows, wanted, schema)
 
 
-def batches(piece: Piece, wanted: Wanted, schema: Any) -> Iterator[Any]:
+def batches(piece: FileSlice, wanted: RecordFilter, schema: Any) -> Iterator[Any]:
     """One row for each batch of a piece, and one for each damage."""
     gathered: list[dict[str, Any]] = []
-    for found in walk(piece.segment.path, piece.segment.base_offset, piece.start, piece.end):
-        if isinstance(found, Damage) and wanted.failfast:
+    for found in scan_segment(
+        piece.segment.path, piece.segment.base_offset, piece.start, piece.end
+    ):
+        if isinstance(found, DamagedRange) and wanted.failfast:
             raise _damaged(piece, found)
-        if isinstance(found, Damage) or _in_range(found.header, wanted):
+        if isinstance(found, DamagedRange) or _in_range(found.header, wanted):
             gathered.append(_row(piece, found))
         if len(gathered) >= ROWS:
             yield _table(gathered, schema)
@@ -104,17 +112,17 @@ def batches(piece: Piece, wanted: Wanted, schema: Any) -> Iterator[Any]:
         yield _table(gathered, schema)
 
 
-def _read(reader: ColumnReader, batch: Batch, wanted: Wanted) -> Damage | None:
+def _read(reader: ColumnReader, batch: SoundBatch, wanted: RecordFilter) -> DamagedRange | None:
     if not wanted.may_hold(batch.header):
         return None
     try:
         reader.add(batch.data, 0, False, from_offset=wanted.start_offset)
     except KafkaError as malformed:
-        return Damage(batch.position, batch.size, malformed.message, batch.header)
+        return DamagedRange(batch.position, batch.size, malformed.message, batch.header)
     return None
 
 
-def _damaged(piece: Piece, damage: Damage) -> KafkaError:
+def _damaged(piece: FileSlice, damage: DamagedRange) -> KafkaError:
     return KafkaError(
         E.CORRUPT_MESSAGE,
         f"{piece.segment.path}: damaged at position {damage.position}: {damage.reason}; "
@@ -123,7 +131,7 @@ def _damaged(piece: Piece, damage: Damage) -> KafkaError:
 
 
 def _gathered(
-    reader: ColumnReader, rows: PartitionRows, wanted: Wanted, schema: Any
+    reader: ColumnReader, rows: PartitionRows, wanted: RecordFilter, schema: Any
 ) -> Iterator[Any]:
     if not reader.count:
         return
@@ -135,7 +143,7 @@ def _gathered(
         yield batch.select(schema.names).cast(schema)
 
 
-def _in_range(header: BatchHeader, wanted: Wanted) -> bool:
+def _in_range(header: BatchHeader, wanted: RecordFilter) -> bool:
     return not (
         header.last_offset < wanted.start_offset
         or header.base_offset >= wanted.end_offset
@@ -144,8 +152,8 @@ def _in_range(header: BatchHeader, wanted: Wanted) -> bool:
     )
 
 
-def _row(piece: Piece, found: Found) -> dict[str, Any]:
-    header, sound = found.header, isinstance(found, Batch)
+def _row(piece: FileSlice, found: Found) -> dict[str, Any]:
+    header, sound = found.header, isinstance(found, SoundBatch)
     said: dict[str, Any] = {}
     if header is not None:
         said = {
@@ -172,7 +180,7 @@ def _row(piece: Piece, found: Found) -> dict[str, Any]:
         "crc_ok": sound,
         "file": piece.segment.path,
         "position": found.position,
-        "problem": None if isinstance(found, Batch) else found.reason,
+        "problem": None if isinstance(found, SoundBatch) else found.reason,
     }
 
 

@@ -15,9 +15,15 @@ from pyspark.sql.types import StructType
 from headwater.log.aborted_index import AbortedTransaction
 from headwater.model import TopicPartition
 from headwater.pipelines.arrow_rows import ddl
-from headwater.pipelines.segments.files import Piece, SegmentFile, aborted_in, find_segments, split
-from headwater.pipelines.segments.options import Options, parse_options
-from headwater.pipelines.segments.rows import BATCH_COLUMNS, Wanted, batches, records
+from headwater.pipelines.segments.files import (
+    FileSlice,
+    SegmentFile,
+    aborted_in,
+    find_segments,
+    split,
+)
+from headwater.pipelines.segments.options import SegmentOptions, parse_options
+from headwater.pipelines.segments.rows import BATCH_COLUMNS, RecordFilter, batches, records
 
 Aborted: TypeAlias = dict[int, list[AbortedTransaction]]
 """By producer."""
@@ -42,17 +48,17 @@ class SegmentsDataSource(DataSource):
 
 
 @dataclass
-class Share(InputPartition):
+class SegmentTask(InputPartition):
     """What one task reads."""
 
-    piece: Piece
-    wanted: Wanted
+    piece: FileSlice
+    wanted: RecordFilter
 
 
 class SegmentsReader(DataSourceReader):
     """Plans on the driver, reads on executors."""
 
-    def __init__(self, options: Options, schema: StructType) -> None:
+    def __init__(self, options: SegmentOptions, schema: StructType) -> None:
         self._options = options
         self._schema = to_arrow_schema(schema, timezone="UTC")
 
@@ -63,21 +69,21 @@ class SegmentsReader(DataSourceReader):
         chosen = [segment for segment in found if options.may_want(segment)]
         aborted = _aborted(chosen) if options.committed else {}
         return [
-            Share(piece, self._wanted(segment, aborted.get(_place(segment), {})))
+            SegmentTask(piece, self._wanted(segment, aborted.get(_place(segment), {})))
             for segment in chosen
             for piece in split(segment, options.split_bytes)
         ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """The rows of one share; none for the placeholder that Spark makes of no shares."""
-        if not isinstance(partition, Share):
+        if not isinstance(partition, SegmentTask):
             return iter(())
         read = batches if self._options.level == "batches" else records
         return read(partition.piece, partition.wanted, self._schema)
 
-    def _wanted(self, segment: SegmentFile, aborted: Aborted) -> Wanted:
+    def _wanted(self, segment: SegmentFile, aborted: Aborted) -> RecordFilter:
         options = self._options
-        return Wanted(
+        return RecordFilter(
             start_ms=options.start_ms,
             end_ms=options.end_ms,
             start_offset=options.start_of(segment),

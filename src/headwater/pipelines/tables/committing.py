@@ -20,7 +20,7 @@ ATTEMPTS: Final = 100
 
 
 @dataclass
-class Change:
+class TableChange:
     """What one batch does to a table."""
 
     files: Sequence[StagedFile]
@@ -58,7 +58,7 @@ class Committer(ABC):
         partition_by: Sequence[str] = (),
     ) -> bool:
         """Adds the files in one atomic commit with the batch; False: it was there already."""
-        return self._until_settled(Change(files, schema, app, batch, partition_by, False))
+        return self._commit_change(TableChange(files, schema, app, batch, partition_by, False))
 
     def replace(
         self,
@@ -69,9 +69,9 @@ class Committer(ABC):
         partition_by: Sequence[str] = (),
     ) -> bool:
         """Like append, but all rows and columns of before are gone with the same commit."""
-        return self._until_settled(Change(files, schema, app, batch, partition_by, True))
+        return self._commit_change(TableChange(files, schema, app, batch, partition_by, True))
 
-    def _until_settled(self, change: Change) -> bool:
+    def _commit_change(self, change: TableChange) -> bool:
         for _ in range(ATTEMPTS):
             taken = self._attempt(change)
             if taken is not None:
@@ -79,5 +79,5 @@ class Committer(ABC):
         raise TableConflict(f"{self.target}: other committers were faster {ATTEMPTS} times")
 
     @abstractmethod
-    def _attempt(self, change: Change) -> bool | None:
+    def _attempt(self, change: TableChange) -> bool | None:
         """True: the change is in; False: its batch was; None: look again."""

@@ -19,7 +19,7 @@ from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
-from headwater.pipelines.tables.committing import Change, Committer
+from headwater.pipelines.tables.committing import Committer, TableChange
 from headwater.pipelines.tables.schemas import (
     check_partitions,
     new_columns,
@@ -46,7 +46,7 @@ _NOT_IN_NAMES: Final = " ,;{}()\n\t="
 Action = dict[str, Any]
 
 
-class DeltaKind(Committer):
+class DeltaBackend(Committer):
     """A table in Delta's format. It reads and writes what any Delta reader does."""
 
     keeps_partition_columns = False
@@ -169,7 +169,7 @@ class DeltaKind(Committer):
         """Below an underscore; the files move to their places before the commit."""
         return staging_folder(self._folder, app, batch)
 
-    def _attempt(self, change: Change) -> bool | None:
+    def _attempt(self, change: TableChange) -> bool | None:
         """One commit with the files and the batch; new columns come in a commit before it."""
         table = self._newest()
         if table is not None and self._is_done(table, change.app, change.batch):
@@ -188,7 +188,7 @@ class DeltaKind(Committer):
         done = self._commit(table, mode, adds, schema, existing, change.app, change.batch)
         return done or None
 
-    def _create(self, files: Sequence[StagedFile], change: Change) -> bool:
+    def _create(self, files: Sequence[StagedFile], change: TableChange) -> bool:
         """The first version; False where another committer made it in the same moment."""
         check_partitions(change.schema, change.partition_by)
         os.makedirs(self._folder, exist_ok=True)

@@ -28,7 +28,7 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.types import DateType
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from headwater.pipelines.tables.committing import Change, Committer
+from headwater.pipelines.tables.committing import Committer, TableChange
 from headwater.pipelines.tables.compaction import merge, merge_plan
 from headwater.pipelines.tables.retention import remove_old
 from headwater.pipelines.tables.schemas import (
@@ -71,7 +71,7 @@ _PROPERTIES: Final = {
 _SCHEME: Final = "file://"
 
 
-class IcebergKind(Committer):
+class IcebergBackend(Committer):
     """A table in Iceberg's format. A version is a snapshot's sequence number."""
 
     keeps_partition_columns = True
@@ -165,7 +165,7 @@ class IcebergKind(Committer):
         """Below an underscore; the files move to their places before the commit."""
         return staging_folder(self._folder, app, batch)
 
-    def _attempt(self, change: Change) -> bool | None:
+    def _attempt(self, change: TableChange) -> bool | None:
         """One transaction with the columns, the files and the batch."""
         table = self._newest() or self._create(change.schema, change.partition_by)
         if _last_batch(table, change.app) >= change.batch:

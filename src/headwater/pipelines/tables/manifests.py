@@ -24,7 +24,7 @@ SUM_EVERY: Final = 50
 
 
 @dataclass(frozen=True)
-class Entry:
+class ManifestEntry:
     """A file of the table, and where it was written before it came to its place."""
 
     path: str
@@ -35,7 +35,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Manifest:
+class TableManifest:
     """One version: what came, what went, and whose batch it was."""
 
     version: int
@@ -44,21 +44,21 @@ class Manifest:
     batch: int
     schema: pa.Schema
     partition_by: tuple[str, ...]
-    add: tuple[Entry, ...]
+    add: tuple[ManifestEntry, ...]
     remove: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
-class State:
+class TableState:
     """The table at a version."""
 
     version: int = BEFORE_ALL
     schema: pa.Schema = field(default_factory=lambda: pa.schema([]))
     partition_by: tuple[str, ...] = ()
-    files: dict[str, Entry] = field(default_factory=dict)
+    files: dict[str, ManifestEntry] = field(default_factory=dict)
     batches: dict[str, int] = field(default_factory=dict)
 
-    def after(self, manifest: Manifest) -> "State":
+    def after(self, manifest: TableManifest) -> "TableState":
         """The table one version later."""
         gone = set(manifest.remove)
         kept = {path: entry for path, entry in self.files.items() if path not in gone}
@@ -80,9 +80,9 @@ class ManifestLog:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
-        self._state = State()
+        self._state = TableState()
 
-    def newest(self) -> State:
+    def newest(self) -> TableState:
         """The table as it is now; only what came since the last look is read."""
         if self._state.version == BEFORE_ALL:
             self._state = self._summed(None)
@@ -90,14 +90,14 @@ class ManifestLog:
             self._state = self._state.after(manifest)
         return self._state
 
-    def at(self, version: int) -> State:
+    def at(self, version: int) -> TableState:
         """The table as it was."""
         state = self._summed(version)
         for manifest in self.since(state.version, version):
             state = state.after(manifest)
         return state
 
-    def since(self, version: int, upto: int | None = None) -> Iterator[Manifest]:
+    def since(self, version: int, upto: int | None = None) -> Iterator[TableManifest]:
         """The manifests above a version, in their order."""
         while upto is None or version < upto:
             version += 1
@@ -106,12 +106,12 @@ class ManifestLog:
             except FileNotFoundError:
                 return
 
-    def read(self, version: int) -> Manifest:
+    def read(self, version: int) -> TableManifest:
         """One version; raises FileNotFoundError where there is none."""
         with open(self._file(version), encoding="utf-8") as text:
             return _manifest(json.load(text))
 
-    def commit(self, manifest: Manifest) -> bool:
+    def commit(self, manifest: TableManifest) -> bool:
         """Makes the version, once and for all; False: another committer made one of its number."""
         os.makedirs(self._folder, exist_ok=True)
         aside = self._written_aside(_manifest_json(manifest))
@@ -129,7 +129,7 @@ class ManifestLog:
         state = self.newest()
         os.replace(self._written_aside(_state_json(state)), self._sum_file(state.version))
 
-    def _summed(self, upto: int | None) -> State:
+    def _summed(self, upto: int | None) -> TableState:
         """The newest sum, or the newest up to a version."""
         with contextlib.suppress(FileNotFoundError):
             sums = [
@@ -141,7 +141,7 @@ class ManifestLog:
             if fit:
                 with open(self._sum_file(max(fit)), encoding="utf-8") as text:
                     return _state(json.load(text))
-        return State()
+        return TableState()
 
     def _written_aside(self, content: dict[str, Any]) -> str:
         path = os.path.join(self._folder, f".{uuid.uuid4().hex}")
@@ -158,7 +158,7 @@ class ManifestLog:
         return os.path.join(self._folder, f"{version:020}.sum.json")
 
 
-def _manifest_json(manifest: Manifest) -> dict[str, Any]:
+def _manifest_json(manifest: TableManifest) -> dict[str, Any]:
     return {
         "version": manifest.version,
         "action": manifest.action,
@@ -171,8 +171,8 @@ def _manifest_json(manifest: Manifest) -> dict[str, Any]:
     }
 
 
-def _manifest(content: dict[str, Any]) -> Manifest:
-    return Manifest(
+def _manifest(content: dict[str, Any]) -> TableManifest:
+    return TableManifest(
         content["version"],
         content["action"],
         content["app"],
@@ -184,7 +184,7 @@ def _manifest(content: dict[str, Any]) -> Manifest:
     )
 
 
-def _state_json(state: State) -> dict[str, Any]:
+def _state_json(state: TableState) -> dict[str, Any]:
     return {
         "version": state.version,
         "schema": _schema_json(state.schema),
@@ -194,9 +194,9 @@ def _state_json(state: State) -> dict[str, Any]:
     }
 
 
-def _state(content: dict[str, Any]) -> State:
+def _state(content: dict[str, Any]) -> TableState:
     entries = [_entry(entry) for entry in content["files"]]
-    return State(
+    return TableState(
         content["version"],
         _schema(content["schema"]),
         tuple(content["partitionBy"]),
@@ -205,12 +205,12 @@ def _state(content: dict[str, Any]) -> State:
     )
 
 
-def _entry_json(entry: Entry) -> dict[str, Any]:
+def _entry_json(entry: ManifestEntry) -> dict[str, Any]:
     return {**vars(entry), "partition": dict(entry.partition)}
 
 
-def _entry(content: dict[str, Any]) -> Entry:
-    return Entry(**{**content, "partition": tuple(content["partition"].items())})
+def _entry(content: dict[str, Any]) -> ManifestEntry:
+    return ManifestEntry(**{**content, "partition": tuple(content["partition"].items())})
 
 
 def _schema_json(schema: pa.Schema) -> Any:

@@ -13,9 +13,14 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from headwater.pipelines.tables.committing import ATTEMPTS, Change, Committer
+from headwater.pipelines.tables.committing import ATTEMPTS, Committer, TableChange
 from headwater.pipelines.tables.compaction import merge, merge_plan
-from headwater.pipelines.tables.manifests import Entry, Manifest, ManifestLog, State
+from headwater.pipelines.tables.manifests import (
+    ManifestEntry,
+    ManifestLog,
+    TableManifest,
+    TableState,
+)
 from headwater.pipelines.tables.retention import remove_old
 from headwater.pipelines.tables.schemas import (
     check_partitions,
@@ -42,7 +47,7 @@ REPLACED: Final = os.path.join("_headwater", "replaced")
 """Where files are that a later version took away, below the table's folder."""
 
 
-class ParquetKind(Committer):
+class ParquetBackend(Committer):
     """A folder of Parquet files with a log of manifests."""
 
     keeps_partition_columns = False
@@ -51,7 +56,7 @@ class ParquetKind(Committer):
         self.target = target
         self._folder = os.path.abspath(target.place)
         self._log = ManifestLog(os.path.join(self._folder, "_headwater", "log"))
-        self._settled = BEFORE_ALL
+        self._moved_upto = BEFORE_ALL
 
     def exists(self) -> bool:
         """Whether there is a log."""
@@ -75,7 +80,7 @@ class ParquetKind(Committer):
         state = newest if version is None else self._log.at(version)
         return [self._data_file(entry, newest) for entry in state.files.values()]
 
-    def _data_file(self, entry: Entry, newest: State) -> DataFile:
+    def _data_file(self, entry: ManifestEntry, newest: TableState) -> DataFile:
         """The file where it is now: in its place, or put aside by a later version."""
         folder = "" if entry.path in newest.files else REPLACED
         path = os.path.join(self._folder, folder, entry.path)
@@ -117,7 +122,7 @@ class ParquetKind(Committer):
         """Below an underscore; the files move to their places after the commit."""
         return staging_folder(self._folder, app, batch)
 
-    def _attempt(self, change: Change) -> bool | None:
+    def _attempt(self, change: TableChange) -> bool | None:
         """One manifest with the columns, the files and the batch."""
         state = self._newest()
         if state.batches.get(change.app, BEFORE_ALL) >= change.batch:
@@ -129,14 +134,14 @@ class ParquetKind(Committer):
             columns, old = pa.schema([*state.schema, *fresh]), ()
         action: Literal["append", "replace"] = "replace" if change.replaces else "append"
         add = self._entries(change.files, version, self.staging(change.app, change.batch))
-        manifest = Manifest(
+        manifest = TableManifest(
             version, action, change.app, change.batch, columns, partitions, add, old
         )
         return self._commit(manifest) or None
 
     def _partitions(
         self,
-        state: State,
+        state: TableState,
         schema: pa.Schema,
         partition_by: Sequence[str],
         files: Sequence[StagedFile],
@@ -146,14 +151,16 @@ class ParquetKind(Committer):
             return tuple(partition_by)
         return same_partitions(state.partition_by, partition_by, str(self.target), files)
 
-    def _entries(self, files: Sequence[StagedFile], version: int, base: str) -> tuple[Entry, ...]:
+    def _entries(
+        self, files: Sequence[StagedFile], version: int, base: str
+    ) -> tuple[ManifestEntry, ...]:
         """Files with the names that they will have in this version, and in no other."""
         found = []
         for number, file in enumerate(files):
             _, _, inside = os.path.relpath(file.path, base).partition(os.sep)
             path = os.path.join(os.path.dirname(inside), f"part-{version:08}-{number:05}.parquet")
             staged = os.path.relpath(file.path, self._folder)
-            found.append(Entry(path, staged, file.rows, file.size, file.partition))
+            found.append(ManifestEntry(path, staged, file.rows, file.size, file.partition))
         return tuple(found)
 
     def drop_leftovers(self, app: str, batch: int, won: str | None = None) -> None:
@@ -188,7 +195,7 @@ class ParquetKind(Committer):
         return remove_old(os.path.join(self._folder, REPLACED), set(), hours)
 
     def _merged(
-        self, state: State, groups: Sequence[Sequence[DataFile]], attempt: str
+        self, state: TableState, groups: Sequence[Sequence[DataFile]], attempt: str
     ) -> list[StagedFile]:
         held = pa.schema([row for row in state.schema if row.name not in state.partition_by])
         merged = []
@@ -209,7 +216,7 @@ class ParquetKind(Committer):
                 break
             version = state.version + 1
             add = self._entries(merged, version, base)
-            swap = Manifest(
+            swap = TableManifest(
                 version,
                 "compact",
                 _COMPACTION,
@@ -223,21 +230,21 @@ class ParquetKind(Committer):
                 return
         raise TableConflict(f"{self.target}: {_TAKEN}")
 
-    def _commit(self, manifest: Manifest) -> bool:
+    def _commit(self, manifest: TableManifest) -> bool:
         if not self._log.commit(manifest):
             return False
         self._newest()
         return True
 
-    def _newest(self) -> State:
+    def _newest(self) -> TableState:
         """The table as it is now, with the moves of its newest version done."""
         state = self._log.newest()
-        if state.version > self._settled:
-            self._settle(self._log.read(state.version))
-            self._settled = state.version
+        if state.version > self._moved_upto:
+            self._finish_moves(self._log.read(state.version))
+            self._moved_upto = state.version
         return state
 
-    def _settle(self, manifest: Manifest) -> None:
+    def _finish_moves(self, manifest: TableManifest) -> None:
         for path in manifest.remove:  # a file that is in neither place was removed by `expire`
             if os.path.exists(os.path.join(self._folder, path)):
                 self._move(path, os.path.join(REPLACED, path), manifest.version)
@@ -257,7 +264,7 @@ class ParquetKind(Committer):
             if not overtaken and not os.path.exists(place):
                 raise TableError(f"{self.target} has lost the file {place}") from missing
 
-    def _present(self) -> State:
+    def _present(self) -> TableState:
         state = self._newest()
         if state.version == BEFORE_ALL:
             raise TableError(f"there is no table at {self.target}")

@@ -50,7 +50,7 @@ class FileSizing:
             return 0
         return max(1, self._target * self._rows // max(1, self._bytes))
 
-    def learn(self, files: Sequence[StagedFile], took_ms: int) -> None:
+    def observe(self, files: Sequence[StagedFile], took_ms: int) -> None:
         """Takes note of a batch that was written; one of no rows teaches nothing."""
         if rows := sum(file.rows for file in files):
             if took_ms >= _SLOW_MS:

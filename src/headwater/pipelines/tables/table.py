@@ -154,16 +154,16 @@ def open_table(target: Target | str) -> Table:
         )
     match target.kind:
         case "delta":
-            from headwater.pipelines.tables.delta import DeltaKind
+            from headwater.pipelines.tables.delta import DeltaBackend
 
-            return DeltaKind(target)
+            return DeltaBackend(target)
         case "iceberg":
-            from headwater.pipelines.tables.iceberg import IcebergKind
+            from headwater.pipelines.tables.iceberg import IcebergBackend
 
-            return IcebergKind(target)
+            return IcebergBackend(target)
         case "parquet":
-            from headwater.pipelines.tables.parquet import ParquetKind
+            from headwater.pipelines.tables.parquet import ParquetBackend
 
-            return ParquetKind(target)
+            return ParquetBackend(target)
         case "topic":
             raise TableError(f"{target} is a topic, not a table")

@@ -100,14 +100,14 @@ class TableSink:
         app = self._app or query_id(batch.sparkSession)
         if self._table.last_batch(app) >= batch_id:
             self._table.drop_leftovers(app, batch_id)
-            self._settle_state(batch)
+            self._run_for_state(batch)
             return
         if self._stateful is None:
             self._stateful = _keeps_state(batch)
         plan = _Plan(self._table, batch, self._partition_by)
         began = self._clock.monotonic_ms()
         files = self._append(plan, app, batch_id)
-        self._sizing.learn(files, self._clock.monotonic_ms() - began)
+        self._sizing.observe(files, self._clock.monotonic_ms() - began)
         self._keep_files_few(files)
         expire_when_due(self._table, self._retention_hours)
 
@@ -122,7 +122,7 @@ class TableSink:
         self._table.drop_leftovers(app, batch_id, won)
         return files
 
-    def _settle_state(self, batch: DataFrame) -> None:
+    def _run_for_state(self, batch: DataFrame) -> None:
         """Runs a batch that needs no writing, for its state: Spark fails a query without it."""
         if _keeps_state(batch):
             batch.write.format("noop").mode("overwrite").save()

@@ -14,14 +14,14 @@ _SUFFIX: Final = ".template"
 """Of Python files, which are no modules of this package."""
 
 
-class TemplateError(ValueError):
+class ProjectTemplateError(ValueError):
     """The project cannot be made; the text says why."""
 
 
 def write_template(kind: str, folder: Path, name: str) -> list[Path]:
     """Make a project called `name` in `folder`; the files written. Nothing is ever overwritten."""
     if kind not in KINDS:
-        raise TemplateError(
+        raise ProjectTemplateError(
             f"no template {kind}{nearest(kind, KINDS)}; there are {', '.join(KINDS)}"
         )
     source = _TEMPLATES / kind
@@ -30,7 +30,7 @@ def write_template(kind: str, folder: Path, name: str) -> list[Path]:
         file: folder / file.relative_to(source).as_posix().removesuffix(_SUFFIX) for file in files
     }
     if taken := [target for target in targets.values() if target.exists()]:
-        raise TemplateError(f"{taken[0]} is there already: choose another folder")
+        raise ProjectTemplateError(f"{taken[0]} is there already: choose another folder")
     blanks = {"{{ name }}": name, "{{ folder }}": folder.resolve().as_posix()}
     for file, target in targets.items():
         text = file.read_text()

@@ -12,7 +12,14 @@ from headwater.client.admin import BlockingAdmin as Admin
 from headwater.client.consumer.record import OffsetAndMetadata
 from headwater.errors import KafkaError
 from headwater.model import TopicPartition
-from headwater.pipelines.topic_sink.origin import Before, Mark, Origin, State, before, read_mark
+from headwater.pipelines.topic_sink.origin import (
+    BatchState,
+    Mark,
+    PriorWrites,
+    RecordOrigin,
+    prior_writes,
+    read_mark,
+)
 
 log = logging.getLogger(__name__)
 
@@ -20,7 +27,7 @@ log = logging.getLogger(__name__)
 class Opening(NamedTuple):
     """What a task must know before it writes to a topic."""
 
-    before: Before
+    prior_writes: PriorWrites
     starts: Mapping[TopicPartition, int]
     """Where the tail of each partition begins; a partition that is missing is all tail."""
 
@@ -33,7 +40,7 @@ class Ledger:
         self._admin = admin
 
     def open(
-        self, topic: str, partitions: Iterable[int], origin: Origin, run: str, attempt: int
+        self, topic: str, partitions: Iterable[int], origin: RecordOrigin, run: str, attempt: int
     ) -> Opening:
         """Begin to write; after this the group knows of the batch.
 
@@ -46,13 +53,13 @@ class Ledger:
             ends = self._admin.end_offsets(TopicPartition(topic, row) for row in partitions)
             held = self._held(topic)
             if not held:
-                self._mark(ends, Mark(State.BEGUN, origin.batch, run))
-                return Opening(Before.NOTHING, ends)
+                self._mark(ends, Mark(BatchState.BEGUN, origin.batch, run))
+                return Opening(PriorWrites.NOTHING, ends)
         mark = _mark_of(held)
         starts = {place: row.offset for place, row in held.items()}
         if mark is None or mark.batch < origin.batch:
-            self._mark(starts, Mark(State.BEGUN, origin.batch, run))
-        return Opening(before(mark, origin.batch, run, attempt), starts)
+            self._mark(starts, Mark(BatchState.BEGUN, origin.batch, run))
+        return Opening(prior_writes(mark, origin.batch, run, attempt), starts)
 
     def last_batch(self, topic: str) -> int:
         """The highest batch that is written or being written to the topic; -1: none."""
@@ -67,7 +74,7 @@ class Ledger:
             for name, view in views.items()
             for row in view.partitions
         )
-        self._mark(ends, Mark(State.DONE, batch))
+        self._mark(ends, Mark(BatchState.DONE, batch))
 
     def tear(self, topics: Iterable[str], batch: int) -> None:
         """A task failed; those that come after it must look before they write."""
@@ -75,8 +82,11 @@ class Ledger:
             try:
                 held = self._held(topic)
                 starts = {place: row.offset for place, row in held.items()}
-                if held and before(_mark_of(held), batch, "", 0) is not Before.EVERYTHING:
-                    self._mark(starts, Mark(State.TORN, batch))
+                if (
+                    held
+                    and prior_writes(_mark_of(held), batch, "", 0) is not PriorWrites.EVERYTHING
+                ):
+                    self._mark(starts, Mark(BatchState.TORN, batch))
             except KafkaError as problem:
                 log.warning("batch %d of %s could not be marked as torn: %s", batch, topic, problem)
 

@@ -16,7 +16,7 @@ Pair = tuple[str, bytes | None]
 Pairs = tuple[Pair, ...]
 
 
-class Origin(NamedTuple):
+class RecordOrigin(NamedTuple):
     """One task of one batch of one query."""
 
     query: str
@@ -34,7 +34,7 @@ def without_origin(headers: Iterable[Pair]) -> Pairs:
     return tuple(pair for pair in headers if pair[0] != HEADER)
 
 
-class Recalled:
+class FoundRecords:
     """The records of a task that are in the topic already, each good for one row.
 
     Rows are compared by what they say and not by their index: a task whose rows come in another
@@ -54,7 +54,7 @@ class Recalled:
         self._count += 1
         self.next_index = max(self.next_index, index + 1)
 
-    def take(self, key: bytes | None, value: bytes | None, headers: Pairs) -> bool:
+    def consume(self, key: bytes | None, value: bytes | None, headers: Pairs) -> bool:
         """Whether this row is one of them; each is given once."""
         row = hash((key, value, headers))
         if not self._left[row]:
@@ -67,7 +67,7 @@ class Recalled:
         return self._count
 
 
-class State(Enum):
+class BatchState(Enum):
     """How far a batch is."""
 
     BEGUN = "begun"
@@ -81,7 +81,7 @@ class State(Enum):
 class Mark(NamedTuple):
     """What the group of a sink says of one topic."""
 
-    state: State
+    state: BatchState
     batch: int
     run: str = ""
 
@@ -94,12 +94,12 @@ def read_mark(text: str) -> Mark | None:
     """The mark in the note beside an offset; None for what no sink wrote."""
     try:
         state, batch, *run = text.split(" ")
-        return Mark(State(state), int(batch), run[0] if run else "")
+        return Mark(BatchState(state), int(batch), run[0] if run else "")
     except ValueError:
         return None
 
 
-class Before(Enum):
+class PriorWrites(Enum):
     """What a task finds of its batch."""
 
     NOTHING = "nothing"
@@ -110,7 +110,7 @@ class Before(Enum):
     """The batch is finished."""
 
 
-def before(mark: Mark | None, batch: int, run: str, attempt: int) -> Before:
+def prior_writes(mark: Mark | None, batch: int, run: str, attempt: int) -> PriorWrites:
     """What may be in the topic of a task's batch when its attempt of this number begins.
 
     A batch that its own run began holds what the other tasks wrote, but nothing of a task that is
@@ -118,8 +118,8 @@ def before(mark: Mark | None, batch: int, run: str, attempt: int) -> Before:
     again when it repeats a whole stage.
     """
     if mark is None:
-        return Before.NOTHING
-    if mark.batch > batch or mark == Mark(State.DONE, batch):
-        return Before.EVERYTHING
-    fresh = mark.batch < batch or mark == Mark(State.BEGUN, batch, run)
-    return Before.NOTHING if fresh and attempt == 0 else Before.PERHAPS
+        return PriorWrites.NOTHING
+    if mark.batch > batch or mark == Mark(BatchState.DONE, batch):
+        return PriorWrites.EVERYTHING
+    fresh = mark.batch < batch or mark == Mark(BatchState.BEGUN, batch, run)
+    return PriorWrites.NOTHING if fresh and attempt == 0 else PriorWrites.PERHAPS

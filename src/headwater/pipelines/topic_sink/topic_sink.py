@@ -22,9 +22,16 @@ from pyspark.sql.types import StructType
 
 from headwater.client.admin import BlockingAdmin as Admin
 from headwater.pipelines.topic_sink.ledger import Ledger
-from headwater.pipelines.topic_sink.origin import Origin
-from headwater.pipelines.topic_sink.plan import BATCH, QUERY, SERVERS, Plan, SinkError, plan
-from headwater.pipelines.topic_sink.task import Attempt, Written
+from headwater.pipelines.topic_sink.origin import RecordOrigin
+from headwater.pipelines.topic_sink.sink_plan import (
+    BATCH,
+    QUERY,
+    SERVERS,
+    SinkError,
+    SinkPlan,
+    plan_sink,
+)
+from headwater.pipelines.topic_sink.task_attempt import TaskAttempt, Written
 from headwater.seams.randomness import SystemRandomness
 
 log = logging.getLogger(__name__)
@@ -35,7 +42,7 @@ _QUERY_PROPERTY = "sql.streaming.queryId"
 _BATCH_PROPERTY = "streaming.sql.batchId"
 _TOPICS_DDL = "topics ARRAY<STRING>"
 _TOPICS_TYPE = pyarrow.list_(pyarrow.string())
-_told: set[str] = set()
+_warned: set[str] = set()
 """Queries whose guarantee this process has spoken of."""
 
 
@@ -43,7 +50,7 @@ def stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool = False
 ) -> "TopicStreamWriter":
     """The sink of a streaming query; every output mode appends what it gives."""
-    asked = plan(options, schema)
+    asked = plan_sink(options, schema)
     if asked.query is not None:
         raise SinkError(f"{QUERY} and {BATCH} are for batch writes: a stream knows its own")
     return TopicStreamWriter(asked)
@@ -55,7 +62,7 @@ def batch_writer(
     """The sink of `df.write`."""
     if overwrite:
         raise SinkError("a topic cannot be overwritten: use mode('append')")
-    return TopicBatchWriter(plan(options, schema))
+    return TopicBatchWriter(plan_sink(options, schema))
 
 
 def write_batch(
@@ -85,7 +92,7 @@ def write_batch(
     chosen = {**(options or {}), SERVERS: bootstrap_servers, QUERY: query, BATCH: str(batch_id)}
     if topic is not None:
         chosen["topic"] = topic
-    asked = plan(chosen, df.schema)
+    asked = plan_sink(chosen, df.schema)
     topics = df.mapInArrow(partial(_run_task, asked, _new_run()), _TOPICS_DDL).collect()
     _mark_done(asked, query, batch_id, {name for row in topics for name in row["topics"]})
 
@@ -93,7 +100,7 @@ def write_batch(
 class TopicBatchWriter(DataSourceArrowWriter):
     """Writes a DataFrame."""
 
-    def __init__(self, asked: Plan) -> None:
+    def __init__(self, asked: SinkPlan) -> None:
         self._plan = asked
         self._run = _new_run()
 
@@ -114,7 +121,7 @@ class TopicBatchWriter(DataSourceArrowWriter):
 class TopicStreamWriter(DataSourceStreamArrowWriter):
     """Writes the batches of a stream."""
 
-    def __init__(self, asked: Plan) -> None:
+    def __init__(self, asked: SinkPlan) -> None:
         self._plan = asked
         self._run = _new_run()
 
@@ -126,7 +133,7 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
         )
         if query is None or batch is None:
             raise SinkError("Spark did not say which batch of which query this is")
-        _tell_once(query)
+        _warn_once(query)
         return _write(self._plan, iterator, query, int(batch), self._run)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -138,32 +145,32 @@ class TopicStreamWriter(DataSourceStreamArrowWriter):
 
 
 def _write(
-    asked: Plan, iterator: Iterator[Any], query: str | None, batch: int | None, run: str
+    asked: SinkPlan, iterator: Iterator[Any], query: str | None, batch: int | None, run: str
 ) -> Written:
     context = _context()
     origin = None
     if query is not None and batch is not None:
-        origin = Origin(query, batch, context.partitionId())
-    with Attempt(asked, origin, run, context.attemptNumber()) as attempt:
+        origin = RecordOrigin(query, batch, context.partitionId())
+    with TaskAttempt(asked, origin, run, context.attemptNumber()) as attempt:
         for rows in iterator:
             attempt.send(rows)
         return attempt.finish()
 
 
-def _run_task(asked: Plan, run: str, batches: Iterator[Any]) -> Iterator[Any]:
+def _run_task(asked: SinkPlan, run: str, batches: Iterator[Any]) -> Iterator[Any]:
     """One task of `write_batch`: its rows go to topics, and the names of those come back."""
     written = _write(asked, batches, asked.query, asked.batch, run)
     yield pyarrow.record_batch([pyarrow.array([written.topics], _TOPICS_TYPE)], names=["topics"])
 
 
-def _finish(asked: Plan, messages: Messages, batch: int) -> None:
+def _finish(asked: SinkPlan, messages: Messages, batch: int) -> None:
     done = [message for message in messages if isinstance(message, Written)]
     query = next((message.origin.query for message in done if message.origin), None)
     if query is not None:
         _mark_done(asked, query, batch, {topic for message in done for topic in message.topics})
 
 
-def _mark_done(asked: Plan, query: str, batch: int, topics: Collection[str]) -> None:
+def _mark_done(asked: SinkPlan, query: str, batch: int, topics: Collection[str]) -> None:
     if topics:
         with Admin(**asked.client) as admin:
             Ledger(admin, query).finish(sorted(topics), batch)
@@ -180,9 +187,9 @@ def _new_run() -> str:
     return SystemRandomness().uuid().hex()[:12]
 
 
-def _tell_once(query: str) -> None:
-    if query not in _told:
-        _told.add(query)
+def _warn_once(query: str) -> None:
+    if query not in _warned:
+        _warned.add(query)
         log.warning(
             "topic sink of query %s: exactly once if a repeated batch has the same rows, at least "
             "once if not (rand(), the time of day, a source that forgets)",

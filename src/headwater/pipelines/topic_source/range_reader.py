@@ -15,9 +15,13 @@ from headwater.client.errors import ClientError, CorruptRecordError
 from headwater.errors import E
 from headwater.model import TopicPartition
 from headwater.pipelines.arrow_rows import ROWS, PartitionRows
-from headwater.pipelines.topic_source.brokers_loop import Brokers
-from headwater.pipelines.topic_source.fetching import Fetching, OutOfRange, Piece
+from headwater.pipelines.topic_source.broker_client_loop import BrokerClient
 from headwater.pipelines.topic_source.offsets import OffsetRange
+from headwater.pipelines.topic_source.partition_fetcher import (
+    FetchedBatches,
+    OutOfRange,
+    PartitionFetcher,
+)
 from headwater.records.codec import ColumnReader
 
 log = logging.getLogger(__name__)
@@ -41,7 +45,7 @@ class RangeReader:
     """Reads ranges, one at a time."""
 
     def __init__(
-        self, brokers: Brokers, *, headers: bool, fail_on_data_loss: bool, timeout_ms: int
+        self, brokers: BrokerClient, *, headers: bool, fail_on_data_loss: bool, timeout_ms: int
     ) -> None:
         self._brokers = brokers
         self._headers = headers
@@ -51,20 +55,20 @@ class RangeReader:
     def read(self, wanted: OffsetRange) -> Iterator[Any]:
         """The records of a range, in order, as pyarrow RecordBatches."""
         where = TopicPartition(wanted.topic, wanted.partition)
-        fetching = self._brokers.fetching(where, self._timeout_ms)
+        fetcher = self._brokers.fetcher(where, self._timeout_ms)
         try:
-            yield from self._read(fetching, wanted, where)
+            yield from self._read(fetcher, wanted, where)
         finally:
-            fetching.close()
+            fetcher.close()
 
     def _read(
-        self, fetching: Fetching, wanted: OffsetRange, where: TopicPartition
+        self, fetcher: PartitionFetcher, wanted: OffsetRange, where: TopicPartition
     ) -> Iterator[Any]:
         rows, reader = PartitionRows(*where, headers=self._headers), ColumnReader()
         position, size = wanted.start, self._brokers.settings.max_partition_fetch_bytes
-        fetching.ask(position, size)
+        fetcher.request(position, size)
         while position < wanted.end:
-            answer = fetching.take()
+            answer = fetcher.receive()
             if isinstance(answer, OutOfRange):
                 position = self._past_loss(wanted, position, answer)
                 fetched = None
@@ -73,15 +77,15 @@ class RangeReader:
                 size = _next_size(wanted.end, position, fetched)
                 position = fetched.end_offset
             if position < wanted.end:
-                fetching.ask(position, size)
+                fetcher.request(position, size)
             if fetched is not None:
                 yield from _batches(fetched, wanted.end, reader, rows)
 
-    def _opened(self, where: TopicPartition, position: int, piece: Piece) -> Fetched:
+    def _opened(self, where: TopicPartition, position: int, batches: FetchedBatches) -> Fetched:
         place = Place(where)
         place.jump(position)
         check = self._brokers.settings.check_crcs
-        fetched = Fetched(place, piece.records, aborted=piece.aborted, check_crcs=check)
+        fetched = Fetched(place, batches.records, aborted=batches.aborted, check_crcs=check)
         if fetched.end_offset <= position:
             raise CorruptRecordError(
                 f"{where}: the broker sent {fetched.size} bytes for offset {position} that hold no "

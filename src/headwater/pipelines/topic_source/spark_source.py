@@ -17,7 +17,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from headwater.pipelines.topic_source.brokers_loop import brokers
+from headwater.pipelines.topic_source.broker_client_loop import broker_client
 from headwater.pipelines.topic_source.offsets import (
     OffsetJson,
     OffsetRange,
@@ -45,7 +45,7 @@ class _Reading:
             return iter(())
         options = self.options
         reader = RangeReader(
-            brokers(options.client),
+            broker_client(options.client),
             headers=options.include_headers,
             fail_on_data_loss=options.fail_on_data_loss,
             timeout_ms=options.poll_timeout_ms,

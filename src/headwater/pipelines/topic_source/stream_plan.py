@@ -141,7 +141,7 @@ class StreamPlan:
             if not behind or attempt >= self._options.lookups:
                 self._ids.update(seen.ids)
                 return latest
-            self._view.brokers.rest(self._options.lookup_interval_ms)
+            self._view.brokers.pause(self._options.lookup_interval_ms)
 
     def _rewound(self, start: Offsets, latest: Offsets) -> list[TopicPartition]:
         """Partitions that hold other records than those read so far."""

@@ -9,7 +9,11 @@ from headwater.client.cluster import TopicView
 from headwater.client.errors import UnknownTopicOrPartitionError
 from headwater.config.keys import ConfigError, nearest
 from headwater.model import TopicPartition, Uuid
-from headwater.pipelines.topic_source.brokers_loop import Brokers, brokers, partitions_of
+from headwater.pipelines.topic_source.broker_client_loop import (
+    BrokerClient,
+    broker_client,
+    partitions_of,
+)
 from headwater.pipelines.topic_source.offsets import EARLIEST, LATEST, OffsetRange, Offsets
 from headwater.pipelines.topic_source.options import Bound, SourceOptions
 from headwater.pipelines.topic_source.range_reader import REMEDY, DataLossError
@@ -17,14 +21,14 @@ from headwater.pipelines.topic_source.range_reader import REMEDY, DataLossError
 log = logging.getLogger(__name__)
 
 
-class Ends(NamedTuple):
+class OffsetBounds(NamedTuple):
     """Both ends of each partition."""
 
     earliest: Offsets
     latest: Offsets
 
 
-class Seen(NamedTuple):
+class ExistingPartitions(NamedTuple):
     """What is there of the topics of a query at one moment."""
 
     partitions: list[TopicPartition]
@@ -36,11 +40,11 @@ class TopicsView:
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
-        self.brokers: Brokers = brokers(options.client)
+        self.brokers: BrokerClient = broker_client(options.client)
 
     # -- what there is
 
-    def seen(self) -> Seen:
+    def seen(self) -> ExistingPartitions:
         """The partitions to read that exist now."""
         options = self._options
         if options.pattern is not None:
@@ -53,9 +57,9 @@ class TopicsView:
         found = partitions_of(views.values())
         if options.assigned:
             found = [where for where in found if where in options.assigned]
-        return Seen(found, {name: view.topic_id for name, view in views.items()})
+        return ExistingPartitions(found, {name: view.topic_id for name, view in views.items()})
 
-    def all_seen(self) -> Seen:
+    def all_seen(self) -> ExistingPartitions:
         """Like `seen`, for the start of a query: what is named and missing is an error."""
         seen = self.seen()
         names = set(self._options.topics) | {where.topic for where in self._options.assigned}
@@ -69,13 +73,13 @@ class TopicsView:
             raise UnknownTopicOrPartitionError(f"assign names {absent[0]}, which does not exist")
         return seen
 
-    def ends(self, partitions: Collection[TopicPartition]) -> Ends:
+    def ends(self, partitions: Collection[TopicPartition]) -> OffsetBounds:
         """Both ends, asked for now."""
-        return Ends(self.brokers.earliest(partitions), self.brokers.latest(partitions))
+        return OffsetBounds(self.brokers.earliest(partitions), self.brokers.latest(partitions))
 
     # -- what bounds mean
 
-    def starts(self, bound: Bound, ends: Ends) -> Offsets:
+    def starts(self, bound: Bound, ends: OffsetBounds) -> Offsets:
         """Where reading begins."""
         if bound.kind == "committed":
             told = self.brokers.committed(bound.group)
@@ -105,18 +109,20 @@ class TopicsView:
         )
         return first
 
-    def stops(self, bound: Bound, ends: Ends) -> Offsets:
+    def stops(self, bound: Bound, ends: OffsetBounds) -> Offsets:
         """Where a batch query ends."""
         if bound.kind in ("time", "times"):
             return _or_latest(self._at_times(bound, ends, "endingOffsetsByTimestamp"), ends)
         return self._at_offsets(bound, ends, "endingOffsets")
 
-    def _at_times(self, bound: Bound, ends: Ends, option: str) -> dict[TopicPartition, int | None]:
+    def _at_times(
+        self, bound: Bound, ends: OffsetBounds, option: str
+    ) -> dict[TopicPartition, int | None]:
         if bound.kind == "time":
             return self.brokers.at_times(dict.fromkeys(ends.latest, bound.time_ms))
         return self.brokers.at_times(_complete(bound.offsets or {}, ends, option))
 
-    def _at_offsets(self, bound: Bound, ends: Ends, option: str) -> Offsets:
+    def _at_offsets(self, bound: Bound, ends: OffsetBounds, option: str) -> Offsets:
         if bound.kind == "earliest":
             return dict(ends.earliest)
         if bound.kind == "latest":
@@ -130,7 +136,7 @@ class TopicsView:
 
     # -- batch queries
 
-    def between(self, starts: Offsets, stops: Offsets, ends: Ends) -> list[OffsetRange]:
+    def between(self, starts: Offsets, stops: Offsets, ends: OffsetBounds) -> list[OffsetRange]:
         """The ranges of a batch query; records that are not there are lost ones."""
         found = []
         for where in sorted(starts):
@@ -154,14 +160,14 @@ class TopicsView:
         log.warning("%s; going on without it, as failOnDataLoss=false says", what)
 
 
-def _or_latest(found: Mapping[TopicPartition, int | None], ends: Ends) -> Offsets:
+def _or_latest(found: Mapping[TopicPartition, int | None], ends: OffsetBounds) -> Offsets:
     return {
         where: ends.latest[where] if offset is None else offset for where, offset in found.items()
     }
 
 
 def _complete(
-    told: Mapping[TopicPartition, int], ends: Ends, option: str
+    told: Mapping[TopicPartition, int], ends: OffsetBounds, option: str
 ) -> Mapping[TopicPartition, int]:
     """JSON must name the partitions of the query, all of them and no others."""
     if missing := sorted(ends.latest.keys() - told.keys()):

@@ -9,12 +9,12 @@ import pytest
 from headwater import pipelines as hw
 from headwater.pipelines import read_stream
 from headwater.pipelines.declaring.declare import (
+    DatasetRead,
     DeclarationError,
     Declarations,
     Expectation,
+    ProjectSettings,
     Quarantine,
-    Read,
-    Settings,
     bind,
 )
 from headwater.pipelines.declaring.registry import collecting
@@ -38,7 +38,11 @@ def test_a_table_is_frozen_with_its_place_and_is_a_flow_of_its_name():
     found = declared(file)
     table = found.datasets["silver"]
     assert (table.kind, table.comment, table.partition_by) == ("table", "clean", ("day",))
-    assert (table.format, table.reads, table.topics) == ("iceberg", (Read("bronze", True),), ())
+    assert (table.format, table.reads, table.topics) == (
+        "iceberg",
+        (DatasetRead("bronze", True),),
+        (),
+    )
     assert table.origin.file == __file__
     assert table.origin.line == file.__code__.co_firstlineno + 1
     [flow] = found.flows
@@ -155,7 +159,11 @@ def test_reads_are_found_through_aliases_constants_and_helpers():
             return left.transform(helper).union(hw.topic(name=EVENTS, startingOffsets="earliest"))
 
     [flow] = declared(file).flows
-    assert flow.reads == (Read("a", True), Read("b", False), Read("users", False))
+    assert flow.reads == (
+        DatasetRead("a", True),
+        DatasetRead("b", False),
+        DatasetRead("users", False),
+    )
     assert flow.topics == ("events",)
     assert flow.session_reads == ()
 
@@ -173,10 +181,10 @@ def test_reads_through_the_session_are_found_as_sdp_users_write_them():
 
     [flow] = declared(file).flows
     assert set(flow.reads) == {
-        Read("a", True),
-        Read("b", False),
-        Read("c", False),
-        Read("d", True),
+        DatasetRead("a", True),
+        DatasetRead("b", False),
+        DatasetRead("c", False),
+        DatasetRead("d", True),
     }
     assert set(flow.session_reads) == set(flow.reads)
 
@@ -219,9 +227,9 @@ def test_names_on_the_decorator_stand_for_computed_ones():
             return hw.read("x".lower()).join(hw.read_stream("y".lower()), "id")
 
     found = declared(file).flows
-    assert found[0].reads == (Read("bronze_1", True), Read("bronze_2", True))
+    assert found[0].reads == (DatasetRead("bronze_1", True), DatasetRead("bronze_2", True))
     assert found[0].topics == ("events",)
-    assert found[1].reads == (Read("x", False), Read("y", True))
+    assert found[1].reads == (DatasetRead("x", False), DatasetRead("y", True))
 
 
 def test_a_query_without_source_needs_its_names_listed():
@@ -252,7 +260,7 @@ def test_session_reads_of_a_view_are_those_of_the_flows_that_it_is_composed_into
             return hw.read_stream("outer").join(spark.table("b"), "id")
 
     [flow] = declared(file).flows
-    assert flow.session_reads == (Read("b", False), Read("a", True))
+    assert flow.session_reads == (DatasetRead("b", False), DatasetRead("a", True))
 
 
 def test_a_reader_that_is_handed_on_is_a_computed_name():
@@ -388,7 +396,7 @@ def test_the_dead_letter_topic_of_the_project_is_the_quarantine_of_those_without
         def counted():
             return hw.topic("t")
 
-    found = declared(file, Settings(dead_letter_topic="dead")).datasets
+    found = declared(file, ProjectSettings(dead_letter_topic="dead")).datasets
     assert found["plain"].quarantine == Quarantine(topic="dead")
     assert found["own"].quarantine == Quarantine(table="bad")
     assert found["counted"].quarantine is None
@@ -404,9 +412,9 @@ def test_a_quarantine_without_any_place_is_refused():
 
     with pytest.raises(DeclarationError, match="has no place"):
         declared(file)
-    assert declared(file, Settings(dead_letter_topic="d")).datasets["t"].quarantine == Quarantine(
-        topic="d"
-    )
+    assert declared(file, ProjectSettings(dead_letter_topic="d")).datasets[
+        "t"
+    ].quarantine == Quarantine(topic="d")
 
 
 def test_a_schema_may_be_a_struct_type():

@@ -10,15 +10,15 @@ from hypothesis import strategies as st
 
 from headwater.pipelines.declaring.columns import condition_columns, ddl_columns, output_columns
 from headwater.pipelines.declaring.declare import (
+    DatasetRead,
     Declarations,
     Expectation,
     Flow,
-    Origin,
     Project,
+    ProjectSettings,
     Quarantine,
-    Read,
-    Settings,
     Sink,
+    SourceLocation,
     SqlQuery,
 )
 from headwater.pipelines.declaring.graph import check, order
@@ -36,7 +36,7 @@ def project(text: str, *sinks: Sink) -> Project:
 
 
 def of(declarations: Declarations) -> Project:
-    return Project("p", Path(), Path("s"), "localhost:9092", declarations, {}, Settings())
+    return Project("p", Path(), Path("s"), "localhost:9092", declarations, {}, ProjectSettings())
 
 
 def said(text: str, *sinks: Sink, **live) -> list[str]:
@@ -74,7 +74,7 @@ def test_a_flow_needs_a_table_or_a_sink_to_write_to():
     assert said(GOOD + flow.format("totals")) == [
         "p.sql:6: f appends to totals, a materialized view. Append to a table or a sink"
     ]
-    sink = Sink("out", "topic:out", {}, Origin("s.py", 1))
+    sink = Sink("out", "topic:out", {}, SourceLocation("s.py", 1))
     assert said(GOOD + flow.format("out"), sink) == []
     assert said(GOOD, sink) == [
         's.py:1: nothing is written to the sink out. Add @append_flow(target="out")'
@@ -85,7 +85,7 @@ def test_a_flow_needs_a_table_or_a_sink_to_write_to():
 
 
 def test_a_sink_cannot_be_read():
-    sink = Sink("out", "topic:out", {}, Origin("s.py", 1))
+    sink = Sink("out", "topic:out", {}, SourceLocation("s.py", 1))
     text = GOOD + "CREATE FLOW f AS INSERT INTO out BY NAME SELECT * FROM STREAM out"
     assert "p.sql:6: f reads out, which is a sink. Read the table it is fed from" in said(
         text, sink
@@ -274,10 +274,10 @@ NAMES = [f"t{i}" for i in range(8)]
 
 @given(st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), max_size=20))
 def test_order_puts_every_flow_after_what_it_reads_unless_they_form_a_circle(edges):
-    origin, query = Origin("p.py", 1), SqlQuery("SELECT 1", (), ())
+    origin, query = SourceLocation("p.py", 1), SqlQuery("SELECT 1", (), ())
     registry = Registry()
     for name in NAMES:
-        reads = tuple(Read(source, True) for target, source in edges if target == name)
+        reads = tuple(DatasetRead(source, True) for target, source in edges if target == name)
         found = SqlQuery("SELECT 1", reads, ())
         registry.add(Draft(name, origin, "table", found if reads else query, name))
     graph = registry.declarations()
@@ -289,7 +289,7 @@ def test_order_puts_every_flow_after_what_it_reads_unless_they_form_a_circle(edg
 
 
 def test_a_flow_and_an_expectation_are_values():
-    origin = Origin("p.py", 1)
+    origin = SourceLocation("p.py", 1)
     flow = Flow("a", "a", SqlQuery("SELECT 1", (), ()), (), (), False, origin)
     assert flow == replace(flow)
     assert len({Expectation("a", "b", "warn"), Expectation("a", "b", "warn")}) == 1

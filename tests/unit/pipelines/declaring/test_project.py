@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.pipelines.declaring.declare import DeclarationError, Project, Read, bind
+from headwater.pipelines.declaring.declare import DatasetRead, DeclarationError, Project, bind
 from headwater.pipelines.declaring.project import load_project
 
 
@@ -62,7 +62,7 @@ def test_a_project_of_python_sql_and_yaml(tmp_path):
     bronze, gold = project.declarations.datasets.values()
     assert (bronze.format, bronze.partition_by) == ("parquet", ("day",))
     assert bronze.options == {"target_file_bytes": "1000"}
-    assert (gold.format, gold.reads) == ("iceberg", (Read("bronze", False),))
+    assert (gold.format, gold.reads) == ("iceberg", (DatasetRead("bronze", False),))
     assert bronze.origin.file == str(tmp_path / "bronze.py")
 
 

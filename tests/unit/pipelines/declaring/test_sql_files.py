@@ -5,12 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.pipelines.declaring.declare import (
+    DatasetRead,
     DeclarationError,
     Expectation,
     Quarantine,
-    Read,
     SqlQuery,
-    Topic,
+    TopicRead,
 )
 from headwater.pipelines.declaring.registry import Draft
 from headwater.pipelines.declaring.sql_files import parse_sql
@@ -59,7 +59,7 @@ def test_a_streaming_table_with_everything():
     assert draft.comment == "it's clean"
     assert draft.quarantine == Quarantine("bad", "dead")
     assert draft.options == {"target_file_bytes": "1000"}
-    assert query_of(draft).reads == (Read("bronze", True),)
+    assert query_of(draft).reads == (DatasetRead("bronze", True),)
 
 
 def test_views_flows_and_tables_that_flows_fill():
@@ -72,10 +72,10 @@ def test_views_flows_and_tables_that_flows_fill():
     """
     t, v, m, f, b = parse_sql(text, "p.sql")
     assert (t.kind, t.query) == ("table", None)
-    assert (v.kind, query_of(v).topics) == ("temporary_view", (Topic("user-events", True),))
-    assert (m.kind, query_of(m).reads) == ("materialized_view", (Read("t", False),))
+    assert (v.kind, query_of(v).topics) == ("temporary_view", (TopicRead("user-events", True),))
+    assert (m.kind, query_of(m).reads) == ("materialized_view", (DatasetRead("t", False),))
     assert (f.kind, f.target, f.once) == (None, "t", False)
-    assert (b.once, query_of(b).topics) == (True, (Topic("orders.v1", False),))
+    assert (b.once, query_of(b).topics) == (True, (TopicRead("orders.v1", False),))
     assert [draft.origin.line for draft in (t, v, m, f, b)] == [2, 3, 4, 5, 6]
 
 
@@ -146,11 +146,11 @@ def test_each_read_is_rendered_by_the_name_given_for_it():
         "SELECT bronze.x FROM STREAM(bronze) JOIN users u ON u.id = bronze.id"
         " JOIN bronze AS old JOIN STREAM topic.`a.b` WHERE x = 'bronze'"
     )
-    names: dict[Read | Topic, str] = {
-        Read("bronze", True): "v1",
-        Read("users", False): "v2",
-        Read("bronze", False): "v3",
-        Topic("a.b", True): "v4",
+    names: dict[DatasetRead | TopicRead, str] = {
+        DatasetRead("bronze", True): "v1",
+        DatasetRead("users", False): "v2",
+        DatasetRead("bronze", False): "v3",
+        TopicRead("a.b", True): "v4",
     }
     assert query.rendered(names) == (
         "SELECT bronze.x FROM v1 AS `bronze` JOIN v2 u ON u.id = bronze.id"
@@ -160,13 +160,16 @@ def test_each_read_is_rendered_by_the_name_given_for_it():
 
 def test_a_table_and_a_topic_of_one_name_are_two_things():
     query = sql_query("SELECT * FROM STREAM(x) JOIN STREAM(topic.x)")
-    names: dict[Read | Topic, str] = {Read("x", True): "v1", Topic("x", True): "v2"}
+    names: dict[DatasetRead | TopicRead, str] = {
+        DatasetRead("x", True): "v1",
+        TopicRead("x", True): "v2",
+    }
     assert query.rendered(names) == "SELECT * FROM v1 AS `x` JOIN v2 AS `x`"
 
 
 def test_a_watermark_between_a_table_and_its_alias_is_left_alone():
     query = sql_query("SELECT * FROM STREAM e WATERMARK ts DELAY OF INTERVAL 1 MINUTE AS w")
-    assert query.rendered({Read("e", True): "v"}) == (
+    assert query.rendered({DatasetRead("e", True): "v"}) == (
         "SELECT * FROM v WATERMARK ts DELAY OF INTERVAL 1 MINUTE AS w"
     )
 

@@ -3,7 +3,7 @@
 import io
 
 from headwater.pipelines.running.display import Display
-from headwater.pipelines.running.progress import Progress
+from headwater.pipelines.running.progress import RunProgress
 
 
 class Terminal(io.StringIO):
@@ -12,7 +12,7 @@ class Terminal(io.StringIO):
 
 
 def progress():
-    model = Progress()
+    model = RunProgress()
     model.announce("shop.bronze", ("has a user",))
     model.observe(
         {

@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from headwater.pipelines.running.display import duration, line, lines
-from headwater.pipelines.running.progress import QUALITY, FlowProgress, Progress
+from headwater.pipelines.running.progress import QUALITY, FlowProgress, RunProgress
 
 
 def told(
@@ -133,7 +133,7 @@ def test_a_query_that_reads_tables_only_has_no_lag_in_records(flow):
 
 
 def test_only_announced_queries_are_followed():
-    progress = Progress()
+    progress = RunProgress()
     progress.observe(told(0, 0, start=0, read=7, latest=9))
     assert not progress.flows
     progress.announce("shop.bronze")

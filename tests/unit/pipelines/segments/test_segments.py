@@ -9,11 +9,11 @@ from headwater.errors import KafkaError
 from headwater.log.aborted_index import AbortedIndex, AbortedTransaction
 from headwater.log.offset_index import OffsetIndex
 from headwater.model import TopicPartition
-from headwater.pipelines.segments import walk as segment_walk
+from headwater.pipelines.segments import segment_scan
 from headwater.pipelines.segments.files import MAX_OFFSET, aborted_in, find_segments, split
 from headwater.pipelines.segments.options import parse_options
-from headwater.pipelines.segments.rows import Wanted, batches, records
-from headwater.pipelines.segments.walk import Batch, Damage, walk
+from headwater.pipelines.segments.rows import RecordFilter, batches, records
+from headwater.pipelines.segments.segment_scan import DamagedRange, SoundBatch, scan_segment
 from headwater.records.batch import HEADER_SIZE, assign
 from headwater.records.checksum import crc32c
 from headwater.records.control import Marker, build_marker
@@ -26,8 +26,12 @@ SIZE = len(batch(0))
 def shape(path, base=0, **where):
     """Offset of each batch, or the reason of each damage, with position and size."""
     return [
-        (found.header.base_offset if isinstance(found, Batch) else "damage", *found[:1], found.size)
-        for found in walk(str(path), base, **where)
+        (
+            found.header.base_offset if isinstance(found, SoundBatch) else "damage",
+            *found[:1],
+            found.size,
+        )
+        for found in scan_segment(str(path), base, **where)
     ]
 
 
@@ -37,13 +41,13 @@ def path(tmp_path):
 
 
 def test_a_walk_gives_every_batch_and_its_bytes(path):
-    found = list(walk(str(path), 0))
+    found = list(scan_segment(str(path), 0))
     assert [each.header.base_offset for each in found] == [0, 3, 6, 9]
     assert b"".join(each.data for each in found) == path.read_bytes()
 
 
 def test_a_walk_reads_files_that_are_larger_than_its_window(tmp_path, monkeypatch):
-    monkeypatch.setattr(segment_walk, "WINDOW", 100)
+    monkeypatch.setattr(segment_scan, "WINDOW", 100)
     large = batch(3, value=bytes(1000))
     path = segment(tmp_path / "orders-0", 0, [batch(0), large, batch(6)])
     assert [row[0] for row in shape(path)] == [0, 3, 6]
@@ -73,7 +77,9 @@ def test_a_wrong_length_or_magic_costs_its_own_batch_only(path, field):
 def test_an_offset_that_no_segment_of_this_name_has_is_damage(path):
     flip(path, SIZE + 1)
     assert [row[0] for row in shape(path)] == [0, "damage", 6, 9]
-    reasons = [found.reason for found in walk(str(path), 0) if isinstance(found, Damage)]
+    reasons = [
+        found.reason for found in scan_segment(str(path), 0) if isinstance(found, DamagedRange)
+    ]
     assert reasons == [f"offset {(0x10 << 48) + 3} cannot be in this segment"]
 
 
@@ -83,13 +89,13 @@ def test_batches_of_garbage_headers_are_rows_all_the_same(path):
     path.write_bytes(data)
     (only,) = find_segments(str(path))
     kinds = pa.schema([("last_offset", pa.int64()), ("crc_ok", pa.bool_())])
-    (rows,) = batches(split(only, 1 << 30)[0], Wanted(failfast=False), kinds)
+    (rows,) = batches(split(only, 1 << 30)[0], RecordFilter(failfast=False), kinds)
     assert rows.column("crc_ok").to_pylist() == [True, False, True, True]
     assert rows.column("last_offset").to_pylist() == [2, MAX_OFFSET, 8, 11]
 
 
 def test_damage_across_the_windows_of_a_search_is_passed_over(tmp_path, monkeypatch):
-    monkeypatch.setattr(segment_walk, "WINDOW", 100)
+    monkeypatch.setattr(segment_scan, "WINDOW", 100)
     large = batch(3, value=b"\x02" * 700)
     path = segment(tmp_path / "orders-0", 0, [batch(0), large, batch(6)])
     flip(path, SIZE + 8)
@@ -121,8 +127,8 @@ def test_a_walk_over_a_part_stays_in_it(path):
 
 def test_damage_says_what_its_header_says(path):
     flip(path, 70)
-    damage = next(walk(str(path), 0))
-    assert isinstance(damage, Damage)
+    damage = next(scan_segment(str(path), 0))
+    assert isinstance(damage, DamagedRange)
     assert damage.reason == "the checksum is wrong"
     assert damage.header is not None
     assert damage.header.count == 3
@@ -266,7 +272,7 @@ def test_files_that_cannot_hold_what_is_wanted_are_left_out(data):
 def rows_of(path, **wanted):
     (only,) = find_segments(str(path))
     kinds = pa.schema([("offset", pa.int64()), ("timestamp", pa.timestamp("us", "UTC"))])
-    found = records(split(only, 1 << 30)[0], Wanted(**wanted), kinds)
+    found = records(split(only, 1 << 30)[0], RecordFilter(**wanted), kinds)
     return [row for batch in found for row in batch.to_pylist()]
 
 

@@ -112,11 +112,11 @@ class Footer:
 def test_the_last_batch_tells_how_many_tasks_and_rows_make_files_of_the_size():
     sizing = FileSizing(800)
     assert (sizing.tasks(4), sizing.rows_per_file()) == (None, 0)
-    sizing.learn([StagedFile("a", 250, (), Footer(10)), StagedFile("b", 250, (), Footer(10))], 5)
+    sizing.observe([StagedFile("a", 250, (), Footer(10)), StagedFile("b", 250, (), Footer(10))], 5)
     assert (sizing.tasks(4), sizing.rows_per_file()) == (5, 32)
-    sizing.learn([], 5)
+    sizing.observe([], 5)
     assert sizing.tasks(4) == 5
-    sizing.learn([StagedFile("a", 10, (), Footer(1))], 5)
+    sizing.observe([StagedFile("a", 10, (), Footer(1))], 5)
     assert sizing.tasks(4) == 1
 
 
@@ -124,7 +124,7 @@ def test_a_batch_that_is_slow_gets_all_cores_until_batches_are_much_smaller():
     sizing = FileSizing(800)
 
     def written(rows, took_ms):
-        sizing.learn([StagedFile("a", 10, (), Footer(rows))], took_ms)
+        sizing.observe([StagedFile("a", 10, (), Footer(rows))], took_ms)
         return sizing.tasks(16)
 
     assert written(4000, 900) == 1

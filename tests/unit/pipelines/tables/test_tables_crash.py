@@ -188,7 +188,7 @@ def test_a_compaction_of_a_parquet_table_that_fails_after_its_manifest_loses_no_
         raise OSError("no space left")
 
     with monkeypatch.context() as full:
-        full.setattr(table, "_settle", disk_is_full)
+        full.setattr(table, "_finish_moves", disk_is_full)
         with pytest.raises(OSError, match="no space"):
             table.compact(1 << 20)
     assert ids(open_table(target).files()) == [0, 1, 2, 3]

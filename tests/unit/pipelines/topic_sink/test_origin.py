@@ -6,12 +6,12 @@ from hypothesis import strategies as st
 
 from headwater.pipelines.topic_sink.origin import (
     HEADER,
-    Before,
+    BatchState,
+    FoundRecords,
     Mark,
-    Origin,
-    Recalled,
-    State,
-    before,
+    PriorWrites,
+    RecordOrigin,
+    prior_writes,
     read_mark,
     without_origin,
 )
@@ -20,7 +20,7 @@ RUN, OTHER = "a1", "b2"
 
 
 def test_a_header_names_query_batch_task_and_index():
-    assert Origin("q", 3, 1).stem + b"7" == b"q/3/1/7"
+    assert RecordOrigin("q", 3, 1).stem + b"7" == b"q/3/1/7"
 
 
 def test_a_copied_record_loses_the_origin_it_had():
@@ -30,7 +30,7 @@ def test_a_copied_record_loses_the_origin_it_had():
     )
 
 
-@pytest.mark.parametrize("mark", [Mark(State.DONE, 12), Mark(State.BEGUN, 0, RUN)])
+@pytest.mark.parametrize("mark", [Mark(BatchState.DONE, 12), Mark(BatchState.BEGUN, 0, RUN)])
 def test_a_mark_is_read_as_it_was_written(mark):
     assert read_mark(mark.text()) == mark
 
@@ -43,29 +43,29 @@ def test_a_note_of_somebody_else_is_no_mark(text):
 @pytest.mark.parametrize(
     ("mark", "attempt", "expected"),
     [
-        (None, 0, Before.NOTHING),
-        (Mark(State.DONE, 4), 0, Before.NOTHING),
-        (Mark(State.DONE, 4), 1, Before.PERHAPS),
-        (Mark(State.BEGUN, 5, RUN), 0, Before.NOTHING),
-        (Mark(State.BEGUN, 5, RUN), 1, Before.PERHAPS),
-        (Mark(State.BEGUN, 5, OTHER), 0, Before.PERHAPS),
-        (Mark(State.TORN, 5), 0, Before.PERHAPS),
-        (Mark(State.DONE, 5), 0, Before.EVERYTHING),
-        (Mark(State.DONE, 5), 3, Before.EVERYTHING),
-        (Mark(State.BEGUN, 6, OTHER), 0, Before.EVERYTHING),
+        (None, 0, PriorWrites.NOTHING),
+        (Mark(BatchState.DONE, 4), 0, PriorWrites.NOTHING),
+        (Mark(BatchState.DONE, 4), 1, PriorWrites.PERHAPS),
+        (Mark(BatchState.BEGUN, 5, RUN), 0, PriorWrites.NOTHING),
+        (Mark(BatchState.BEGUN, 5, RUN), 1, PriorWrites.PERHAPS),
+        (Mark(BatchState.BEGUN, 5, OTHER), 0, PriorWrites.PERHAPS),
+        (Mark(BatchState.TORN, 5), 0, PriorWrites.PERHAPS),
+        (Mark(BatchState.DONE, 5), 0, PriorWrites.EVERYTHING),
+        (Mark(BatchState.DONE, 5), 3, PriorWrites.EVERYTHING),
+        (Mark(BatchState.BEGUN, 6, OTHER), 0, PriorWrites.EVERYTHING),
     ],
 )
 def test_what_may_be_there_follows_from_the_mark(mark, attempt, expected):
-    assert before(mark, 5, RUN, attempt) is expected
+    assert prior_writes(mark, 5, RUN, attempt) is expected
 
 
 def test_each_record_found_stands_for_one_row():
-    found = Recalled()
+    found = FoundRecords()
     found.add(4, b"k", b"v", ())
-    assert not found.take(b"k", b"other", ())
-    assert not found.take(b"k", b"v", (("h", b"1"),))
-    assert found.take(b"k", b"v", ())
-    assert not found.take(b"k", b"v", ())
+    assert not found.consume(b"k", b"other", ())
+    assert not found.consume(b"k", b"v", (("h", b"1"),))
+    assert found.consume(b"k", b"v", ())
+    assert not found.consume(b"k", b"v", ())
     assert found.next_index == 5
 
 
@@ -75,11 +75,11 @@ rows = st.lists(st.sampled_from([b"a", b"b", b"c", None]), max_size=12)
 @given(rows, st.data())
 def test_rows_in_any_order_and_cut_anywhere_are_written_once(values, data):
     stored = data.draw(st.permutations(values))[: data.draw(st.integers(0, len(values)))]
-    found = Recalled()
+    found = FoundRecords()
     for index, value in enumerate(stored):
         found.add(index, None, value, ())
     again = [
-        value for value in data.draw(st.permutations(values)) if not found.take(None, value, ())
+        value for value in data.draw(st.permutations(values)) if not found.consume(None, value, ())
     ]
     assert sorted(map(repr, stored + again)) == sorted(map(repr, values))
     assert len(found) == 0
@@ -87,9 +87,9 @@ def test_rows_in_any_order_and_cut_anywhere_are_written_once(values, data):
 
 @given(rows, rows)
 def test_rows_that_changed_are_written_and_none_is_lost(stored, values):
-    found = Recalled()
+    found = FoundRecords()
     for index, value in enumerate(stored):
         found.add(index, None, value, ())
-    again = [value for value in values if not found.take(None, value, ())]
+    again = [value for value in values if not found.consume(None, value, ())]
     for value in set(values):
         assert (stored + again).count(value) >= values.count(value)

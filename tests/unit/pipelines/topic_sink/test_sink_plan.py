@@ -14,7 +14,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from headwater.pipelines.topic_sink.plan import SinkError, plan
+from headwater.pipelines.topic_sink.sink_plan import SinkError, plan_sink
 
 SERVERS = {"kafka.bootstrap.servers": "127.0.0.1:9092"}
 PAIR = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -49,14 +49,14 @@ def test_the_rows_of_a_batch_become_records():
             {"headers": None, "value": None, "topic": "u", "partition": None, "key": None},
         ]
     )
-    assert list(plan(SERVERS, columns).rows(batch)) == [
+    assert list(plan_sink(SERVERS, columns).rows(batch)) == [
         ("t", 2, b"k", "v\u00e9".encode(), (("a", b"1"),)),
         ("u", None, None, None, ()),
     ]
 
 
 def test_kafka_options_are_settings_of_the_producer_and_others_take_what_they_know():
-    made = plan(
+    made = plan_sink(
         {**SERVERS, "Topic": "t", "kafka.linger.ms": "50", "kafka.client.id": "me"},
         shape(value=BinaryType, id=LongType),
     )
@@ -84,7 +84,7 @@ def test_kafka_options_are_settings_of_the_producer_and_others_take_what_they_kn
 )
 def test_what_cannot_be_is_refused(options, words):
     with pytest.raises(SinkError, match=words):
-        plan({"topic": "t", **options}, shape(value=StringType))
+        plan_sink({"topic": "t", **options}, shape(value=StringType))
 
 
 @pytest.mark.parametrize(
@@ -102,4 +102,4 @@ def test_what_cannot_be_is_refused(options, words):
 def test_columns_that_make_no_record_are_refused(columns, topic, words):
     options = SERVERS if topic is None else {**SERVERS, "topic": topic}
     with pytest.raises(SinkError, match=re.escape(words)):
-        plan(options, shape(**columns))
+        plan_sink(options, shape(**columns))

@@ -10,8 +10,8 @@ from headwater.client.errors import CorruptRecordError
 from headwater.config.client import ConsumerSettings
 from headwater.model import TopicPartition
 from headwater.pipelines.arrow_rows import schema
-from headwater.pipelines.topic_source.fetching import OutOfRange, Piece
 from headwater.pipelines.topic_source.offsets import OffsetRange
+from headwater.pipelines.topic_source.partition_fetcher import FetchedBatches, OutOfRange
 from headwater.pipelines.topic_source.range_reader import DataLossError, RangeReader
 from headwater.records.builder import build_batch
 from headwater.records.control import Marker, build_marker
@@ -27,14 +27,14 @@ class Answers:
         self.left = list(answers)
         self.asked = []
 
-    def fetching(self, where, timeout_ms):
+    def fetcher(self, where, timeout_ms):
         assert where == TopicPartition("t", 3)
         return self
 
-    def ask(self, offset, max_bytes):
+    def request(self, offset, max_bytes):
         self.asked.append(offset)
 
-    def take(self):
+    def receive(self):
         return self.left.pop(0)
 
     def close(self):
@@ -50,7 +50,7 @@ def batch(first, *values, headers=(), timestamp=1000, **options):
 
 
 def piece(*batches, aborted=None):
-    return Piece(memoryview(b"".join(batches)), aborted)
+    return FetchedBatches(memoryview(b"".join(batches)), aborted)
 
 
 def read(brokers, start, end, *, headers=False, fail=True):

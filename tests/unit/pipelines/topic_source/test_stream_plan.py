@@ -7,7 +7,11 @@ from headwater.model import TopicPartition
 from headwater.pipelines.topic_source.options import Bound, parse
 from headwater.pipelines.topic_source.range_reader import DataLossError
 from headwater.pipelines.topic_source.stream_plan import StreamPlan
-from headwater.pipelines.topic_source.topics_view import Ends, Seen, TopicsView
+from headwater.pipelines.topic_source.topics_view import (
+    ExistingPartitions,
+    OffsetBounds,
+    TopicsView,
+)
 
 HERE = TopicPartition("t", 0)
 
@@ -22,15 +26,15 @@ class Topics(TopicsView):
         self.id = b"1" * 16
 
     def seen(self):
-        return Seen([HERE], {"t": self.id})
+        return ExistingPartitions([HERE], {"t": self.id})
 
     def ends(self, partitions):
-        return Ends(dict.fromkeys(partitions, 0), self.latest(partitions))
+        return OffsetBounds(dict.fromkeys(partitions, 0), self.latest(partitions))
 
     def latest(self, partitions):
         return dict.fromkeys(partitions, self.end)
 
-    def rest(self, interval_ms):
+    def pause(self, interval_ms):
         pass
 
 
@@ -98,6 +102,6 @@ def test_a_commit_that_retention_has_overtaken_begins_at_what_is_left(caplog):
     _, view = planned(100, startingOffsets="committed", **{"group.id": "g"})
     view.committed = lambda group: {HERE: 3}
     bound = Bound("committed", group="g")
-    assert view.starts(bound, Ends({HERE: 10}, {HERE: 100})) == {HERE: 10}
+    assert view.starts(bound, OffsetBounds({HERE: 10}, {HERE: 100})) == {HERE: 10}
     assert "group g committed offset 3, and the partition begins at 10 now" in caplog.text
-    assert view.starts(bound, Ends({HERE: 2}, {HERE: 100})) == {HERE: 3}
+    assert view.starts(bound, OffsetBounds({HERE: 2}, {HERE: 100})) == {HERE: 3}

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headwater.pipelines.declaring.project import load_project
-from headwater.pipelines.running.plan import refresh_needs, steps, tables_read
+from headwater.pipelines.running.run_plan import refresh_needs, run_steps, tables_read
 
 PIPELINE = """
 from headwater import pipelines as hw
@@ -59,7 +59,7 @@ def declarations(tmp_path_factory):
 def test_each_flow_stands_after_those_that_write_what_it_reads(declarations):
     found = [
         ({flow.name for flow in step.streams}, {flow.name for flow in step.batches})
-        for step in steps(declarations)
+        for step in run_steps(declarations)
     ]
     assert found == [
         ({"bronze"}, {"users", "old_events"}),

@@ -17,11 +17,11 @@ from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from headwater.errors import KafkaError
-from headwater.pipelines.running.causes import cause, shortened
 from headwater.pipelines.running.lag import track_lag
-from headwater.pipelines.running.progress import Progress
+from headwater.pipelines.running.progress import RunProgress
 from headwater.pipelines.running.quality import ExpectationError
-from headwater.pipelines.running.signals import keeping_sigint
+from headwater.pipelines.running.signals import keep_sigint_handler
+from headwater.pipelines.running.spark_errors import one_line, root_cause
 from headwater.pipelines.running.spark_log import log_settings
 from headwater.pipelines.session import spark_session
 from headwater.pipelines.tables.table import TableError
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOOK_S: Final = 0.1
+POLL_S: Final = 0.1
 _LET_FINISH_S: Final = 20.0
-_LET_HEAR_MS: Final = 10_000
+_DRAIN_MS: Final = 10_000
 _WORKER_LATE: Final = "Python worker failed to connect back"
 """Spark gives a Python process ten seconds to start, a time that cannot be set."""
 _AGAIN_AT_MOST: Final = 5
@@ -131,7 +131,7 @@ class Queries:
 
     def __init__(
         self,
-        progress: Progress,
+        progress: RunProgress,
         problems: Problems,
         start_again: Callable[[str], object] | None = None,
     ) -> None:
@@ -153,7 +153,7 @@ class Queries:
             ended = not any(self._running[name].isActive for name in names)
             if not self.check() and ended:
                 return
-            stop.wait(LOOK_S)
+            stop.wait(POLL_S)
         self.check()
 
     def check(self) -> bool:
@@ -162,7 +162,7 @@ class Queries:
         for name, query in list(self._running.items()):
             failed = query.exception()
             if failed is not None:
-                text = words(self._problems.of(name) or failed)
+                text = error_text(self._problems.of(name) or failed)
                 if self._start_again is None or not self._is_passing(name, text):
                     raise FlowError(name, text)
                 log.warning("%s is started again: %s", name, text)
@@ -184,12 +184,12 @@ class Queries:
         pause = threading.Event()
         for query in self._running.values():
             while _is_writing(query) and self._clock.monotonic_ms() < deadline:
-                pause.wait(LOOK_S)
+                pause.wait(POLL_S)
             query.stop()
 
     def stop_between_batches(self, flow: str) -> bool:
         """End the query of one flow, which will be started again; False: it is writing a batch."""
-        if not self._problems.end_turn(flow, LOOK_S):
+        if not self._problems.end_turn(flow, POLL_S):
             return False
         query = self._running.pop(flow)
         query.stop()
@@ -216,16 +216,16 @@ def _is_writing(query: "StreamingQuery") -> bool:
     return query.isActive and bool(query.status["isTriggerActive"])
 
 
-def words(problem: BaseException) -> str:
+def error_text(problem: BaseException) -> str:
     """An error in its own words; those of Spark are cut out of their traces."""
     text = str(problem)
     if isinstance(problem, SPARK_ERRORS):
-        return cause(text)
-    return shortened(text if isinstance(problem, _PLAIN) else f"{type(problem).__name__}: {text}")
+        return root_cause(text)
+    return one_line(text if isinstance(problem, _PLAIN) else f"{type(problem).__name__}: {text}")
 
 
 @contextmanager
-def told_as_flow(flow: str, place: str = "") -> Iterator[None]:
+def as_flow_error(flow: str, place: str = "") -> Iterator[None]:
     """Turn what a query raises before it runs into a FlowError of one line, with its place."""
     try:
         yield
@@ -233,22 +233,22 @@ def told_as_flow(flow: str, place: str = "") -> Iterator[None]:
         raise
     except Exception as problem:
         where = f"{place}: " if place else ""
-        raise FlowError(flow, f"{where}{words(problem)}") from problem
+        raise FlowError(flow, f"{where}{error_text(problem)}") from problem
 
 
 @contextmanager
-def session_for(
+def session_scope(
     name: str,
     *,
     bootstrap_servers: str,
-    progress: Progress,
+    progress: RunProgress,
     logs: Path,
     master: str | None,
     settings: Mapping[str, str],
     spark: "SparkSession | None" = None,
 ) -> "Iterator[SparkSession]":
     """A session whose queries commit their lag; one that was not given is stopped in the end."""
-    with keeping_sigint():
+    with keep_sigint_handler():
         running = spark or spark_session(
             name, master=master, settings={**log_settings(logs), **settings}
         )
@@ -259,7 +259,7 @@ def session_for(
         with _quiet_py4j():
             yield running
     finally:
-        _let_hear(running)
+        _drain_listeners(running)
         listener.stop()
         if spark is None:
             running.stop()
@@ -277,10 +277,10 @@ def _quiet_py4j() -> Iterator[None]:
         logger.setLevel(before)
 
 
-def _let_hear(spark: "SparkSession") -> None:
+def _drain_listeners(spark: "SparkSession") -> None:
     """Listeners hear late, and a stopped session tells them nothing more: wait for the last word.
 
     Spark has no public name for this; where it is gone, the lag may be shown a batch too high.
     """
     with suppress(Py4JError, AttributeError):
-        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_LET_HEAR_MS)
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_DRAIN_MS)

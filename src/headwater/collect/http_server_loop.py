@@ -9,14 +9,14 @@ from typing import Any
 
 import uvicorn
 
-from headwater.collect.http_loop import Endpoint, HttpOptions
-from headwater.collect.patience import patient_config
-from headwater.collect.storing_loop import Storing, delivery_settings
+from headwater.collect.event_producer_loop import EventProducer, delivery_settings
+from headwater.collect.http_limits import limited_config
+from headwater.collect.http_loop import HttpEndpoint, HttpOptions
 from headwater.seams.clock import SystemClock
 
 
 @dataclass(frozen=True)
-class Listening:
+class HttpServerOptions:
     """Where the server listens and how patient it is."""
 
     host: str = "127.0.0.1"
@@ -43,21 +43,23 @@ class _Server(uvicorn.Server):
 async def serve(
     topic: str,
     options: HttpOptions,
-    listening: Listening,
+    listening: HttpServerOptions,
     settings: dict[str, Any],
     ready: Callable[[str], None],
 ) -> None:
     """Serve until SIGTERM or Ctrl-C; then finish what was accepted."""
     clock = SystemClock()
     with _bound(listening) as server_socket:
-        storing = Storing(topic, clock, {**delivery_settings(options.ack_timeout_s), **settings})
+        storing = EventProducer(
+            topic, clock, {**delivery_settings(options.ack_timeout_s), **settings}
+        )
         try:
             await storing.start()
         except BaseException:
             await storing.close(0)
             raise
-        config = patient_config(
-            Endpoint(options, storing, clock).app(),
+        config = limited_config(
+            HttpEndpoint(options, storing, clock).app(),
             read_timeout_s=listening.read_timeout_s,
             max_connections=listening.max_connections,
             stop_timeout_s=options.ack_timeout_s,
@@ -67,7 +69,7 @@ async def serve(
         await _Server(config).serve(sockets=[server_socket])
 
 
-def _bound(listening: Listening) -> socket.socket:
+def _bound(listening: HttpServerOptions) -> socket.socket:
     family = socket.AF_INET6 if ":" in listening.host else socket.AF_INET
     bound = socket.socket(family, socket.SOCK_STREAM)
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

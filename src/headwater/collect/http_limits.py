@@ -12,7 +12,7 @@ from uvicorn.config import Config
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
-class PatientProtocol(H11Protocol):
+class TimeLimitedProtocol(H11Protocol):
     """A connection whose requests must come in time; uvicorn makes one for each client."""
 
     READ_TIMEOUT_S: ClassVar[float] = 20.0
@@ -68,14 +68,14 @@ class PatientProtocol(H11Protocol):
         self.transport.abort()
 
 
-def patient_config(
+def limited_config(
     app: object, *, read_timeout_s: float, max_connections: int, stop_timeout_s: float
 ) -> Config:
     """A server with these limits, quiet, and trusting no header of a client."""
     limits = {"READ_TIMEOUT_S": read_timeout_s, "MAX_CONNECTIONS": max_connections}
     return Config(
         app,  # type: ignore[arg-type]
-        http=type("LimitedProtocol", (PatientProtocol,), limits),
+        http=type("LimitedProtocol", (TimeLimitedProtocol,), limits),
         ws="none",
         log_config=None,
         log_level="error",

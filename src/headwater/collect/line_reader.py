@@ -7,14 +7,14 @@ limit the rest is passed over, and the line comes out marked as cut.
 import hashlib
 from typing import NamedTuple
 
-from headwater.collect.log_files import Identity, LogFiles
+from headwater.collect.log_files import FileIdentity, LogFiles
 
 HEAD = 1024
 """So many first bytes tell a file from another."""
 CHUNK = 262_144
 
 
-class Place(NamedTuple):
+class FilePosition(NamedTuple):
     """Where reading goes on: after so many bytes of the file that begins like this."""
 
     device: int
@@ -27,23 +27,23 @@ class Place(NamedTuple):
     """When the file was last written, once it was read to its end and left for a newer one."""
 
     @property
-    def identity(self) -> Identity:
+    def identity(self) -> FileIdentity:
         """The file, as long as nobody copies it."""
-        return Identity(self.device, self.inode)
+        return FileIdentity(self.device, self.inode)
 
 
-class Line(NamedTuple):
+class LogLine(NamedTuple):
     """A line without its end; of a cut one the beginning."""
 
     text: bytes
     is_cut: bool = False
 
 
-class ChangedUnderneath(Exception):
+class FileChanged(Exception):
     """The file is not the one that was read so far: it was cut, or written anew."""
 
 
-class Reading:
+class LineReader:
     """Reads one file from an offset on."""
 
     def __init__(self, files: LogFiles, path: str, offset: int, *, max_line: int) -> None:
@@ -64,11 +64,11 @@ class Reading:
         self._head, self._fingerprint = 0, _digest(b"")
         self._take_fingerprint()
 
-    def lines(self, most: int) -> list[Line]:
+    def lines(self, most: int) -> list[LogLine]:
         """The next lines, as far as one read goes; ChangedUnderneath instead of wrong ones."""
         data = self._files.read(self._fd, CHUNK, self.offset + self._seen)
         if not self._is_unchanged():  # asked after the read: what was read came from this file
-            raise ChangedUnderneath
+            raise FileChanged
         *ends, rest = data.split(b"\n", most)
         found = []
         for part in ends:
@@ -89,7 +89,7 @@ class Reading:
         """When the file was last written."""
         return self._files.modified_ns(self._fd)
 
-    def last_line(self) -> list[Line]:
+    def last_line(self) -> list[LogLine]:
         """What stands after the last newline, of a file that nobody writes any more."""
         return [self._finish_line(newline=0)] if self._seen else []
 
@@ -105,20 +105,20 @@ class Reading:
             size = start
         self._take_fingerprint()
 
-    def place(self) -> Place:
+    def place(self) -> FilePosition:
         """Where to go on after the lines that were given out."""
-        return Place(*self.identity, self.offset, self._head, self._fingerprint)
+        return FilePosition(*self.identity, self.offset, self._head, self._fingerprint)
 
-    def continues(self, place: Place) -> bool:
+    def continues(self, place: FilePosition) -> bool:
         """Whether this file begins like that one and is as long as what was read of it."""
         size = self._files.size(self._fd)
         return size >= place.offset and self._digest_of(place.head) == place.fingerprint
 
-    def comes_before(self, other: "Reading") -> bool:
+    def comes_before(self, other: "LineReader") -> bool:
         """Whether this is another file and not younger; a copy is as old as the cut, or older."""
         return self.identity != other.identity and self.modified_ns <= other.modified_ns
 
-    def is_of(self, place: Place) -> bool:
+    def is_of(self, place: FilePosition) -> bool:
         """Whether this is that file, and not another one that was given its inode."""
         return self.identity == place.identity and self.continues(place)
 
@@ -130,11 +130,11 @@ class Reading:
         self._begun += part[: max(0, self._max_line + 1 - len(self._begun))]
         self._seen += len(part)
 
-    def _finish_line(self, newline: int) -> Line:
+    def _finish_line(self, newline: int) -> LogLine:
         text, is_cut = self._begun, self._seen > self._max_line
         self.offset += self._seen + newline
         self._begun, self._seen = b"", 0
-        return Line(text[: self._max_line] if is_cut else text.removesuffix(b"\r"), is_cut)
+        return LogLine(text[: self._max_line] if is_cut else text.removesuffix(b"\r"), is_cut)
 
     def _is_unchanged(self) -> bool:
         size = self._files.size(self._fd)

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from headwater.collect.following import Follower
+from headwater.collect.file_tracker import FileTracker
+from headwater.collect.line_reader import CHUNK, FilePosition
 from headwater.collect.log_files import OsLogFiles
-from headwater.collect.reading import CHUNK, Place
 
 LINGER_MS = 1000
 
@@ -21,10 +21,10 @@ class Log:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "app.log"
         self.now = 0
-        self.place: Place | None = None
+        self.place: FilePosition | None = None
         self.gaps = 0
         self._age = 0
-        self.follower: Follower
+        self.follower: FileTracker
 
     def write(self, text: str, path: Path | None = None) -> None:
         target = path or self.path
@@ -50,7 +50,7 @@ class Log:
         os.utime(path, ns=(self._age, self._age))
 
     def start(self, max_line: int = 100, from_end: bool = False) -> None:
-        self.follower = Follower(
+        self.follower = FileTracker(
             str(self.path),
             OsLogFiles(),
             max_line=max_line,

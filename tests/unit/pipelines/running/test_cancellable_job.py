@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from headwater.pipelines.running import jobs
-from headwater.pipelines.running.jobs import CancellableJob
+from headwater.pipelines.running import cancellable_job
+from headwater.pipelines.running.cancellable_job import CancellableJob
 
 
 class Context:
@@ -30,7 +30,7 @@ class Session:
 
 @pytest.fixture
 def spark(monkeypatch):
-    monkeypatch.setattr(jobs, "InheritableThread", threading.Thread)
+    monkeypatch.setattr(cancellable_job, "InheritableThread", threading.Thread)
     return Session()
 
 

@@ -7,7 +7,7 @@ whole or not at all. The folder belongs to one collector at a time.
 import json
 from collections.abc import Mapping
 
-from headwater.collect.reading import Place
+from headwater.collect.line_reader import FilePosition
 from headwater.seams.files import Files, read_file, replace_file
 
 _VERSION = 1
@@ -17,7 +17,7 @@ class PositionsError(Exception):
     """The stored positions cannot be used; the message says what to do."""
 
 
-class Positions:
+class FilePositions:
     """The positions in one folder."""
 
     def __init__(self, files: Files, folder: str) -> None:
@@ -34,11 +34,11 @@ class Positions:
             self.close()
             raise
 
-    def of(self, path: str) -> Place | None:
+    def of(self, path: str) -> FilePosition | None:
         """Where to go on in the file of that name."""
         return self._stored.get(path)
 
-    def store(self, places: Mapping[str, Place]) -> None:
+    def store(self, places: Mapping[str, FilePosition]) -> None:
         """Keep these, if they are news; those of files not named here stay."""
         renewed = {**self._stored, **places}
         if renewed == self._stored:
@@ -54,14 +54,14 @@ class Positions:
         """Let others have the folder."""
         self._files.close(self._lock)
 
-    def _load(self) -> dict[str, Place]:
+    def _load(self) -> dict[str, FilePosition]:
         if not self._files.exists(self._path):
             return {}
         try:
             content = json.loads(read_file(self._files, self._path))
             if content["version"] != _VERSION:
                 raise PositionsError(f"{self._path} is of version {content['version']}")
-            return {path: Place(**place) for path, place in content["files"].items()}
+            return {path: FilePosition(**place) for path, place in content["files"].items()}
         except (ValueError, KeyError, TypeError, AttributeError):
             raise PositionsError(
                 f"{self._path} is damaged: remove it to begin as --from says"

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from headwater.pipelines.running.progress import Progress
-from headwater.pipelines.running.watching import FlowError, Problems, Queries, StoppedError
+from headwater.pipelines.running.progress import RunProgress
+from headwater.pipelines.running.queries import FlowError, Problems, Queries, StoppedError
 
 LATE = "Python worker failed to connect back."
 
@@ -26,7 +26,7 @@ class Query:
 def queries_of(*runs):
     """Queries in which each start of `silver` gives the next one."""
     waiting = list(runs)
-    queries = Queries(Progress(), Problems(), lambda name: queries.add(name, waiting.pop(0)))
+    queries = Queries(RunProgress(), Problems(), lambda name: queries.add(name, waiting.pop(0)))
     queries.add("silver", waiting.pop(0))
     return queries, waiting
 

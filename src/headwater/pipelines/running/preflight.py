@@ -9,17 +9,17 @@ from headwater.client.admin import BlockingAdmin, NewTopic
 from headwater.config.keys import nearest
 from headwater.pipelines.declaring.declare import Declarations, Flow, Project
 from headwater.pipelines.declaring.graph import Problem, check
-from headwater.pipelines.declaring.upgrade import Change, describe_change, fingerprint
-from headwater.pipelines.running.belonging import (
+from headwater.pipelines.declaring.upgrade import FlowChange, describe_change, fingerprint
+from headwater.pipelines.running.checkpoints import REFRESHED, UNFINISHED, Checkpoints
+from headwater.pipelines.running.consistency import (
     TOPIC_IDS,
-    ahead,
+    stale_checkpoint,
     table_mismatch,
     topic_mismatch,
     unknown_rows,
 )
-from headwater.pipelines.running.binding import table_target
-from headwater.pipelines.running.checkpoints import REFRESHED, UNFINISHED, Checkpoints
-from headwater.pipelines.running.plan import is_view, refresh_needs
+from headwater.pipelines.running.dataset_reader import table_target
+from headwater.pipelines.running.run_plan import is_view, refresh_needs
 from headwater.pipelines.tables.table import Table, open_table
 from headwater.pipelines.targets import Target, parse_target
 from headwater.pipelines.topic_sink.ledger import Ledger
@@ -38,7 +38,7 @@ class NotReadyError(Exception):
         super().__init__("; ".join(self.lines))
 
 
-def make_ready(project: Project, refreshed: Sequence[str] = ()) -> list[str]:
+def prepare_run(project: Project, refreshed: Sequence[str] = ()) -> list[str]:
     """Check everything, then do what must be done before the first query; says what that was.
 
     Raises NotReadyError where the graph has problems, where the code has changed in a way that
@@ -47,12 +47,12 @@ def make_ready(project: Project, refreshed: Sequence[str] = ()) -> list[str]:
     found = problems(project)
     if found:
         raise NotReadyError(found)
-    refreshed = [*refreshed, *unfinished(project)]
+    refreshed = [*refreshed, *unfinished_refreshes(project)]
     ids = topic_ids(project)
-    found_apart = apart(project, refreshed, ids)
+    found_apart = mismatches(project, refreshed, ids)
     if found_apart:
         raise NotReadyError(found_apart)
-    lines = _allowed(changes(project, refreshed))
+    lines = _allowed_changes(changes(project, refreshed))
     lines += refresh(project, refreshed)
     lines += [f"topic {name} was created" for name in create_topics(project)]
     lines += [
@@ -60,11 +60,11 @@ def make_ready(project: Project, refreshed: Sequence[str] = ()) -> list[str]:
         "at least once where a query draws lots or asks for the time"
         for name in written_topics(project.declarations)
     ]
-    remember(project, ids)
+    save_fingerprints(project, ids)
     return lines
 
 
-def apart(project: Project, refreshed: Iterable[str], ids: Mapping[str, str]) -> list[str]:
+def mismatches(project: Project, refreshed: Iterable[str], ids: Mapping[str, str]) -> list[str]:
     """Flows whose checkpoints, tables and topics do not belong together, a line for each."""
     places, afresh = Checkpoints.of(project.storage), set(refreshed)
     known = fingerprint(project)
@@ -73,13 +73,13 @@ def apart(project: Project, refreshed: Iterable[str], ids: Mapping[str, str]) ->
         if flow.once or is_view(project.declarations, flow) or flow.name in afresh:
             continue
         topics = {name: ids[name] for name in known[flow.name]["topics"] if name in ids}
-        told = _apart(project, flow, places) or topic_mismatch(flow.name, places, topics)
+        told = _mismatch(project, flow, places) or topic_mismatch(flow.name, places, topics)
         if told is not None:
             lines.append(f"{told}; or start again with --refresh {flow.name}")
     return lines
 
 
-def _apart(project: Project, flow: Flow, places: Checkpoints) -> str | None:
+def _mismatch(project: Project, flow: Flow, places: Checkpoints) -> str | None:
     sink = project.declarations.sinks.get(flow.target)
     if sink is None:
         table = open_table(table_target(project, flow.target))
@@ -96,7 +96,7 @@ def _apart(project: Project, flow: Flow, places: Checkpoints) -> str | None:
     if query is None:
         return None
     with BlockingAdmin(bootstrap_servers=project.bootstrap_servers) as admin:
-        lead = ahead(flow.name, places, Ledger(admin, query).last_batch(target.place))
+        lead = stale_checkpoint(flow.name, places, Ledger(admin, query).last_batch(target.place))
     return f"{lead} in {target}: new rows would be taken for written" if lead else None
 
 
@@ -111,7 +111,7 @@ def topic_ids(project: Project) -> dict[str, str]:
     return {name: view.topic_id.hex() for name, view in views.items()}
 
 
-def _allowed(found: Sequence[Change]) -> list[str]:
+def _allowed_changes(found: Sequence[FlowChange]) -> list[str]:
     """Changes that a run may go on with, as lines."""
     lines = [str(change) for change in found]
     stuck = [change.flow for change in found if change.verdict == "needs new checkpoint"]
@@ -134,7 +134,7 @@ def problems(project: Project, *, live: bool = True) -> list[Problem]:
     return [*check(project, topics=topics, schemas=schemas), *_repeated_letters(project)]
 
 
-def changes(project: Project, refreshed: Iterable[str] = ()) -> list[Change]:
+def changes(project: Project, refreshed: Iterable[str] = ()) -> list[FlowChange]:
     """What changed since the last run, and what that means for checkpoints and tables.
 
     A flow that is refreshed has no past that a change could disagree with.
@@ -153,11 +153,11 @@ def changes(project: Project, refreshed: Iterable[str] = ()) -> list[Change]:
         if name in new or not facts.get(_GONE)
     }
     why = "it is back and goes on where it stopped"
-    told = [Change(name, "safe", why) for name in back if places.started(name)]
+    told = [FlowChange(name, "safe", why) for name in back if places.started(name)]
     return [*told, *describe_change(old, new)] if old else []
 
 
-def remember(project: Project, ids: Mapping[str, str] | None = None) -> None:
+def save_fingerprints(project: Project, ids: Mapping[str, str] | None = None) -> None:
     """Note what the flows are, for the next run to compare.
 
     Notes of flows that are gone stay with their checkpoints: they may come back.
@@ -226,7 +226,7 @@ def refresh(project: Project, names: Iterable[str]) -> list[str]:
     return lines
 
 
-def unfinished(project: Project) -> list[str]:
+def unfinished_refreshes(project: Project) -> list[str]:
     """Flows whose refresh was killed."""
     noted = Checkpoints.of(project.storage).all_noted()
     known = {flow.name for flow in project.declarations.flows}
@@ -249,13 +249,13 @@ def _refresh(project: Project, flow: Flow) -> Iterator[str]:
     emptied = [flow.target, *([dataset.quarantine.table] if dataset.quarantine else [])]
     for name, table in _tables(project, filter(None, emptied)):
         if table.exists():
-            empty(table)
+            empty_table(table)
             yield f"{name} was emptied; its older versions stay until they are cleaned"
     if dataset.quarantine is not None and dataset.quarantine.topic:
         yield f"{dataset.quarantine.topic} gets refused rows again: what is there stays there"
 
 
-def empty(table: Table) -> None:
+def empty_table(table: Table) -> None:
     """Take all rows out of a table with one commit."""
     batch = table.last_batch(REFRESHED_BY) + 1
     while not table.replace([], table.schema(), REFRESHED_BY, batch, table.partition_by()):

@@ -10,7 +10,7 @@ MAX_CLIENTS = 65_536
 _PROBE_MS = 1000
 
 
-class Bucket:
+class TokenBucket:
     """Tokens that come back at a steady rate, up to one second's worth.
 
     Whoever has a token may spend any number and go into debt: a batch larger than the bucket is
@@ -39,7 +39,7 @@ class Bucket:
         return max(self._rate, 1.0)
 
 
-class Limits:
+class RateLimits:
     """A rate for each client and one for all; None is no limit."""
 
     def __init__(
@@ -47,15 +47,15 @@ class Limits:
     ) -> None:
         self._per_client = per_client
         self._total_rate = total
-        self._total: Bucket | None = None
+        self._total: TokenBucket | None = None
         self._capacity = capacity
-        self._clients: OrderedDict[str, Bucket] = OrderedDict()
+        self._clients: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def wait_ms(self, client: str, now_ms: int) -> int:
         """How long this client has to wait before it may send; 0 for not at all."""
         return max((bucket.wait_ms(now_ms) for bucket in self._buckets(client, now_ms)), default=0)
 
-    def take(self, client: str, events: int, now_ms: int) -> int:
+    def try_spend(self, client: str, events: int, now_ms: int) -> int:
         """Spend if the client need not wait; the wait otherwise."""
         wait = self.wait_ms(client, now_ms)
         if not wait:
@@ -63,44 +63,44 @@ class Limits:
                 bucket.spend(events)
         return wait
 
-    def _buckets(self, client: str, now_ms: int) -> list[Bucket]:
+    def _buckets(self, client: str, now_ms: int) -> list[TokenBucket]:
         found = []
         if self._per_client is not None:
             found.append(self._of(client, self._per_client, now_ms))
         if self._total_rate is not None:
-            self._total = self._total or Bucket(self._total_rate, now_ms)
+            self._total = self._total or TokenBucket(self._total_rate, now_ms)
             found.append(self._total)
         return found
 
-    def _of(self, client: str, rate: float, now_ms: int) -> Bucket:
+    def _of(self, client: str, rate: float, now_ms: int) -> TokenBucket:
         bucket = self._clients.get(client)
         if bucket is None:
-            bucket = self._clients[client] = Bucket(rate, now_ms)
+            bucket = self._clients[client] = TokenBucket(rate, now_ms)
             if len(self._clients) > self._capacity:
                 self._clients.popitem(last=False)
         self._clients.move_to_end(client)
         return bucket
 
 
-class Room:
+class ByteBudget:
     """Bytes that may be held at once, over all requests."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
 
-    def take(self, size: int) -> bool:
+    def try_reserve(self, size: int) -> bool:
         """Hold `size` bytes more, if there is room."""
         if size > self._free:
             return False
         self._free -= size
         return True
 
-    def give(self, size: int) -> None:
+    def release(self, size: int) -> None:
         """Let go of them."""
         self._free += size
 
 
-class Breaker:
+class CircuitBreaker:
     """Whether the broker is there: after a failure one request a second tries, the rest is sent away."""
 
     def __init__(self) -> None:

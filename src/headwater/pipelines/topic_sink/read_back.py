@@ -13,21 +13,27 @@ from pyarrow import compute
 from headwater.client.consumer.blocking import Consumer
 from headwater.client.errors import TimedOutError
 from headwater.model import TopicPartition
-from headwater.pipelines.topic_sink.origin import HEADER, Origin, Pairs, Recalled, without_origin
+from headwater.pipelines.topic_sink.origin import (
+    HEADER,
+    FoundRecords,
+    Pairs,
+    RecordOrigin,
+    without_origin,
+)
 
 STILL_S = 60.0
 """A tail that gives nothing for so long cannot be read."""
 _SETTINGS = {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": 8 << 20}
 
 
-def recall(
+def read_back(
     client: Mapping[str, Any],
     topic: str,
     starts: Mapping[TopicPartition, int],
-    origin: Origin,
-) -> Recalled:
+    origin: RecordOrigin,
+) -> FoundRecords:
     """What `origin` has written from `starts` on, up to the end of the topic as it is now."""
-    found = Recalled()
+    found = FoundRecords()
     with Consumer(**client, **_SETTINGS) as consumer:
         places = [TopicPartition(topic, row) for row in consumer.partitions_for(topic)]
         consumer.assign(places)
@@ -54,7 +60,7 @@ def tail_start(committed: int | None, first: int, end: int) -> int:
     return committed if committed is not None and first <= committed <= end else first
 
 
-def _keep_own(batch: Any, stem: bytes, found: Recalled) -> None:
+def _keep_own(batch: Any, stem: bytes, found: FoundRecords) -> None:
     headers = batch.column("headers")
     pairs = headers.flatten()
     own = compute.and_(

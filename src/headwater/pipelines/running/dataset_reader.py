@@ -8,7 +8,15 @@ import itertools
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Final
 
-from headwater.pipelines.declaring.declare import Flow, Project, Query, Read, SqlQuery, Topic, bind
+from headwater.pipelines.declaring.declare import (
+    DatasetRead,
+    Flow,
+    Project,
+    Query,
+    SqlQuery,
+    TopicRead,
+    bind,
+)
 from headwater.pipelines.tables.reading import read_table
 from headwater.pipelines.targets import Target
 
@@ -18,8 +26,8 @@ if TYPE_CHECKING:
 _numbers: Final = itertools.count()
 
 
-class Datasets:
-    """Answers the readers of queries (`declare.Reading`) from one session."""
+class SparkDatasetReader:
+    """Answers the readers of queries (`declare.DatasetReader`) from one session."""
 
     def __init__(self, project: Project, spark: "SparkSession") -> None:
         self._project = project
@@ -66,7 +74,7 @@ class Datasets:
         """Where a table or a materialized view is kept."""
         return table_target(self._project, name)
 
-    def _called(self, query: Query, session_reads: Iterable[Read]) -> "DataFrame":
+    def _called(self, query: Query, session_reads: Iterable[DatasetRead]) -> "DataFrame":
         for read in session_reads:
             self._answer(read).createOrReplaceTempView(read.name)
         if isinstance(query, SqlQuery):
@@ -78,14 +86,14 @@ class Datasets:
             raise TypeError("the query returned None: end it with `return` and a DataFrame")
         return frame
 
-    def _temporary(self, source: Read | Topic) -> str:
+    def _temporary(self, source: DatasetRead | TopicRead) -> str:
         """A view in the session for one read of an SQL text; no two share a name."""
         name = f"headwater_{next(_numbers)}"
         self._answer(source).createOrReplaceTempView(name)
         return name
 
-    def _answer(self, source: Read | Topic) -> "DataFrame":
-        if isinstance(source, Topic):
+    def _answer(self, source: DatasetRead | TopicRead) -> "DataFrame":
+        if isinstance(source, TopicRead):
             return self.topic(source.name) if source.stream else self.topic_snapshot(source.name)
         return self.read_stream(source.name) if source.stream else self.read(source.name)
 

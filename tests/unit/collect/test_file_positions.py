@@ -5,20 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from headwater.collect.positions import Positions, PositionsError
-from headwater.collect.reading import Place
+from headwater.collect.file_positions import FilePositions, PositionsError
+from headwater.collect.line_reader import FilePosition
 from headwater.seams.files import OsFiles
 
-HERE = Place(1, 2, 300, 300, "abc")
+HERE = FilePosition(1, 2, 300, 300, "abc")
 
 
 def test_positions_are_found_again(tmp_path: Path) -> None:
-    positions = Positions(OsFiles(), f"{tmp_path}/state")
+    positions = FilePositions(OsFiles(), f"{tmp_path}/state")
     odd_name = b"/logs/\xff\xfe.log".decode(errors="surrogateescape")
     positions.store({"/logs/a": HERE, odd_name: HERE._replace(offset=7)})
     positions.store({"/logs/a": HERE._replace(offset=400)})
     positions.close()
-    again = Positions(OsFiles(), f"{tmp_path}/state")
+    again = FilePositions(OsFiles(), f"{tmp_path}/state")
     assert again.of("/logs/a") == HERE._replace(offset=400)
     assert again.of(odd_name) == HERE._replace(offset=7)
     assert again.of("/logs/b") is None
@@ -28,21 +28,21 @@ def test_positions_are_found_again(tmp_path: Path) -> None:
 def test_a_file_that_was_left_is_stored_as_such_and_older_positions_are_read(
     tmp_path: Path,
 ) -> None:
-    positions = Positions(OsFiles(), str(tmp_path))
+    positions = FilePositions(OsFiles(), str(tmp_path))
     positions.store({"/left": HERE._replace(left_ns=5), "/here": HERE})
     positions.close()
     stored = tmp_path / "positions.json"
     content = json.loads(stored.read_text())
     del content["files"]["/here"]["left_ns"]  # as written before there was such a thing
     stored.write_text(json.dumps(content))
-    again = Positions(OsFiles(), str(tmp_path))
+    again = FilePositions(OsFiles(), str(tmp_path))
     assert again.of("/left") == HERE._replace(left_ns=5)
     assert again.of("/here") == HERE
     again.close()
 
 
 def test_nothing_new_is_not_written(tmp_path: Path) -> None:
-    positions = Positions(OsFiles(), str(tmp_path))
+    positions = FilePositions(OsFiles(), str(tmp_path))
     positions.store({"/a": HERE})
     (tmp_path / "positions.json").unlink()
     positions.store({"/a": HERE})
@@ -51,11 +51,11 @@ def test_nothing_new_is_not_written(tmp_path: Path) -> None:
 
 
 def test_a_folder_has_one_owner(tmp_path: Path) -> None:
-    first = Positions(OsFiles(), str(tmp_path))
+    first = FilePositions(OsFiles(), str(tmp_path))
     with pytest.raises(PositionsError, match="in use by another collector"):
-        Positions(OsFiles(), str(tmp_path))
+        FilePositions(OsFiles(), str(tmp_path))
     first.close()
-    Positions(OsFiles(), str(tmp_path)).close()
+    FilePositions(OsFiles(), str(tmp_path)).close()
 
 
 @pytest.mark.parametrize(
@@ -73,4 +73,4 @@ def test_what_cannot_be_read_is_said_and_leaves_no_lock(
     (tmp_path / "positions.json").write_text(content)
     for _ in range(2):
         with pytest.raises(PositionsError, match=reason):
-            Positions(OsFiles(), str(tmp_path))
+            FilePositions(OsFiles(), str(tmp_path))

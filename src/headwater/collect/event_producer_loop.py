@@ -12,7 +12,7 @@ from headwater.client.errors import RecordTooLargeError, UnknownTopicOrPartition
 from headwater.client.producer.futures import SendFuture
 from headwater.client.producer.producer import Producer
 from headwater.collect.events import Event, Refusal
-from headwater.collect.limits import Breaker
+from headwater.collect.rate_limits import CircuitBreaker
 from headwater.config.keys import ConfigError
 from headwater.errors import KafkaError
 from headwater.seams.clock import Clock
@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 Headers = Sequence[tuple[str, bytes | None]]
 
 
-class BrokerAway(Exception):
+class BrokerUnavailable(Exception):
     """The broker did not acknowledge in time; what was sent may or may not be stored."""
 
 
@@ -37,14 +37,14 @@ def delivery_settings(ack_timeout_s: float) -> dict[str, object]:
     }
 
 
-class Storing:
+class EventProducer:
     """One topic and the producer that writes to it."""
 
     def __init__(self, topic: str, clock: Clock, settings: dict[str, Any]) -> None:
         self._topic = topic
         self._clock = clock
         self._producer = Producer(**settings)
-        self.breaker = Breaker()
+        self.breaker = CircuitBreaker()
         if self._producer.settings.acks == "0":
             raise ConfigError("acks=0 gives no acknowledgement: collecting needs 1 or all")
 
@@ -64,7 +64,7 @@ class Storing:
             stored = [future is not None and await _is_stored(future) for future in sent]
         except KafkaError as away:
             self._failed(away)
-            raise BrokerAway from None
+            raise BrokerUnavailable from None
         if any(stored):
             self.breaker.succeeded()
         return [

@@ -1,6 +1,6 @@
 """What a Spark process asks brokers: which partitions there are, where they begin and end, records.
 
-One `Brokers` serves a process and its settings for as long as the process lives: Spark uses its
+One `BrokerClient` serves a process and its settings for as long as the process lives: Spark uses its
 Python workers again, and a connection that is open already makes a small batch cheap. Calls block
 and have a deadline; a broker that moves, restarts or stays away for a while is asked again.
 """
@@ -19,8 +19,8 @@ from headwater.client.errors import TimedOutError, failure
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
-from headwater.pipelines.topic_source.fetching import Fetching, Leader, OutOfRange
 from headwater.pipelines.topic_source.offsets import EARLIEST, LATEST, Offsets
+from headwater.pipelines.topic_source.partition_fetcher import Leader, OutOfRange, PartitionFetcher
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.network import TcpNetwork
 from headwater.seams.randomness import SystemRandomness
@@ -31,7 +31,7 @@ T = TypeVar("T")
 _TOPIC_WAIT_MS: Final = 5000
 
 
-class Brokers:
+class BrokerClient:
     """The brokers of one cluster, for one process."""
 
     def __init__(self, settings: ConsumerSettings) -> None:
@@ -52,7 +52,7 @@ class Brokers:
             auto_create=False,
         )
 
-    def rest(self, interval_ms: float) -> None:
+    def pause(self, interval_ms: float) -> None:
         """Wait a little before brokers are asked again."""
         self._thread.call(asyncio.sleep(interval_ms / 1000))
 
@@ -105,9 +105,9 @@ class Brokers:
 
     # -- records
 
-    def fetching(self, where: TopicPartition, timeout_ms: int) -> Fetching:
+    def fetcher(self, where: TopicPartition, timeout_ms: int) -> PartitionFetcher:
         """A reader of one partition; each of its answers is waited for this long."""
-        return Fetching(self, where, timeout_ms)
+        return PartitionFetcher(self, where, timeout_ms)
 
     def leader(self, where: TopicPartition) -> Leader | None:
         """Who leads a partition; None where there is no such topic."""
@@ -121,7 +121,7 @@ class Brokers:
         """How long to rest, each time."""
         return self._cluster.backoff()
 
-    def look_again(self, limit_ms: int) -> None:
+    def refresh_metadata(self, limit_ms: int) -> None:
         """Find out anew who leads what, or give up in silence: whoever asks tries again."""
         self._thread.call(self._refreshed(limit_ms))
 
@@ -153,15 +153,15 @@ class Brokers:
         return True
 
 
-_open: dict[tuple[int, frozenset[tuple[str, str]]], Brokers] = {}
+_open: dict[tuple[int, frozenset[tuple[str, str]]], BrokerClient] = {}
 
 
-def brokers(client: Mapping[str, str]) -> Brokers:
+def broker_client(client: Mapping[str, str]) -> BrokerClient:
     """The brokers that these settings of a consumer mean; asked for again, the same ones."""
     key = (os.getpid(), frozenset(client.items()))
     found = _open.get(key)
     if found is None:
-        found = _open[key] = Brokers(ConsumerSettings.of(client))
+        found = _open[key] = BrokerClient(ConsumerSettings.of(client))
     return found
 
 

@@ -22,15 +22,21 @@ from headwater.client.producer.bulk import SentMany
 from headwater.client.producer.futures import SendFuture
 from headwater.errors import E, KafkaError
 from headwater.pipelines.topic_sink.ledger import Ledger
-from headwater.pipelines.topic_sink.origin import HEADER, Before, Origin, Pairs, Recalled
-from headwater.pipelines.topic_sink.plan import Plan
-from headwater.pipelines.topic_sink.recall import recall
+from headwater.pipelines.topic_sink.origin import (
+    HEADER,
+    FoundRecords,
+    Pairs,
+    PriorWrites,
+    RecordOrigin,
+)
+from headwater.pipelines.topic_sink.read_back import read_back
+from headwater.pipelines.topic_sink.sink_plan import SinkPlan
 
 log = logging.getLogger(__name__)
 
 UNDER_WAY: Final = 8
 """So many Arrow batches may wait for their acknowledgement."""
-SETTLE_S: Final = 0.5
+LATE_WRITE_S: Final = 0.5
 """The last request of a task that was killed may reach the log after the task is gone."""
 FLUSH_S: Final = 5.0
 
@@ -50,19 +56,19 @@ class Written(WriterCommitMessage):
     rows: int
     found: int
     """Rows that were in the topic already."""
-    origin: Origin | None
+    origin: RecordOrigin | None
 
 
-class Attempt:
+class TaskAttempt:
     """Writes rows; a context, so that nothing is left under way."""
 
-    def __init__(self, plan: Plan, origin: Origin | None, run: str, number: int) -> None:
+    def __init__(self, plan: SinkPlan, origin: RecordOrigin | None, run: str, number: int) -> None:
         self._plan = plan
         self._origin = origin
         self._stem = b"" if origin is None else origin.stem
         self._run = run
         self._number = number
-        self._recalled: dict[str, Recalled | None] = {}
+        self._recalled: dict[str, FoundRecords | None] = {}
         """Of each topic written to: what is there already; None where that is all."""
         self._under_way: deque[Sequence[SendFuture | SentMany]] = deque()
         self._index = self._rows = self._found = 0
@@ -86,14 +92,14 @@ class Attempt:
             sent = self._send_new(topic, batch)
         self._under_way.append(sent)
         while len(self._under_way) > UNDER_WAY:
-            self._settle()
+            self._await_oldest()
 
     def finish(self) -> Written:
         """Wait until every row is stored."""
         if self._plan.topic is not None and self._origin is not None:
             self._records_there(self._plan.topic)  # a task without rows opens its topic as well
         while self._under_way:
-            self._settle()
+            self._await_oldest()
         return Written(self._begun(), self._rows, self._found, self._origin)
 
     def _send_columns(self, topic: str, batch: Any) -> SentMany:
@@ -118,7 +124,7 @@ class Attempt:
             if topic is None:
                 raise TopicWriteError("the column topic of a row is null: say where it goes")
             there = self._records_there(topic)
-            if there is None or (there and there.take(key, value, headers)):
+            if there is None or (there and there.consume(key, value, headers)):
                 self._found += 1
                 continue
             origin = self._origin_of(self._index)
@@ -129,7 +135,7 @@ class Attempt:
     def _origin_of(self, index: int) -> Pairs:
         return () if self._origin is None else ((HEADER, b"%b%d" % (self._stem, index)),)
 
-    def _records_there(self, topic: str) -> Recalled | None:
+    def _records_there(self, topic: str) -> FoundRecords | None:
         try:
             return self._recalled[topic]
         except KeyError:
@@ -138,23 +144,23 @@ class Attempt:
                 self._index = max(self._index, there.next_index)
             return there
 
-    def _opened(self, topic: str) -> Recalled | None:
+    def _opened(self, topic: str) -> FoundRecords | None:
         """What is in the topic of this task's rows; None where the batch is finished."""
         if self._admin is None or self._origin is None:
-            return Recalled()
+            return FoundRecords()
         ledger = Ledger(self._admin, self._origin.query)
         partitions = self._producer.partitions_for(topic)
         found, starts = ledger.open(topic, partitions, self._origin, self._run, self._number)
         match found:
-            case Before.NOTHING:
-                return Recalled()
-            case Before.EVERYTHING:
+            case PriorWrites.NOTHING:
+                return FoundRecords()
+            case PriorWrites.EVERYTHING:
                 log.info("batch %d is in %s already", self._origin.batch, topic)
                 return None
-            case Before.PERHAPS:
+            case PriorWrites.PERHAPS:
                 if self._number:
-                    threading.Event().wait(SETTLE_S)
-                return recall(self._plan.client, topic, starts, self._origin)
+                    threading.Event().wait(LATE_WRITE_S)
+                return read_back(self._plan.client, topic, starts, self._origin)
 
     def _begun(self) -> tuple[str, ...]:
         return tuple(topic for topic, there in self._recalled.items() if there is not None)
@@ -168,7 +174,7 @@ class Attempt:
         unopened = topic is not None and topic not in self._recalled
         return (topic,) if unopened and topic else self._begun()
 
-    def _settle(self) -> None:
+    def _await_oldest(self) -> None:
         for future in self._under_way.popleft():
             try:
                 future.result()
@@ -178,7 +184,7 @@ class Attempt:
                     f"rows could not be stored in {topics}: {problem}", problem.code
                 ) from problem
 
-    def __enter__(self) -> "Attempt":
+    def __enter__(self) -> "TaskAttempt":
         return self
 
     def __exit__(

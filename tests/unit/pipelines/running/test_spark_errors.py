@@ -1,6 +1,6 @@
 """The one line out of Spark's traces."""
 
-from headwater.pipelines.running.causes import cause, shortened
+from headwater.pipelines.running.spark_errors import one_line, root_cause
 
 RAISED = """\
 [STREAM_FAILED] Query [id = 7c3aa925, runId = b97b504e] terminated with exception: \
@@ -32,18 +32,18 @@ Driver stacktrace:
 
 
 def test_a_failed_query_tells_its_cause_and_no_ids():
-    assert cause(RAISED) == "boom"
+    assert root_cause(RAISED) == "boom"
 
 
 def test_the_error_below_a_python_trace_is_the_cause():
-    assert cause(PYTHON) == "events-0: offset 12 is gone: retention has removed it"
+    assert root_cause(PYTHON) == "events-0: offset 12 is gone: retention has removed it"
 
 
 def test_of_several_python_traces_the_last_counts():
     text = PYTHON.replace("=== Streaming Query ===", "") + (
         '\nTraceback (most recent call last):\n  File "a.py", line 1, in f\nValueError: no number\n'
     )
-    assert cause(text) == "ValueError: no number (a.py:1 in f)"
+    assert root_cause(text) == "ValueError: no number (a.py:1 in f)"
 
 
 def test_an_error_of_a_udf_names_the_last_line_of_the_users_own_code():
@@ -55,7 +55,7 @@ def test_an_error_of_a_udf_names_the_last_line_of_the_users_own_code():
         '  File "/usr/lib/python3.11/json/__init__.py", line 346, in loads\n'
         "KeyError: 'amount'\n\n\tat org.apache.spark.Thing\n"
     )
-    assert cause(text) == "KeyError: 'amount' (tables.py:21 in price)"
+    assert root_cause(text) == "KeyError: 'amount' (tables.py:21 in price)"
 
 
 def test_the_plan_of_a_query_is_left_out():
@@ -64,25 +64,25 @@ def test_the_plan_of_a_query_is_left_out():
         "mean one of the following? [`price`]. SQLSTATE: 42703; line 1 pos 7;\n"
         "'Project ['prize]\n+- SubqueryAlias bronze\n   +- Relation [price#1] parquet\n"
     )
-    assert cause(text) == (
+    assert root_cause(text) == (
         "A column with name `prize` cannot be resolved. Did you mean one of the following? "
         "[`price`].; line 1 pos 7"
     )
-    assert cause("expected one of a;\nb") == "expected one of a; b"
+    assert root_cause("expected one of a;\nb") == "expected one of a; b"
 
 
 def test_a_failed_task_tells_its_message():
-    assert cause(TASK) == "Division by zero."
+    assert root_cause(TASK) == "Division by zero."
 
 
 def test_a_text_of_no_known_shape_is_one_line_of_bounded_length():
-    assert cause("something\nodd") == "something odd"
-    assert len(cause("x" * 5000)) == 500
-    assert shortened("a\n  b") == "a b"
+    assert root_cause("something\nodd") == "something odd"
+    assert len(root_cause("x" * 5000)) == 500
+    assert one_line("a\n  b") == "a b"
 
 
 def test_nothing_at_all_says_so():
-    assert cause("") == "Spark gave no reason"
+    assert root_cause("") == "Spark gave no reason"
 
 
 def test_the_last_cause_of_a_java_trace_is_told():
@@ -95,4 +95,4 @@ def test_the_last_cause_of_a_java_trace_is_told():
         "\tat org.apache.hadoop.fs.ChecksumFileSystem.create(ChecksumFileSystem.java:515)\n"
         "\t... 12 more\n\nDriver stacktrace:\n"
     )
-    assert cause(text) == "Mkdirs failed to create file:/lake/t/k=xxx"
+    assert root_cause(text) == "Mkdirs failed to create file:/lake/t/k=xxx"

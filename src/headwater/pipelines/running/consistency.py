@@ -28,7 +28,7 @@ def table_mismatch(flow: str, places: Checkpoints, table: Table) -> str | None:
             f"{flow}: the table {table.target} is gone and the checkpoint is not: rows that were "
             "written so far would be missing. Restore the table"
         )
-    if query is not None and (lead := ahead(flow, places, table.last_batch(query))):
+    if query is not None and (lead := stale_checkpoint(flow, places, table.last_batch(query))):
         return f"{lead} in {table.target}: new rows would be taken for written. {_RESTORE}"
     if exists and before is not None and query != before and table.last_batch(before) >= 0:
         return (
@@ -41,7 +41,7 @@ def table_mismatch(flow: str, places: Checkpoints, table: Table) -> str | None:
 _RESTORE: Final = "Restore the newest checkpoint"
 
 
-def ahead(flow: str, places: Checkpoints, written: int) -> str | None:
+def stale_checkpoint(flow: str, places: Checkpoints, written: int) -> str | None:
     """Whether more batches are written than the checkpoint has planned: it is an older copy."""
     planned = places.last_planned(flow)
     if written <= planned:

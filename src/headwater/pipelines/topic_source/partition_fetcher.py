@@ -27,7 +27,7 @@ _FINAL: Final = frozenset(
 )
 
 
-class Piece(NamedTuple):
+class FetchedBatches(NamedTuple):
     """Batches of one partition, from the one that has the offset asked for."""
 
     records: memoryview
@@ -51,7 +51,7 @@ class Leader(NamedTuple):
     topic_id: Uuid
 
 
-class Whereabouts(Protocol):
+class PartitionLocator(Protocol):
     """What the reader of a partition must be told by others."""
 
     settings: ConsumerSettings
@@ -63,22 +63,22 @@ class Whereabouts(Protocol):
     def ends(self, where: TopicPartition) -> OutOfRange:
         """Where a partition begins and ends."""
 
-    def look_again(self, limit_ms: int) -> None:
+    def refresh_metadata(self, limit_ms: int) -> None:
         """Find out anew who leads what."""
 
-    def rest(self, interval_ms: float) -> None:
+    def pause(self, interval_ms: float) -> None:
         """Wait a little before brokers are asked again."""
 
     def backoff(self) -> Backoff:
         """How long, each time."""
 
 
-class Fetching:
+class PartitionFetcher:
     """One partition; a single request is under way at most."""
 
-    def __init__(self, whereabouts: Whereabouts, where: TopicPartition, timeout_ms: int) -> None:
-        self._whereabouts = whereabouts
-        self._settings = whereabouts.settings
+    def __init__(self, locator: PartitionLocator, where: TopicPartition, timeout_ms: int) -> None:
+        self._locator = locator
+        self._settings = locator.settings
         self._where = where
         self._timeout_ms = timeout_ms
         self._committed_only = self._settings.isolation_level == "read_committed"
@@ -87,7 +87,7 @@ class Fetching:
         self._stream: Stream | None = None
         self._version = 0
 
-    def ask(self, offset: int, max_bytes: int) -> None:
+    def request(self, offset: int, max_bytes: int) -> None:
         """Want the records from `offset` on; trouble shows when they are taken."""
         self._offset, self._max_bytes = offset, max_bytes
         if self._leader is not None and self._stream is not None:
@@ -96,9 +96,9 @@ class Fetching:
             except OSError:
                 self._give_up()
 
-    def take(self) -> Piece | OutOfRange:
+    def receive(self) -> FetchedBatches | OutOfRange:
         """What was asked for, once it is there; the piece before it is gone then."""
-        clock, backoff = self._whereabouts.clock, self._whereabouts.backoff()
+        clock, backoff = self._locator.clock, self._locator.backoff()
         deadline = clock.monotonic_ms() + self._timeout_ms
         while True:
             try:
@@ -114,9 +114,9 @@ class Fetching:
             left_ms = deadline - clock.monotonic_ms()
             if left_ms <= 0:
                 raise self._late(problem)
-            self._whereabouts.rest(min(backoff.next_ms(), left_ms))
+            self._locator.pause(min(backoff.next_ms(), left_ms))
             if self._stream is None:
-                self._whereabouts.look_again(left_ms)
+                self._locator.refresh_metadata(left_ms)
 
     def close(self) -> None:
         """Leave the stream to the next reader of this process."""
@@ -124,9 +124,9 @@ class Fetching:
             blocking_stream.give_back(self._stream)
             self._stream = None
 
-    def _attempt(self) -> Piece | OutOfRange | None:
+    def _attempt(self) -> FetchedBatches | OutOfRange | None:
         if self._stream is None:
-            self._leader = self._whereabouts.leader(self._where)
+            self._leader = self._locator.leader(self._where)
             if self._leader is None:
                 return OutOfRange(0, 0)
             self._stream = self._connect(self._leader)
@@ -139,28 +139,30 @@ class Fetching:
         rows = [row for topic in answer.responses for row in topic.partitions]
         if len(rows) != 1 or rows[0].partition_index != self._where.partition:
             raise NetworkError("the broker answered for another partition than it was asked for")
-        return self._piece(rows[0])
+        return self._batches_of(rows[0])
 
-    def _piece(self, row: FetchResponse.PartitionData) -> Piece | OutOfRange | None:
+    def _batches_of(self, row: FetchResponse.PartitionData) -> FetchedBatches | OutOfRange | None:
         if row.error_code == E.OFFSET_OUT_OF_RANGE:
-            return self._whereabouts.ends(self._where)
+            return self._locator.ends(self._where)
         if row.error_code:
             raise failure(row.error_code, f"{self._where}: {error_of(row.error_code).text}")
         if not row.records:
             return None
-        return Piece(memoryview(row.records), aborted_in(row) if self._committed_only else None)
+        return FetchedBatches(
+            memoryview(row.records), aborted_in(row) if self._committed_only else None
+        )
 
     def _connect(self, leader: Leader) -> Stream:
         limit_s = self._settings.socket_connection_setup_timeout_ms / 1000
         return blocking_stream.borrow(leader.host, leader.port, self._settings.client_id, limit_s)
 
     def _send(self, leader: Leader, stream: Stream) -> None:
-        request = self._request(leader.topic_id)
+        request = self._build_request(leader.topic_id)
         newest = _NAMES_UP_TO if leader.topic_id == ZERO_UUID else None
         self._version = stream.version_for(request, newest)
         stream.send(request, self._version)
 
-    def _request(self, topic_id: Uuid) -> FetchRequest:
+    def _build_request(self, topic_id: Uuid) -> FetchRequest:
         wanted = FetchRequest.FetchPartition(
             partition=self._where.partition,
             current_leader_epoch=-1,

@@ -11,7 +11,7 @@ from headwater.pipelines.declaring.graph import order
 
 
 @dataclass(frozen=True)
-class Step:
+class RunStep:
     """Flows that may run at the same time, and the materialized views that come after them."""
 
     streams: tuple[Flow, ...]
@@ -19,7 +19,7 @@ class Step:
     """Materialized views and flows declared `once`."""
 
 
-def steps(declarations: Declarations) -> list[Step]:
+def run_steps(declarations: Declarations) -> list[RunStep]:
     """All flows; each stands in a later step than those that write what it reads."""
     depths: dict[str, int] = {}
     by_depth: dict[int, list[Flow]] = {}
@@ -31,10 +31,10 @@ def steps(declarations: Declarations) -> list[Step]:
     return [_step(declarations, by_depth[depth]) for depth in sorted(by_depth)]
 
 
-def _step(declarations: Declarations, flows: Iterable[Flow]) -> Step:
+def _step(declarations: Declarations, flows: Iterable[Flow]) -> RunStep:
     flows = tuple(flows)
     batches = tuple(flow for flow in flows if flow.once or is_view(declarations, flow))
-    return Step(tuple(flow for flow in flows if flow not in batches), batches)
+    return RunStep(tuple(flow for flow in flows if flow not in batches), batches)
 
 
 def is_view(declarations: Declarations, flow: Flow) -> bool:

@@ -42,7 +42,7 @@ class SinkError(PySparkValueError):
 
 
 @dataclass(frozen=True)
-class Plan:
+class SinkPlan:
     """A sink as it was asked for; goes to every task."""
 
     producer: Mapping[str, str]
@@ -100,7 +100,7 @@ def _pairs(row: list[dict[str, Any]] | None) -> Pairs:
     return without_origin(pairs)
 
 
-def plan(options: Mapping[str, str], schema: StructType) -> Plan:
+def plan_sink(options: Mapping[str, str], schema: StructType) -> SinkPlan:
     """Check options and columns; SinkError names what is wrong and what would be right.
 
     Columns that mean nothing to a topic are left out, as the connector does.
@@ -111,7 +111,7 @@ def plan(options: Mapping[str, str], schema: StructType) -> Plan:
     if topic is not None and (problem := topic_name_problem(topic)):
         raise SinkError(f"option topic: {problem}")
     columns = _columns(schema, topic)
-    return Plan(_producer(given), topic, columns, given.get(QUERY.lower()), _batch(given))
+    return SinkPlan(_producer(given), topic, columns, given.get(QUERY.lower()), _batch(given))
 
 
 def _check_names(given: Mapping[str, str]) -> None:

@@ -7,15 +7,15 @@ import sys
 
 import pytest
 
-from headwater.pipelines.running.belonging import (
+from headwater.pipelines.running.checkpoints import Checkpoints
+from headwater.pipelines.running.consistency import (
     QUERY,
     TOPIC_IDS,
     table_mismatch,
     topic_mismatch,
     unknown_rows,
 )
-from headwater.pipelines.running.checkpoints import Checkpoints
-from headwater.pipelines.running.run_lock import InUseError, only_run
+from headwater.pipelines.running.run_lock import InUseError, run_lock
 from headwater.pipelines.tables.table import open_table
 from tests.unit.pipelines.lake import KINDS, append, rows
 
@@ -97,8 +97,8 @@ def test_a_topic_that_was_created_again_is_known_by_its_id(tmp_path):
 HOLD = """
 import sys
 from pathlib import Path
-from headwater.pipelines.running.run_lock import only_run
-with only_run(Path(sys.argv[1]), "the pipeline shop"):
+from headwater.pipelines.running.run_lock import run_lock
+with run_lock(Path(sys.argv[1]), "the pipeline shop"):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -116,13 +116,13 @@ def test_a_second_run_is_refused_by_name_until_the_first_ends_or_dies(tmp_path):
         assert holder.stdout.readline() == "held\n"
         with (
             pytest.raises(InUseError, match=f"process {holder.pid} on .* holds .*lock; stop"),
-            only_run(lock, "the pipeline shop"),
+            run_lock(lock, "the pipeline shop"),
         ):
             pass
     finally:
         holder.kill()
         holder.communicate()
-    with only_run(lock, "the pipeline shop"):
-        with pytest.raises(InUseError), only_run(lock, "the pipeline shop"):
+    with run_lock(lock, "the pipeline shop"):
+        with pytest.raises(InUseError), run_lock(lock, "the pipeline shop"):
             pass
         assert json.loads(lock.read_text())["pid"] > 0

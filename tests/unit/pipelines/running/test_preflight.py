@@ -5,18 +5,18 @@ import pytest
 from pyspark.sql.types import StructType
 
 from headwater.pipelines.declaring.project import load_project
-from headwater.pipelines.running import prepare
+from headwater.pipelines.running import preflight
 from headwater.pipelines.running.checkpoints import Checkpoints
 from headwater.pipelines.running.flows import replace_columns
-from headwater.pipelines.running.plan import is_view
-from headwater.pipelines.running.prepare import (
+from headwater.pipelines.running.preflight import (
     NotReadyError,
     changes,
     problems,
     refresh,
-    remember,
+    save_fingerprints,
     written_topics,
 )
+from headwater.pipelines.running.run_plan import is_view
 from headwater.pipelines.tables.table import open_table
 from tests.unit.pipelines.lake import KINDS, append, ids, rows
 
@@ -61,30 +61,30 @@ def load(tmp_path):
 
 def test_a_pipeline_that_did_not_change_says_nothing(load):
     assert changes(load()) == []
-    remember(load())
+    save_fingerprints(load())
     assert changes(load()) == []
 
 
 def test_each_change_has_its_verdict_until_it_is_remembered(load):
-    remember(load())
+    save_fingerprints(load())
     changed = load(PIPELINE.replace("offset >= 0", "offset > 0").replace('"events")', '"others")'))
     assert {(change.flow, change.verdict) for change in changes(changed)} == {
         ("bronze", "needs new checkpoint"),
         ("bronze", "safe"),
     }
     assert changes(changed, refreshed=["bronze"]) == []
-    remember(changed)
+    save_fingerprints(changed)
     assert changes(changed) == []
 
 
 def test_a_flow_that_is_gone_is_told_once_and_compared_when_it_comes_back(load):
-    remember(load())
+    save_fingerprints(load())
     places = Checkpoints.of(load().storage)
     places.place("back").mkdir()
     (places.place("back") / "metadata").write_text('{"id": "q"}')
     without = load(PIPELINE[: PIPELINE.index("hw.create_sink")])
     assert [change.flow for change in changes(without)] == ["back"]
-    remember(without)
+    save_fingerprints(without)
     assert changes(without) == []
     (returned,) = changes(load())
     assert str(returned) == "back: safe: it is back and goes on where it stopped"
@@ -98,7 +98,7 @@ def test_a_flow_that_is_gone_is_told_once_and_compared_when_it_comes_back(load):
         ("back", "needs new checkpoint"),
         ("back", "safe"),
     ]
-    remember(load())
+    save_fingerprints(load())
     assert changes(load()) == []
 
 
@@ -114,7 +114,7 @@ def test_a_refresh_forgets_checkpoints_and_counts(load):
     assert not places.place("silver").exists()
     assert places.times_refreshed("silver") == 1
     assert "out gets its records again: what is there stays there" in said
-    remember(project)
+    save_fingerprints(project)
     assert places.times_refreshed("silver") == 1
 
 
@@ -127,14 +127,14 @@ def test_a_refresh_that_was_killed_is_done_again_by_the_next_run(load, monkeypat
         raise SystemExit
 
     with monkeypatch.context() as dying:
-        dying.setattr(prepare, "empty", killed)
+        dying.setattr(preflight, "empty_table", killed)
         with pytest.raises(SystemExit):
             refresh(project, ["silver", "back"])
     assert ids(open_table(table).files()) == [1, 2]
-    assert prepare.unfinished(project) == ["back", "silver"]
-    refresh(project, prepare.unfinished(project))
+    assert preflight.unfinished_refreshes(project) == ["back", "silver"]
+    refresh(project, preflight.unfinished_refreshes(project))
     assert ids(open_table(table).files()) == []
-    assert prepare.unfinished(project) == []
+    assert preflight.unfinished_refreshes(project) == []
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -154,7 +154,7 @@ def test_a_table_that_was_emptied_takes_other_columns_and_one_with_rows_keeps_it
     )
     replace_columns(wanted, open_table(target))
     assert open_table(target).schema().names == ["id", "gone", "kept"]
-    prepare.empty(open_table(target))
+    preflight.empty_table(open_table(target))
     replace_columns(wanted, open_table(target))
     assert open_table(target).schema().field("id").type == pa.string()
     assert sorted(open_table(target).schema().names) == ["id", "kept", "new"]

@@ -10,8 +10,8 @@ first line, the place is still the end of the one before. Time is an argument; n
 import logging
 import re
 
+from headwater.collect.line_reader import FileChanged, FilePosition, LineReader, LogLine
 from headwater.collect.log_files import LogFiles
-from headwater.collect.reading import ChangedUnderneath, Line, Place, Reading
 
 log = logging.getLogger(__name__)
 
@@ -19,7 +19,7 @@ _ROTATED = re.compile(r"[.-][0-9][0-9T:._-]*")
 """What rotation puts after a name: `.1`, `-20260131`, `.2026-01-31T12`; nothing compressed."""
 
 
-class Follower:
+class FileTracker:
     """Reads what is written under one name."""
 
     def __init__(
@@ -28,7 +28,7 @@ class Follower:
         files: LogFiles,
         *,
         max_line: int,
-        place: Place | None = None,
+        place: FilePosition | None = None,
         from_end: bool = False,
         linger_ms: int = 5000,
     ) -> None:
@@ -38,8 +38,8 @@ class Follower:
         self._files = files
         self._max_line = max_line
         self._linger_ms = linger_ms
-        self._reading: Reading | None = None
-        self._left: Place | None = None
+        self._reading: LineReader | None = None
+        self._left: FilePosition | None = None
         """The end of the file before, as long as nothing of this one was given out."""
         self._grew_ms = 0
         self._forbidden: set[str] = set()
@@ -52,7 +52,7 @@ class Follower:
             elif from_end:
                 self._reading.skip_to_end()
 
-    def poll(self, now_ms: int, most: int = 10_000) -> list[Line]:
+    def poll(self, now_ms: int, most: int = 10_000) -> list[LogLine]:
         """The next lines, if any, and not more than `most`; ask for the `place` once they are stored."""
         reading = self._reading
         if reading is None:
@@ -62,7 +62,7 @@ class Follower:
         at_end = reading.is_at_end
         try:
             lines = reading.lines(most)
-        except ChangedUnderneath:
+        except FileChanged:
             self._changed(reading)
             return []
         if not at_end:
@@ -80,12 +80,12 @@ class Follower:
             return self._files.identity(self.path) is None
         return reading.is_at_end and not self._is_left_behind(reading)
 
-    def last_line(self) -> list[Line]:
+    def last_line(self) -> list[LogLine]:
         """The line without a newline at the end, for who will not come back."""
         reading = self._reading
         return self._given(reading, reading.last_line()) if reading else []
 
-    def place(self) -> Place | None:
+    def place(self) -> FilePosition | None:
         """Where to go on after all lines given out so far; None if there is no file."""
         if self._left is not None:
             return self._left
@@ -99,15 +99,15 @@ class Follower:
 
     # -- from one file to the next
 
-    def _is_left_behind(self, reading: Reading) -> bool:
+    def _is_left_behind(self, reading: LineReader) -> bool:
         """The name belongs to another file now; while it belongs to none, the old one may grow."""
         current = self._files.identity(self.path)
         return current is not None and current != reading.identity
 
-    def _given(self, reading: Reading, lines: list[Line]) -> list[Line]:
+    def _given(self, reading: LineReader, lines: list[LogLine]) -> list[LogLine]:
         return lines if lines and not self._is_too_early(reading) else []
 
-    def _is_too_early(self, reading: Reading) -> bool:
+    def _is_too_early(self, reading: LineReader) -> bool:
         """Whether another file comes before this one: a copy of what this one held, now cut.
 
         Asked before the first line is given out, and after it was read: so no copy is missed.
@@ -124,7 +124,7 @@ class Follower:
         self._left = None
         return False
 
-    def _finish(self, reading: Reading) -> list[Line]:
+    def _finish(self, reading: LineReader) -> list[LogLine]:
         if self._is_too_early(reading):
             return []
         lines = reading.last_line()
@@ -132,15 +132,15 @@ class Follower:
         reading.close()
         return lines
 
-    def _go_on_after(self, left: Place) -> None:
+    def _go_on_after(self, left: FilePosition) -> None:
         self._left = left
         self._reading = self._rotated_after(left) or self._open(self.path)
 
-    def _rotated_after(self, left: Place) -> Reading | None:
+    def _rotated_after(self, left: FilePosition) -> LineReader | None:
         """The oldest rotated file that is younger than the one that was left."""
         current = self._files.identity(self.path)
         since_ns = left.left_ns or 0
-        oldest: Reading | None = None
+        oldest: LineReader | None = None
         for path in self._rotated_names():
             found = self._open(path)
             if found is None:
@@ -156,12 +156,12 @@ class Follower:
                 found.close()
         return oldest
 
-    def _changed(self, reading: Reading) -> None:
+    def _changed(self, reading: LineReader) -> None:
         place = self._left or reading.place()
         reading.close()
         self._resume(place)
 
-    def _resume(self, place: Place) -> None:
+    def _resume(self, place: FilePosition) -> None:
         """Find the file of `place` again: under its name, under another, or as a copy."""
         self._left = None
         paths = [self.path, *self._rotated_names()]
@@ -195,11 +195,11 @@ class Follower:
             if path.startswith(self.path) and _ROTATED.fullmatch(path, length)
         ]
 
-    def _open(self, path: str, offset: int = 0) -> Reading | None:
+    def _open(self, path: str, offset: int = 0) -> LineReader | None:
         if self._files.identity(path) is None:
             return None
         try:
-            return Reading(self._files, path, offset, max_line=self._max_line)
+            return LineReader(self._files, path, offset, max_line=self._max_line)
         except FileNotFoundError:
             return None
         except PermissionError:

@@ -25,12 +25,12 @@ _NOT_OWN: Final = (_PACKAGE, "site-packages/", "/pyspark/", "/lib/python")
 _ENDS: Final = ("\n\tat ", "\n=== Streaming Query ===", "\nDriver stacktrace", "\nJVM stacktrace")
 
 
-def cause(text: str) -> str:
+def root_cause(text: str) -> str:
     """The message at the bottom of a Spark error, as one line."""
-    return shortened(_from_python(text) or _from_java(text))
+    return one_line(_from_python(text) or _from_java(text))
 
 
-def shortened(text: str, longest: int = _LONGEST) -> str:
+def one_line(text: str, longest: int = _LONGEST) -> str:
     """One line of bounded length."""
     line = " ".join(text.split())
     return line if len(line) <= longest else line[: longest - 1] + "…"
@@ -46,8 +46,8 @@ def _from_python(text: str) -> str:
         match = _ERROR_LINE.match(line)
         if match:
             name, message = match.groups()
-            told = f"{_told(name)}{message} {_more(lines[number + 1 :])}".strip()
-            return f"{told}{_place(trace)}" if _told(name) else told
+            told = f"{_class_prefix(name)}{message} {_more(lines[number + 1 :])}".strip()
+            return f"{told}{_place(trace)}" if _class_prefix(name) else told
     return ""
 
 
@@ -60,7 +60,7 @@ def _place(trace: str) -> str:
     return ""
 
 
-def _told(name: str) -> str:
+def _class_prefix(name: str) -> str:
     """Errors whose text is a whole sentence need no class name before it."""
     return "" if name in {"KafkaError", "RuntimeError", "PySparkRuntimeError"} else f"{name}: "
 

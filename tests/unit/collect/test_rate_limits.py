@@ -1,10 +1,17 @@
 """Rates, room and the broker's absence, by a clock that the test moves."""
 
-from headwater.collect.limits import Breaker, Bucket, Limits, Room, account_of, client_of
+from headwater.collect.rate_limits import (
+    ByteBudget,
+    CircuitBreaker,
+    RateLimits,
+    TokenBucket,
+    account_of,
+    client_of,
+)
 
 
 def test_a_bucket_gives_its_rate_and_no_more() -> None:
-    bucket, sent = Bucket(10, 0), 0
+    bucket, sent = TokenBucket(10, 0), 0
     for now in range(10_000):
         if not bucket.wait_ms(now):
             bucket.spend(1)
@@ -13,59 +20,59 @@ def test_a_bucket_gives_its_rate_and_no_more() -> None:
 
 
 def test_the_wait_that_is_told_is_long_enough_and_no_longer() -> None:
-    bucket = Bucket(4, 0)
+    bucket = TokenBucket(4, 0)
     bucket.spend(5)
     wait = bucket.wait_ms(0)
     assert bucket.wait_ms(wait) == 0
-    assert Bucket(4, 0).wait_ms(0) == 0
+    assert TokenBucket(4, 0).wait_ms(0) == 0
     assert 490 <= wait <= 510
 
 
 def test_a_batch_larger_than_the_bucket_is_taken_and_paid_for() -> None:
-    limits = Limits(10, None)
-    assert limits.take("a", 100, 0) == 0
-    assert 9000 <= limits.take("a", 1, 0) <= 9200
-    assert limits.take("a", 1, 9200) == 0
+    limits = RateLimits(10, None)
+    assert limits.try_spend("a", 100, 0) == 0
+    assert 9000 <= limits.try_spend("a", 1, 0) <= 9200
+    assert limits.try_spend("a", 1, 9200) == 0
 
 
 def test_each_client_has_its_own_rate_and_all_share_the_total() -> None:
-    limits = Limits(1, 3)
-    assert limits.take("a", 1, 0) == 0
-    assert limits.take("a", 1, 0) > 0
-    assert limits.take("b", 1, 0) == 0
-    assert limits.take("c", 1, 0) == 0
-    assert limits.take("d", 1, 0) > 0
+    limits = RateLimits(1, 3)
+    assert limits.try_spend("a", 1, 0) == 0
+    assert limits.try_spend("a", 1, 0) > 0
+    assert limits.try_spend("b", 1, 0) == 0
+    assert limits.try_spend("c", 1, 0) == 0
+    assert limits.try_spend("d", 1, 0) > 0
 
 
 def test_who_is_refused_spends_nothing() -> None:
-    limits = Limits(1, 2)
-    assert limits.take("a", 1, 0) == 0
+    limits = RateLimits(1, 2)
+    assert limits.try_spend("a", 1, 0) == 0
     for _ in range(100):
-        assert limits.take("a", 1, 0) > 0
-    assert limits.take("b", 1, 0) == 0
+        assert limits.try_spend("a", 1, 0) > 0
+    assert limits.try_spend("b", 1, 0) == 0
 
 
 def test_without_rates_nobody_waits() -> None:
-    assert Limits(None, None).take("a", 10**9, 0) == 0
+    assert RateLimits(None, None).try_spend("a", 10**9, 0) == 0
 
 
 def test_clients_past_the_capacity_cost_no_memory() -> None:
-    limits = Limits(1, None, capacity=10)
+    limits = RateLimits(1, None, capacity=10)
     for number in range(1000):
-        limits.take(f"client {number}", 1, 0)
+        limits.try_spend(f"client {number}", 1, 0)
     assert len(limits._clients) == 10
 
 
 def test_room_is_given_back() -> None:
-    room = Room(10)
-    assert room.take(7)
-    assert not room.take(4)
-    room.give(7)
-    assert room.take(10)
+    budget = ByteBudget(10)
+    assert budget.try_reserve(7)
+    assert not budget.try_reserve(4)
+    budget.release(7)
+    assert budget.try_reserve(10)
 
 
 def test_while_the_broker_is_away_one_request_a_second_tries() -> None:
-    breaker = Breaker()
+    breaker = CircuitBreaker()
     assert breaker.wait_ms(0) == 0
     breaker.failed(0)
     assert breaker.wait_ms(400) == 600

@@ -27,7 +27,7 @@ _MAGIC_AT: Final = 16
 _CODECS: Final = {codec.value: codec.name.lower() for codec in Codec}
 
 
-class Batch(NamedTuple):
+class SoundBatch(NamedTuple):
     """A sound batch."""
 
     position: int
@@ -40,7 +40,7 @@ class Batch(NamedTuple):
         return len(self.data)
 
 
-class Damage(NamedTuple):
+class DamagedRange(NamedTuple):
     """Bytes that are no sound batch, up to the next one or to the end."""
 
     position: int
@@ -50,10 +50,12 @@ class Damage(NamedTuple):
     """What the header says, where there is one to be read; none of it can be trusted."""
 
 
-Found: TypeAlias = Batch | Damage
+Found: TypeAlias = SoundBatch | DamagedRange
 
 
-def walk(path: str, base_offset: int, start: int = 0, end: int | None = None) -> Iterator[Found]:
+def scan_segment(
+    path: str, base_offset: int, start: int = 0, end: int | None = None
+) -> Iterator[Found]:
     """What is in a file from position `start` to `end`, in order.
 
     Args:
@@ -87,7 +89,7 @@ class _Walk:
     def run(self, position: int) -> Iterator[Found]:
         while position < self._end:
             found = self._at(position)
-            if isinstance(found, Damage):
+            if isinstance(found, DamagedRange):
                 found = found._replace(size=self._next_sound(found) - position)
             yield found
             position += found.size
@@ -96,27 +98,29 @@ class _Walk:
         """The batch at a position; a damage that is found is not yet measured."""
         head = self._read(position, HEADER_SIZE)
         if len(head) < HEADER_SIZE:
-            return Damage(position, 0, f"{len(head)} bytes are no batch header", None)
+            return DamagedRange(position, 0, f"{len(head)} bytes are no batch header", None)
         header = read_header(head)
         left = self._end - position
         if header.magic != MAGIC:
-            return Damage(position, 0, "there is no record batch of format 2", None)
+            return DamagedRange(position, 0, "there is no record batch of format 2", None)
         if not 0 <= header.base_offset - self._base_offset <= MAX_RELATIVE_OFFSET:
             # The checksum does not cover the offset: the broker writes it last.
             reason = f"offset {header.base_offset} cannot be in this segment"
-            return Damage(position, 0, reason, header)
+            return DamagedRange(position, 0, reason, header)
         if not HEADER_SIZE <= header.size <= left:
-            return Damage(position, 0, f"a batch of {header.size} bytes, but {left} left", header)
+            return DamagedRange(
+                position, 0, f"a batch of {header.size} bytes, but {left} left", header
+            )
         data = self._read(position, header.size)
         if len(data) < header.size:
-            return Damage(position, 0, "the file was cut while it was read", header)
+            return DamagedRange(position, 0, "the file was cut while it was read", header)
         if crc32c(data[CRC_START:]) != header.crc:
-            return Damage(position, 0, "the checksum is wrong", header)
+            return DamagedRange(position, 0, "the checksum is wrong", header)
         if header.last_offset_delta < 0 or header.count < 0:
-            return Damage(position, 0, "it counts its records below zero", header)
-        return Batch(position, header, data)
+            return DamagedRange(position, 0, "it counts its records below zero", header)
+        return SoundBatch(position, header, data)
 
-    def _next_sound(self, damage: Damage) -> int:
+    def _next_sound(self, damage: DamagedRange) -> int:
         """Where the next sound batch begins: after the damaged one, if its length is right."""
         header = damage.header
         if header is not None and header.size >= HEADER_SIZE:
@@ -142,7 +146,7 @@ class _Walk:
 
     def _is_sound(self, position: int) -> bool:
         """Whether a batch of this segment begins here."""
-        return isinstance(self._at(position), Batch)
+        return isinstance(self._at(position), SoundBatch)
 
     def _read(self, position: int, size: int) -> memoryview:
         """Bytes of the file; fewer only at the end."""
