@@ -17,8 +17,8 @@ from typing import NamedTuple
 
 import uvloop
 
-from headwater.broker.connection import Connection
-from headwater.broker.server import Broker, system_seams
+from headwater.broker.server import BrokerServer, system_seams
+from headwater.broker.server_connection import ServerConnection
 from headwater.config.broker import BrokerSettings
 from headwater.controller.commands import CreateTopics, TopicCreation, TopicOutcome
 from headwater.records.builder import build_batch
@@ -84,7 +84,7 @@ async def measure(case: Case, profile: cProfile.Profile | None) -> float:
     """Microseconds of CPU for one request."""
     with tempfile.TemporaryDirectory(prefix="headwater-micro-") as folder:
         settings = {"log.dirs": folder, "listeners": "PLAINTEXT://127.0.0.1:0"}
-        broker = Broker(BrokerSettings.load(None, settings), system_seams())
+        broker = BrokerServer(BrokerSettings.load(None, settings), system_seams())
         await broker.start()
         frame = await _frame(broker, case)
         peers = [_peer(broker) for _ in range(case.connections)]
@@ -100,7 +100,7 @@ async def measure(case: Case, profile: cProfile.Profile | None) -> float:
         return took / case.requests * 1e6
 
 
-async def _frame(broker: Broker, case: Case) -> bytes:
+async def _frame(broker: BrokerServer, case: Case) -> bytes:
     created: asyncio.Future[list[TopicOutcome]] = asyncio.get_running_loop().create_future()
     broker.controller.submit(CreateTopics([TopicCreation("t", 1, 1)]), created.set_result)
     (topic,) = await created
@@ -117,13 +117,15 @@ async def _frame(broker: Broker, case: Case) -> bytes:
     return bytes(request_frame(0, case.version, 7, "micro", request))
 
 
-def _peer(broker: Broker) -> Connection:
-    peer = Connection(broker.context, "PLAINTEXT", broker.dispatch.frame)
+def _peer(broker: BrokerServer) -> ServerConnection:
+    peer = ServerConnection(broker.context, "PLAINTEXT", broker.dispatch.frame)
     peer.connection_made(Sink())
     return peer
 
 
-def _feed(broker: Broker, peers: list[Connection], data: bytes, depth: int, requests: int) -> None:
+def _feed(
+    broker: BrokerServer, peers: list[ServerConnection], data: bytes, depth: int, requests: int
+) -> None:
     source = memoryview(data)
     while requests > 0:
         for peer in peers:

@@ -9,7 +9,7 @@ import pytest
 import headwater
 from headwater.client import waiting
 from headwater.errors import KafkaError, UnknownTopicOrPartitionError
-from headwater.transport.connection import Connection
+from headwater.transport.client_connection import ClientConnection
 from tests.clients.fake_cluster import serving
 from tests.clients.fake_reading import ReadableCluster
 
@@ -122,14 +122,14 @@ def test_bootstrap_addresses_that_swallow_are_passed_over_and_doubles_do_no_harm
 
 def test_seeks_while_a_fetch_waits_do_not_open_a_connection_each(cluster, consumer, monkeypatch):
     opened = []
-    real = Connection.open.__func__
+    real = ClientConnection.open.__func__
 
     async def counting(cls, *args, **options):
         opened.append(args)
         return await real(cls, *args, **options)
 
     assert read(consumer, 100) == list(range(100))
-    monkeypatch.setattr(Connection, "open", classmethod(counting))
+    monkeypatch.setattr(ClientConnection, "open", classmethod(counting))
     for number in range(50):
         consumer.seek(("t", 0), number)
         assert consumer.poll(5, max_records=1)[0].offset == number

@@ -6,7 +6,7 @@ from headwater.errors import KafkaError, error_of
 from headwater.records.codec import decode_batch
 from headwater.seams.network import TcpNetwork
 from headwater.testing import Broker
-from headwater.transport.connection import Connection
+from headwater.transport.client_connection import ClientConnection
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 
@@ -21,7 +21,7 @@ def read_all(broker: Broker, topic: str) -> dict[int, list[Row]]:
 
 async def _read(bootstrap: str, topic: str) -> dict[int, list[Row]]:
     host, _, port = bootstrap.rpartition(":")
-    connection = await Connection.open(TcpNetwork(), host, int(port))
+    connection = await ClientConnection.open(TcpNetwork(), host, int(port))
     try:
         asked = MetadataRequest(topics=[MetadataRequest.MetadataRequestTopic(name=topic)])
         told = await connection.call(asked, MetadataResponse)
@@ -31,7 +31,7 @@ async def _read(bootstrap: str, topic: str) -> dict[int, list[Row]]:
         connection.close()
 
 
-async def _partition(connection: Connection, topic: str, number: int) -> list[Row]:
+async def _partition(connection: ClientConnection, topic: str, number: int) -> list[Row]:
     rows: list[Row] = []
     while True:
         offset = rows[-1][0] + 1 if rows else 0

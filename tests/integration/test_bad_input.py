@@ -134,7 +134,7 @@ def test_announced_frames_cost_memory_only_as_they_come(live):
 
 
 def open_now(live):
-    return live.context.doorkeeper.open
+    return live.context.connection_quotas.open
 
 
 # -- counts

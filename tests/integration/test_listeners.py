@@ -50,9 +50,9 @@ def test_so_many_clients_and_no_more(tmp_path):
             assert versions(client).error_code == 0
         with live.client() as one_too_many:
             assert one_too_many.is_closed()
-        assert live.context.doorkeeper.turned_away == 1
+        assert live.context.connection_quotas.rejected == 1
         clients.pop().socket.close()
-        until(lambda: len(live.context.doorkeeper.open) == 2)
+        until(lambda: len(live.context.connection_quotas.open) == 2)
         with live.client() as welcome:
             assert versions(welcome).error_code == 0
         for client in clients:
@@ -79,7 +79,7 @@ def test_a_client_that_says_nothing_for_too_long_is_let_go(tmp_path, monkeypatch
 
         def quiet_is_gone() -> bool:
             versions(busy)
-            return len(live.context.doorkeeper.open) == 1
+            return len(live.context.connection_quotas.open) == 1
 
         until(quiet_is_gone)
         assert quiet.is_closed()
@@ -103,7 +103,7 @@ def test_a_port_that_is_taken_is_named_with_what_to_do(tmp_path):
 def test_a_client_that_comes_before_the_broker_is_ready_is_served_when_it_is(tmp_path):
     """The port is open while the broker learns what it leads; requests wait, none is lost."""
     with Live(tmp_path) as live, live.client() as client:
-        connections = live.context.doorkeeper.open
+        connections = live.context.connection_quotas.open
         until(lambda: len(connections) == 1)
         (server,) = connections
         live.on_loop(server.hold)

@@ -7,10 +7,10 @@ import threading
 
 import pytest
 
-from headwater.broker.connection import MAX_HELD
+from headwater.broker.server_connection import MAX_HELD
 from headwater.log.slices import FileSlice
 from headwater.records.batch import batches
-from headwater.transport.inbound import FIRST_BUFFER
+from headwater.transport.frame_protocol import FIRST_BUFFER
 from headwater.wire.messages.fetch import FetchResponse
 from headwater.wire.messages.produce import ProduceResponse
 from tests.unit.broker.live import Live, batch, fetch_request, produce_request, until
@@ -51,10 +51,14 @@ def test_a_flood_of_unfinished_requests_stays_within_the_budget(tmp_path, impati
             sender.close()
 
         def settled() -> bool:
-            (peer,) = live.context.doorkeeper.open
+            (peer,) = live.context.connection_quotas.open
             return memory.used == len(peer.buffer) - FIRST_BUFFER
 
-        until(lambda: live.on_loop(lambda: len(live.context.doorkeeper.open) == 1 and settled()))
+        until(
+            lambda: live.on_loop(
+                lambda: len(live.context.connection_quotas.open) == 1 and settled()
+            )
+        )
 
 
 def test_a_broker_without_any_memory_to_spare_serves_one_request_after_another(tmp_path):
@@ -133,7 +137,7 @@ def test_batches_that_wait_for_a_codec_hold_up_their_client_alone(tmp_path):
             assert answer.responses[0].partition_responses[0].error_code == 0
         sending.join()
         assert len(one) <= most < MAX_HELD + 4 * len(one) < count * len(one)
-        held = [peer._held_bytes for peer in live.context.doorkeeper.open]
+        held = [peer._held_bytes for peer in live.context.connection_quotas.open]
         assert not any(held)
 
 

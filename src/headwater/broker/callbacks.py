@@ -9,14 +9,14 @@ from headwater.controller.store.metadata_store import StoreError
 T = TypeVar("T")
 
 
-async def event(start: Callable[[Callable[[], None]], None]) -> None:
+async def wait_for_callback(start: Callable[[Callable[[], None]], None]) -> None:
     """Wait for something that calls back once."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
     start(lambda: done.set_result(None))
     await done
 
 
-async def reply_of(ask: Callable[[Callable[[T | StoreError], None]], None]) -> T:
+async def wait_for_reply(ask: Callable[[Callable[[T | StoreError], None]], None]) -> T:
     """Wait for the store's answer; StoreError is raised."""
     answered: asyncio.Future[T | StoreError] = asyncio.get_running_loop().create_future()
     ask(answered.set_result)

@@ -12,7 +12,7 @@ from headwater.config.broker import BrokerSettings
 from headwater.config.topic import TopicSettings
 from headwater.controller.commands import CreateTopics, TopicCreation, TopicOutcome
 from headwater.errors import E
-from headwater.observe.hostile import HostileLog
+from headwater.observe.rate_limited_log import RateLimitedLog
 from headwater.replication.fetch_session import FetchSessions
 from headwater.replication.parked import Parked, Waiter
 from headwater.replication.replicas import Replicas
@@ -23,12 +23,12 @@ from headwater.seams.randomness import Randomness
 from headwater.seams.tasks import Lane
 from headwater.security.acls import (
     OPERATIONS_ON,
+    AclOperation,
+    AclResourceType,
     AllowAll,
     Authorizer,
-    Operation,
-    ResourceType,
 )
-from headwater.transport.listener import Doorkeeper
+from headwater.transport.listener import ConnectionQuotas
 from headwater.transport.memory import MemoryBudget
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ class Context:
     files: Files
     metadata: MetadataCache
     tick: Tick
-    doorkeeper: Doorkeeper
-    hostile: HostileLog
+    connection_quotas: ConnectionQuotas
+    peer_log: RateLimitedLog
     authorizer: Authorizer
     parked: Parked
     sessions: FetchSessions
@@ -89,7 +89,7 @@ class Context:
     generation: int = 0
 
     def authorize(
-        self, request: "Request", operation: Operation, resource_type: ResourceType, name: str
+        self, request: "Request", operation: AclOperation, resource_type: AclResourceType, name: str
     ) -> bool:
         """Whether the client behind `request` may do this."""
         connection = request.connection
@@ -98,7 +98,7 @@ class Context:
         )
 
     def authorized_operations(
-        self, request: "Request", resource_type: ResourceType, name: str
+        self, request: "Request", resource_type: AclResourceType, name: str
     ) -> int:
         """The bit field of what the client may do to a resource.
 

@@ -11,10 +11,10 @@ from struct import Struct as Packer
 from types import GeneratorType
 from typing import Any, NamedTuple, cast
 
-from headwater.broker.connection import Connection
 from headwater.broker.context import Context
 from headwater.broker.handlers import produce
 from headwater.broker.request import Request
+from headwater.broker.server_connection import ServerConnection
 from headwater.broker.turns import Steps, finish
 from headwater.errors import KafkaError
 from headwater.wire import codec
@@ -29,7 +29,7 @@ from headwater.wire.apis import (
     PRODUCE,
     Api,
 )
-from headwater.wire.framing import RequestHeader, read_request_header
+from headwater.wire.framing import ParsedRequestHeader, read_request_header
 from headwater.wire.schema import Struct
 
 log = logging.getLogger("headwater.server")
@@ -41,7 +41,7 @@ LARGE = 8 * 1024
 MAX_CONTROLLER_ELEMENTS = 10_000
 """The most array items in a request that changes topics or configs. Kafka's controller refuses what
 would make more records than this at a time, and makes one or more of each item."""
-_OF_THE_CONTROLLER = frozenset(
+_CONTROLLER_APIS = frozenset(
     {CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS}
 )
 
@@ -66,14 +66,14 @@ class Dispatch:
         }
         self.requests: dict[int, int] = dict.fromkeys(handlers, 0)
 
-    def frame(self, connection: Connection, start: int, end: int) -> None:
+    def frame(self, connection: ServerConnection, start: int, end: int) -> None:
         """Handle the request in `connection.buffer[start:end]`."""
         api_key, version, correlation_id = _read_start(connection.buffer, start)
         route = connection.route
         if (
             api_key == PRODUCE
             and route is not None
-            and produce.follow(
+            and produce.try_fast_path(
                 self._context, connection, route, version, correlation_id, start, end
             )
         ):
@@ -89,7 +89,7 @@ class Dispatch:
         self._handle(connection, entry, version, start, end)
 
     def _handle(
-        self, connection: Connection, entry: _Entry, version: int, start: int, end: int
+        self, connection: ServerConnection, entry: _Entry, version: int, start: int, end: int
     ) -> None:
         connection.frame = (start, end)
         view = connection.view
@@ -98,7 +98,7 @@ class Dispatch:
             if header.version != version:
                 body = None
             elif end - start > LARGE:
-                self._take_large(connection, entry, start, end)
+                self._decode_large(connection, entry, start, end)
                 return
             else:
                 body, _ = codec.decode(entry.api.request, version, view, header.body, end)
@@ -107,13 +107,15 @@ class Dispatch:
             return
         self._serve(connection, entry, version, header, body)
 
-    def _take_large(self, connection: Connection, entry: _Entry, start: int, end: int) -> None:
+    def _decode_large(
+        self, connection: ServerConnection, entry: _Entry, start: int, end: int
+    ) -> None:
         """Decode a large request in turns; the client's next one is taken after it.
 
         Batches of a produce request are used where they were received, so it is decoded at once.
         """
         limit = self._context.settings.max_request_elements
-        if entry.api.key in _OF_THE_CONTROLLER:
+        if entry.api.key in _CONTROLLER_APIS:
             limit = min(limit, MAX_CONTROLLER_ELEMENTS)
         if entry.api.key == PRODUCE:
             header = read_request_header(connection.view, start, end)
@@ -127,7 +129,7 @@ class Dispatch:
         self._context.turns.start(self._decode(connection, entry, frame, limit), connection)
 
     def _decode(
-        self, connection: Connection, entry: _Entry, frame: bytes, limit: int
+        self, connection: ServerConnection, entry: _Entry, frame: bytes, limit: int
     ) -> Steps[None]:
         try:
             header = read_request_header(frame, 0, len(frame))
@@ -144,10 +146,10 @@ class Dispatch:
 
     def _serve(
         self,
-        connection: Connection,
+        connection: ServerConnection,
         entry: _Entry,
         version: int,
-        header: RequestHeader,
+        header: ParsedRequestHeader,
         body: Any,
     ) -> None:
         request = Request(
@@ -169,6 +171,6 @@ class Dispatch:
         elif response is not None:
             request.reply(cast("Struct", response))
 
-    def _refuse(self, connection: Connection, why: str) -> None:
-        self._context.hostile.warning("requests", connection.host, f"closed a connection: {why}")
+    def _refuse(self, connection: ServerConnection, why: str) -> None:
+        self._context.peer_log.warning("requests", connection.host, f"closed a connection: {why}")
         connection.dismiss()

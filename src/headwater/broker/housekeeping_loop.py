@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from functools import partial
 
-from headwater.broker.connection import Connection
 from headwater.broker.context import Context
-from headwater.broker.reserve import Reserve
+from headwater.broker.disk_reserve import DiskReserve
+from headwater.broker.server_connection import ServerConnection
 from headwater.broker.storage_health import StorageHealth
 from headwater.broker.wall_clock import WallClockWatch
 from headwater.errors import KafkaError
@@ -41,7 +41,7 @@ class Housekeeping:
     """The background jobs of one broker."""
 
     def __init__(
-        self, context: Context, tasks: Tasks, health: StorageHealth, reserve: Reserve
+        self, context: Context, tasks: Tasks, health: StorageHealth, reserve: DiskReserve
     ) -> None:
         self._context = context
         self._tasks = tasks
@@ -261,18 +261,18 @@ class Housekeeping:
     async def _sweep_connections(self) -> None:
         now_ms = self._context.clock.monotonic_ms()
         limit_ms = self._context.settings.connections_max_idle_ms
-        for rank, connection in enumerate(list(self._context.doorkeeper.open)):
+        for rank, connection in enumerate(list(self._context.connection_quotas.open)):
             if rank % CHUNK == CHUNK - 1:
                 await asyncio.sleep(0)
-            if isinstance(connection, Connection):
+            if isinstance(connection, ServerConnection):
                 _sweep(connection, now_ms, limit_ms)
 
     async def _free_memory(self) -> None:
         """Close connections that hold memory which others wait for, and do not move."""
         memory = self._context.memory
         for holder in memory.stuck():
-            if isinstance(holder, Connection):
-                self._context.hostile.warning(
+            if isinstance(holder, ServerConnection):
+                self._context.peer_log.warning(
                     "memory",
                     holder.host,
                     f"closed a connection that held {memory.held.get(holder, 0)} bytes and did not "
@@ -307,10 +307,10 @@ def _run_works(works: Sequence[FlushWork]) -> list[Exception | None]:
     return failures
 
 
-def _sweep(connection: Connection, now_ms: int, limit_ms: int) -> None:
+def _sweep(connection: ServerConnection, now_ms: int, limit_ms: int) -> None:
     """Close a connection that said nothing for too long; give back what a quiet one holds."""
-    idle_ms = connection.idle.for_ms(now_ms, connection.frames_taken)
-    if 0 <= limit_ms < idle_ms and not connection.slots:
+    idle_ms = connection.idle.for_ms(now_ms, connection.frames_read)
+    if 0 <= limit_ms < idle_ms and not connection.pending:
         if connection.gone:
             connection.abort()  # closed before this, but the peer does not take its last answers
         else:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from headwater.broker.connection import Connection, Slot
+from headwater.broker.server_connection import PendingResponse, ServerConnection
 from headwater.broker.turns import Steps
 from headwater.wire import framing
 from headwater.wire.schema import Struct
@@ -11,14 +11,14 @@ from headwater.wire.schema import Struct
 log = logging.getLogger("headwater.server")
 
 
-class Request(Slot):
+class Request(PendingResponse):
     """One request of one client; `reply` may come at any later moment, exactly once."""
 
     __slots__ = ("api_key", "client_id", "correlation_id", "on_gone", "version")
 
     def __init__(
         self,
-        connection: Connection,
+        connection: ServerConnection,
         api_key: int,
         version: int,
         correlation_id: int,
@@ -47,7 +47,7 @@ class Request(Slot):
         """
         hold = _Hold(self.connection)
         if not self.connection.context.turns.start(self._make(response, hold), self.connection):
-            hold.take()
+            hold.acquire()
 
     def _make(self, response: Struct | Steps[Struct | None], hold: "_Hold") -> Steps[None]:
         try:
@@ -66,7 +66,7 @@ class Request(Slot):
             self.reply_nothing()
             self.connection.dismiss()
         finally:
-            hold.give_back()
+            hold.release()
 
     def peer_gone(self) -> None:
         """The client left."""
@@ -83,16 +83,16 @@ class _Hold:
 
     __slots__ = ("_connection", "_taken")
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: ServerConnection) -> None:
         self._connection = connection
         self._taken = False
 
-    def take(self) -> None:
+    def acquire(self) -> None:
         """The steps go on in later rounds."""
         self._taken = True
         self._connection.hold()
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """The steps are done."""
         if self._taken:
             self._connection.release()

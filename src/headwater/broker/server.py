@@ -7,11 +7,11 @@ import signal
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 
-from headwater.broker.callbacks import event, reply_of
+from headwater.broker.callbacks import wait_for_callback, wait_for_reply
 from headwater.broker.config_changes import ConfigChanges
-from headwater.broker.connection import Connection
 from headwater.broker.context import Context
 from headwater.broker.control import Control
+from headwater.broker.disk_reserve import DiskReserve
 from headwater.broker.dispatch import Dispatch, Handler
 from headwater.broker.handlers import (
     api_versions,
@@ -39,7 +39,7 @@ from headwater.broker.registration import (
     read_log_dirs,
     store_log_dirs,
 )
-from headwater.broker.reserve import Reserve
+from headwater.broker.server_connection import ServerConnection
 from headwater.broker.storage_health import StorageHealth
 from headwater.broker.tick import Tick
 from headwater.broker.timers import DeadlineTimer, PatientTimers
@@ -57,7 +57,7 @@ from headwater.log.log_dir import LogDirError
 from headwater.log.log_dirs import Identity, LogDirs
 from headwater.log.settings import LogSettings
 from headwater.model import CONSUMER_OFFSETS, uuid_text
-from headwater.observe.hostile import HostileLog
+from headwater.observe.rate_limited_log import RateLimitedLog
 from headwater.replication.effects import ProposeIsr
 from headwater.replication.fetch_session import FetchSessions
 from headwater.replication.parked import Parked
@@ -71,7 +71,7 @@ from headwater.seams.network import Listening, TcpNetwork
 from headwater.seams.randomness import SystemRandomness
 from headwater.seams.tasks import Lane, LoopTasks
 from headwater.security.acls import AllowAll
-from headwater.transport.listener import Doorkeeper, open_listener
+from headwater.transport.listener import ConnectionQuotas, open_listener
 from headwater.transport.memory import MemoryBudget
 from headwater.wire.messages.control import LeaderAndIsrRequest, UpdateMetadataRequest
 
@@ -103,7 +103,7 @@ STORE_FOLDER = "headwater-metadata"
 """Where the embedded store lies, in the first log dir; no topic's folder can have this name."""
 
 
-class Broker:
+class BrokerServer:
     """One broker: `start`, serve, `stop`."""
 
     def __init__(self, settings: BrokerSettings, seams: Seams) -> None:
@@ -125,7 +125,7 @@ class Broker:
         """Recover the logs, join the cluster, and serve once this broker knows what it leads."""
         cluster_id = await self._open_store()
         self._compose(cluster_id)
-        await event(self.configs.start)
+        await wait_for_callback(self.configs.start)
         await self._open_log_dirs()
         self._recover()
         await self._listen()
@@ -135,7 +135,7 @@ class Broker:
         else:
             self.reserve.make()
         self.housekeeping.start()
-        for connection in self.context.doorkeeper.open:
+        for connection in self.context.connection_quotas.open:
             connection.release()
         self.context.serving = True
 
@@ -156,7 +156,7 @@ class Broker:
                 f"({failure.strerror}): repair it, or choose another with --data-dir (log.dirs, "
                 "the first of which holds the metadata)"
             ) from failure
-        self.reserve = Reserve(self.seams.files, folder)
+        self.reserve = DiskReserve(self.seams.files, folder)
         self.reserve.give_up_if_full()
         self.store = EmbeddedStore(
             self.seams.files,
@@ -165,7 +165,7 @@ class Broker:
             on_file_thread(self.seams.tasks),
         )
         fresh = uuid_text(self.seams.randomness.uuid())
-        return await reply_of(partial(prepare_store, self.store, fresh))
+        return await wait_for_reply(partial(prepare_store, self.store, fresh))
 
     def _make_context(self, cluster_id: str) -> Context:
         settings, seams = self.settings, self.seams
@@ -179,8 +179,8 @@ class Broker:
             files=seams.files,
             metadata=MetadataCache(cluster_id),
             tick=Tick(),
-            doorkeeper=Doorkeeper(connection_limits(settings, self._shares)),
-            hostile=HostileLog(log, seams.clock.monotonic_ms),
+            connection_quotas=ConnectionQuotas(connection_limits(settings, self._shares)),
+            peer_log=RateLimitedLog(log, seams.clock.monotonic_ms),
             authorizer=AllowAll(),
             parked=parked,
             sessions=FetchSessions(
@@ -209,7 +209,7 @@ class Broker:
             self.log_dirs,
             self.context.topic_settings,
             self.context.treatment,
-            Surroundings(self),
+            BrokerReplicaHost(self),
             settings.replica_lag_time_max_ms,
         )
         self.configs = ConfigChanges(
@@ -246,13 +246,13 @@ class Broker:
     async def _open_log_dirs(self) -> None:
         """Open them, and remember their ids: a disk that is not mounted must be missed."""
         abandoned = set(self.settings.log_dirs_abandoned)
-        stored = await reply_of(partial(read_log_dirs, self.store, self.node_id))
+        stored = await wait_for_reply(partial(read_log_dirs, self.store, self.node_id))
         known = {at: path for at, path in stored.items() if at not in abandoned}
         self._log_dirs_open = True
         self.log_dirs.open(known)
         known.update(self.log_dirs.directory_ids)
         if known != stored:
-            await reply_of(partial(store_log_dirs, self.store, self.node_id, known))
+            await wait_for_reply(partial(store_log_dirs, self.store, self.node_id, known))
 
     def _recover(self) -> None:
         def settings_of(topic: str) -> LogSettings:
@@ -270,7 +270,7 @@ class Broker:
         backlog = min(self.settings.socket_listen_backlog_size, self._shares.backlog)
         for bound, told in zip(self.settings.bound, self.settings.told, strict=True):
             warn_of_plaintext(bound)
-            factory = partial(Connection, self.context, bound.name, self.dispatch.frame)
+            factory = partial(ServerConnection, self.context, bound.name, self.dispatch.frame)
             opened = await open_listener(self.seams.network, bound, factory, backlog)
             self._opened.append(opened)
             self.listeners.append(told if told.port else told._replace(port=opened.port))
@@ -289,7 +289,7 @@ class Broker:
         self.registration = Registration(self.store, node, self._registered)
         self.controller.start()
         await told
-        await event(self.controller.when_idle)
+        await wait_for_callback(self.controller.when_idle)
         self._set_strays_aside()
         log.info(
             "node %d of cluster %s, controller %d, %d topics",
@@ -343,7 +343,7 @@ class Broker:
         for problem in changed.ignored:
             log.warning("a stored setting is ignored: %s", problem.message)
         self.settings = self.context.settings = changed
-        self.context.doorkeeper.limits = connection_limits(changed, self._shares)
+        self.context.connection_quotas.limits = connection_limits(changed, self._shares)
         self.controller.use_settings(self._controller_settings())
         for topic in self.context.replicas.topics():
             self.context.replicas.topic_settings_changed(topic)
@@ -391,12 +391,12 @@ class Broker:
             opened.close()
         self.housekeeping.stop()
         self.context.tick.flush()
-        for connection in list(self.context.doorkeeper.open):
+        for connection in list(self.context.connection_quotas.open):
             connection.close()
         self.groups.close()
         self.controller.stop()
         self.timer.close()
-        await event(self.registration.withdraw)
+        await wait_for_callback(self.registration.withdraw)
         await self._end_flushes()
         marks = {
             replica.topic_partition: replica.partition.high_watermark
@@ -413,7 +413,7 @@ class Broker:
         """A flush that fails now must be heard: its log is not flushed again and marked clean."""
         for replica in list(self.context.replicas):
             while replica.flushing:
-                await event(replica.when_not_flushing)
+                await wait_for_callback(replica.when_not_flushing)
 
     def abandon(self) -> None:
         """Give back what a start that failed had taken."""
@@ -427,10 +427,10 @@ class Broker:
         self.seams.tasks.close()
 
 
-class Surroundings:
+class BrokerReplicaHost:
     """What replicas ask of the broker around them."""
 
-    def __init__(self, broker: Broker) -> None:
+    def __init__(self, broker: BrokerServer) -> None:
         self._broker = broker
         clock = broker.seams.clock
         self.now_ms = clock.monotonic_ms
@@ -473,7 +473,7 @@ def run(settings: BrokerSettings, on_ready: Callable[[str], None]) -> None:
 
 async def _serve(settings: BrokerSettings, on_ready: Callable[[str], None]) -> None:
     loop = asyncio.get_running_loop()
-    broker = Broker(settings, system_seams())
+    broker = BrokerServer(settings, system_seams())
     stopped = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(signum, stopped.set)

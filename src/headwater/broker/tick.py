@@ -16,18 +16,18 @@ from headwater.replication.replica import Replica
 
 log = logging.getLogger("headwater.server")
 
-LOOKS_A_TICK = 200
+RECHECKS_A_TICK = 200
 """So many waiting readers are looked at in one tick: one record may wake thousands of them."""
 
 
-class Reader(Protocol):
+class WokenReader(Protocol):
     """A parked fetch that was woken in this tick."""
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Answer if there is enough now."""
 
 
-class Sender(Protocol):
+class ResponseSender(Protocol):
     """A connection with answers to send."""
 
     def send_answers(self) -> None:
@@ -43,8 +43,8 @@ class Tick:
         """Replicas written to since somebody last looked: they are what may need a flush."""
         self.dirty: list[Replica] = []
         """Replicas with staged batches, which may be slices of receive buffers."""
-        self._woken: dict[Reader, None] = {}
-        self._senders: dict[Sender, None] = {}
+        self._woken: dict[WokenReader, None] = {}
+        self._senders: dict[ResponseSender, None] = {}
         self._scheduled = False
         self._flushing = False
 
@@ -54,13 +54,13 @@ class Tick:
         if not self._scheduled:
             self._schedule()
 
-    def look_soon(self, reader: Reader) -> None:
+    def recheck_soon(self, reader: WokenReader) -> None:
         """The reader may have enough now."""
         self._woken[reader] = None
         if not self._scheduled:
             self._schedule()
 
-    def send_soon(self, sender: Sender) -> None:
+    def send_soon(self, sender: ResponseSender) -> None:
         """The connection has answers."""
         self._senders[sender] = None
         if not self._scheduled:
@@ -87,10 +87,10 @@ class Tick:
         self._flushing = True
         try:
             self.number += 1
-            left = LOOKS_A_TICK
+            left = RECHECKS_A_TICK
             while self.dirty or (self._woken and left > 0):
                 self._write()
-                left -= self._look(left)
+                left -= self._recheck_woken(left)
             self._send()
         finally:
             self._flushing = False
@@ -109,7 +109,7 @@ class Tick:
                 replica.abandon(KafkaError(E.UNKNOWN_SERVER_ERROR))
             self.written[replica] = None
 
-    def _look(self, most: int) -> int:
+    def _recheck_woken(self, most: int) -> int:
         """Look at up to `most` readers, the others have their turn in the next tick; how many."""
         woken = self._woken
         if len(woken) <= most:
@@ -120,7 +120,7 @@ class Tick:
                 del self._woken[reader]
         for reader in woken:
             try:
-                reader.look_again()
+                reader.recheck()
             except Exception:
                 log.exception("a waiting request failed")
         return len(woken)

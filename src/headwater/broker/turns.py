@@ -22,7 +22,7 @@ ELEMENTS_A_TURN = 400
 """Elements take 2 to 5 microseconds each, so a turn stays near one or two milliseconds."""
 
 
-class Peer(Protocol):
+class Requester(Protocol):
     """The client whose request is handled."""
 
     @property
@@ -35,10 +35,10 @@ class Turns:
 
     def __init__(self) -> None:
         self.taken = 0
-        self._waiting: deque[tuple[Steps[None], Peer]] = deque()
+        self._waiting: deque[tuple[Steps[None], Requester]] = deque()
         self._scheduled = False
 
-    def start(self, work: Steps[None], peer: Peer) -> bool:
+    def start(self, work: Steps[None], peer: Requester) -> bool:
         """Run the first step now and the others in later rounds; whether it is done already."""
         if self._step(work):
             return True

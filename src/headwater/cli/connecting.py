@@ -10,7 +10,7 @@ from headwater.config.client import address_problem
 from headwater.config.keys import ConfigError
 from headwater.errors import E, KafkaError
 from headwater.seams.network import Network, TcpNetwork
-from headwater.transport.connection import Connection
+from headwater.transport.client_connection import ClientConnection
 
 CONNECT_S = 5.0
 """How long all addresses together may take to answer."""
@@ -95,7 +95,7 @@ async def find_broker(bootstrap: str, timeout_s: float, network: Network | None 
     reason = ""
     for host, port in addresses:
         try:
-            found = await Connection.open(
+            found = await ClientConnection.open(
                 network or TcpNetwork(), host, port, setup_timeout_s=limit_s, timeout_s=limit_s
             )
         except OSError as problem:

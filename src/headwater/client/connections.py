@@ -9,7 +9,7 @@ from headwater.config.client import ClientSettings
 from headwater.seams.clock import Clock
 from headwater.seams.network import Network
 from headwater.seams.randomness import Randomness
-from headwater.transport.connection import Connection
+from headwater.transport.client_connection import ClientConnection
 
 _WAITING = -1_000_000
 """Below it are the ids of second connections."""
@@ -34,8 +34,8 @@ class Connections:
         self._network = network
         self._clock = clock
         self._randomness = randomness
-        self._connections: dict[int, Connection] = {}
-        self._opening: dict[int, asyncio.Task[Connection]] = {}
+        self._connections: dict[int, ClientConnection] = {}
+        self._opening: dict[int, asyncio.Task[ClientConnection]] = {}
         self._reconnect: dict[int, Backoff] = {}
         self._closed = False
 
@@ -50,7 +50,7 @@ class Connections:
             self.settings.retry_backoff_ms, self.settings.retry_backoff_max_ms, self._randomness
         )
 
-    async def connection(self, node: Node) -> Connection:
+    async def connection(self, node: Node) -> ClientConnection:
         """An open connection to `node`; a failed attempt is followed by a rest.
 
         NetworkError where nobody listens; the rest grows with each failure.
@@ -67,7 +67,7 @@ class Connections:
             opening.add_done_callback(lambda task: self._opened(node.id, task))
         return await asyncio.shield(opening)
 
-    async def waiting_connection(self, node: Node) -> Connection:
+    async def waiting_connection(self, node: Node) -> ClientConnection:
         """A second connection to `node`, for requests that brokers hold for long.
 
         Brokers answer a connection in order: a commit or a goodbye behind a join that waits for the
@@ -75,7 +75,7 @@ class Connections:
         """
         return await self.connection(node._replace(id=_WAITING - node.id))
 
-    def connected(self, node: Node) -> Connection | None:
+    def connected(self, node: Node) -> ClientConnection | None:
         """The open connection to `node`, if there is one at this moment."""
         connection = self._connections.get(node.id)
         if connection is None or not connection.is_open:
@@ -87,7 +87,7 @@ class Connections:
             return None
         return connection
 
-    async def _open(self, node: Node) -> Connection:
+    async def _open(self, node: Node) -> ClientConnection:
         settings = self.settings
         backoff = self._reconnect.get(node.id)
         if backoff is not None:
@@ -97,7 +97,7 @@ class Connections:
                 settings.reconnect_backoff_ms, settings.reconnect_backoff_max_ms, self._randomness
             )
         try:
-            connection = await Connection.open(
+            connection = await ClientConnection.open(
                 self._network,
                 node.host,
                 node.port,
@@ -112,7 +112,7 @@ class Connections:
         del self._reconnect[node.id]
         return connection
 
-    def _opened(self, node_id: int, task: "asyncio.Task[Connection]") -> None:
+    def _opened(self, node_id: int, task: "asyncio.Task[ClientConnection]") -> None:
         self._opening.pop(node_id, None)
         if task.cancelled() or task.exception() is not None:
             return

@@ -1,7 +1,7 @@
 """Log lines that a person can act on: one event, one line, whatever a peer has put into it.
 
 Three loggers have names that operators know from Kafka: server, controller and state-change.
-Events that a peer can cause at will go through `hostile` instead.
+Events that a peer can cause at will go through `RateLimitedLog` instead.
 """
 
 import json
@@ -27,7 +27,7 @@ _CUT = "...[cut]"
 def set_up(level: str = "INFO", *, as_json: bool = False, stream: TextIO | None = None) -> None:
     """Send the broker's log to `stream` (stderr), as lines for people or as JSON objects."""
     handler = logging.StreamHandler(stream or sys.stderr)
-    handler.setFormatter(JsonLines() if as_json else PlainLines())
+    handler.setFormatter(JsonFormatter() if as_json else PlainFormatter())
     for name in (_ROOT, _EVENT_LOOP):  # the loop reports what no callback caught
         logger = logging.getLogger(name)
         logger.handlers[:] = [handler]
@@ -53,7 +53,7 @@ def add_files(directory: str, *, as_json: bool = False) -> None:
             encoding="utf-8",
             delay=True,
         )
-        handler.setFormatter(JsonLines() if as_json else PlainLines())
+        handler.setFormatter(JsonFormatter() if as_json else PlainFormatter())
         handler.addFilter(belongs)
         for owner in (_ROOT, _EVENT_LOOP):
             logging.getLogger(owner).addHandler(handler)
@@ -76,7 +76,7 @@ def printable(text: str, limit: int = MAX_LINE) -> str:
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
-class PlainLines(logging.Formatter):
+class PlainFormatter(logging.Formatter):
     """`2026-01-31 12:00:00,123 WARNING server: what happened`; a traceback follows, indented."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -85,7 +85,7 @@ class PlainLines(logging.Formatter):
         return "\n    ".join([line, *_traceback(self, record)])
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """One JSON object a line, for machines that collect logs."""
 
     def format(self, record: logging.LogRecord) -> str:

@@ -11,7 +11,7 @@ from headwater.security.principals import Principal
 CLUSTER_NAME = "kafka-cluster"
 
 
-class Operation(IntEnum):
+class AclOperation(IntEnum):
     """What a principal wants to do; the numbers are the wire's."""
 
     ALL = 2
@@ -27,7 +27,7 @@ class Operation(IntEnum):
     IDEMPOTENT_WRITE = 12
 
 
-class ResourceType(IntEnum):
+class AclResourceType(IntEnum):
     """What it wants to do it to; the numbers are the wire's."""
 
     TOPIC = 2
@@ -37,33 +37,33 @@ class ResourceType(IntEnum):
 
 
 OPERATIONS_ON = {
-    ResourceType.TOPIC: (
-        Operation.READ,
-        Operation.WRITE,
-        Operation.CREATE,
-        Operation.DELETE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
+    AclResourceType.TOPIC: (
+        AclOperation.READ,
+        AclOperation.WRITE,
+        AclOperation.CREATE,
+        AclOperation.DELETE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
     ),
-    ResourceType.GROUP: (
-        Operation.READ,
-        Operation.DELETE,
-        Operation.DESCRIBE,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
+    AclResourceType.GROUP: (
+        AclOperation.READ,
+        AclOperation.DELETE,
+        AclOperation.DESCRIBE,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
     ),
-    ResourceType.CLUSTER: (
-        Operation.CREATE,
-        Operation.ALTER,
-        Operation.DESCRIBE,
-        Operation.CLUSTER_ACTION,
-        Operation.DESCRIBE_CONFIGS,
-        Operation.ALTER_CONFIGS,
-        Operation.IDEMPOTENT_WRITE,
+    AclResourceType.CLUSTER: (
+        AclOperation.CREATE,
+        AclOperation.ALTER,
+        AclOperation.DESCRIBE,
+        AclOperation.CLUSTER_ACTION,
+        AclOperation.DESCRIBE_CONFIGS,
+        AclOperation.ALTER_CONFIGS,
+        AclOperation.IDEMPOTENT_WRITE,
     ),
-    ResourceType.TRANSACTIONAL_ID: (Operation.WRITE, Operation.DESCRIBE),
+    AclResourceType.TRANSACTIONAL_ID: (AclOperation.WRITE, AclOperation.DESCRIBE),
 }
 
 
@@ -74,8 +74,8 @@ class Authorizer(Protocol):
         self,
         principal: Principal,
         host: str,
-        operation: Operation,
-        resource_type: ResourceType,
+        operation: AclOperation,
+        resource_type: AclResourceType,
         name: str,
     ) -> bool:
         """Whether `principal`, calling from `host`, may do `operation` to the resource."""
@@ -88,9 +88,9 @@ class AllowAll:
         self,
         principal: Principal,
         host: str,
-        operation: Operation,
-        resource_type: ResourceType,
+        operation: AclOperation,
+        resource_type: AclResourceType,
         name: str,
     ) -> bool:
         """Yes, except that a client may not pose as a broker."""
-        return operation is not Operation.CLUSTER_ACTION
+        return operation is not AclOperation.CLUSTER_ACTION

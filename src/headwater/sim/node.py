@@ -7,7 +7,7 @@ file operation, or at any moment; the next life finds what the disk kept.
 import asyncio
 from collections.abc import Mapping
 
-from headwater.broker.server import Broker
+from headwater.broker.server import BrokerServer
 from headwater.config.broker import BrokerSettings
 from headwater.log.folders import partition_of
 from headwater.log.verify import verify_log
@@ -55,7 +55,7 @@ class Life:
             node.network,
             SimTasks(self.loop, stream(node.seed, f"{name} threads"), node.slowest_thread_ms),
         )
-        self.broker = Broker(node.settings, seams)
+        self.broker = BrokerServer(node.settings, seams)
         self.serving = False
         self.ended = False
 
@@ -94,7 +94,7 @@ class Node:
         return self.life is not None and self.life.serving
 
     @property
-    def broker(self) -> Broker:
+    def broker(self) -> BrokerServer:
         """The broker that runs now."""
         assert self.life is not None
         return self.life.broker

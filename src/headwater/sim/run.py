@@ -199,6 +199,6 @@ class _Run:
 
     def _check_quiet(self) -> None:
         """Nobody asks for anything any more: nothing may be left unanswered."""
-        for connection in self._cluster.node.broker.context.doorkeeper.open:
+        for connection in self._cluster.node.broker.context.connection_quotas.open:
             if getattr(connection, "slots", None):
                 self.promises.complain("L5: a request was never answered")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from headwater.errors import E, KafkaError, error_of
 from headwater.seams.network import TcpNetwork
-from headwater.transport.connection import Connection
+from headwater.transport.client_connection import ClientConnection
 from headwater.wire.messages.topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
@@ -74,9 +74,9 @@ def _run(call: Callable[[], Coroutine[Any, Any, T]]) -> T:
         return pool.submit(lambda: asyncio.run(call())).result()
 
 
-async def _connect(bootstrap: str) -> Connection:
+async def _connect(bootstrap: str) -> ClientConnection:
     host, _, port = bootstrap.rpartition(":")
-    return await Connection.open(TcpNetwork(), host, int(port))
+    return await ClientConnection.open(TcpNetwork(), host, int(port))
 
 
 def _raise(code: int, message: str | None) -> None:

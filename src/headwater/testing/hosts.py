@@ -14,7 +14,7 @@ from typing import Protocol
 
 import uvloop
 
-from headwater.broker.server import Broker, system_seams
+from headwater.broker.server import BrokerServer, system_seams
 from headwater.config.broker import BrokerSettings
 
 STOP_TIMEOUT_S = 30
@@ -69,7 +69,7 @@ class ThreadHost:
 
     async def _serve(self, settings: BrokerSettings, address: "Future[str]") -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()
-        broker = Broker(settings, system_seams())
+        broker = BrokerServer(settings, system_seams())
         try:
             await broker.start()
         except BaseException as failure:  # noqa: BLE001 - the test's thread must hear of it
@@ -93,7 +93,7 @@ class ThreadHost:
 
     def kill(self) -> None:
         """A thread cannot be killed."""
-        raise RuntimeError("only Broker(subprocess=True) can be killed")
+        raise RuntimeError("only BrokerServer(subprocess=True) can be killed")
 
 
 class ProcessHost:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from headwater.config.listeners import Listener
 from headwater.seams.network import Listening, Network
-from headwater.transport.inbound import Inbound
+from headwater.transport.frame_protocol import FrameProtocol
 
 log = logging.getLogger("headwater.server")
 
@@ -27,25 +27,25 @@ class ConnectionLimits(NamedTuple):
         return self.per_host_overrides.get(host, self.per_host)
 
 
-class Doorkeeper:
+class ConnectionQuotas:
     """Counts connections over all listeners and turns away what is too many."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
-        self.open: dict[Inbound, None] = {}
+        self.open: dict[FrameProtocol, None] = {}
         """In the order they came."""
-        self.turned_away = 0
+        self.rejected = 0
         self._by_host: Counter[str] = Counter()
         self._warned = False
 
-    def admit(self, peer: Inbound, host: str) -> bool:
+    def admit(self, peer: FrameProtocol, host: str) -> bool:
         """Count the peer in, or say no."""
         count = len(self.open)
         if count >= self.limits.descriptors:
             self._warn()
         too_many = count >= min(self.limits.total, self.limits.descriptors)
         if too_many or self._by_host[host] >= self.limits.allowed_from(host):
-            self.turned_away += 1
+            self.rejected += 1
             return False
         self.open[peer] = None
         self._by_host[host] += 1
@@ -60,7 +60,7 @@ class Doorkeeper:
                 len(self.open),
             )
 
-    def leave(self, peer: Inbound, host: str) -> None:
+    def leave(self, peer: FrameProtocol, host: str) -> None:
         """Count the peer out."""
         if peer in self.open:
             del self.open[peer]

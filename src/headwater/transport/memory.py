@@ -16,11 +16,11 @@ WORTH_CLOSING = 64 * 1024
 """Closing a connection that holds less does not help."""
 
 
-class Holder(Protocol):
+class MemoryHolder(Protocol):
     """A connection that is charged."""
 
     @property
-    def frames_taken(self) -> int:
+    def frames_read(self) -> int:
         """Whole frames so far."""
 
     def missing(self) -> int:
@@ -43,14 +43,14 @@ class MemoryBudget:
         self.used = 0
         self.tight = False
         """Three quarters are used: nobody keeps a larger buffer than it needs."""
-        self.held: dict[Holder, int] = {}
-        self._waiting: dict[Holder, int] = {}
-        self._exempt: tuple[Holder, int] | None = None
+        self.held: dict[MemoryHolder, int] = {}
+        self._waiting: dict[MemoryHolder, int] = {}
+        self._exempt: tuple[MemoryHolder, int] | None = None
         """The holder that may pass the limit, and the number of its frame."""
-        self._looks: dict[Holder, int] = {}
+        self._looks: dict[MemoryHolder, int] = {}
         self._granting = False
 
-    def charge(self, holder: Holder, size: int) -> None:
+    def charge(self, holder: MemoryHolder, size: int) -> None:
         """`holder` has `size` bytes more, or less if negative."""
         held = self.held.get(holder, 0) + size
         if held:
@@ -59,7 +59,7 @@ class MemoryBudget:
             self.held.pop(holder, None)
         self._use(size)
 
-    def leave(self, holder: Holder) -> None:
+    def leave(self, holder: MemoryHolder) -> None:
         """The connection is gone, and with it what it held."""
         self._waiting.pop(holder, None)
         self._looks.pop(holder, None)
@@ -74,7 +74,7 @@ class MemoryBudget:
         if size < 0 and self._waiting:
             self._grant()
 
-    def ask(self, holder: Holder, size: int) -> bool:
+    def ask(self, holder: MemoryHolder, size: int) -> bool:
         """Whether the unfinished frame of `holder` may have `size` bytes more.
 
         If not, `memory_granted` is called once it may. The caller takes them before it returns.
@@ -85,7 +85,7 @@ class MemoryBudget:
         if not self._waiting and self.used + size <= self.limit:
             return True
         if self._exempt is None:
-            self._exempt = holder, holder.frames_taken
+            self._exempt = holder, holder.frames_read
             return True
         self._waiting[holder] = size
         return False
@@ -107,8 +107,8 @@ class MemoryBudget:
         finally:
             self._granting = False
 
-    def _next(self) -> Holder | None:
-        if self._exempt is not None and self._exempt[0].frames_taken != self._exempt[1]:
+    def _next(self) -> MemoryHolder | None:
+        if self._exempt is not None and self._exempt[0].frames_read != self._exempt[1]:
             self._exempt = None  # that frame is whole: others have their turn
         if not self._waiting:
             return None
@@ -118,10 +118,10 @@ class MemoryBudget:
         if self._exempt is not None:
             return None
         least = min(self._waiting, key=lambda waiting: waiting.missing())
-        self._exempt = least, least.frames_taken
+        self._exempt = least, least.frames_read
         return least
 
-    def stuck(self) -> list[Holder]:
+    def stuck(self) -> list[MemoryHolder]:
         """Whom to close, the largest first: those who did not move since the last call.
 
         Empty while the budget suffices, so that a slow peer is harmed in a flood only.

@@ -35,7 +35,7 @@ from headwater.wire.primitives import (
     too_many,
 )
 from headwater.wire.schema import Struct
-from headwater.wire.source import Source
+from headwater.wire.source import FunctionSource
 
 Decode: TypeAlias = Callable[[Buffer, int, int], tuple[Any, int]]
 """(buffer, position, end) -> (message, position after it)."""
@@ -70,7 +70,9 @@ def compile_stepping_decoder(kind: type[Struct], version: int) -> DecodeInSteps:
 
 
 def _compile(kind: type[Struct], version: int, *, in_steps: bool) -> Callable[..., Any]:
-    source = Source(kind, version, "decode in steps" if in_steps else "decode", dict(_SCOPE))
+    source = FunctionSource(
+        kind, version, "decode in steps" if in_steps else "decode", dict(_SCOPE)
+    )
     writer = _Decoder(source, in_steps)
     with source.block(f"def decode(buf, pos, end{', limit' if in_steps else ''}):"):
         if in_steps:
@@ -101,7 +103,7 @@ def _has_records(kind: type[Struct]) -> bool:
 class _Decoder:
     """Each method writes the reading of one thing and returns the variable that will hold it."""
 
-    def __init__(self, source: Source, in_steps: bool) -> None:
+    def __init__(self, source: FunctionSource, in_steps: bool) -> None:
         self.source = source
         self._in_steps = in_steps
         self._run: list[tuple[Fixed, str]] = []
@@ -120,7 +122,7 @@ class _Decoder:
             source.line(f"{made}.{name} = {value}")
         return made
 
-    def take(self, kind: Fixed) -> str:
+    def add_fixed(self, kind: Fixed) -> str:
         """Put a value of fixed size into the run that the next `flush` unpacks at once."""
         name = self.source.name("v")
         self._run.append((kind, name))
@@ -147,7 +149,7 @@ class _Decoder:
 
     def value(self, kind: WireType, what: str, compact: bool, nullable: bool) -> str:
         if isinstance(kind, Fixed):
-            return self.take(kind)
+            return self.add_fixed(kind)
         if isinstance(kind, Nested):
             return self.struct(kind.struct)
         length = self.length("h" if kind is STRING else "i", compact)
@@ -164,10 +166,10 @@ class _Decoder:
     def length(self, code: str, compact: bool) -> str:
         """A length: a varint one more than it where compact, so that 0 can say null."""
         if not compact:
-            length = self.take(_LENGTHS[code])
+            length = self.add_fixed(_LENGTHS[code])
             self.flush()
             return length
-        length = self.take(_BYTE)
+        length = self.add_fixed(_BYTE)
         self.flush()
         with self.source.block(f"if {length} > 127:"):
             self.source.line(f"{length}, pos = finish(buf, pos, {length})")
@@ -206,7 +208,7 @@ class _Decoder:
 
     def nullable_struct(self, kind: type[Struct], null_up_to: int) -> str:
         """A byte says whether the struct is there: 1 does; null is -1, but 0 under a tag."""
-        present = self.take(_SIGNED_BYTE)
+        present = self.add_fixed(_SIGNED_BYTE)
         self.flush()
         found = self.source.name("x")
         with self.source.block(f"if {present} > {null_up_to}:"):
@@ -218,7 +220,7 @@ class _Decoder:
     def tags(self, known: list[Field]) -> dict[str, str]:
         """The tag section: known fields are read, others passed over."""
         source = self.source
-        count = self.take(_BYTE)
+        count = self.add_fixed(_BYTE)
         self.flush()
         if not known:
             with source.block(f"if {count}:"):

@@ -21,7 +21,7 @@ from headwater.wire.fields import (
 )
 from headwater.wire.primitives import Buffer, Packers, WireError, is_null, uvarint
 from headwater.wire.schema import Struct
-from headwater.wire.source import Source
+from headwater.wire.source import FunctionSource
 
 Encode: TypeAlias = Callable[[Any, bytes], list[Buffer]]
 """(message, bytes to stand in front of it) -> parts."""
@@ -67,7 +67,9 @@ def compile_stepping_encoder(kind: type[Struct], version: int) -> EncodeInSteps:
 
 
 def _compile(kind: type[Struct], version: int, *, in_steps: bool) -> Callable[..., Any]:
-    source = Source(kind, version, "encode in steps" if in_steps else "encode", dict(_SCOPE))
+    source = FunctionSource(
+        kind, version, "encode in steps" if in_steps else "encode", dict(_SCOPE)
+    )
     writer = _Encoder(source, in_steps)
     with source.block("def encode(m, head):"):
         with source.block("try:"):
@@ -94,7 +96,7 @@ def _varint(value: str, size: int) -> list[tuple[str, str]]:
 class _Encoder:
     """Each method writes the writing of one thing, given an expression for it."""
 
-    def __init__(self, source: Source, in_steps: bool) -> None:
+    def __init__(self, source: FunctionSource, in_steps: bool) -> None:
         self.source = source
         self._in_steps = in_steps
         self._run: list[tuple[str, str]] = []

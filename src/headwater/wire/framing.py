@@ -36,7 +36,7 @@ _RESPONSE_HEADS = (struct.Struct(">ii"), struct.Struct(">iix"))
 _NEW = tuple.__new__
 
 
-class RequestHeader(NamedTuple):
+class ParsedRequestHeader(NamedTuple):
     """What a request says of itself; its body begins at position `body`."""
 
     api_key: int
@@ -46,7 +46,7 @@ class RequestHeader(NamedTuple):
     body: int
 
 
-def read_request_header(buf: Buffer, pos: int, end: int) -> RequestHeader:
+def read_request_header(buf: Buffer, pos: int, end: int) -> ParsedRequestHeader:
     """The header of the request that fills `buf` from `pos` (after the size) to `end`."""
     try:
         key, version, correlation_id, size = _REQUEST_START(buf, pos)
@@ -72,8 +72,8 @@ def read_request_header(buf: Buffer, pos: int, end: int) -> RequestHeader:
         raise WireError(f"a request header: {wrong}") from None
     if pos > end:
         raise cut_short("a request header", pos, end)
-    # Runs for every request: this is what RequestHeader(...) does, without its Python function.
-    return _NEW(RequestHeader, (key, version, correlation_id, client_id, pos))
+    # Runs for every request: this is what ParsedRequestHeader(...) does, without its Python function.
+    return _NEW(ParsedRequestHeader, (key, version, correlation_id, client_id, pos))
 
 
 def response_frame(

@@ -14,7 +14,7 @@ from headwater.wire.fields import Field
 from headwater.wire.schema import Struct
 
 
-class Source:
+class FunctionSource:
     """One function being written for one version of one message."""
 
     def __init__(self, kind: type[Struct], version: int, verb: str, scope: dict[str, Any]) -> None:

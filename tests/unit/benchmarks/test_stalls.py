@@ -11,7 +11,7 @@ from benchmarks.stalls.watch import Connection
 
 from headwater.broker import turns
 from headwater.broker.handlers import groups
-from headwater.transport.inbound import FIRST_BUFFER
+from headwater.transport.frame_protocol import FIRST_BUFFER
 from headwater.wire import codec
 from headwater.wire.framing import read_request_header
 from tests.unit.broker.live import Live, until

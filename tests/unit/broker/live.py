@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import uvloop
 
-from headwater.broker.server import Broker, system_seams
+from headwater.broker.server import BrokerServer, system_seams
 from headwater.config.broker import BrokerSettings
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
@@ -29,7 +29,7 @@ NOTHING = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partition
 
 
 class Live:
-    """`headwater.broker.server.Broker` on a thread; `on_loop` runs a call where its state lives."""
+    """`headwater.broker.server.BrokerServer` on a thread; `on_loop` runs a call where its state lives."""
 
     def __init__(
         self, data_dir, settings=None, *, files: Files | None = None, open_files: int | None = None
@@ -67,7 +67,7 @@ class Live:
             seams = replace(seams, files=self._files)
         if self._open_files is not None:
             seams = replace(seams, open_files=self._open_files)
-        self.broker = Broker(settings, seams)
+        self.broker = BrokerServer(settings, seams)
         try:
             await self.broker.start()
         except BaseException as failure:  # noqa: BLE001 - the test's thread must hear of it

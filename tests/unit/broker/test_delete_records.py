@@ -72,7 +72,7 @@ def test_a_partition_that_is_done_first_is_no_longer_watched_after_the_answer(tm
         assert not answers
         assert waiter in stage.replica.watchers
         stage.replica.run(stage.replica.partition.follower_fetched(0, 2, 1, 1))
-        waiter.look_again()
+        waiter.recheck()
     (answer,) = answers
     assert [row.low_watermark for row in answer.topics[0].partitions] == [1, 1]
     assert not any(stage.replica.watchers for stage in stages)

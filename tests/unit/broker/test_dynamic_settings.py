@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headwater.broker.handlers.configs import Resource
+from headwater.broker.handlers.configs import ConfigResourceKind
 from headwater.config.broker import BrokerSettings
 from headwater.config.keys import Mode
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
@@ -23,7 +23,7 @@ DYNAMIC = [
 
 
 def limits(live):
-    return live.context.doorkeeper.limits
+    return live.context.connection_quotas.limits
 
 
 def rules(live):
@@ -96,7 +96,7 @@ def alter(live, operation: int, **changes: str | None) -> None:
         for name, value in changes.items()
     ]
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
-        resource_type=Resource.BROKER, resource_name="", configs=rows
+        resource_type=ConfigResourceKind.BROKER, resource_name="", configs=rows
     )
     with live.client() as client:
         answer = client.ask(
@@ -130,7 +130,7 @@ def test_a_lower_limit_of_connections_turns_new_ones_away(live):
         assert inside.ask(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0
         alter(live, SET, **{"max.connections.per.ip": "2"})
         until(lambda: limits(live).per_host == 2)
-        until(lambda: live.on_loop(lambda: len(live.context.doorkeeper.open)) == 2)
+        until(lambda: live.on_loop(lambda: len(live.context.connection_quotas.open)) == 2)
         with live.client() as one_too_many:
             assert one_too_many.is_closed()
         assert inside.ask(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0

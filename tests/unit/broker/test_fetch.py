@@ -4,8 +4,8 @@ import errno
 
 import pytest
 
-from headwater.broker.connection import MAX_POLLS
 from headwater.broker.handlers.fetch import LONG, _Fetch
+from headwater.broker.server_connection import MAX_POLLS
 from headwater.errors import E
 from headwater.records.batch import batches
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse

@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from headwater.broker.disk_reserve import SIZE, DiskReserve
 from headwater.broker.housekeeping_loop import FLUSH_BITE, FLUSH_LANES, Housekeeping
-from headwater.broker.reserve import SIZE, Reserve
 from headwater.log.settings import LogSettings
 from headwater.model import TopicPartition
 from headwater.seams.clock import SystemClock
@@ -227,13 +227,13 @@ def test_the_reserve_is_made_where_there_is_room_and_given_up_where_there_is_non
     room = 1 << 40
     files = OsFiles()
     files.space = lambda _: (1 << 40, room)
-    reserve = Reserve(files, str(tmp_path))
+    reserve = DiskReserve(files, str(tmp_path))
     reserve.give_up_if_full()
     reserve.make()
     assert (reserve.given_up, reserve.missing) == (False, False)
     assert (tmp_path / "reserve").stat().st_size == SIZE
     room = SIZE - 1
-    again = Reserve(files, str(tmp_path))
+    again = DiskReserve(files, str(tmp_path))
     again.give_up_if_full()
     again.make()
     assert (again.given_up, again.missing) == (True, True)
@@ -245,11 +245,11 @@ def test_what_a_start_gave_up_is_not_taken_for_room_by_the_next_start(tmp_path):
     total, free = 1 << 40, SIZE + 1
     files.space = lambda _: (total, free)
     (tmp_path / "reserve").write_bytes(bytes(SIZE))
-    kept = Reserve(files, str(tmp_path))
+    kept = DiskReserve(files, str(tmp_path))
     kept.give_up_if_full()
     assert not kept.given_up
     (tmp_path / "reserve").unlink()
-    gone = Reserve(files, str(tmp_path))
+    gone = DiskReserve(files, str(tmp_path))
     gone.give_up_if_full()
     assert gone.given_up
 
@@ -257,7 +257,7 @@ def test_what_a_start_gave_up_is_not_taken_for_room_by_the_next_start(tmp_path):
 def test_a_small_disk_has_a_reserve_too(tmp_path):
     files = OsFiles()
     files.space = lambda _: (14 * SIZE, 13 * SIZE)
-    reserve = Reserve(files, str(tmp_path))
+    reserve = DiskReserve(files, str(tmp_path))
     reserve.give_up_if_full()
     reserve.make()
     assert (reserve.given_up, reserve.missing) == (False, False)

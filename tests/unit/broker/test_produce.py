@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from headwater.broker.connection import MAX_UNANSWERED
+from headwater.broker.server_connection import MAX_UNANSWERED
 from headwater.errors import E
 from headwater.records.batch import HEADER, batches
 from headwater.records.record import Record, decode_records, encode_records
@@ -24,7 +24,7 @@ def named(live, topic, version):
 
 def general_way(live, monkeypatch) -> None:
     """Let no request take the short way."""
-    monkeypatch.setattr("headwater.broker.dispatch.produce.follow", lambda *_: False)
+    monkeypatch.setattr("headwater.broker.dispatch.produce.try_fast_path", lambda *_: False)
 
 
 def exchange(live, topic, version, requests):
@@ -283,13 +283,13 @@ def test_pipelined_batches_get_consecutive_offsets_in_their_order(live, topic, c
 def test_a_client_with_too_much_under_way_is_not_read_until_it_has_less(
     live, topic, client, monkeypatch
 ):
-    monkeypatch.setattr("headwater.broker.connection.MAX_POLLS", 10**6)
+    monkeypatch.setattr("headwater.broker.server_connection.MAX_POLLS", 10**6)
     waiting = [
         client.send(fetch_request({(topic, 0): 0}, max_wait_ms=9000), 12) for _ in range(400)
     ]
-    until(lambda: any(c.held for c in live.context.doorkeeper.open))
-    (server,) = (c for c in live.context.doorkeeper.open if c.held)
-    assert MAX_UNANSWERED <= len(server.slots) <= MAX_UNANSWERED + 64
+    until(lambda: any(c.held for c in live.context.connection_quotas.open))
+    (server,) = (c for c in live.context.connection_quotas.open if c.held)
+    assert MAX_UNANSWERED <= len(server.pending) <= MAX_UNANSWERED + 64
     with live.client() as other:
         assert other.produce(topic, batch()).error_code == 0
     for number in waiting:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from headwater.broker.tick import LOOKS_A_TICK, Tick
+from headwater.broker.tick import RECHECKS_A_TICK, Tick
 
 
 class Recorder:
@@ -17,7 +17,7 @@ class Recorder:
     def write(self):
         self._note("write")
 
-    def look_again(self):
+    def recheck(self):
         self._note("look")
 
     def send_answers(self):
@@ -47,7 +47,7 @@ def test_writes_come_first_then_looks_then_sends():
 
     def body(tick):
         tick.send_soon(Recorder("c", notes))
-        tick.look_soon(Recorder("r", notes))
+        tick.recheck_soon(Recorder("r", notes))
         tick.write_soon(Recorder("p", notes))
         assert notes == [], "nothing happens before the round ends"
 
@@ -61,7 +61,7 @@ def test_a_connection_sends_once_and_a_reader_looks_once():
     def body(tick):
         reader, sender = Recorder("r", notes), Recorder("c", notes)
         for _ in range(3):
-            tick.look_soon(reader)
+            tick.recheck_soon(reader)
             tick.send_soon(sender)
 
     run(body)
@@ -74,7 +74,7 @@ def test_what_writes_and_looks_bring_about_happens_in_the_same_tick():
     def body(tick):
         sender = Recorder("c", notes)
         reader = Recorder("r", notes, then=lambda: tick.send_soon(sender))
-        second = Recorder("q", notes, then=lambda: tick.look_soon(reader))
+        second = Recorder("q", notes, then=lambda: tick.recheck_soon(reader))
         tick.write_soon(Recorder("p", notes, then=lambda: tick.write_soon(second)))
 
     run(body)
@@ -114,7 +114,7 @@ def test_written_replicas_are_remembered_for_the_flush_to_disk():
     run(body)
 
 
-@pytest.mark.parametrize("step", ["write_soon", "look_soon", "send_soon"])
+@pytest.mark.parametrize("step", ["write_soon", "recheck_soon", "send_soon"])
 def test_a_mistake_of_one_does_not_cost_the_others_their_turn(step):
     notes = []
 
@@ -125,7 +125,7 @@ def test_a_mistake_of_one_does_not_cost_the_others_their_turn(step):
         getattr(tick, step)(Recorder("bad", notes, then=broken))
         for name in "ab":
             tick.write_soon(Recorder(f"p{name}", notes))
-            tick.look_soon(Recorder(f"r{name}", notes))
+            tick.recheck_soon(Recorder(f"r{name}", notes))
             tick.send_soon(Recorder(f"c{name}", notes))
 
     run(body)
@@ -136,11 +136,11 @@ def test_a_mistake_of_one_does_not_cost_the_others_their_turn(step):
 
 def test_readers_that_one_write_wakes_are_looked_at_over_several_ticks():
     notes, looked = [], []
-    readers = [Recorder(number, notes) for number in range(2 * LOOKS_A_TICK + 1)]
+    readers = [Recorder(number, notes) for number in range(2 * RECHECKS_A_TICK + 1)]
 
     async def main():
         tick = Tick()
-        tick.write_soon(Recorder("p", [], lambda: [tick.look_soon(one) for one in readers]))
+        tick.write_soon(Recorder("p", [], lambda: [tick.recheck_soon(one) for one in readers]))
         while len(notes) < len(readers):
             before = tick.number, len(notes)
             await asyncio.sleep(0)
@@ -148,7 +148,7 @@ def test_readers_that_one_write_wakes_are_looked_at_over_several_ticks():
                 looked.append(len(notes) - before[1])
 
     asyncio.run(asyncio.wait_for(main(), 20))
-    assert looked == [LOOKS_A_TICK, LOOKS_A_TICK, 1]
+    assert looked == [RECHECKS_A_TICK, RECHECKS_A_TICK, 1]
     assert notes == [f"look {number}" for number in range(len(readers))], "each once, in order"
 
 
@@ -157,9 +157,9 @@ def test_what_is_dirty_is_written_though_readers_wait_for_the_next_tick():
     last = Recorder("p", notes)
 
     def body(tick):
-        for _ in range(LOOKS_A_TICK):
-            tick.look_soon(Recorder("r", []))
-        tick.look_soon(Recorder("late", notes))
+        for _ in range(RECHECKS_A_TICK):
+            tick.recheck_soon(Recorder("r", []))
+        tick.recheck_soon(Recorder("late", notes))
         tick.write_soon(last)
         tick.flush()
         assert notes == ["write p"]

@@ -13,7 +13,7 @@ from headwater.broker.request import Request
 from headwater.broker.turns import ELEMENTS_A_TURN, Turns, drained, each, finish
 from headwater.errors import E, KafkaError
 from headwater.model import CONSUMER_OFFSETS
-from headwater.transport.inbound import ROOMY_BUFFER
+from headwater.transport.frame_protocol import ROOMY_BUFFER
 from headwater.wire import codec
 from headwater.wire.framing import request_frame
 from headwater.wire.messages.configs import (
@@ -228,7 +228,7 @@ def test_a_long_request_is_answered_in_steps(live, client, make):
 
 def holds(live):
     """How often connections are held: never less than not at all."""
-    return live.on_loop(lambda: {peer._holds for peer in live.context.doorkeeper.open})
+    return live.on_loop(lambda: {peer._holds for peer in live.context.connection_quotas.open})
 
 
 @pytest.mark.parametrize("count", [ELEMENTS_A_TURN - 2, ELEMENTS_A_TURN, ELEMENTS_A_TURN + 100])
@@ -371,7 +371,7 @@ class HeldConnection:
 
     def __init__(self):
         self.context = SimpleNamespace(turns=Turns())
-        self.slots = deque()
+        self.pending = deque()
         self.holds, self.gone = 0, False
 
     def hold(self):
@@ -384,7 +384,7 @@ class HeldConnection:
     def answer_made(self, buffers):
         pass
 
-    def slot_filled(self, slot):
+    def response_ready(self, slot):
         pass
 
 

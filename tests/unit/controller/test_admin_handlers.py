@@ -11,7 +11,7 @@ from headwater.broker.metadata_cache import MetadataCache
 from headwater.broker.turns import finish
 from headwater.config.broker import BrokerSettings
 from headwater.errors import E
-from headwater.security.acls import OPERATIONS_ON, Operation, ResourceType
+from headwater.security.acls import OPERATIONS_ON, AclOperation, AclResourceType
 from headwater.wire import codec
 from headwater.wire.apis import API
 from headwater.wire.messages.cluster import DescribeClusterRequest
@@ -43,7 +43,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.broker = OneBroker()
-        self.forbidden: set[tuple[Operation, ResourceType]] = set()
+        self.forbidden: set[tuple[AclOperation, AclResourceType]] = set()
         self.static = BrokerSettings.load(None, {})
         self.metadata = MetadataCache("a-cluster")
         self.seen = 0
@@ -130,7 +130,7 @@ def test_created_configs_come_back_with_their_source(desk):
 
 
 def test_without_the_right_to_describe_the_configs_stay_hidden(desk):
-    desk.forbidden = {(Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC)}
+    desk.forbidden = {(AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC)}
     result = desk.create("t")
     assert result.error_code == E.NONE
     assert result.topic_config_error_code == E.TOPIC_AUTHORIZATION_FAILED
@@ -139,8 +139,8 @@ def test_without_the_right_to_describe_the_configs_stay_hidden(desk):
 
 def test_without_the_right_to_create_nothing_is_created(desk):
     desk.forbidden = {
-        (Operation.CREATE, ResourceType.CLUSTER),
-        (Operation.CREATE, ResourceType.TOPIC),
+        (AclOperation.CREATE, AclResourceType.CLUSTER),
+        (AclOperation.CREATE, AclResourceType.TOPIC),
     }
     assert desk.create("t").error_code == E.TOPIC_AUTHORIZATION_FAILED
     assert desk.context().metadata.topics == {}
@@ -280,7 +280,7 @@ def test_alter_configs_replaces_everything(desk, version):
 
 def test_alter_configs_needs_the_right_and_a_known_type(desk):
     desk.create("t")
-    desk.forbidden = {(Operation.ALTER_CONFIGS, ResourceType.TOPIC)}
+    desk.forbidden = {(AclOperation.ALTER_CONFIGS, AclResourceType.TOPIC)}
     wanted = [
         AlterConfigsRequest.AlterConfigsResource(resource_type=kind, resource_name=name)
         for kind, name in ((2, "t"), (99, "x"), (8, "0"))
@@ -313,7 +313,7 @@ def test_describe_cluster(desk, version):
     assert (answer.cluster_id, answer.controller_id) == ("a-cluster", 0)
     (broker,) = answer.brokers
     assert (broker.broker_id, broker.host, broker.port) == (0, "localhost", 9092)
-    assert answer.cluster_authorized_operations & 1 << Operation.ALTER
+    assert answer.cluster_authorized_operations & 1 << AclOperation.ALTER
     plain = desk.ask(DescribeClusterRequest(), version)
     assert plain.cluster_authorized_operations == -(1 << 31)
 

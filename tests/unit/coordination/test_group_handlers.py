@@ -12,7 +12,7 @@ from headwater.config.broker import BrokerSettings
 from headwater.controller.commands import TopicOutcome
 from headwater.errors import E
 from headwater.model import CONSUMER_OFFSETS, ZERO_UUID
-from headwater.security.acls import Operation, ResourceType
+from headwater.security.acls import AclOperation, AclResourceType
 from headwater.wire import codec
 from headwater.wire.apis import API
 from headwater.wire.messages import groups as wire
@@ -80,7 +80,7 @@ class Stage:
             self.metadata.name_of[topic_id] = name
         self.denied = set()
         self.warnings = []
-        self.hostile = SimpleNamespace(warning=lambda *line: self.warnings.append(line))
+        self.peer_log = SimpleNamespace(warning=lambda *line: self.warnings.append(line))
         if elected:
             self.desk.elected()
 
@@ -88,7 +88,7 @@ class Stage:
         return (operation, resource_type, name) not in self.denied
 
     def authorized_operations(self, request, resource_type, name):
-        return 1 << Operation.READ
+        return 1 << AclOperation.READ
 
     def ask(self, api_key, version, body):
         """Send a request over the wire; its answer, if it is there already."""
@@ -309,7 +309,7 @@ def test_a_member_leaves_in_every_version(version):
 )
 def test_who_may_not_read_a_group_cannot_take_part(api_key, body):
     stage = Stage()
-    stage.denied.add((Operation.READ, ResourceType.GROUP, "g"))
+    stage.denied.add((AclOperation.READ, AclResourceType.GROUP, "g"))
     answer = stage.ask(api_key, API[api_key].served[1], body)
     assert answer.error_code == E.GROUP_AUTHORIZATION_FAILED
 
@@ -373,9 +373,9 @@ def test_groups_are_listed_in_every_version(version):
 def test_who_may_not_see_the_cluster_sees_only_its_groups():
     stage = Stage()
     stage.member()
-    stage.denied.add((Operation.DESCRIBE, ResourceType.CLUSTER, "kafka-cluster"))
+    stage.denied.add((AclOperation.DESCRIBE, AclResourceType.CLUSTER, "kafka-cluster"))
     assert len(stage.ask(16, 4, wire.ListGroupsRequest()).groups) == 1
-    stage.denied.add((Operation.DESCRIBE, ResourceType.GROUP, "g"))
+    stage.denied.add((AclOperation.DESCRIBE, AclResourceType.GROUP, "g"))
     assert stage.ask(16, 4, wire.ListGroupsRequest()).groups == []
 
 
@@ -383,7 +383,7 @@ def test_who_may_not_see_the_cluster_sees_only_its_groups():
 def test_groups_are_deleted_each_with_its_result(version):
     stage = Stage()
     stage.member()
-    stage.denied.add((Operation.DELETE, ResourceType.GROUP, "secret"))
+    stage.denied.add((AclOperation.DELETE, AclResourceType.GROUP, "secret"))
     body = wire.DeleteGroupsRequest(groups_names=["g", "nobody", "secret"])
     results = stage.ask(42, version, body).results
     assert [(it.group_id, it.error_code) for it in results] == [
@@ -422,9 +422,9 @@ def test_a_commit_to_what_does_not_exist_or_is_not_allowed_is_refused_alone():
 
     assert error_of(9, partition=7) == E.UNKNOWN_TOPIC_OR_PARTITION
     assert error_of(10, topic_id=b"x" * 16) == E.UNKNOWN_TOPIC_ID
-    stage.denied.add((Operation.READ, ResourceType.TOPIC, "t"))
+    stage.denied.add((AclOperation.READ, AclResourceType.TOPIC, "t"))
     assert error_of(9) == error_of(10) == E.TOPIC_AUTHORIZATION_FAILED
-    stage.denied.add((Operation.READ, ResourceType.GROUP, "g"))
+    stage.denied.add((AclOperation.READ, AclResourceType.GROUP, "g"))
     assert error_of(9) == E.GROUP_AUTHORIZATION_FAILED
 
 
@@ -446,7 +446,7 @@ def test_all_offsets_of_a_group_are_fetched(version):
     assert fetched(answer, version) == (E.NONE, {0: (5, E.NONE)})
     if version >= 10:
         assert answer.groups[0].topics[0].topic_id == TOPIC_ID
-    stage.denied.add((Operation.DESCRIBE, ResourceType.TOPIC, "t"))
+    stage.denied.add((AclOperation.DESCRIBE, AclResourceType.TOPIC, "t"))
     hidden = stage.ask(9, version, fetch_body(version, topics=False))
     assert fetched(hidden, version) == (E.NONE, {})
 
@@ -454,7 +454,7 @@ def test_all_offsets_of_a_group_are_fetched(version):
 @pytest.mark.parametrize("version", versions(9))
 def test_a_group_that_may_not_be_seen_is_refused_in_every_version(version):
     stage = Stage()
-    stage.denied.add((Operation.DESCRIBE, ResourceType.GROUP, "g"))
+    stage.denied.add((AclOperation.DESCRIBE, AclResourceType.GROUP, "g"))
     error, partitions = fetched(stage.ask(9, version, fetch_body(version)), version)
     denied = E.GROUP_AUTHORIZATION_FAILED
     if version < 2:
@@ -466,7 +466,7 @@ def test_a_group_that_may_not_be_seen_is_refused_in_every_version(version):
 @pytest.mark.parametrize("version", versions(9))
 def test_a_topic_that_may_not_be_seen_is_refused_by_partition(version):
     stage = Stage()
-    stage.denied.add((Operation.DESCRIBE, ResourceType.TOPIC, "t"))
+    stage.denied.add((AclOperation.DESCRIBE, AclResourceType.TOPIC, "t"))
     denied = (-1, E.TOPIC_AUTHORIZATION_FAILED)
     answer = fetched(stage.ask(9, version, fetch_body(version)), version)
     assert answer == (E.NONE, {0: denied, 1: denied})

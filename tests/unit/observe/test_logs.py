@@ -67,7 +67,7 @@ def test_json_lines_can_be_read_back() -> None:
     record = logging.makeLogRecord(
         {"name": "headwater.controller", "levelname": "INFO", "msg": 'say "hi"\n'}
     )
-    stream.write(logs.JsonLines().format(record))
+    stream.write(logs.JsonFormatter().format(record))
     event = json.loads(stream.getvalue())
     assert event["logger"] == "controller"
     assert event["message"] == 'say "hi"\\n'

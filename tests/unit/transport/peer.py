@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from headwater.transport.inbound import Inbound
+from headwater.transport.frame_protocol import FrameProtocol
 
 
 class FakeTransport(asyncio.Transport):
@@ -33,7 +33,7 @@ class FakeTransport(asyncio.Transport):
         self.written.append(bytes(data))
 
 
-class Peer(Inbound):
+class Peer(FrameProtocol):
     """Keeps what it was told, and slices of the buffer until it must let go of them."""
 
     def __init__(self, max_frame: int = 1 << 20) -> None:
@@ -50,7 +50,7 @@ class Peer(Inbound):
         self.slices.append((piece, bytes(piece)))
 
     def turn_ended(self) -> None:
-        self.turns.append(self.frames_taken)
+        self.turns.append(self.frames_read)
 
     def before_reuse(self) -> None:
         self.check_slices()

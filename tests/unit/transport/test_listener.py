@@ -6,16 +6,16 @@ import pytest
 
 from headwater.config.listeners import Listener
 from headwater.seams.network import TcpNetwork
-from headwater.transport.listener import ConnectionLimits, Doorkeeper, open_listener
+from headwater.transport.listener import ConnectionLimits, ConnectionQuotas, open_listener
 from tests.unit.transport.peer import Peer
 
 
-def doorkeeper(total=10, per_host=10, **overrides):
-    return Doorkeeper(ConnectionLimits(total, per_host, overrides))
+def connection_quotas(total=10, per_host=10, **overrides):
+    return ConnectionQuotas(ConnectionLimits(total, per_host, overrides))
 
 
 def test_so_many_in_all():
-    keeper = doorkeeper(total=2)
+    keeper = connection_quotas(total=2)
     peers = [Peer() for _ in range(3)]
     assert [keeper.admit(peer, f"host{rank}") for rank, peer in enumerate(peers)] == [
         True,
@@ -24,25 +24,25 @@ def test_so_many_in_all():
     ]
     keeper.leave(peers[0], "host0")
     assert keeper.admit(peers[2], "host2")
-    assert keeper.turned_away == 1
+    assert keeper.rejected == 1
 
 
 def test_never_more_than_there_are_descriptors_for_and_one_warning(caplog):
-    keeper = Doorkeeper(ConnectionLimits(10, 10, {}, descriptors=2))
+    keeper = ConnectionQuotas(ConnectionLimits(10, 10, {}, descriptors=2))
     assert [keeper.admit(Peer(), "host") for _ in range(5)] == [True, True, False, False, False]
     (warning,) = caplog.records
     assert "ulimit -n" in warning.getMessage()
 
 
 def test_so_many_from_one_address_with_exceptions():
-    keeper = doorkeeper(per_host=1, special=2)
+    keeper = connection_quotas(per_host=1, special=2)
     assert keeper.admit(Peer(), "plain")
     assert not keeper.admit(Peer(), "plain")
     assert [keeper.admit(Peer(), "special") for _ in range(3)] == [True, True, False]
 
 
 def test_one_that_was_turned_away_does_not_count_when_it_leaves():
-    keeper = doorkeeper(per_host=1)
+    keeper = connection_quotas(per_host=1)
     inside, outside = Peer(), Peer()
     keeper.admit(inside, "a")
     keeper.admit(outside, "a")
@@ -53,7 +53,7 @@ def test_one_that_was_turned_away_does_not_count_when_it_leaves():
 
 
 def test_addresses_that_left_are_forgotten():
-    keeper = doorkeeper(total=100_000, per_host=1)
+    keeper = connection_quotas(total=100_000, per_host=1)
     for number in range(1000):
         peer = Peer()
         keeper.admit(peer, str(number))

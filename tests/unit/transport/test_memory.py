@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.transport.inbound import FIRST_BUFFER, RESTING_BUFFER
+from headwater.transport.frame_protocol import FIRST_BUFFER, RESTING_BUFFER
 from headwater.transport.memory import LEAST_PROGRESS, MemoryBudget
 from tests.unit.transport.peer import Peer, frame
 
@@ -125,7 +125,7 @@ class Holder:
 
     def __init__(self, moved: int | None):
         self.moved = moved
-        self.frames_taken = 0
+        self.frames_read = 0
         self.granted = 0
 
     def progress(self):

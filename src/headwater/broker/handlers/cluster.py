@@ -3,7 +3,7 @@
 from headwater.broker.context import Context
 from headwater.broker.request import Request
 from headwater.errors import E
-from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
+from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from headwater.wire.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
 
 BROKERS = 1
@@ -49,9 +49,9 @@ def _wrong_kind(endpoint_type: int) -> DescribeClusterResponse:
 
 
 def _operations(context: Context, request: Request) -> int:
-    if not context.authorize(request, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME):
+    if not context.authorize(request, AclOperation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
         return 0
-    return context.authorized_operations(request, ResourceType.CLUSTER, CLUSTER_NAME)
+    return context.authorized_operations(request, AclResourceType.CLUSTER, CLUSTER_NAME)
 
 
 HANDLERS = {60: handle_describe_cluster}

@@ -18,7 +18,7 @@ from headwater.controller.commands import (
 )
 from headwater.errors import E, KafkaError
 from headwater.model import topic_name_problem
-from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
+from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from headwater.wire.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -35,7 +35,7 @@ _Row = DescribeConfigsResponse.DescribeConfigsResourceResult
 _Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 
 
-class Resource(IntEnum):
+class ConfigResourceKind(IntEnum):
     """What can have configs, with the number the protocol gives it."""
 
     TOPIC = ResourceKind.TOPIC
@@ -46,15 +46,19 @@ class Resource(IntEnum):
 
 
 def _authorize(
-    context: Context, request: Request, operation: Operation, kind: int, name: str
+    context: Context, request: Request, operation: AclOperation, kind: int, name: str
 ) -> None:
     """KafkaError unless the client may do this to the configs of the resource."""
-    if kind == Resource.TOPIC:
-        on, resource, refusal = ResourceType.TOPIC, name, E.TOPIC_AUTHORIZATION_FAILED
-    elif kind == Resource.GROUP:
-        on, resource, refusal = ResourceType.GROUP, name, E.GROUP_AUTHORIZATION_FAILED
+    if kind == ConfigResourceKind.TOPIC:
+        on, resource, refusal = AclResourceType.TOPIC, name, E.TOPIC_AUTHORIZATION_FAILED
+    elif kind == ConfigResourceKind.GROUP:
+        on, resource, refusal = AclResourceType.GROUP, name, E.GROUP_AUTHORIZATION_FAILED
     else:
-        on, resource, refusal = ResourceType.CLUSTER, CLUSTER_NAME, E.CLUSTER_AUTHORIZATION_FAILED
+        on, resource, refusal = (
+            AclResourceType.CLUSTER,
+            CLUSTER_NAME,
+            E.CLUSTER_AUTHORIZATION_FAILED,
+        )
     if not context.authorize(request, operation, on, resource):
         raise KafkaError(refusal, "not allowed for this principal")
 
@@ -79,7 +83,7 @@ def _described(
     kind, name = resource.resource_type, resource.resource_name
     result = _Result(resource_type=kind, resource_name=name)
     try:
-        _authorize(context, request, Operation.DESCRIBE_CONFIGS, kind, name)
+        _authorize(context, request, AclOperation.DESCRIBE_CONFIGS, kind, name)
         rows = _rows(context, kind, name)
     except KafkaError as refusal:
         result.error_code, result.error_message = refusal.code, refusal.message
@@ -91,17 +95,17 @@ def _described(
 
 
 def _rows(context: Context, kind: int, name: str) -> Sequence[ConfigRow]:
-    if kind == Resource.TOPIC:
+    if kind == ConfigResourceKind.TOPIC:
         return _topic_rows(context, name)
-    if kind == Resource.BROKER:
+    if kind == ConfigResourceKind.BROKER:
         if not name:
             return cluster_rows(context.settings)
         _refuse_other_broker(context, name)
         return broker_rows(context.settings)
-    if kind == Resource.BROKER_LOGGER:
+    if kind == ConfigResourceKind.BROKER_LOGGER:
         _refuse_other_broker(context, name)
         return ()
-    if kind in (Resource.CLIENT_METRICS, Resource.GROUP):
+    if kind in (ConfigResourceKind.CLIENT_METRICS, ConfigResourceKind.GROUP):
         if not name:
             raise KafkaError(E.INVALID_REQUEST, "the resource has no name")
         return ()
@@ -194,7 +198,7 @@ def _alter(
             continue
         try:
             _refuse_misnamed(resource)
-            _authorize(context, request, Operation.ALTER_CONFIGS, resource.kind, resource.name)
+            _authorize(context, request, AclOperation.ALTER_CONFIGS, resource.kind, resource.name)
             allowed.append(resource)
         except KafkaError as refusal:
             refused.append(
@@ -219,9 +223,9 @@ def _alter(
 
 def _refuse_misnamed(resource: AlteredResource) -> None:
     """What cannot be the name of a resource, whether there is one or not."""
-    if resource.kind not in set(Resource):
+    if resource.kind not in set(ConfigResourceKind):
         raise KafkaError(E.INVALID_REQUEST, f"resources of type {resource.kind} are unknown")
-    if resource.kind == Resource.TOPIC:
+    if resource.kind == ConfigResourceKind.TOPIC:
         problem = topic_name_problem(resource.name)
         if problem is not None:
             code = E.INVALID_TOPIC_EXCEPTION if resource.name else E.INVALID_REQUEST
@@ -236,13 +240,13 @@ def handle_list_config_resources(
 ) -> ListConfigResourcesResponse:
     """What has configs. 0: client metrics only. 1: by type, none given means every type."""
     if not context.authorize(
-        request, Operation.DESCRIBE_CONFIGS, ResourceType.CLUSTER, CLUSTER_NAME
+        request, AclOperation.DESCRIBE_CONFIGS, AclResourceType.CLUSTER, CLUSTER_NAME
     ):
         return ListConfigResourcesResponse(error_code=E.CLUSTER_AUTHORIZATION_FAILED)
-    kinds = body.resource_types or list(Resource)
+    kinds = body.resource_types or list(ConfigResourceKind)
     if request.version == 0:
-        kinds = [Resource.CLIENT_METRICS]
-    if not set(kinds) <= set(Resource):
+        kinds = [ConfigResourceKind.CLIENT_METRICS]
+    if not set(kinds) <= set(ConfigResourceKind):
         return ListConfigResourcesResponse(error_code=E.UNSUPPORTED_VERSION)
     return ListConfigResourcesResponse(
         config_resources=[
@@ -254,9 +258,9 @@ def handle_list_config_resources(
 
 
 def _names(context: Context, kind: int) -> list[str]:
-    if kind == Resource.TOPIC:
+    if kind == ConfigResourceKind.TOPIC:
         return sorted(context.metadata.topics)
-    if kind in (Resource.BROKER, Resource.BROKER_LOGGER):
+    if kind in (ConfigResourceKind.BROKER, ConfigResourceKind.BROKER_LOGGER):
         return [str(broker_id) for broker_id in sorted(context.metadata.brokers)]
     return []
 

@@ -14,7 +14,7 @@ from headwater.broker.turns import each
 from headwater.controller.commands import CreateTopics, TopicCreation, TopicOutcome
 from headwater.errors import E, KafkaError
 from headwater.model import CONSUMER_OFFSETS
-from headwater.security.acls import Operation, ResourceType
+from headwater.security.acls import AclOperation, AclResourceType
 from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
 FIRST_WITH_SEVERAL_KEYS = 4
@@ -91,7 +91,7 @@ def _locate(context: Context, request: Request, key_type: int, key: str) -> tupl
         )
     if key_type != KeyType.GROUP:
         raise KafkaError(E.INVALID_REQUEST, f"this broker has no coordinator of type {key_type}")
-    if not context.authorize(request, Operation.DESCRIBE, ResourceType.GROUP, key):
+    if not context.authorize(request, AclOperation.DESCRIBE, AclResourceType.GROUP, key):
         raise KafkaError(E.GROUP_AUTHORIZATION_FAILED)
     partition = context.groups.partition_of(key)
     if partition is None:
@@ -117,7 +117,7 @@ def _create_offsets_topic(context: Context, then: Callable[[str | None], None]) 
         for outcome in outcomes:
             if outcome.error not in (E.NONE, E.TOPIC_ALREADY_EXISTS):
                 problem = f"topic {CONSUMER_OFFSETS!r} cannot be created: {outcome.message}"
-                context.hostile.warning("groups", CONSUMER_OFFSETS, problem)
+                context.peer_log.warning("groups", CONSUMER_OFFSETS, problem)
         then(problem)
 
     settings = context.settings

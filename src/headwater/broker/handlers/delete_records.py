@@ -5,7 +5,7 @@ from headwater.broker.request import Request
 from headwater.broker.turns import Steps
 from headwater.errors import E, KafkaError
 from headwater.replication.replica import Replica
-from headwater.security.acls import Operation, ResourceType
+from headwater.security.acls import AclOperation, AclResourceType
 from headwater.wire.messages.topics import DeleteRecordsRequest, DeleteRecordsResponse
 
 UP_TO_HIGH_WATERMARK = -1
@@ -20,7 +20,7 @@ def handle_delete_records(
     call = _Deletion(context, request, body)
     for topic in body.topics:
         yield from call.add_topic(topic)
-    call.settle()
+    call.finish_or_wait()
 
 
 class _Deletion:
@@ -53,16 +53,16 @@ class _Deletion:
 
     def _start(self, topic: str, partition: int) -> Replica:
         context = self.context
-        if not context.authorize(self.request, Operation.DELETE, ResourceType.TOPIC, topic):
+        if not context.authorize(self.request, AclOperation.DELETE, AclResourceType.TOPIC, topic):
             raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
         replica = context.replicas.leader(topic, partition)
         if replica.log.settings.compacted and not replica.log.settings.expires:
             raise KafkaError(E.POLICY_VIOLATION)
         return replica
 
-    def settle(self) -> None:
+    def finish_or_wait(self) -> None:
         """Answer when nothing is left to wait for, else watch."""
-        self.look_again()
+        self.recheck()
         if self.waiting:
             self.watched = {replica: None for replica, _, _ in self.waiting}
             for replica in self.watched:
@@ -71,11 +71,11 @@ class _Deletion:
 
     def wake(self, replica: Replica) -> None:
         """A follower fetched."""
-        self.context.tick.look_soon(self)
+        self.context.tick.recheck_soon(self)
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Answer if every replica has followed."""
-        self._take_finished()
+        self._drop_finished()
         if not self.waiting:
             self._answer()
 
@@ -85,7 +85,7 @@ class _Deletion:
             mark.error_code = E.REQUEST_TIMED_OUT
         self._answer()
 
-    def _take_finished(self) -> None:
+    def _drop_finished(self) -> None:
         self.waiting = [row for row in self.waiting if not self._finished(*row)]
 
     def _finished(self, replica: Replica, offset: int, mark: _LowWatermark) -> bool:

@@ -24,7 +24,7 @@ from headwater.model import NO_EPOCH
 from headwater.replication.fetch_session import FINAL_EPOCH, Key, Turn, Wanted
 from headwater.replication.replica import Replica
 from headwater.seams.files import Buffer
-from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
+from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
 FIRST_WITH_SESSION = 7
@@ -46,7 +46,7 @@ def handle_fetch(
     """Answer with bytes, or wait for them."""
     replica_id = max(body.replica_id, body.replica_state.replica_id)
     if replica_id >= 0 and not context.authorize(
-        request, Operation.CLUSTER_ACTION, ResourceType.CLUSTER, CLUSTER_NAME
+        request, AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME
     ):
         request.reply_in_turns(_refuse_posing_replica(body))
         return None
@@ -238,9 +238,9 @@ class _Fetch:
         for part in self._of.get(replica, ()):
             self._woken[part] = None
         if self.waiting:
-            self.context.tick.look_soon(self)
+            self.context.tick.recheck_soon(self)
 
-    def look_again(self) -> None:
+    def recheck(self) -> None:
         """Answer if there is enough by now."""
         if self.waiting and (self._look_at_woken() or self.found >= self.min_bytes):
             self._stop_waiting()
@@ -278,7 +278,7 @@ class _Fetch:
         else:
             name = topic
         context = self.context
-        if not context.authorize(self.request, Operation.READ, ResourceType.TOPIC, name):
+        if not context.authorize(self.request, AclOperation.READ, AclResourceType.TOPIC, name):
             return Part(want, None, KafkaError(E.TOPIC_AUTHORIZATION_FAILED))
         replica = context.replicas.get(name, index)
         if replica is None:

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import NamedTuple
 
 from headwater.broker.context import Context
-from headwater.broker.handlers.asking import Gather, ask
+from headwater.broker.handlers.group_calls import Gather, call_shard
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, each
 from headwater.coordination.groups.offsets import (
@@ -27,7 +27,7 @@ from headwater.coordination.groups.records import CommittedOffset
 from headwater.coordination.groups.shard import GroupShard
 from headwater.errors import E
 from headwater.model import ZERO_UUID, TopicPartition, Uuid
-from headwater.security.acls import Operation, ResourceType
+from headwater.security.acls import AclOperation, AclResourceType
 from headwater.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -57,7 +57,7 @@ class _Topic(NamedTuple):
 class _Topics:
     """Looks up the topics of one request."""
 
-    def __init__(self, context: Context, request: Request, operation: Operation) -> None:
+    def __init__(self, context: Context, request: Request, operation: AclOperation) -> None:
         self._context = context
         self._request = request
         self._operation = operation
@@ -73,7 +73,9 @@ class _Topics:
             name = known
         else:
             topic_id = metadata.topic_id(name) or ZERO_UUID
-        allowed = self._context.authorize(self._request, self._operation, ResourceType.TOPIC, name)
+        allowed = self._context.authorize(
+            self._request, self._operation, AclResourceType.TOPIC, name
+        )
         return _Topic(name, topic_id, E.NONE if allowed else E.TOPIC_AUTHORIZATION_FAILED)
 
     def refuse_partition(self, topic: _Topic, partition: int) -> E:
@@ -91,10 +93,10 @@ def handle_offset_commit(
     context: Context, request: Request, body: OffsetCommitRequest
 ) -> Steps[OffsetCommitResponse | None]:
     """Store how far a group has come; the shard takes the offsets in pieces."""
-    if not context.authorize(request, Operation.READ, ResourceType.GROUP, body.group_id):
+    if not context.authorize(request, AclOperation.READ, AclResourceType.GROUP, body.group_id):
         count = sum(len(topic.partitions) for topic in body.topics)
         return _commit_response(body, [E.GROUP_AUTHORIZATION_FAILED] * count)
-    topics = _Topics(context, request, Operation.READ)
+    topics = _Topics(context, request, AclOperation.READ)
     offsets: list[NewOffset] = []
     errors: list[E] = []
     for topic in body.topics:
@@ -121,7 +123,7 @@ def handle_offset_commit(
         piece = tuple(offsets[start : start + PIECE])
         command = _commit_command(request, body, piece)
         refused = partial(refuse, len(piece))
-        ask(context, body.group_id, GroupShard.commit, command, refused, gather.slot(place))
+        call_shard(context, body.group_id, GroupShard.commit, command, refused, gather.slot(place))
         for _ in piece:
             yield
     return None
@@ -219,7 +221,7 @@ class _OffsetFetch:
         self.answers: list[_Fetched] = []
         self._context = context
         self._request = request
-        self._topics = _Topics(context, request, Operation.DESCRIBE)
+        self._topics = _Topics(context, request, AclOperation.DESCRIBE)
         self._done = done
         self._missing = 1  # the request itself, until everything was asked
 
@@ -230,11 +232,11 @@ class _OffsetFetch:
         self.answers.append(answer)
         yield
         if not self._context.authorize(
-            self._request, Operation.DESCRIBE, ResourceType.GROUP, group_id
+            self._request, AclOperation.DESCRIBE, AclResourceType.GROUP, group_id
         ):
             answer.error = E.GROUP_AUTHORIZATION_FAILED
         elif group.topics is None:
-            self._ask(answer, None, partial(self._take_all, answer))
+            self._ask(answer, None, partial(self._store_all, answer))
         else:
             yield from self._ask_some(answer, group.topics)
 
@@ -258,7 +260,7 @@ class _OffsetFetch:
             asked = True
             for start in range(0, max(len(indexes), 1), PIECE):
                 piece = WantedTopic(found.name, found.topic_id, indexes[start : start + PIECE])
-                self._ask(answer, (piece,), partial(_take_piece, offsets, start))
+                self._ask(answer, (piece,), partial(_store_piece, offsets, start))
                 for _ in piece.partitions:
                     yield
         answer.topics += refused
@@ -269,19 +271,19 @@ class _OffsetFetch:
         self,
         answer: _Fetched,
         topics: tuple[WantedTopic, ...] | None,
-        take: Callable[[list[FetchedTopic]], None],
+        store: Callable[[list[FetchedTopic]], None],
     ) -> None:
         def found(result: list[FetchedTopic] | E) -> None:
             if isinstance(result, E):
                 answer.error = result
                 answer.topics = []
             elif answer.error is E.NONE:
-                take(result)
+                store(result)
             self._answered()
 
         self._missing += 1
         command = FetchOffsets(answer.group_id, topics)
-        ask(
+        call_shard(
             self._context,
             answer.group_id,
             GroupShard.fetch_offsets,
@@ -290,7 +292,7 @@ class _OffsetFetch:
             found,
         )
 
-    def _take_all(self, answer: _Fetched, found: list[FetchedTopic]) -> None:
+    def _store_all(self, answer: _Fetched, found: list[FetchedTopic]) -> None:
         shown = _visible(self._context, self._request, found)
         answer.topics = [(topic, E.NONE) for topic in shown]
 
@@ -304,7 +306,7 @@ class _OffsetFetch:
             self._done()
 
 
-def _take_piece(
+def _store_piece(
     offsets: list[CommittedOffset | None], start: int, found: list[FetchedTopic]
 ) -> None:
     (topic,) = found
@@ -331,7 +333,9 @@ def _visible(
     shown: list[FetchedTopic] = []
     for topic in topics:
         topic_id = context.metadata.topic_id(topic.topic)
-        if not context.authorize(request, Operation.DESCRIBE, ResourceType.TOPIC, topic.topic):
+        if not context.authorize(
+            request, AclOperation.DESCRIBE, AclResourceType.TOPIC, topic.topic
+        ):
             continue
         if not by_id:
             shown.append(topic)
@@ -422,9 +426,9 @@ def handle_offset_delete(
     context: Context, request: Request, body: OffsetDeleteRequest
 ) -> Steps[OffsetDeleteResponse | None]:
     """Forget offsets of topics that nobody in the group reads."""
-    if not context.authorize(request, Operation.DELETE, ResourceType.GROUP, body.group_id):
+    if not context.authorize(request, AclOperation.DELETE, AclResourceType.GROUP, body.group_id):
         return OffsetDeleteResponse(error_code=E.GROUP_AUTHORIZATION_FAILED)
-    topics = _Topics(context, request, Operation.READ)
+    topics = _Topics(context, request, AclOperation.READ)
     allowed: list[TopicPartition] = []
     errors: list[E] = []
     for topic in body.topics:
@@ -451,7 +455,7 @@ def handle_offset_delete(
         piece = tuple(allowed[start : start + PIECE])
         command = DeleteOffsets(body.group_id, piece)
         slot = gather.slot(place)
-        ask(context, body.group_id, GroupShard.delete_offsets, command, OffsetsDeleted, slot)
+        call_shard(context, body.group_id, GroupShard.delete_offsets, command, OffsetsDeleted, slot)
         for _ in piece:
             yield
     return None

@@ -9,8 +9,8 @@ from itertools import chain, islice
 from typing import Any, cast
 
 from headwater.broker.context import Context
-from headwater.broker.handlers.asking import Gather, ask
 from headwater.broker.handlers.coordinators import handle_find_coordinator
+from headwater.broker.handlers.group_calls import Gather, call_shard
 from headwater.broker.handlers.group_offsets import (
     handle_offset_commit,
     handle_offset_delete,
@@ -34,7 +34,7 @@ from headwater.coordination.groups.commands import (
 )
 from headwater.coordination.groups.shard import GroupShard, ListGroups
 from headwater.errors import E, KafkaError
-from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
+from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from headwater.wire.messages.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -68,10 +68,10 @@ def handle_join_group(
     context: Context, request: Request, body: JoinGroupRequest
 ) -> JoinGroupResponse | None:
     """Park the member until its generation is formed."""
-    if not context.authorize(request, Operation.READ, ResourceType.GROUP, body.group_id):
+    if not context.authorize(request, AclOperation.READ, AclResourceType.GROUP, body.group_id):
         refusal = Joined(E.GROUP_AUTHORIZATION_FAILED, body.member_id)
         return _join_response(request, refusal)
-    ask(
+    call_shard(
         context,
         body.group_id,
         GroupShard.join,
@@ -131,7 +131,7 @@ def handle_sync_group(
         body.protocol_name,
     ):
         return SyncGroupResponse(error_code=E.INCONSISTENT_GROUP_PROTOCOL)
-    if not context.authorize(request, Operation.READ, ResourceType.GROUP, body.group_id):
+    if not context.authorize(request, AclOperation.READ, AclResourceType.GROUP, body.group_id):
         return SyncGroupResponse(error_code=E.GROUP_AUTHORIZATION_FAILED)
     command = Sync(
         body.group_id,
@@ -142,7 +142,7 @@ def handle_sync_group(
         body.protocol_name,
         {it.member_id: bytes(it.assignment) for it in body.assignments},
     )
-    ask(
+    call_shard(
         context,
         body.group_id,
         GroupShard.sync,
@@ -172,10 +172,10 @@ def handle_heartbeat(
     context: Context, request: Request, body: HeartbeatRequest
 ) -> HeartbeatResponse | None:
     """Keep a member's session."""
-    if not context.authorize(request, Operation.READ, ResourceType.GROUP, body.group_id):
+    if not context.authorize(request, AclOperation.READ, AclResourceType.GROUP, body.group_id):
         return HeartbeatResponse(error_code=E.GROUP_AUTHORIZATION_FAILED)
     command = Heartbeat(body.group_id, body.member_id, body.group_instance_id, body.generation_id)
-    ask(
+    call_shard(
         context,
         body.group_id,
         GroupShard.heartbeat,
@@ -195,7 +195,7 @@ def handle_leave_group(
     context: Context, request: Request, body: LeaveGroupRequest
 ) -> Steps[LeaveGroupResponse | None]:
     """Let members go, some hundred at a time."""
-    if not context.authorize(request, Operation.READ, ResourceType.GROUP, body.group_id):
+    if not context.authorize(request, AclOperation.READ, AclResourceType.GROUP, body.group_id):
         return LeaveGroupResponse(error_code=E.GROUP_AUTHORIZATION_FAILED)
     members = body.members
     if request.version < FIRST_LEAVE_OF_SEVERAL:
@@ -215,7 +215,7 @@ def handle_leave_group(
             leavers.append(Leaver(one.member_id, one.group_instance_id, one.reason))
             yield
         command = Leave(body.group_id, tuple(leavers))
-        ask(context, body.group_id, GroupShard.leave, command, Left, gather.slot(place))
+        call_shard(context, body.group_id, GroupShard.leave, command, Left, gather.slot(place))
     return None
 
 
@@ -253,8 +253,8 @@ def handle_describe_groups(
 
     gather = Gather(len(body.groups), done)
     for place, group_id in enumerate(body.groups):
-        if context.authorize(request, Operation.DESCRIBE, ResourceType.GROUP, group_id):
-            ask(
+        if context.authorize(request, AclOperation.DESCRIBE, AclResourceType.GROUP, group_id):
+            call_shard(
                 context,
                 group_id,
                 GroupShard.describe,
@@ -289,7 +289,7 @@ def _described_group(
         group.error_message = f"the group {group_id} does not exist"
     if body.include_authorized_operations and error is E.NONE:
         group.authorized_operations = context.authorized_operations(
-            request, ResourceType.GROUP, group_id
+            request, AclResourceType.GROUP, group_id
         )
     return group
 
@@ -309,11 +309,13 @@ def handle_list_groups(
     context: Context, request: Request, body: ListGroupsRequest
 ) -> ListGroupsResponse | None:
     """List what the client may see of the groups that this broker coordinates."""
-    sees_all = context.authorize(request, Operation.DESCRIBE, ResourceType.CLUSTER, CLUSTER_NAME)
+    sees_all = context.authorize(
+        request, AclOperation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME
+    )
 
     def sees(group: Listed) -> bool:
         return sees_all or context.authorize(
-            request, Operation.DESCRIBE, ResourceType.GROUP, group.group_id
+            request, AclOperation.DESCRIBE, AclResourceType.GROUP, group.group_id
         )
 
     def done(answers: list[object]) -> None:
@@ -364,8 +366,8 @@ def handle_delete_groups(
 
     gather = Gather(len(body.groups_names), done)
     for place, group_id in enumerate(body.groups_names):
-        if context.authorize(request, Operation.DELETE, ResourceType.GROUP, group_id):
-            ask(
+        if context.authorize(request, AclOperation.DELETE, AclResourceType.GROUP, group_id):
+            call_shard(
                 context,
                 group_id,
                 GroupShard.delete_group,

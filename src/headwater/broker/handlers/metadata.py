@@ -9,7 +9,7 @@ from headwater.broker.request import Request
 from headwater.broker.turns import Steps, drained, each
 from headwater.errors import E
 from headwater.model import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID, Uuid, topic_name_problem
-from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
+from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from headwater.wire.messages.metadata import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -55,7 +55,7 @@ def _cluster(context: Context, request: Request, body: MetadataRequest) -> Metad
     )
     if body.include_cluster_authorized_operations:
         response.cluster_authorized_operations = context.authorized_operations(
-            request, ResourceType.CLUSTER, CLUSTER_NAME
+            request, AclResourceType.CLUSTER, CLUSTER_NAME
         )
     return response
 
@@ -96,7 +96,7 @@ def _wanted(context: Context, request: Request, body: MetadataRequest) -> Steps[
         return (yield from _distinct(context, body.topics or []))
     visible: _Wanted = {}
     for name in list(context.metadata.topics):
-        if context.authorize(request, Operation.DESCRIBE, ResourceType.TOPIC, name):
+        if context.authorize(request, AclOperation.DESCRIBE, AclResourceType.TOPIC, name):
             visible[name] = None
         yield
     return visible
@@ -131,7 +131,7 @@ def _topic(
         name = context.metadata.name_of.get(topic_id)
     if name is None:
         return _Topic(error_code=E.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id or ZERO_UUID)
-    if not context.authorize(request, Operation.DESCRIBE, ResourceType.TOPIC, name):
+    if not context.authorize(request, AclOperation.DESCRIBE, AclResourceType.TOPIC, name):
         return _Topic(error_code=E.TOPIC_AUTHORIZATION_FAILED, name=name)
     info = context.metadata.topics.get(name)
     topic = (
@@ -148,7 +148,7 @@ def _topic(
     )
     if body.include_topic_authorized_operations:
         topic.topic_authorized_operations = context.authorized_operations(
-            request, ResourceType.TOPIC, name
+            request, AclResourceType.TOPIC, name
         )
     return topic
 
@@ -160,7 +160,7 @@ def _missing(context: Context, request: Request, body: MetadataRequest, name: st
     if (
         body.allow_auto_topic_creation
         and context.settings.auto_create_topics_enable
-        and context.authorize(request, Operation.CREATE, ResourceType.TOPIC, name)
+        and context.authorize(request, AclOperation.CREATE, AclResourceType.TOPIC, name)
     ):
         context.create_topic_on_demand(name)
     return _Topic(
@@ -251,7 +251,7 @@ def _page(
     context: Context, request: Request, name: str, start: int, limit: int
 ) -> tuple[_PageTopic, int | None]:
     """Some partitions of one topic, and the first one that did not fit."""
-    if not context.authorize(request, Operation.DESCRIBE, ResourceType.TOPIC, name):
+    if not context.authorize(request, AclOperation.DESCRIBE, AclResourceType.TOPIC, name):
         return _PageTopic(error_code=E.TOPIC_AUTHORIZATION_FAILED, name=name), None
     info: TopicInfo | None = context.metadata.topics.get(name)
     if info is None:
@@ -261,7 +261,7 @@ def _page(
             error_code=code,
             name=name,
             topic_authorized_operations=context.authorized_operations(
-                request, ResourceType.TOPIC, name
+                request, AclResourceType.TOPIC, name
             ),
         ), None
     rows = [row for row in sorted(info.partitions.items()) if row[0] >= start]
@@ -271,7 +271,7 @@ def _page(
         is_internal=info.internal,
         partitions=[_page_partition(context, request, name, row) for row in rows[:limit]],
         topic_authorized_operations=context.authorized_operations(
-            request, ResourceType.TOPIC, name
+            request, AclResourceType.TOPIC, name
         ),
     )
     return topic, rows[limit][0] if len(rows) > limit else None

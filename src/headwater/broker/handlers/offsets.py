@@ -12,7 +12,7 @@ from headwater.errors import E, KafkaError
 from headwater.log.time_lookup import Found, TimeLookup
 from headwater.model import NO_EPOCH, NO_TIMESTAMP, TopicPartition
 from headwater.replication.replica import Replica
-from headwater.security.acls import Operation, ResourceType
+from headwater.security.acls import AclOperation, AclResourceType
 from headwater.wire.messages.offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -160,7 +160,9 @@ class _ListOffsets:
         context = self.context
         if place in self._twice:
             raise KafkaError(E.INVALID_REQUEST)
-        if not context.authorize(self.request, Operation.DESCRIBE, ResourceType.TOPIC, place.topic):
+        if not context.authorize(
+            self.request, AclOperation.DESCRIBE, AclResourceType.TOPIC, place.topic
+        ):
             raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
         replica = context.replicas.leader(place.topic, place.partition, wanted.current_leader_epoch)
         version = self.request.version
@@ -213,7 +215,7 @@ def _epoch_end(
 ) -> OffsetForLeaderEpochResponse.EpochEndOffset:
     found = OffsetForLeaderEpochResponse.EpochEndOffset(partition=wanted.partition)
     try:
-        if not context.authorize(request, Operation.DESCRIBE, ResourceType.TOPIC, topic):
+        if not context.authorize(request, AclOperation.DESCRIBE, AclResourceType.TOPIC, topic):
             raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
         replica = context.replicas.leader(topic, wanted.partition, wanted.current_leader_epoch)
         found.leader_epoch, found.end_offset = replica.log.epochs.end_offset(

@@ -1,20 +1,20 @@
 """Produce: batches from clients into logs.
 
 Two ways lead to the same `Replica.append`. The general one decodes the request. Most producers,
-though, send the same request again and again with other records; `follow` recognises such a
+though, send the same request again and again with other records; `try_fast_path` recognises such a
 request by its bytes, finds the records without decoding, and answers from a template. A route is
 good for one generation of metadata, settings and access rules.
 """
 
 from struct import Struct as Packer
 
-from headwater.broker.connection import Connection, Slot
 from headwater.broker.context import Context
 from headwater.broker.request import Request
+from headwater.broker.server_connection import PendingResponse, ServerConnection
 from headwater.errors import E, KafkaError
 from headwater.model import INTERNAL_TOPICS, NO_TIMESTAMP, ZERO_UUID
 from headwater.replication.replica import ACKS_ALL, ACKS_NONE, Replica
-from headwater.security.acls import Operation, ResourceType
+from headwater.security.acls import AclOperation, AclResourceType
 from headwater.wire import codec
 from headwater.wire.framing import response_frame
 from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -97,7 +97,9 @@ class _Call:
             name = self.context.metadata.name_of.get(topic.topic_id, "")
             if not name:
                 return name, KafkaError(E.UNKNOWN_TOPIC_ID)
-        if not self.context.authorize(self.request, Operation.WRITE, ResourceType.TOPIC, name):
+        if not self.context.authorize(
+            self.request, AclOperation.WRITE, AclResourceType.TOPIC, name
+        ):
             return name, KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
         if name in INTERNAL_TOPICS and self.request.client_id != ADMIN_CLIENT:
             return name, KafkaError(
@@ -124,9 +126,9 @@ class _Call:
         """Every batch is on its way, or refused."""
         if self.acks == ACKS_NONE:
             self.request.reply_nothing()
-        self.settle()
+        self.batch_done()
 
-    def settle(self) -> None:
+    def batch_done(self) -> None:
         """One less to wait for."""
         self.left -= 1
         if self.left or self.acks != ACKS_NONE:
@@ -178,15 +180,15 @@ class _Append:
         self.answer.log_append_time_ms = self.append_time
         if self.replica is not None:
             self.answer.log_start_offset = self.replica.log.log_start_offset
-        self.call.settle()
+        self.call.batch_done()
 
     def fail(self, failure: KafkaError) -> None:
         if self.answered:
             return
         self.answered = True
         self.call.failures += 1
-        _tell_failure(self.answer, failure, self.replica)
-        self.call.settle()
+        _fill_failure(self.answer, failure, self.replica)
+        self.call.batch_done()
 
     def park(self) -> None:
         self.parked = True
@@ -197,7 +199,7 @@ class _Append:
         self.fail(KafkaError(E.REQUEST_TIMED_OUT))
 
 
-def _tell_failure(answer: _PartitionAnswer, failure: KafkaError, replica: Replica | None) -> None:
+def _fill_failure(answer: _PartitionAnswer, failure: KafkaError, replica: Replica | None) -> None:
     answer.error_code = failure.code
     answer.base_offset = -1
     if replica is not None and failure.code not in _BEFORE_THE_LOG:
@@ -329,7 +331,7 @@ def _remember_route(context: Context, request: Request, body: ProduceRequest) ->
         connection.route = Route(context, request, body, replica, prefix)
 
 
-def _prefix(connection: Connection, version: int, records: int) -> bytes | None:
+def _prefix(connection: ServerConnection, version: int, records: int) -> bytes | None:
     """The bytes before the records of the frame just taken, or None if it ends unusually."""
     start, end = connection.frame
     if version < FIRST_FLEXIBLE:
@@ -342,15 +344,15 @@ def _prefix(connection: Connection, version: int, records: int) -> bytes | None:
     return bytes(connection.view[start + 8 : length_at])
 
 
-class _RouteSlot(Slot):
+class _FastAppend(PendingResponse):
     """One batch that took the short way: the answer's slot and the replica's pending in one."""
 
     __slots__ = ("append_time", "base_offset", "correlation_id", "last_offset", "parked", "route")
 
-    def __init__(self, connection: Connection, route: Route, correlation_id: int) -> None:
+    def __init__(self, connection: ServerConnection, route: Route, correlation_id: int) -> None:
         self.connection = connection
         self.buffers = None
-        connection.slots.append(self)
+        connection.pending.append(self)
         self.route = route
         self.correlation_id = correlation_id
         self.base_offset = self.last_offset = -1
@@ -384,14 +386,14 @@ class _RouteSlot(Slot):
                 route.tail,
             )
         self.buffers = [answer]
-        self.connection.slot_filled(self)
+        self.connection.response_ready(self)
 
     def fail(self, failure: KafkaError) -> None:
         if self.buffers is not None:
             return
         route, connection = self.route, self.connection
         answer = _PartitionAnswer(index=route.partition)
-        _tell_failure(answer, failure, route.replica)
+        _fill_failure(answer, failure, route.replica)
         parts = codec.encode(route.response(answer), route.version)
         connection.route = None
         self.fill(response_frame(self.correlation_id, 0, route.version, parts))
@@ -405,9 +407,9 @@ class _RouteSlot(Slot):
         self.fail(KafkaError(E.REQUEST_TIMED_OUT))
 
 
-def follow(
+def try_fast_path(
     context: Context,
-    connection: Connection,
+    connection: ServerConnection,
     route: Route,
     version: int,
     correlation_id: int,
@@ -444,7 +446,7 @@ def follow(
         at += 4
         if records_end != end:
             return False
-    slot = _RouteSlot(connection, route, correlation_id)
+    slot = _FastAppend(connection, route, correlation_id)
     try:
         route.replica.append(
             connection.view[at:records_end],

@@ -8,7 +8,7 @@ from headwater.broker.turns import each
 from headwater.errors import E, KafkaError
 from headwater.log.producers import Producer
 from headwater.model import NO_EPOCH, NO_PRODUCER_ID, topic_name_problem
-from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
+from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from headwater.wire.messages.producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -49,7 +49,7 @@ def _refuse_init(context: Context, request: Request, body: InitProducerIdRequest
     if body.transactional_id == "" or half_known:
         return E.INVALID_REQUEST
     allowed = context.authorize(
-        request, Operation.IDEMPOTENT_WRITE, ResourceType.CLUSTER, CLUSTER_NAME
+        request, AclOperation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER, CLUSTER_NAME
     )
     return E.NONE if allowed else E.CLUSTER_AUTHORIZATION_FAILED
 
@@ -80,7 +80,7 @@ def _described(
 ) -> DescribeProducersResponse.PartitionResponse:
     partition = DescribeProducersResponse.PartitionResponse(partition_index=index)
     try:
-        if not context.authorize(request, Operation.READ, ResourceType.TOPIC, topic):
+        if not context.authorize(request, AclOperation.READ, AclResourceType.TOPIC, topic):
             raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
         problem = topic_name_problem(topic)
         if problem is not None:

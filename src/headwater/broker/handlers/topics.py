@@ -21,7 +21,7 @@ from headwater.controller.commands import (
 from headwater.controller.topic_rules import duplicates
 from headwater.errors import E, KafkaError
 from headwater.model import ZERO_UUID, Uuid
-from headwater.security.acls import CLUSTER_NAME, Operation, ResourceType
+from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from headwater.wire.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -57,11 +57,13 @@ def handle_create_topics(
 
     2-3: as later. 5: the topic's counts and configs come back. 7: its id, too.
     """
-    everywhere = context.authorize(request, Operation.CREATE, ResourceType.CLUSTER, CLUSTER_NAME)
+    everywhere = context.authorize(
+        request, AclOperation.CREATE, AclResourceType.CLUSTER, CLUSTER_NAME
+    )
     allowed, refused = [], []
     for topic in drained(body.topics):
         if everywhere or context.authorize(
-            request, Operation.CREATE, ResourceType.TOPIC, topic.name
+            request, AclOperation.CREATE, AclResourceType.TOPIC, topic.name
         ):
             allowed.append(_new_topic(topic))
         else:
@@ -104,7 +106,7 @@ def _created(
     if outcome.error:
         return result
     result.topic_id = outcome.topic_id
-    if not context.authorize(request, Operation.DESCRIBE_CONFIGS, ResourceType.TOPIC, name):
+    if not context.authorize(request, AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, name):
         result.topic_config_error_code = E.TOPIC_AUTHORIZATION_FAILED
         return result
     result.num_partitions = outcome.partitions
@@ -198,8 +200,8 @@ def _deletable(context: Context, request: Request, name: str | None, topic_id: U
 
 def _may_delete(context: Context, request: Request, name: str) -> bool:
     return context.authorize(
-        request, Operation.DELETE, ResourceType.CLUSTER, CLUSTER_NAME
-    ) or context.authorize(request, Operation.DELETE, ResourceType.TOPIC, name)
+        request, AclOperation.DELETE, AclResourceType.CLUSTER, CLUSTER_NAME
+    ) or context.authorize(request, AclOperation.DELETE, AclResourceType.TOPIC, name)
 
 
 def _deleted(request: Request, outcome: TopicOutcome) -> _Deleted:
@@ -224,7 +226,7 @@ def handle_create_partitions(
     allowed: list[MorePartitions] = []
     refused: list[TopicOutcome] = []
     for topic in body.topics:
-        if context.authorize(request, Operation.ALTER, ResourceType.TOPIC, topic.name):
+        if context.authorize(request, AclOperation.ALTER, AclResourceType.TOPIC, topic.name):
             assigned = topic.assignments
             brokers = None if assigned is None else [one.broker_ids for one in assigned]
             allowed.append(MorePartitions(topic.name, topic.count, brokers))

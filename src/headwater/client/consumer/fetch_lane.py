@@ -6,7 +6,7 @@ from collections.abc import Callable
 from headwater.client.backoff import Backoff
 from headwater.client.consumer.session import FetchSession, Wanted
 from headwater.model import TopicPartition
-from headwater.transport.connection import Connection
+from headwater.transport.client_connection import ClientConnection
 from headwater.wire.messages.fetch import FetchResponse
 
 HASTE_MS = 1000
@@ -22,8 +22,8 @@ class FetchLane:
 
     def __init__(self, backoff: Callable[[], Backoff]) -> None:
         self.session = FetchSession()
-        self.connection: Connection | None = None
-        self.spare: Connection | None = None
+        self.connection: ClientConnection | None = None
+        self.spare: ClientConnection | None = None
         """The one before a `switch`; an answer that nobody waits for may still come there."""
         self.reply: asyncio.Future[tuple[FetchResponse, int]] | None = None
         self.switched_ms = -HASTE_MS

@@ -34,8 +34,8 @@ from headwater.model import ZERO_UUID, TopicPartition
 from headwater.seams.clock import Clock
 from headwater.seams.network import Network
 from headwater.seams.tasks import LoopTasks
-from headwater.transport.connection import Connection
-from headwater.transport.replies import Frame
+from headwater.transport.client_connection import ClientConnection
+from headwater.transport.response_reader import Frame
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
 log = logging.getLogger(__name__)
@@ -281,7 +281,7 @@ class Fetcher:
             return  # `changed` wants something else: ask for that
 
     def _came(
-        self, lane: FetchLane, connection: Connection, frame: Frame, version: int
+        self, lane: FetchLane, connection: ClientConnection, frame: Frame, version: int
     ) -> tuple[FetchResponse, int]:
         """Read an answer, and take in a small one: whoever polls has a few records at once.
 
@@ -296,7 +296,7 @@ class Fetcher:
                 self._received(answer, lane.asked)
         return answer, len(frame)
 
-    async def _connected(self, node: Node, lane: FetchLane) -> Connection:
+    async def _connected(self, node: Node, lane: FetchLane) -> ClientConnection:
         address = f"{node.host}:{node.port}"
         connection = lane.connection
         if connection is not None:
@@ -304,7 +304,7 @@ class Fetcher:
                 return connection
             lane.drop()
         settings = self._settings
-        lane.connection = await Connection.open(
+        lane.connection = await ClientConnection.open(
             self._network,
             node.host,
             node.port,

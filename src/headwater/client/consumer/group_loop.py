@@ -26,7 +26,7 @@ from headwater.config.keys import ConfigError
 from headwater.errors import E, KafkaError, error_of
 from headwater.seams.clock import Clock
 from headwater.seams.tasks import LoopTasks
-from headwater.transport.connection import Connection
+from headwater.transport.client_connection import ClientConnection
 from headwater.wire.messages.groups import (
     HeartbeatRequest,
     HeartbeatResponse,
@@ -454,7 +454,7 @@ class Group:
             self._fatal = self._membership.heard(problem) or self._fatal
             self._fetcher.arrived.set()
 
-    async def _coordinator(self, *, will_wait: bool = False) -> Connection:
+    async def _coordinator(self, *, will_wait: bool = False) -> ClientConnection:
         try:
             async with asyncio.timeout(self._settings.default_api_timeout_ms / 1000):
                 node = await self._cluster.coordinator(self._name)

@@ -37,8 +37,8 @@ from headwater.records.compression import Codec
 from headwater.seams.clock import Clock
 from headwater.seams.randomness import Randomness
 from headwater.seams.tasks import LoopTasks
-from headwater.transport.connection import Connection
-from headwater.transport.replies import Frame
+from headwater.transport.client_connection import ClientConnection
+from headwater.transport.response_reader import Frame
 from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ _NEVER = 1 << 62
 class Exchange(NamedTuple):
     """A request under way."""
 
-    connection: Connection
+    connection: ClientConnection
     version: int
     batches: list[Batch]
     sent_ms: int
@@ -299,7 +299,9 @@ class Sender:
                 taken.append(batch)
         return taken
 
-    def _send(self, peer: Peer, connection: Connection, batches: list[Batch], now: int) -> None:
+    def _send(
+        self, peer: Peer, connection: ClientConnection, batches: list[Batch], now: int
+    ) -> None:
         batches = [batch for batch in batches if self._encoded(batch)]
         if not batches:
             return
@@ -307,7 +309,7 @@ class Sender:
         try:
             version = connection.version_for(request, BY_NAME)
             if self._acks == 0:
-                connection.tell(request, version)
+                connection.send_one_way(request, version)
                 for batch in batches:
                     self._fates.succeed(batch, NO_OFFSET, -1)
             else:
@@ -445,7 +447,7 @@ class Sender:
         return error
 
 
-def _no_answer(connection: Connection, waited_ms: int) -> KafkaError:
+def _no_answer(connection: ClientConnection, waited_ms: int) -> KafkaError:
     return failure(
         E.NETWORK_EXCEPTION,
         f"{connection.address} did not answer within request.timeout.ms ({waited_ms} ms)",

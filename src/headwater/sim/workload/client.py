@@ -12,7 +12,7 @@ from headwater.sim.cluster import Cluster
 from headwater.sim.invariants import Promises
 from headwater.sim.node import HOST, PORT
 from headwater.sim.randomness import stream
-from headwater.transport.connection import Connection
+from headwater.transport.client_connection import ClientConnection
 from headwater.wire.framing import request_frame
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headwater.wire.schema import Struct
@@ -44,7 +44,7 @@ class Disturbed(Exception):
     """The broker is not to be had, or not in the mood: try again later."""
 
 
-class SimConnection(Connection):
+class SimConnection(ClientConnection):
     """A client's stream that can also send what has no answer."""
 
     def tell(self, request: Struct, version: int) -> None:

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from headwater import __version__
 from headwater.errors import E, KafkaError, error_of
 from headwater.seams.network import Network
-from headwater.transport.replies import Frame, Replies
+from headwater.transport.response_reader import Frame, ResponseReader
 from headwater.wire import codec
 from headwater.wire.apis import API
 from headwater.wire.framing import read_response_header
@@ -30,15 +30,15 @@ _API_VERSIONS = 18
 _LAST_CORRELATION_ID = 2**31 - 1
 
 
-class Connection(asyncio.BufferedProtocol):
-    """A stream to one broker. Made with `Connection.open`."""
+class ClientConnection(asyncio.BufferedProtocol):
+    """A stream to one broker. Made with `ClientConnection.open`."""
 
     def __init__(self, address: str, client_id: str, timeout_s: float) -> None:
         self.address = address
         self._client_id = client_id
         self._timeout_s = timeout_s
         self._transport: asyncio.Transport | None = None
-        self._replies = Replies()
+        self._reader = ResponseReader()
         self._waiting: deque[tuple[int, asyncio.Future[Any], Read[Any]]] = deque()
         self._used_s = 0.0
         self._giving_up: asyncio.TimerHandle | None = None
@@ -56,7 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         client_id: str = "headwater",
         timeout_s: float = 30.0,
         setup_timeout_s: float | None = None,
-    ) -> "Connection":
+    ) -> "ClientConnection":
         """Connect and learn which versions the broker speaks, all within `setup_timeout_s`.
 
         OSError where nobody listens, KafkaError where whoever listens does not speak Kafka.
@@ -108,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         self._waiting.append((correlation_id, reply, read))
         return reply
 
-    def tell(self, request: Struct, version: int) -> None:
+    def send_one_way(self, request: Struct, version: int) -> None:
         """Send `request`, to which no answer comes (Produce with acks=0)."""
         self._write(request, version)
 
@@ -239,19 +239,19 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Room for the next bytes."""
-        return self._replies.room()
+        return self._reader.room()
 
     def buffer_updated(self, nbytes: int) -> None:
         """Bytes came: hand whole answers to those who wait."""
         self._used_s = asyncio.get_running_loop().time()
         try:
-            for frame in self._replies.received(nbytes):
+            for frame in self._reader.received(nbytes):
                 correlation_id, reply, read = self._waiting[0]
                 if int.from_bytes(frame[:4]) != correlation_id:
                     raise ValueError("an answer out of order")
                 self._waiting.popleft()
                 if not reply.done():
-                    _settle(reply, read, frame)
+                    _complete(reply, read, frame)
         except (ValueError, IndexError, codec.WireError):
             self.close()
 
@@ -284,7 +284,7 @@ def _as_it_is(frame: Frame) -> Frame:
     return frame
 
 
-def _settle(reply: "asyncio.Future[T]", read: Read[T], frame: Frame) -> None:
+def _complete(reply: "asyncio.Future[T]", read: Read[T], frame: Frame) -> None:
     """Whatever `read` says, or raises, is for whoever waits."""
     try:
         result = read(frame)

@@ -5,7 +5,7 @@ import functools
 
 import pytest
 
-from headwater.transport.inbound import (
+from headwater.transport.frame_protocol import (
     FIRST_BUFFER,
     RESTING_BUFFER,
     TURN_BYTES,

@@ -29,7 +29,7 @@ UNLIMITED = 1 << 62
 _read_size = Struct(">i").unpack_from
 
 
-class Inbound(asyncio.BufferedProtocol):
+class FrameProtocol(asyncio.BufferedProtocol):
     """Receives frames and bounds what one peer can take of a tick."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Inbound(asyncio.BufferedProtocol):
         self.buffer = bytearray(FIRST_BUFFER)
         self.view = memoryview(self.buffer)
         self.transport: asyncio.Transport | None = None
-        self.frames_taken = 0
+        self.frames_read = 0
         self._start = 0
         self._end = 0
         self._holds = 0
@@ -78,7 +78,7 @@ class Inbound(asyncio.BufferedProtocol):
         """Bytes came: take the frames that are whole."""
         self._end += nbytes
         if not self._holds:
-            self._take_turn()
+            self._run_turn()
         if self._end == len(self.buffer) and not self._holds:
             self._ask_for_room()
 
@@ -147,7 +147,7 @@ class Inbound(asyncio.BufferedProtocol):
         """Bytes of frames so far, near enough; None while this end does not read."""
         if self._holds or self._end == self._start:
             return None
-        return self.frames_taken * RESTING_BUFFER + self._end - self._start
+        return self.frames_read * RESTING_BUFFER + self._end - self._start
 
     def memory_granted(self) -> None:
         """Go on with the frame that had to wait."""
@@ -175,11 +175,11 @@ class Inbound(asyncio.BufferedProtocol):
 
     # -- inside
 
-    def _take_turn(self) -> None:
+    def _run_turn(self) -> None:
         buffer = self.buffer
         start, end = self._start, self._end
         on_frame = self.on_frame
-        frames, last_start = self.frames_taken + TURN_FRAMES, start + TURN_BYTES
+        frames, last_start = self.frames_read + TURN_FRAMES, start + TURN_BYTES
         while end - start >= 4:
             size = _read_size(buffer, start)[0]
             if size < SMALLEST_FRAME or size > self.max_frame:
@@ -190,10 +190,10 @@ class Inbound(asyncio.BufferedProtocol):
                 break
             if self._holds:
                 break
-            if self.frames_taken == frames or start > last_start:
+            if self.frames_read == frames or start > last_start:
                 self._schedule_turn()
                 break
-            self.frames_taken += 1
+            self.frames_read += 1
             self._start = frame_end
             on_frame(self, start + 4, frame_end)
             if self._start != frame_end:
@@ -209,7 +209,7 @@ class Inbound(asyncio.BufferedProtocol):
     def _next_turn(self) -> None:
         self._turn_pending = False
         if not self._holds and self.transport is not None and not self.transport.is_closing():
-            self._take_turn()
+            self._run_turn()
             if self._end == len(self.buffer) and not self._holds:
                 self._ask_for_room()
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.transport.replies import INBOX, TRUSTED, Replies
+from headwater.transport.response_reader import INBOX, TRUSTED, ResponseReader
 from headwater.wire.primitives import WireError
 
 
@@ -27,17 +27,17 @@ BODIES = [b"", b"a", bytes(range(256)) * 100, b"z" * (INBOX + 5), b"y" * (3 * IN
 @pytest.mark.parametrize("piece", [1, 7, 4096, INBOX, 10**7])
 def test_frames_come_out_as_they_went_in(piece) -> None:
     bodies = BODIES if piece > 1 else BODIES[:3]
-    assert [bytes(frame) for frame in feed(Replies(), framed(*bodies), piece)] == bodies
+    assert [bytes(frame) for frame in feed(ResponseReader(), framed(*bodies), piece)] == bodies
 
 
 def test_a_frame_in_use_is_not_overwritten_by_the_next() -> None:
-    replies, bodies = Replies(), [bytes([n]) * (2 * INBOX) for n in range(20)]
+    replies, bodies = ResponseReader(), [bytes([n]) * (2 * INBOX) for n in range(20)]
     frames = [frame for body in bodies for frame in feed(replies, framed(body), 10**6)]
     assert [bytes(frame) for frame in frames] == bodies
 
 
 def test_memory_of_a_frame_that_was_let_go_serves_again() -> None:
-    replies = Replies()
+    replies = ResponseReader()
     for number in range(50):
         (frame,) = feed(replies, framed(bytes([number]) * (2 * INBOX)), 10**6)
         assert frame[0] == frame[-1] == number
@@ -46,15 +46,15 @@ def test_memory_of_a_frame_that_was_let_go_serves_again() -> None:
 
 
 def test_a_frame_larger_than_trusted_grows_with_what_comes() -> None:
-    replies, body = Replies(), b"x" * (TRUSTED + INBOX)
+    replies, body = ResponseReader(), b"x" * (TRUSTED + INBOX)
     assert feed(replies, framed(body)[: INBOX + 1], 10**6) == []
     assert len(replies._large) == TRUSTED
-    assert bytes(feed(Replies(), framed(body), 10**6)[0]) == body
+    assert bytes(feed(ResponseReader(), framed(body), 10**6)[0]) == body
 
 
 @pytest.mark.parametrize("size", [-1, 2**31 - 1])
 def test_impossible_sizes_are_refused(size) -> None:
-    replies = Replies()
+    replies = ResponseReader()
     room = replies.room()
     room[:4] = size.to_bytes(4, signed=True)
     with pytest.raises(WireError, match="is the most"):

@@ -7,7 +7,7 @@ import pytest
 
 from headwater.errors import E, KafkaError
 from headwater.seams.network import TcpNetwork
-from headwater.transport.connection import Connection
+from headwater.transport.client_connection import ClientConnection
 from headwater.wire.framing import read_request_header, response
 from headwater.wire.messages.cluster import ApiVersionsResponse
 from headwater.wire.messages.groups import ListGroupsRequest, ListGroupsResponse
@@ -19,7 +19,7 @@ Answer = Callable[[int, int], Struct | bytes | None]
 
 
 async def talk(
-    answer: Answer, work: Callable[[Connection], Awaitable[None]], **options: float
+    answer: Answer, work: Callable[[ClientConnection], Awaitable[None]], **options: float
 ) -> None:
     """Serve `answer` on a free port and let `work` use a connection to it."""
 
@@ -39,7 +39,7 @@ async def talk(
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     try:
-        connection = await Connection.open(TcpNetwork(), "127.0.0.1", port, **options)  # type: ignore[arg-type]
+        connection = await ClientConnection.open(TcpNetwork(), "127.0.0.1", port, **options)  # type: ignore[arg-type]
         await work(connection)
         connection.close()
     finally:
@@ -65,7 +65,7 @@ def test_the_newest_version_of_both_sides_is_used() -> None:
             MetadataResponse(cluster_id="c") if key == 3 else ListGroupsResponse()
         )  # fmt: skip
 
-    async def work(connection: Connection) -> None:
+    async def work(connection: ClientConnection) -> None:
         assert (await connection.call(MetadataRequest(), MetadataResponse)).cluster_id == "c"
         await connection.call(ListGroupsRequest(), ListGroupsResponse)
         await connection.call(MetadataRequest(), MetadataResponse, newest=5)
@@ -80,7 +80,7 @@ def test_answers_find_their_requests_when_several_are_under_way() -> None:
             return versions(metadata=(0, 13), list_groups=(0, 5))
         return MetadataResponse(cluster_id="c") if key == 3 else ListGroupsResponse(error_code=14)
 
-    async def work(connection: Connection) -> None:
+    async def work(connection: ClientConnection) -> None:
         metadata, groups = await asyncio.gather(
             connection.call(MetadataRequest(), MetadataResponse),
             connection.call(ListGroupsRequest(), ListGroupsResponse),
@@ -99,7 +99,7 @@ def test_an_old_broker_is_asked_again_in_the_oldest_version() -> None:
             return bytes([0, 0, 0, 10, 0, 0, 0, 1, 0, E.UNSUPPORTED_VERSION, 0, 0, 0, 0])
         return versions(metadata=(0, 5))
 
-    async def work(connection: Connection) -> None:
+    async def work(connection: ClientConnection) -> None:
         assert connection.version_for(MetadataRequest()) == 5
 
     asyncio.run(talk(answer, work))
@@ -107,7 +107,7 @@ def test_an_old_broker_is_asked_again_in_the_oldest_version() -> None:
 
 
 def test_an_api_that_the_broker_lacks_is_named() -> None:
-    async def work(connection: Connection) -> None:
+    async def work(connection: ClientConnection) -> None:
         with pytest.raises(KafkaError, match="has no ListGroups") as refused:
             await connection.call(ListGroupsRequest(), ListGroupsResponse)
         assert refused.value.code is E.UNSUPPORTED_VERSION
@@ -118,7 +118,7 @@ def test_an_api_that_the_broker_lacks_is_named() -> None:
 
 
 def test_a_broker_that_is_silent_is_given_up_on() -> None:
-    async def work(connection: Connection) -> None:
+    async def work(connection: ClientConnection) -> None:
         with pytest.raises(
             KafkaError, match=r"did not answer within 0\.05 s \(Metadata\)"
         ) as refused:
@@ -137,7 +137,7 @@ def test_a_broker_that_is_silent_is_given_up_on() -> None:
     [b"HTTP/1.1 400 Bad Request\r\n\r\n", b"\xff\xff\xff\xff", b"\0\0\0\4\0\0\0\7", b"\0\0\0\1x"],
 )
 def test_a_peer_that_does_not_speak_kafka_is_told_apart(garbage: bytes) -> None:
-    async def work(connection: Connection) -> None:
+    async def work(connection: ClientConnection) -> None:
         raise AssertionError("no connection should come of this")
 
     with pytest.raises(KafkaError) as refused:
@@ -151,7 +151,7 @@ def test_an_answer_is_read_the_moment_it_is_there_before_whoever_waits() -> None
     def answer(key: int, version: int) -> Struct:
         return versions(metadata=(0, 13)) if key == 18 else MetadataResponse(cluster_id="c")
 
-    async def work(connection: Connection) -> None:
+    async def work(connection: ClientConnection) -> None:
         def read(frame: bytes | memoryview) -> str | None:
             order.append("read")
             asyncio.get_running_loop().call_soon(order.append, "called by read")
@@ -168,7 +168,7 @@ def test_what_reading_an_answer_raises_is_for_whoever_waits() -> None:
     def answer(key: int, version: int) -> Struct:
         return versions(metadata=(0, 13)) if key == 18 else MetadataResponse(cluster_id="c")
 
-    async def work(connection: Connection) -> None:
+    async def work(connection: ClientConnection) -> None:
         def read(frame: bytes | memoryview) -> None:
             raise LookupError("nothing there")
 

@@ -18,7 +18,7 @@ SHARE_TO_MAKE = 8
 """What must be free before a part of it is set aside: this many bytes, or this part of the disk."""
 
 
-class Reserve:
+class DiskReserve:
     """The reserve of one folder."""
 
     def __init__(self, files: Files, folder: str) -> None:

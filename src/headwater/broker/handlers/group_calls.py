@@ -11,7 +11,7 @@ A = TypeVar("A")
 C = TypeVar("C")
 
 
-def ask(
+def call_shard(
     context: Context,
     group_id: str,
     command: Command[C],

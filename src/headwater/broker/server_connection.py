@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.log.slices import SliceStream
 from headwater.seams.files import Buffer
 from headwater.security.principals import ANONYMOUS, Principal
-from headwater.transport.inbound import RESTING_BUFFER, UNLIMITED, Inbound
+from headwater.transport.frame_protocol import RESTING_BUFFER, UNLIMITED, FrameProtocol
 from headwater.transport.memory import MemoryBudget
 
 if TYPE_CHECKING:
@@ -42,15 +42,15 @@ _SENT: list[Buffer] = []
 log = logging.getLogger("headwater.server")
 
 
-class Slot:
+class PendingResponse:
     """The place of one answer in its connection's order."""
 
     __slots__ = ("buffers", "connection")
 
-    def __init__(self, connection: "Connection") -> None:
+    def __init__(self, connection: "ServerConnection") -> None:
         self.connection = connection
         self.buffers: list[Buffer] | None = None
-        connection.slots.append(self)
+        connection.pending.append(self)
 
     @property
     def answered(self) -> bool:
@@ -61,13 +61,13 @@ class Slot:
         """Give the answer; empty for a request that has none. Exactly once."""
         if self.buffers is None:
             self.buffers = buffers
-            self.connection.slot_filled(self)
+            self.connection.response_ready(self)
 
     def peer_gone(self) -> None:
         """The client left before its answer."""
 
 
-class Idleness:
+class IdleTracker:
     """Whether a connection did anything between two looks: counting costs the hot path nothing."""
 
     __slots__ = ("_frames", "_since_ms")
@@ -76,18 +76,21 @@ class Idleness:
         self._frames = -1
         self._since_ms = 0
 
-    def for_ms(self, now_ms: int, frames_taken: int) -> int:
+    def for_ms(self, now_ms: int, frames_read: int) -> int:
         """For how long no request has come, as far as the looks can tell."""
-        if frames_taken != self._frames:
-            self._frames, self._since_ms = frames_taken, now_ms
+        if frames_read != self._frames:
+            self._frames, self._since_ms = frames_read, now_ms
         return now_ms - self._since_ms
 
 
-class Connection(Inbound):
+class ServerConnection(FrameProtocol):
     """A client as the broker sees it."""
 
     def __init__(
-        self, context: "Context", listener: str, on_frame: Callable[["Connection", int, int], None]
+        self,
+        context: "Context",
+        listener: str,
+        on_frame: Callable[["ServerConnection", int, int], None],
     ) -> None:
         super().__init__(context.settings.socket_request_max_bytes, on_frame, context.memory)
         self.context = context
@@ -95,8 +98,8 @@ class Connection(Inbound):
         self.principal: Principal = ANONYMOUS
         self.host = ""
         self.client_software: tuple[str, str] = ("unknown", "unknown")
-        self.slots: deque[Slot] = deque()
-        self.idle = Idleness()
+        self.pending: deque[PendingResponse] = deque()
+        self.idle = IdleTracker()
         self.route: Route | None = None
         """The way of this client's last produce request, so that its next one need not be parsed."""
         self.frame = (0, 0)
@@ -124,20 +127,20 @@ class Connection(Inbound):
         super().connection_made(transport)
         peer = transport.get_extra_info("peername")
         self.host = peer[0] if peer else "unknown"
-        if not self.context.doorkeeper.admit(self, self.host):
-            self.context.hostile.warning("connections", self.host, "too many connections")
+        if not self.context.connection_quotas.admit(self, self.host):
+            self.context.peer_log.warning("connections", self.host, "too many connections")
             self.abort()
         elif not self.context.serving:
             self.hold()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the peer; answers still to come go nowhere."""
-        self.context.doorkeeper.leave(self, self.host)
+        self.context.connection_quotas.leave(self, self.host)
         self._answers.clear()
         self._stream = None
         self.route = None
         self.leave_budget()
-        for slot in self.slots:
+        for slot in self.pending:
             slot.peer_gone()
 
     def leave_budget(self) -> None:
@@ -167,7 +170,7 @@ class Connection(Inbound):
         if not self._holds:
             self._in_turn = True
             try:
-                self._take_turn()
+                self._run_turn()
             finally:
                 self._in_turn = False
             if self._end == len(self.buffer) and not self._holds:
@@ -179,7 +182,7 @@ class Connection(Inbound):
             self.shrink()  # ends the tick, which may answer: before the answers are sent
         if self._answers:
             self.send_answers()
-        if len(self.slots) >= MAX_UNANSWERED and not self._too_many:
+        if len(self.pending) >= MAX_UNANSWERED and not self._too_many:
             self._too_many = True
             self.hold()
 
@@ -190,22 +193,22 @@ class Connection(Inbound):
 
     def frame_refused(self, size: int) -> None:
         """Not a Kafka client, or a hostile one."""
-        self.context.hostile.warning(
+        self.context.peer_log.warning(
             "frames", self.host, f"closed a connection: a frame of {size} bytes was announced"
         )
 
     # -- answers
 
-    def slot_filled(self, slot: Slot) -> None:
+    def response_ready(self, slot: PendingResponse) -> None:
         """An answer is known: it leaves if it is its turn."""
-        slots = self.slots
-        if slots[0] is not slot:
+        pending = self.pending
+        if pending[0] is not slot:
             return
         answers = self._answers
-        while slots and (buffers := slots[0].buffers) is not None:
+        while pending and (buffers := pending[0].buffers) is not None:
             answers += buffers
-            slots.popleft().buffers = _SENT
-        if self._too_many and len(slots) < MAX_UNANSWERED // 2:
+            pending.popleft().buffers = _SENT
+        if self._too_many and len(pending) < MAX_UNANSWERED // 2:
             self._too_many = False
             self.release()
         if not self._in_turn:
@@ -269,7 +272,7 @@ class Connection(Inbound):
                     self._charge(-min(self._charged, _own(answers)))
             if self._streams and self._begin_stream():
                 return
-        if self._leaving and not self.slots:
+        if self._leaving and not self.pending:
             self.transport.close()
 
     # -- answers that are read from the disk while they are sent
@@ -353,7 +356,7 @@ class Connection(Inbound):
         received = None if self._holds else super().progress()
         if received is None and not self._writing_paused:
             return None
-        taken = self.frames_taken * RESTING_BUFFER + self._end - self._start
+        taken = self.frames_read * RESTING_BUFFER + self._end - self._start
         return taken + self._handed - self.transport.get_write_buffer_size()
 
 

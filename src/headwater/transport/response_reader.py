@@ -27,7 +27,7 @@ _SIZE = 4
 _read_size = Struct(">i").unpack_from
 
 
-class Replies:
+class ResponseReader:
     """One stream's frames, each without its size."""
 
     def __init__(self, limit: int = MAX_FRAME) -> None:

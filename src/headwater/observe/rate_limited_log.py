@@ -8,7 +8,7 @@ from headwater.observe.logs import printable
 MAX_SOURCE = 256
 
 
-class HostileLog:
+class RateLimitedLog:
     """At most one line per kind and source in an interval, with the number of those left out.
 
     It remembers at most `capacity` pairs: a peer that invents sources costs no memory, and what it
