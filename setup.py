@@ -12,7 +12,7 @@ from setuptools import Extension, setup
 CODEC = "src/headwater/records/_codec.pyx"
 PARTS = glob("src/headwater/records/_codec_*.pxi")
 SHARED = ["src/headwater/records/_codec.pxd", "src/headwater/records/_codec_hash.pxi"]
-INTAKE = "src/headwater/client/producer/_intake.pyx"
+FAST_SEND = "src/headwater/client/producer/_fast_send.pyx"
 
 
 def extensions() -> list[Extension]:
@@ -24,9 +24,11 @@ def extensions() -> list[Extension]:
             raise
         return []
     codec = Extension("headwater.records._codec", [CODEC], depends=[CODEC, *PARTS, *SHARED])
-    intake = Extension("headwater.client.producer._intake", [INTAKE], depends=[INTAKE, *SHARED])
+    fast_send = Extension(
+        "headwater.client.producer._fast_send", [FAST_SEND], depends=[FAST_SEND, *SHARED]
+    )
     modules: list[Extension] = cythonize(
-        [codec, intake], build_dir="build", include_path=["src"], quiet=True
+        [codec, fast_send], build_dir="build", include_path=["src"], quiet=True
     )
     for module in modules:
         module.optional = not required  # set after cythonize, which drops it

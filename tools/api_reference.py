@@ -20,7 +20,7 @@ from headwater.client import errors
 from headwater.client.admin import ConfigChange, ConfigEntry, GroupDescription, OffsetChange
 from headwater.client.consumer.assignors import Assignor, GroupMember
 from headwater.client.consumer.interceptors import ConsumerInterceptor
-from headwater.client.consumer.process import ProcessingError
+from headwater.client.consumer.processing.process import ProcessingError
 from headwater.client.consumer.record import ConsumerRecord, OffsetAndTimestamp, Records
 from headwater.client.offsets_sql import StaleOffsetsError
 from headwater.client.producer.bulk import SentMany

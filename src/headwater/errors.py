@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headwater.client.administration.groups import GroupNotEmptyError as GroupNotEmptyError
-    from headwater.client.consumer.arrow import ArrowMissingError as ArrowMissingError
-    from headwater.client.consumer.process import ProcessingError as ProcessingError
+    from headwater.client.consumer.fetching.arrow import ArrowMissingError as ArrowMissingError
+    from headwater.client.consumer.processing.process import ProcessingError as ProcessingError
     from headwater.client.consumer.subscription import IllegalStateError as IllegalStateError
     from headwater.client.errors import AuthorizationError as AuthorizationError
     from headwater.client.errors import BufferExhaustedError as BufferExhaustedError
@@ -231,7 +231,7 @@ def error_of(code: int) -> E:
 
 
 _ELSEWHERE = {
-    "ArrowMissingError": "headwater.client.consumer.arrow",
+    "ArrowMissingError": "headwater.client.consumer.fetching.arrow",
     "AuthorizationError": "headwater.client.errors",
     "BufferExhaustedError": "headwater.client.errors",
     "ClientError": "headwater.client.errors",
@@ -253,7 +253,7 @@ _ELSEWHERE = {
     "NotEnoughReplicasError": "headwater.client.errors",
     "OffsetOutOfRangeError": "headwater.client.errors",
     "OutOfOrderSequenceError": "headwater.client.errors",
-    "ProcessingError": "headwater.client.consumer.process",
+    "ProcessingError": "headwater.client.consumer.processing.process",
     "ProducerFencedError": "headwater.client.errors",
     "RecordTooLargeError": "headwater.client.errors",
     "SerializationError": "headwater.client.errors",

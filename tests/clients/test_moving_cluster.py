@@ -165,7 +165,7 @@ def test_a_seek_reaches_a_fetch_that_waits_at_the_broker():
 def soon(monkeypatch):
     """Waits report themselves after a moment."""
     monkeypatch.setattr(waiting, "FIRST_S", 0.05)
-    monkeypatch.setattr("headwater.client.consumer.fetcher_loop.FIRST_S", 0.05)
+    monkeypatch.setattr("headwater.client.consumer.fetching.fetcher_loop.FIRST_S", 0.05)
 
 
 def test_a_wrong_address_is_reported_while_a_group_consumer_polls(soon, caplog):

@@ -8,7 +8,7 @@ import pytest
 
 import headwater
 from headwater import aio
-from headwater.client.consumer.process import ProcessingError
+from headwater.client.consumer.processing.process import ProcessingError
 from tests.clients.broker_under_test import in_thread, until
 
 RECORDS = 300

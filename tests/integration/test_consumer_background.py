@@ -14,15 +14,16 @@ import headwater.aio
 from headwater.client import blocking
 from headwater.client.administration.asking import Asking
 from headwater.client.cluster import Cluster
-from headwater.client.consumer import dead_letters, offsets
-from headwater.client.consumer.consuming import Consuming
-from headwater.client.consumer.fetcher_loop import Fetcher
-from headwater.client.consumer.group_loop import Group
-from headwater.client.consumer.lookups import OffsetLookups
-from headwater.client.consumer.membership import Membership
-from headwater.client.consumer.offsets import Commits
-from headwater.client.consumer.ordering import Lanes
-from headwater.client.consumer.positions_loop import Positions
+from headwater.client.consumer.consumer_core import ConsumerCore
+from headwater.client.consumer.fetching.fetcher_loop import Fetcher
+from headwater.client.consumer.group import commits
+from headwater.client.consumer.group.commits import Commits
+from headwater.client.consumer.group.group_loop import Group
+from headwater.client.consumer.group.membership import Membership
+from headwater.client.consumer.offset_lookups import OffsetLookups
+from headwater.client.consumer.positions_loop import PositionResolver
+from headwater.client.consumer.processing import dead_letters
+from headwater.client.consumer.processing.lanes import Lanes
 from headwater.client.errors import ClosedError, LoopDiedError, failure
 from headwater.errors import E, KafkaError
 from headwater.testing import Broker
@@ -121,8 +122,8 @@ class Reading:
         (Fetcher, "_wanted"),
         (Fetcher, "_fetch"),
         (Fetcher, "_received"),
-        (Positions, "_from_commits"),
-        (Positions, "_from_times"),
+        (PositionResolver, "_from_commits"),
+        (PositionResolver, "_from_times"),
         (Group, "_send_join"),
         (Group, "_sync"),
         (Group, "_assign"),
@@ -213,7 +214,7 @@ def test_a_commit_waits_for_those_that_were_begun_before(options, topic, monkeyp
 def test_automatic_commits_that_fail_are_logged(
     options, topic, monkeypatch, caplog, problem, said
 ) -> None:
-    monkeypatch.setattr(offsets, "FIRST_S", 0)
+    monkeypatch.setattr(commits, "FIRST_S", 0)
 
     async def refuse(*_):
         raise problem
@@ -251,7 +252,9 @@ def test_a_last_commit_that_is_not_answered_in_time_is_logged(
     assert "closed before its last commit" in caplog.text
 
 
-@pytest.mark.parametrize("owner", [Commits, Positions, Fetcher], ids=lambda owner: owner.__name__)
+@pytest.mark.parametrize(
+    "owner", [Commits, PositionResolver, Fetcher], ids=lambda owner: owner.__name__
+)
 def test_a_bug_while_one_part_is_closed_leaves_no_connection_open(
     consumer, topic, monkeypatch, owner
 ) -> None:
@@ -372,8 +375,8 @@ def process(options, topic, face, work, *, stop=False, **plan) -> None:
         (Lanes, "finish"),
         (Lanes, "commits"),
         (Lanes, "committable"),
-        (Consuming, "commit_soon"),
-        (Consuming, "look"),
+        (ConsumerCore, "commit_soon"),
+        (ConsumerCore, "look"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )

@@ -9,7 +9,7 @@ import pytest
 
 import headwater
 from headwater import aio
-from headwater.client.consumer.process import ProcessingError
+from headwater.client.consumer.processing.process import ProcessingError
 from headwater.model import TopicPartition
 from tests.integration.either import EITHER, either
 

@@ -184,7 +184,7 @@ def test_serializers_partitioners_and_interceptors_stand_in_line(broker, topic) 
 
 
 def test_bad_records_are_refused_with_a_reason(producer, topic) -> None:
-    producer.send(topic, b"the open batch takes the short way")
+    producer.send(topic, b"the open batch takes the fast path")
     with pytest.raises(SerializationError, match="set value_serializer"):
         producer.send(topic, "text")
     with pytest.raises(SerializationError, match="set key_serializer"):

@@ -23,7 +23,7 @@ from headwater.client.errors import (
     UnknownTopicOrPartitionError,
 )
 from headwater.client.producer.interceptors import Interceptor
-from headwater.client.producer.sequences import NOBODY
+from headwater.client.producer.sequences import NO_PRODUCER_ID
 from headwater.errors import E
 from tests.clients.fake_cluster import FakeCluster, serving
 from tests.clients.interrupting import moments
@@ -308,7 +308,7 @@ def kills_connecting(producer) -> None:
 
 
 def kills_identity(producer) -> None:
-    producer._sender._sequences.identity = NOBODY
+    producer._sender._sequences.identity = NO_PRODUCER_ID
     producer._sender._identity._ask_once = broken
 
 

@@ -4,8 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headwater.client.consumer.listener import Change, Notice
-from headwater.client.consumer.membership import Due, Join, Membership, Phase
+from headwater.client.consumer.group.membership import Due, Membership, MemberState, PollAction
+from headwater.client.consumer.listener import ListenerCall, RebalanceEvent
 from headwater.errors import E
 from headwater.model import TopicPartition
 
@@ -40,17 +40,17 @@ class Group(RuleBasedStateMachine):
     def poll(self):
         self.member.polled(self.now)
         step = self.member.next(["t"])
-        if isinstance(step, Notice):
+        if isinstance(step, ListenerCall):
             self.hear(step)
-            self.member.told()
-        elif step is Join.NOW:
-            assert self.member.phase is Phase.JOINING
+            self.member.listener_called()
+        elif step is PollAction.JOIN:
+            assert self.member.state is MemberState.JOINING
             if not self.cooperative:
                 assert not self.told
 
-    def hear(self, notice):
-        changed = set(notice.partitions)
-        if notice.change is Change.ASSIGNED:
+    def hear(self, call):
+        changed = set(call.partitions)
+        if call.event is RebalanceEvent.ASSIGNED:
             assert not changed & self.told
             self.told |= changed
         else:
@@ -58,7 +58,7 @@ class Group(RuleBasedStateMachine):
             assert changed
             self.told -= changed
 
-    @precondition(lambda self: self.member.phase is Phase.JOINING)
+    @precondition(lambda self: self.member.state is MemberState.JOINING)
     @rule(leads=st.booleans())
     def join_answered(self, leads):
         self.generation += 1
@@ -66,24 +66,24 @@ class Group(RuleBasedStateMachine):
         assert self.member.joined(E.NONE, self.generation, "me", leader) is None
         assert self.member.leading == leads
 
-    @precondition(lambda self: self.member.phase is Phase.JOINING)
+    @precondition(lambda self: self.member.state is MemberState.JOINING)
     @rule(problem=FAILURES | st.just(E.MEMBER_ID_REQUIRED))
     def join_refused(self, problem):
         assert self.member.joined(problem, -1, "me", "") is None
         assert self.member.busy
 
-    @precondition(lambda self: self.member.phase is Phase.SYNCING)
+    @precondition(lambda self: self.member.state is MemberState.SYNCING)
     @rule(share=st.lists(st.sampled_from(PLACES), unique=True))
     def sync_answered(self, share):
         assert self.member.synced(E.NONE, share, self.now) is None
 
-    @precondition(lambda self: self.member.phase is Phase.SYNCING)
+    @precondition(lambda self: self.member.state is MemberState.SYNCING)
     @rule(problem=FAILURES)
     def sync_refused(self, problem):
         assert self.member.synced(problem, [], self.now) is None
         assert self.member.busy
 
-    @precondition(lambda self: self.member.phase in (Phase.JOINING, Phase.SYNCING))
+    @precondition(lambda self: self.member.state in (MemberState.JOINING, MemberState.SYNCING))
     @rule()
     def connection_broke(self):
         self.member.interrupted()
@@ -101,7 +101,7 @@ class Group(RuleBasedStateMachine):
 
     @invariant()
     def a_member_out_of_its_group_sends_no_heartbeats(self):
-        if self.member.phase is not Phase.MEMBER:
+        if self.member.state is not MemberState.MEMBER:
             assert self.member.next_deadline() is None
         else:
             assert self.member.generation >= 0
@@ -110,22 +110,22 @@ class Group(RuleBasedStateMachine):
     def the_application_is_never_told_less_than_it_may_read(self):
         waiting = {
             name
-            for notice in self.member._notices
-            if notice.change is Change.ASSIGNED
-            for name in notice.partitions
+            for call in self.member._calls
+            if call.event is RebalanceEvent.ASSIGNED
+            for name in call.partitions
         }
         assert set(self.member.owned) - waiting <= self.told
 
     def teardown(self):
         """Left alone by failures, it ends up a member with what it was given."""
         for _ in range(50):
-            if self.member.phase is Phase.JOINING:
+            if self.member.state is MemberState.JOINING:
                 self.join_answered(False)
-            elif self.member.phase is Phase.SYNCING:
+            elif self.member.state is MemberState.SYNCING:
                 self.sync_answered(PLACES[:2])
             elif self.member.busy:
                 self.poll()
-        assert self.member.phase is Phase.MEMBER
+        assert self.member.state is MemberState.MEMBER
         assert set(self.member.owned) == self.told
 
 

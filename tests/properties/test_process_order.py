@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.client.consumer.ordering import ORDERS, Lanes
+from headwater.client.consumer.processing.lanes import ORDERS, Lanes
 from headwater.client.consumer.record import ConsumerRecord
 from headwater.model import TopicPartition
 

@@ -26,7 +26,7 @@ from headwater.client.topology import (
     bootstrap_nodes,
     topic_view,
 )
-from headwater.client.waiting import Waiting, Warnings
+from headwater.client.wait_warnings import Waiting, Warnings
 from headwater.config.client import ClientSettings
 from headwater.errors import E, KafkaError, error_of
 from headwater.model import TopicPartition

@@ -24,7 +24,7 @@ Cursor: TypeAlias = Any
 """A DB-API cursor."""
 
 
-class Connection(Protocol):
+class SqlConnection(Protocol):
     """A DB-API connection, as sqlite3 and psycopg make them and SQLAlchemy's `raw_connection()`."""
 
     def cursor(self) -> Cursor:
@@ -87,7 +87,7 @@ class SqlOffsets:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: SqlConnection,
         group: str,
         *,
         table: str = "headwater_offsets",
@@ -128,9 +128,9 @@ class SqlOffsets:
     ) -> None:
         """Let `consumer` go on where the table says; partitions it does not know stay as they are."""
         self._consumer = consumer
-        for place, offset in self.positions(partitions).items():
-            consumer.seek(place, offset)
-            self._undone.pop(place, None)
+        for partition, offset in self.positions(partitions).items():
+            consumer.seek(partition, offset)
+            self._undone.pop(partition, None)
 
     def listener(self, consumer: "Consumer | AsyncConsumer") -> RebalanceListener:
         """For `subscribe`: new partitions start where the table says."""
@@ -150,8 +150,8 @@ class SqlOffsets:
         self._check_undone(spans)
         cursor = self._connection.cursor()
         try:
-            for place, (first, after) in spans.items():
-                self._advance(cursor, place, first, after)
+            for partition, (first, after) in spans.items():
+                self._advance(cursor, partition, first, after)
             yield cursor
             self._connection.commit()
         except BaseException as problem:
@@ -159,7 +159,7 @@ class SqlOffsets:
                 spans = {
                     n: s for n, s in spans.items() if n != problem.partition
                 }  # another consumer has done those
-            self._undone |= {place: first for place, (first, _) in spans.items()}
+            self._undone |= {partition: first for partition, (first, _) in spans.items()}
             try:
                 self._connection.rollback()
             finally:
@@ -170,34 +170,36 @@ class SqlOffsets:
 
     def _check_undone(self, spans: "Spans") -> None:
         """Refuse to jump over records whose transaction failed."""
-        for place, (first, _) in spans.items():
-            undone = self._undone.get(place)
+        for partition, (first, _) in spans.items():
+            undone = self._undone.get(partition)
             if undone is not None and first > undone:
                 raise SkippedRecordsError(
-                    f"{place}: the transaction with offset {undone} was rolled back, and these "
+                    f"{partition}: the transaction with offset {undone} was rolled back, and these "
                     f"records begin at {first}: seek() the consumer back to {undone}, or pass "
                     "listener(consumer) to subscribe() so that this happens by itself"
                 )
-        for place in spans:
-            self._undone.pop(place, None)
+        for partition in spans:
+            self._undone.pop(partition, None)
 
     def _go_back(self, spans: "Spans") -> None:
         consumer = self._consumer
         if consumer is None:
             return
-        for place, (first, _) in spans.items():
-            if place in consumer.assignment():
-                consumer.seek(place, first)
-            self._undone.pop(place, None)  # the next owner of the partition starts from the table
+        for partition, (first, _) in spans.items():
+            if partition in consumer.assignment():
+                consumer.seek(partition, first)
+            self._undone.pop(
+                partition, None
+            )  # the next owner of the partition starts from the table
 
-    def _advance(self, cursor: Cursor, place: TopicPartition, first: int, after: int) -> None:
+    def _advance(self, cursor: Cursor, partition: TopicPartition, first: int, after: int) -> None:
         """Move one offset on, which also locks its row until the end of the transaction."""
         moved = (
             f"UPDATE {self._table} SET next_offset = {{}} WHERE group_id = {{}} AND topic = {{}} "
             "AND partition_id = {} AND next_offset <= {}"
         )
         cursor.execute(
-            self._filled(moved), (after, self._group, place.topic, place.partition, first)
+            self._filled(moved), (after, self._group, partition.topic, partition.partition, first)
         )
         if cursor.rowcount == 1:
             return
@@ -205,16 +207,18 @@ class SqlOffsets:
             f"SELECT next_offset FROM {self._table} WHERE group_id = {{}} AND topic = {{}} "
             "AND partition_id = {}"
         )
-        cursor.execute(self._filled(known), (self._group, place.topic, place.partition))
+        cursor.execute(self._filled(known), (self._group, partition.topic, partition.partition))
         row = cursor.fetchone()
         if row is not None:
             raise StaleOffsetsError(
-                f"{place}: the table is at offset {row[0]} already, and these records begin at "
+                f"{partition}: the table is at offset {row[0]} already, and these records begin at "
                 f"{first}: another consumer has done them. Seek to {row[0]} and go on, or stop",
-                place,
+                partition,
             )
         added = f"INSERT INTO {self._table} VALUES ({{}}, {{}}, {{}}, {{}})"
-        cursor.execute(self._filled(added), (self._group, place.topic, place.partition, after))
+        cursor.execute(
+            self._filled(added), (self._group, partition.topic, partition.partition, after)
+        )
 
     def _create(self) -> None:
         cursor = self._connection.cursor()
@@ -250,13 +254,13 @@ def _spans(records: Iterable[ConsumerRecord]) -> Spans:
     """The spans of `records`, in a fixed order."""
     spans: Spans = {}
     for record in records:
-        place = record.topic_partition
-        first, after = spans.get(place, (record.offset, record.offset))
-        spans[place] = (min(first, record.offset), max(after, record.offset + 1))
+        partition = record.topic_partition
+        first, after = spans.get(partition, (record.offset, record.offset))
+        spans[partition] = (min(first, record.offset), max(after, record.offset + 1))
     return dict(sorted(spans.items()))  # two consumers lock rows in the same order: no deadlock
 
 
-def _paramstyle(connection: Connection) -> str:
+def _paramstyle(connection: SqlConnection) -> str:
     """What the module of the connection says of its parameters."""
     for kind in type(connection).__mro__:
         module = sys.modules.get(kind.__module__.split(".")[0])
@@ -269,7 +273,7 @@ def _paramstyle(connection: Connection) -> str:
     raise ValueError("say how the driver marks parameters: paramstyle='qmark', 'format', ...")
 
 
-def _refuse_autocommit(connection: Connection) -> None:
+def _refuse_autocommit(connection: SqlConnection) -> None:
     """ValueError for a connection on which every statement is a transaction of its own."""
     if _autocommits(getattr(connection, "dbapi_connection", None) or connection):
         raise ValueError(

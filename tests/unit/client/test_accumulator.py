@@ -2,7 +2,12 @@
 
 import pytest
 
-from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue, record_bound
+from headwater.client.producer.accumulator import (
+    Accumulator,
+    PartitionQueue,
+    ProducerBatch,
+    record_bound,
+)
 from headwater.client.producer.topic_queues import TopicQueues
 from headwater.records.codec import BatchWriter
 
@@ -12,7 +17,7 @@ def accumulator(**changes: int) -> Accumulator:
     return Accumulator(**{**options, **changes})
 
 
-def begun(made: Accumulator, queue: PartitionQueue, *values: bytes, now: int = 0) -> Batch:
+def begun(made: Accumulator, queue: PartitionQueue, *values: bytes, now: int = 0) -> ProducerBatch:
     batch = made.begin(queue, 0, now)
     assert batch is not None
     for value in values or (b"v",):
@@ -43,7 +48,7 @@ def test_batches_leave_in_the_order_in_which_they_were_begun() -> None:
     batches = [begun(made, queue) for _ in range(3)]
     for batch in batches:
         assert queue.head() is batch
-        made.take(batch)
+        made.mark_in_flight(batch)
     assert queue not in made.waiting
 
 
@@ -53,7 +58,7 @@ def test_batches_put_back_find_their_place_whatever_the_order(order) -> None:
     queue = made.queue("t", 0)
     batches = [begun(made, queue) for _ in range(4)]
     for batch in batches[:3]:
-        made.take(batch)
+        made.mark_in_flight(batch)
     for place in order:
         made.put_back(batches[place], 50)
     assert list(queue.sealed) == batches[:3]
@@ -67,7 +72,7 @@ def test_memory_is_reserved_by_the_batch_and_free_once_it_is_done() -> None:
     batches = [begun(made, queue) for _ in range(5)]
     assert made.used == 1000
     assert made.begin(queue, 0, 0) is None
-    made.take(batches[0])
+    made.mark_in_flight(batches[0])
     made.complete(batches[0])
     made.complete(batches[0])
     assert made.used == 800
@@ -103,25 +108,25 @@ def test_a_split_takes_the_place_of_the_whole_and_no_record_is_lost() -> None:
     whole = begun(made, queue, *[bytes(100)] * 10)
     whole.callbacks = [(lambda m, e, n=n: told.append((n, m.offset)), n, 1) for n in range(10)]
     later = begun(made, queue)
-    made.take(whole)
+    made.mark_in_flight(whole)
     whole.encoded(0, None)
     first, *rest = made.split(whole, 400)
     assert list(queue.sealed) == [first, *rest]
     assert queue.open is later
-    made.take(first)
+    made.mark_in_flight(first)
     first.encoded(0, None)
     halves = made.split(first, 200)
     assert list(queue.sealed) == [*halves, *rest]
     offset = 0
     for part in [*halves, *rest]:
-        made.take(part)
+        made.mark_in_flight(part)
         part.future.succeed(offset, -1)
         part.finish(lambda call, metadata, error: call(metadata, error))
         made.complete(part)
         offset += part.count
     assert told == [(n, n) for n in range(10)]
-    assert [whole.future.settled(n)[0].base_offset for n in range(10)] == sorted(
-        whole.future.settled(n)[0].base_offset for n in range(10)
+    assert [whole.future.final_batch(n)[0].base_offset for n in range(10)] == sorted(
+        whole.future.final_batch(n)[0].base_offset for n in range(10)
     )
     assert made.used == later.reserved
     assert begun(made, queue).reserved == 200
@@ -156,7 +161,7 @@ def test_records_without_a_key_move_on_after_a_batch_of_bytes() -> None:
         assert topic.rotate(full=False) is queues[0]
         batch = begun(made, queues[0], bytes(60))
         topic.began(batch, 0)
-        made.take(batch)
+        made.mark_in_flight(batch)
     assert topic.rotate(full=False) is queues[1]
     assert topic.rotate(full=True) is queues[2]
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.client.producer.accumulator import Accumulator, Batch
+from headwater.client.producer.accumulator import Accumulator, ProducerBatch
 from headwater.client.producer.sequences import MAX_UNACKED, Sequences
 from headwater.errors import E
 
@@ -25,25 +25,25 @@ class Partition:
             batch.append(0, None, b"v")
             self.accumulator.show(batch)
 
-    def send(self) -> Batch | None:
+    def send(self) -> ProducerBatch | None:
         batch = self.sequences.choose(self.queue)
         if batch is not None:
-            self.accumulator.take(batch)
+            self.accumulator.mark_in_flight(batch)
             self.sequences.number(batch)
         return batch
 
-    def send_all(self) -> list[Batch]:
+    def send_all(self) -> list[ProducerBatch]:
         return list(iter(self.send, None))
 
-    def acknowledge(self, batch: Batch) -> None:
+    def acknowledge(self, batch: ProducerBatch) -> None:
         batch.in_flight = batch.uncertain = False
         self.sequences.acknowledged(batch)
-        self.sequences.settle(batch)
+        self.sequences.end_reset_if_due(batch)
 
-    def put_back(self, batch: Batch, *, uncertain: bool) -> None:
+    def put_back(self, batch: ProducerBatch, *, uncertain: bool) -> None:
         batch.uncertain = uncertain
         self.accumulator.put_back(batch, 0)
-        self.sequences.settle(batch)
+        self.sequences.end_reset_if_due(batch)
 
 
 @pytest.fixture
@@ -134,6 +134,6 @@ def test_an_exhausted_epoch_asks_for_a_new_id_and_goes_on() -> None:
     partition.put_back(last, uncertain=False)
     assert not partition.sequences.ready
     partition.sequences.identified(8, 0)
-    partition.sequences.settle_all()
+    partition.sequences.end_resets()
     assert partition.send() is last
     assert (last.producer_id, last.epoch, last.base_sequence) == (8, 0, 0)

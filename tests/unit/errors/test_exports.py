@@ -10,7 +10,7 @@ import pytest
 import headwater
 import headwater.client
 from headwater import errors
-from headwater.client.consumer.process import ProcessingError
+from headwater.client.consumer.processing.process import ProcessingError
 from headwater.client.consumer.record import ConsumerRecord
 from headwater.client.offsets_sql import StaleOffsetsError
 from headwater.errors import E, KafkaError, error_of

@@ -8,9 +8,9 @@ from typing import NamedTuple
 from headwater.client.administration.arguments import listed
 from headwater.client.administration.resets import OffsetChange, ResetTo
 from headwater.client.administration.topics import EARLIEST, LATEST, Topics
-from headwater.client.consumer.lookups import OffsetLookups
+from headwater.client.consumer.group.consumer_protocol import by_topic, decode_assignment
+from headwater.client.consumer.offset_lookups import OffsetLookups
 from headwater.client.consumer.record import NO_OFFSET, OffsetAndMetadata
-from headwater.client.consumer.shares import by_topic, read_share
 from headwater.client.errors import ClientError, failure
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
@@ -326,7 +326,11 @@ def _description(row: DescribeGroupsResponse.DescribedGroup) -> GroupDescription
     members = []
     for member in row.members:
         try:
-            share = read_share(member.member_assignment) if row.protocol_type == _CONSUMER else []
+            share = (
+                decode_assignment(member.member_assignment)
+                if row.protocol_type == _CONSUMER
+                else []
+            )
         except KafkaError:
             share = []  # written by something that is no consumer
         members.append(

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from headwater.client.administration.arguments import ConfigValue, config_text, listed
 from headwater.client.administration.asking import Asking
 from headwater.client.cluster import TopicView
-from headwater.client.consumer.lookups import OffsetLookups
+from headwater.client.consumer.group.consumer_protocol import by_topic
+from headwater.client.consumer.offset_lookups import OffsetLookups
 from headwater.client.consumer.record import OffsetAndTimestamp, topic_partitions
-from headwater.client.consumer.shares import by_topic
 from headwater.client.errors import no_such_topic
 from headwater.errors import E
 from headwater.model import TopicPartition

@@ -7,16 +7,16 @@ from typing import Any
 from headwater.client.cluster import Cluster
 from headwater.client.consumer.assignors import Assignor, assignors_named
 from headwater.client.consumer.deserializers import Deserializer, deserializer, reshaping
-from headwater.client.consumer.fetcher_loop import Fetcher
-from headwater.client.consumer.group_loop import Group
+from headwater.client.consumer.fetching.fetcher_loop import Fetcher
+from headwater.client.consumer.group.commits import Commits
+from headwater.client.consumer.group.group_loop import Group
 from headwater.client.consumer.handover import Handover
 from headwater.client.consumer.interceptors import ConsumerInterceptor, ConsumerInterceptors
 from headwater.client.consumer.listener import RebalanceListener
-from headwater.client.consumer.lookups import OffsetLookups
 from headwater.client.consumer.metrics import ConsumerMetrics
-from headwater.client.consumer.offsets import Commits
-from headwater.client.consumer.places import Place
-from headwater.client.consumer.positions_loop import Positions
+from headwater.client.consumer.offset_lookups import OffsetLookups
+from headwater.client.consumer.partition_state import PartitionState
+from headwater.client.consumer.positions_loop import PositionResolver
 from headwater.client.consumer.record import (
     OffsetAndMetadata,
 )
@@ -81,7 +81,7 @@ class Assembly:
         self._started = False
         self._fetcher: Fetcher
         self._cluster: Cluster
-        self._positions: Positions
+        self._positions: PositionResolver
         self._lookups: OffsetLookups
         self._commits: Commits
         self._group: Group | None = None
@@ -120,7 +120,7 @@ class Assembly:
             self._commits.on_commit = self._interceptors.on_commit
         if settings.group_id is not None:
             self._join_group(tasks)
-        self._positions = Positions(
+        self._positions = PositionResolver(
             settings.auto_offset_reset,
             self._cluster,
             self.subscription,
@@ -129,12 +129,12 @@ class Assembly:
             tasks,
             self._commits.committed if self._group is not None else None,
         )
-        self._fetcher.on_lost_position = self._positions.kick
+        self._fetcher.on_lost_position = self._positions.start
         self._cluster.listeners.append(self._metadata_came)
         self._metrics.gauges = {
             "records-lag-max": lambda: max(self._known(self._lag_of), default=0),
-            "records-lead-min": lambda: min(self._known(Place.lead), default=0),
-            "assigned-partitions": lambda: len(self.subscription.places),
+            "records-lead-min": lambda: min(self._known(PartitionState.lead), default=0),
+            "assigned-partitions": lambda: len(self.subscription.partitions),
         }
 
     def _join_group(self, tasks: LoopTasks) -> None:
@@ -154,15 +154,15 @@ class Assembly:
 
     def _metadata_came(self) -> None:
         """Leaders may have moved, topics may have been made anew."""
-        for place in self.subscription.places.values():
-            view = self._cluster.topics.get(place.topic)
+        for state in self.subscription.partitions.values():
+            view = self._cluster.topics.get(state.topic)
             if view is None:
                 continue
             if view.topic_id == ZERO_UUID:
                 continue  # from an old broker, which knows no ids
-            if place.topic_id not in (None, view.topic_id) and place.position is not None:
-                self._fetcher.made_anew(place)
-            place.topic_id = view.topic_id
+            if state.topic_id not in (None, view.topic_id) and state.position is not None:
+                self._fetcher.made_anew(state)
+            state.topic_id = view.topic_id
         if self._group is not None:
             self._group.metadata_came()
         self._fetcher.changed()
@@ -170,15 +170,15 @@ class Assembly:
     def _undo_interrupted(self) -> None:
         """Before positions are used: read again what an interrupted poll did not return."""
         if self.handover.undo:
-            self.handover.take_back()
+            self.handover.restore_positions()
             self._column_reader = ColumnReader()
             self._fetcher.changed(at_once=True)
 
-    def _lag_of(self, place: Place) -> int | None:
-        return place.lag(self.settings.isolation_level == "read_committed")
+    def _lag_of(self, state: PartitionState) -> int | None:
+        return state.lag(self.settings.isolation_level == "read_committed")
 
-    def _known(self, read: Callable[[Place], int | None]) -> list[int]:
-        numbers = [read(place) for place in list(self.subscription.places.values())]
+    def _known(self, read: Callable[[PartitionState], int | None]) -> list[int]:
+        numbers = [read(state) for state in list(self.subscription.partitions.values())]
         return [number for number in numbers if number is not None]
 
     def _raise_pending(self) -> None:

@@ -8,15 +8,15 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from headwater.client.blocking import LoopThread, forked_error, register, unregister
-from headwater.client.consumer.arrow import RecordBatch
 from headwater.client.consumer.assembly import Offsets, Partitions
-from headwater.client.consumer.consuming import Consuming
-from headwater.client.consumer.ends import Ends
-from headwater.client.consumer.listener import Notice, RebalanceListener
-from headwater.client.consumer.offsets import OnCommit
-from headwater.client.consumer.places import EARLIEST, LATEST
-from headwater.client.consumer.plan import Plan
-from headwater.client.consumer.process import Processing, Work
+from headwater.client.consumer.consumer_core import ConsumerCore
+from headwater.client.consumer.end_offsets import EndTracker
+from headwater.client.consumer.fetching.arrow import RecordBatch
+from headwater.client.consumer.group.commits import OnCommit
+from headwater.client.consumer.listener import ListenerCall, RebalanceListener
+from headwater.client.consumer.partition_state import EARLIEST, LATEST
+from headwater.client.consumer.processing.options import ProcessOptions
+from headwater.client.consumer.processing.process import Processing, Work
 from headwater.client.consumer.record import (
     ConsumerRecord,
     OffsetAndMetadata,
@@ -57,7 +57,7 @@ class Consumer:
     """
 
     def __init__(self, **options: Any) -> None:
-        self._core = Consuming(**options)
+        self._core = ConsumerCore(**options)
         self._forked = False
         self._claim: dict[str, int] = {}
         """The thread that uses the consumer at the moment."""
@@ -108,7 +108,7 @@ class Consumer:
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that this consumer reads at the moment."""
-        return set(self._core.subscription.places)
+        return set(self._core.subscription.partitions)
 
     # -- records
 
@@ -177,42 +177,42 @@ class Consumer:
 
     def _about_to_come(self, take: Callable[[], T], deadline_ms: int) -> T | None:
         """The last poll found records: the next ones are probably on their way."""
-        arrived = self._core.arrived
-        arrived.hush()
+        wakeup = self._core.poll_wakeup
+        wakeup.hush()
         soon_ms = min(_SOON_MS, self._core.left_ms(deadline_ms))
-        return self._here(take) or (self._here(take) if arrived.listen(soon_ms / 1000) else None)
+        return self._here(take) or (self._here(take) if wakeup.listen(soon_ms / 1000) else None)
 
     def _step(self, take: Callable[[], T], deadline_ms: int) -> T | None:
-        arrived = self._core.arrived
+        wakeup = self._core.poll_wakeup
         self._flowing = False
         while True:
-            arrived.hush()
-            notice, limit_ms = self._thread.call(self._core.look(deadline_ms))
-            if notice is not None:
-                self._tell(notice)
+            wakeup.hush()
+            call, limit_ms = self._thread.call(self._core.look(deadline_ms))
+            if call is not None:
+                self._tell(call)
                 continue
             if (found := self._taken(take)) or not limit_ms:
                 return found
-            if arrived.listen(limit_ms / 1000) and (found := self._here(take)):
+            if wakeup.listen(limit_ms / 1000) and (found := self._here(take)):
                 return found
 
-    def _tell(self, notice: Notice) -> None:
+    def _tell(self, call: ListenerCall) -> None:
         """Call the listener; one that Ctrl-C has cut short is called again by the next poll."""
         self._listening = True
         self._core.polling = False
         try:
             if self._core.listener is not None:
-                notice.tell(self._core.listener)
+                call.invoke(self._core.listener)
         except Exception:
-            self._thread.call(self._told(notice))
+            self._thread.call(self._told(call))
             raise
         finally:
             self._listening = False
             self._core.polling = True
-        self._thread.call(self._told(notice))
+        self._thread.call(self._told(call))
 
-    async def _told(self, notice: Notice) -> None:
-        self._core.told(notice)
+    async def _told(self, call: ListenerCall) -> None:
+        self._core.listener_called(call)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         """Records one by one, without end; the position moves with each one."""
@@ -230,7 +230,7 @@ class Consumer:
         `subscribe` it first waits for partitions. An error in the loop body counts like one after
         `poll`: what is being iterated over comes again.
         """
-        ends = Ends(self._core)
+        ends = EndTracker(self._core)
         while True:
             if unknown := ends.unknown():
                 ends.found(self.end_offsets(unknown))
@@ -248,7 +248,7 @@ class Consumer:
 
     def paused(self) -> set[TopicPartition]:
         """Those that are paused."""
-        return {name for name, place in self._core.subscription.places.items() if place.paused}
+        return {name for name, state in self._core.subscription.partitions.items() if state.paused}
 
     def wakeup(self) -> None:
         """From any thread: end a poll that waits, or the next one, with WakeupError."""
@@ -361,7 +361,7 @@ class Consumer:
         Returns:
             How many records were done.
         """
-        plan = Plan(
+        plan = ProcessOptions(
             self._core,
             workers=workers,
             order=order,
@@ -403,10 +403,10 @@ class Consumer:
         self._finalizer.detach()
 
     def _farewell(self) -> None:
-        notice = self._core.farewell()
-        if notice is not None and self._core.listener is not None:
+        call = self._core.farewell()
+        if call is not None and self._core.listener is not None:
             try:
-                notice.tell(self._core.listener)
+                call.invoke(self._core.listener)
             except Exception:
                 log.exception("the rebalance listener raised; the consumer leaves nevertheless")
 

@@ -9,15 +9,15 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
 
-from headwater.client.consumer.arrow import RecordBatch
 from headwater.client.consumer.assembly import Offsets, Partitions
-from headwater.client.consumer.consuming import Consuming
-from headwater.client.consumer.ends import Ends
-from headwater.client.consumer.listener import Notice, RebalanceListener
-from headwater.client.consumer.offsets import OnCommit
-from headwater.client.consumer.places import EARLIEST, LATEST
-from headwater.client.consumer.plan import Plan
-from headwater.client.consumer.process import AsyncProcessing, AsyncWork
+from headwater.client.consumer.consumer_core import ConsumerCore
+from headwater.client.consumer.end_offsets import EndTracker
+from headwater.client.consumer.fetching.arrow import RecordBatch
+from headwater.client.consumer.group.commits import OnCommit
+from headwater.client.consumer.listener import ListenerCall, RebalanceListener
+from headwater.client.consumer.partition_state import EARLIEST, LATEST
+from headwater.client.consumer.processing.options import ProcessOptions
+from headwater.client.consumer.processing.process import AsyncProcessing, AsyncWork
 from headwater.client.consumer.record import (
     ConsumerRecord,
     OffsetAndMetadata,
@@ -57,7 +57,7 @@ class Consumer:
     """
 
     def __init__(self, **options: Any) -> None:
-        self._core = Consuming(**options)
+        self._core = ConsumerCore(**options)
         self._polling = False
         self._steps = 0
         """How often the next record was asked for."""
@@ -113,7 +113,7 @@ class Consumer:
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions that this consumer reads at the moment."""
-        return set(self._core.subscription.places)
+        return set(self._core.subscription.partitions)
 
     # -- records
 
@@ -180,20 +180,20 @@ class Consumer:
         deadline = self._core.deadline(timeout_s)
         while True:
             got = await self._core.step(deadline, take)
-            if not isinstance(got, Notice):
+            if not isinstance(got, ListenerCall):
                 return got
             await self._tell(got)
 
-    async def _tell(self, notice: Notice) -> None:
+    async def _tell(self, call: ListenerCall) -> None:
         self._core.polling = False
         try:
             if self._core.listener is not None:
-                said = notice.tell(self._core.listener)
+                said = call.invoke(self._core.listener)
                 if inspect.isawaitable(said):
                     await said
         finally:
             self._core.polling = True
-            self._core.told(notice)
+            self._core.listener_called(call)
 
     def __aiter__(self) -> "Consumer":
         return self
@@ -224,7 +224,7 @@ class Consumer:
         `poll`: what is being iterated over comes again.
         """
         await self.start()
-        ends = Ends(self._core)
+        ends = EndTracker(self._core)
         while True:
             if unknown := ends.unknown():
                 ends.found(await self.end_offsets(unknown))
@@ -243,7 +243,7 @@ class Consumer:
 
     def paused(self) -> set[TopicPartition]:
         """Those that are paused."""
-        return {name for name, place in self._core.subscription.places.items() if place.paused}
+        return {name for name, state in self._core.subscription.partitions.items() if state.paused}
 
     def wakeup(self) -> None:
         """From any thread: end a poll that waits, or the next one, with WakeupError."""
@@ -363,7 +363,7 @@ class Consumer:
             How many records were done.
         """
         await self.start()
-        plan = Plan(
+        plan = ProcessOptions(
             self._core,
             workers=workers,
             order=order,
@@ -408,10 +408,10 @@ class Consumer:
             self._finalizer.detach()
 
     async def _farewell(self) -> None:
-        notice = self._core.farewell()
-        if notice is not None and self._core.listener is not None:
+        call = self._core.farewell()
+        if call is not None and self._core.listener is not None:
             try:
-                said = notice.tell(self._core.listener)
+                said = call.invoke(self._core.listener)
                 if inspect.isawaitable(said):
                     await said
             except Exception:

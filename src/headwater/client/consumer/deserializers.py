@@ -8,7 +8,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from headwater.client.consumer.fetched import Reshape
+from headwater.client.consumer.fetching.completed_fetch import Reshape
 from headwater.client.consumer.record import ConsumerRecord
 from headwater.client.errors import SerializationError
 from headwater.config.keys import ConfigError, nearest

@@ -7,12 +7,12 @@ again. They also tell what an application that fails has finished: everything be
 
 from collections.abc import Mapping
 
-from headwater.client.consumer.places import Place
+from headwater.client.consumer.partition_state import PartitionState
 from headwater.client.consumer.record import OffsetAndMetadata
 from headwater.model import TopicPartition
 
-_Row = tuple[Place, int, int | None, int]
-"""A place with its version, position and epoch."""
+_Row = tuple[PartitionState, int, int | None, int]
+"""A state with its version, position and epoch."""
 
 
 class Handover:
@@ -25,7 +25,7 @@ class Handover:
         """Records were taken that poll() has not returned. Whoever returns them sets it to False
         by a plain assignment right before the return: Python runs no signal handler in between."""
         self.undo = False
-        """The loop must call `take_back` before positions are used."""
+        """The loop must call `restore_positions` before positions are used."""
         self._before: list[_Row] = []
 
     def begin(self) -> None:
@@ -39,29 +39,29 @@ class Handover:
             self.undo = True
         return self.undo
 
-    def touch(self, place: Place) -> None:
-        """Remember the position of `place` before records of it are taken."""
+    def remember(self, state: PartitionState) -> None:
+        """Remember the position of `state` before records of it are taken."""
         self.open = True
-        self._before.append((place, place.version, place.position, place.epoch))
+        self._before.append((state, state.version, state.position, state.epoch))
 
-    def finished(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None) -> None:
+    def committed(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None) -> None:
         """The application committed `offsets`, or everything: that much of the poll is done."""
         if offsets is None:
             self._before = []
             return
         rows: list[_Row] = []
-        for place, version, position, epoch in self._before:
-            done = offsets.get(place.key)
+        for state, version, position, epoch in self._before:
+            done = offsets.get(state.key)
             if done is not None and position is not None and done.offset > position:
-                rows.append((place, version, done.offset, done.leader_epoch))
+                rows.append((state, version, done.offset, done.leader_epoch))
             else:
-                rows.append((place, version, position, epoch))
+                rows.append((state, version, position, epoch))
         self._before = rows
 
-    def take_back(self) -> None:
+    def restore_positions(self) -> None:
         """On the loop: return to the positions before the poll; a seek since then wins."""
-        for place, version, position, epoch in self._before:
-            if place.version == version and position is not None:
-                place.jump(position, epoch)
+        for state, version, position, epoch in self._before:
+            if state.version == version and position is not None:
+                state.seek(position, epoch)
         self._before = []
         self.open = self.undo = False

@@ -26,7 +26,7 @@ class RebalanceListener:
         return self.on_revoked(partitions)
 
 
-class Change(Enum):
+class RebalanceEvent(Enum):
     """The three things that happen to partitions."""
 
     ASSIGNED = "assigned"
@@ -34,16 +34,16 @@ class Change(Enum):
     LOST = "lost"
 
 
-class Notice(NamedTuple):
+class ListenerCall(NamedTuple):
     """A call of the listener that is due."""
 
-    change: Change
+    event: RebalanceEvent
     partitions: list[TopicPartition]
 
-    def tell(self, listener: RebalanceListener) -> Awaitable[None] | None:
+    def invoke(self, listener: RebalanceListener) -> Awaitable[None] | None:
         """Make the call."""
-        if self.change is Change.ASSIGNED:
+        if self.event is RebalanceEvent.ASSIGNED:
             return listener.on_assigned(self.partitions)
-        if self.change is Change.REVOKED:
+        if self.event is RebalanceEvent.REVOKED:
             return listener.on_revoked(self.partitions)
         return listener.on_lost(self.partitions)

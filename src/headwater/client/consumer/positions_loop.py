@@ -9,9 +9,9 @@ import logging
 from collections.abc import Awaitable, Callable, Sequence
 
 from headwater.client.cluster import Cluster
-from headwater.client.consumer.fetcher_loop import RESET_TO, Fetcher
-from headwater.client.consumer.lookups import OffsetLookups
-from headwater.client.consumer.places import LATEST, Place
+from headwater.client.consumer.fetching.fetcher_loop import RESET_TO, Fetcher
+from headwater.client.consumer.offset_lookups import OffsetLookups
+from headwater.client.consumer.partition_state import LATEST, PartitionState
 from headwater.client.consumer.record import OffsetAndMetadata
 from headwater.client.consumer.subscription import Subscription
 from headwater.client.errors import NoOffsetForPartitionError
@@ -27,8 +27,8 @@ Committed = Callable[
 ]
 
 
-class Positions:
-    """Settles the places that have none."""
+class PositionResolver:
+    """Settles the states that have none."""
 
     def __init__(
         self,
@@ -49,22 +49,22 @@ class Positions:
         self._committed = committed
         self._task: asyncio.Task[None] | None = None
 
-    def unsettled(self) -> list[Place]:
-        """The places without a position."""
+    def unresolved(self) -> list[PartitionState]:
+        """The states without a position."""
         return [
-            place
-            for place in self._subscription.places.values()
-            if place.position is None and not place.leaving
+            state
+            for state in self._subscription.partitions.values()
+            if state.position is None and not state.leaving
         ]
 
-    def kick(self) -> None:
+    def start(self) -> None:
         """Settle them, unless that is under way."""
-        if (self._task is None or self._task.done()) and self.unsettled():
+        if (self._task is None or self._task.done()) and self.unresolved():
             self._task = self._tasks.spawn(self._run(), "find positions")
 
-    async def settle(self) -> None:
+    async def resolve(self) -> None:
         """Settle them and wait for it."""
-        self.kick()
+        self.start()
         if self._task is not None:
             await asyncio.shield(self._task)
 
@@ -76,33 +76,33 @@ class Positions:
 
     async def _run(self) -> None:
         try:
-            await self._from_commits([p for p in self.unsettled() if p.reset is None])
-            await self._from_times([p for p in self.unsettled() if p.reset is not None])
+            await self._from_commits([p for p in self.unresolved() if p.reset is None])
+            await self._from_times([p for p in self.unresolved() if p.reset is not None])
         except KafkaError as problem:
             if problem.code.retriable:
                 log.info("positions are not known yet: %s", problem)
-                self._fetcher.arrived.set()
+                self._fetcher.poll_wakeup.set()
             else:
                 self._fetcher.fail(problem)
         except Exception as fault:  # noqa: BLE001 - logged, and raised by poll() or position()
             self._fetcher.fail(internal_error("the search for positions", fault))
 
-    async def _from_commits(self, places: list[Place]) -> None:
-        if not places:
+    async def _from_commits(self, states: list[PartitionState]) -> None:
+        if not states:
             return
-        versions = {place.key: place.version for place in places}
+        versions = {state.key: state.version for state in states}
         committed = await self._committed(list(versions)) if self._committed is not None else {}
         lost = []
-        for place in places:
-            offset = committed.get(place.key)
-            if place.position is not None or place.version != versions[place.key]:
+        for state in states:
+            offset = committed.get(state.key)
+            if state.position is not None or state.version != versions[state.key]:
                 continue  # a seek came first
             if offset is not None:
-                place.jump(offset.offset, offset.leader_epoch)
+                state.seek(offset.offset, offset.leader_epoch)
             elif (timestamp := RESET_TO.get(self._policy)) is not None:
-                place.jump_to_time(timestamp)
+                state.seek_to_timestamp(timestamp)
             else:
-                lost.append(place.key)
+                lost.append(state.key)
         self._fetcher.changed(at_once=True)
         if lost:
             raise NoOffsetForPartitionError(
@@ -110,20 +110,20 @@ class Positions:
                 "none: seek() to where to begin, or set it to earliest or latest"
             )
 
-    async def _from_times(self, places: list[Place]) -> None:
-        if not places:
+    async def _from_times(self, states: list[PartitionState]) -> None:
+        if not states:
             return
-        asked = {place.key: (place, place.version, place.reset or 0) for place in places}
+        asked = {state.key: (state, state.version, state.reset or 0) for state in states}
         found = await self._lookups.find({name: row[2] for name, row in asked.items()})
         late = [name for name, row in found.items() if row is None]
         ends = await self._lookups.ends(late, LATEST) if late else {}
-        for name, (place, version, _) in asked.items():
-            if place.version != version:
+        for name, (state, version, _) in asked.items():
+            if state.version != version:
                 continue
             row = found[name]
             if row is None:
-                place.jump(ends[name])
+                state.seek(ends[name])
             else:
-                place.jump(row.offset, row.leader_epoch)
+                state.seek(row.offset, row.leader_epoch)
         self._fetcher.changed(at_once=True)
-        self._fetcher.arrived.set()
+        self._fetcher.poll_wakeup.set()

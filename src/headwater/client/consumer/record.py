@@ -43,16 +43,16 @@ class Records(list[ConsumerRecord]):
     def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord]]:
         """The same records, for each partition its own."""
         found: dict[TopicPartition, list[ConsumerRecord]] = {}
-        for place, run in groupby(self, _place):
-            found.setdefault(TopicPartition(*place), []).extend(run)
+        for key, run in groupby(self, _partition_key):
+            found.setdefault(TopicPartition(*key), []).extend(run)
         return found
 
     def partitions(self) -> set[TopicPartition]:
         """Which partitions the records come from."""
-        return {TopicPartition(*place) for place, _ in groupby(self, _place)}
+        return {TopicPartition(*key) for key, _ in groupby(self, _partition_key)}
 
 
-def _place(record: ConsumerRecord) -> tuple[str, int]:
+def _partition_key(record: ConsumerRecord) -> tuple[str, int]:
     return record[:2]
 
 
@@ -73,27 +73,29 @@ class OffsetAndTimestamp(NamedTuple):
 
 
 def topic_partitions(
-    places: Iterable[TopicPartition | tuple[str, int]],
+    partitions: Iterable[TopicPartition | tuple[str, int]],
 ) -> list[TopicPartition]:
     """Partitions as callers may write them: `("orders", 0)` is as good as a TopicPartition."""
-    return [topic_partition(place) for place in places]
+    return [topic_partition(partition) for partition in partitions]
 
 
-def whole_offset(place: TopicPartition, offset: object) -> int:
+def whole_offset(partition: TopicPartition, offset: object) -> int:
     """An offset that the protocol can carry; an error that names the partition for any other."""
     try:
         whole = operator.index(offset)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"{place}: an offset is a whole number, not {offset!r}") from None
+        raise TypeError(f"{partition}: an offset is a whole number, not {offset!r}") from None
     if not 0 <= whole <= LAST_OFFSET:
-        raise ValueError(f"{place}: an offset is 0 or more and at most {LAST_OFFSET}, not {whole}")
+        raise ValueError(
+            f"{partition}: an offset is 0 or more and at most {LAST_OFFSET}, not {whole}"
+        )
     return whole
 
 
-def topic_partition(place: object) -> TopicPartition:
+def topic_partition(partition: object) -> TopicPartition:
     """One of them; TypeError for anything else, such as a topic's name alone."""
-    if isinstance(place, tuple | list) and len(place) == 2:
-        topic, partition = place
-        if isinstance(topic, str) and isinstance(partition, int):
-            return TopicPartition(topic, partition)
-    raise TypeError(f"{place!r} is not a (topic, partition), such as ('orders', 0)")
+    if isinstance(partition, tuple | list) and len(partition) == 2:
+        topic, number = partition
+        if isinstance(topic, str) and isinstance(number, int):
+            return TopicPartition(topic, number)
+    raise TypeError(f"{partition!r} is not a (topic, partition), such as ('orders', 0)")

@@ -7,13 +7,13 @@ import re
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
-from headwater.client.consumer.places import Place
+from headwater.client.consumer.partition_state import PartitionState
 from headwater.client.errors import ClientError
 from headwater.errors import E
 from headwater.model import TopicPartition, topic_name_problem
 
 
-class Way(Enum):
+class SubscriptionType(Enum):
     """How partitions come to a consumer."""
 
     NONE = "nothing"
@@ -29,16 +29,16 @@ class IllegalStateError(ClientError, RuntimeError):
 
 
 class Subscription:
-    """The wish and the places."""
+    """The wish and the states."""
 
     def __init__(self) -> None:
-        self.way = Way.NONE
+        self.type = SubscriptionType.NONE
         self.topics: tuple[str, ...] = ()
         """Names subscribed to; for a pattern, those it matches now."""
         self.pattern: re.Pattern[str] | None = None
-        self.places: dict[TopicPartition, Place] = {}
+        self.partitions: dict[TopicPartition, PartitionState] = {}
         self.revision = 0
-        """Rises with every change of the set of places."""
+        """Rises with every change of the set of states."""
 
     # -- wishes
 
@@ -50,13 +50,13 @@ class Subscription:
             problem = topic_name_problem(name)
             if problem:
                 raise ValueError(problem)
-        self._choose(Way.TOPICS)
+        self._choose(SubscriptionType.TOPICS)
         self.pattern, self.topics = None, tuple(sorted(set(topics)))
 
     def subscribe_pattern(self, pattern: str | re.Pattern[str]) -> None:
         """Want all topics whose whole name matches."""
         compiled = re.compile(pattern)
-        self._choose(Way.PATTERN)
+        self._choose(SubscriptionType.PATTERN)
         self.pattern, self.topics = compiled, ()
 
     def match(self, names: Iterable[str]) -> bool:
@@ -70,44 +70,44 @@ class Subscription:
         """Whether records of `topic` come to this consumer, now or once it exists."""
         if self.pattern is not None:
             return self.pattern.fullmatch(topic) is not None
-        return topic in self.topics or any(name.topic == topic for name in self.places)
+        return topic in self.topics or any(name.topic == topic for name in self.partitions)
 
-    def assign(self, partitions: Iterable[TopicPartition]) -> list[Place]:
-        """Have exactly these partitions; those that stay keep their places. Returns the new."""
-        self._choose(Way.ASSIGNED)
-        return self.hold(partitions)
+    def assign(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
+        """Have exactly these partitions; those that stay keep their states. Returns the new."""
+        self._choose(SubscriptionType.ASSIGNED)
+        return self.set_partitions(partitions)
 
     def unsubscribe(self) -> None:
         """Want nothing and have nothing."""
-        self.way, self.topics, self.pattern = Way.NONE, (), None
-        self.hold(())
+        self.type, self.topics, self.pattern = SubscriptionType.NONE, (), None
+        self.set_partitions(())
 
-    def check_way(self, way: Way) -> None:
-        """Raise where what was asked for before excludes `way`."""
-        if self.way not in (way, Way.NONE):
+    def check_type(self, kind: SubscriptionType) -> None:
+        """Raise where what was asked for before excludes `kind`."""
+        if self.type not in (kind, SubscriptionType.NONE):
             raise IllegalStateError(
-                f"this consumer has {self.way.value}, which excludes {way.value}: "
+                f"this consumer has {self.type.value}, which excludes {kind.value}: "
                 "call unsubscribe() first"
             )
 
-    def _choose(self, way: Way) -> None:
-        self.check_way(way)
-        self.way = way
+    def _choose(self, kind: SubscriptionType) -> None:
+        self.check_type(kind)
+        self.type = kind
 
-    # -- places
+    # -- states
 
-    def hold(self, partitions: Iterable[TopicPartition]) -> list[Place]:
-        """Have exactly these; returns the places that are new."""
+    def set_partitions(self, partitions: Iterable[TopicPartition]) -> list[PartitionState]:
+        """Have exactly these; returns the states that are new."""
         wanted = dict.fromkeys(partitions)
-        added = [Place(name) for name in wanted if name not in self.places]
-        new = {place.key: place for place in added}
-        self.places = {name: self.places.get(name) or new[name] for name in wanted}
+        added = [PartitionState(name) for name in wanted if name not in self.partitions]
+        new = {state.key: state for state in added}
+        self.partitions = {name: self.partitions.get(name) or new[name] for name in wanted}
         self.revision += 1
         return added
 
-    def place(self, partition: TopicPartition) -> Place:
-        """The place in `partition`; an error that says what is missing where there is none."""
-        found = self.places.get(partition)
+    def state_of(self, partition: TopicPartition) -> PartitionState:
+        """The state in `partition`; an error that says what is missing where there is none."""
+        found = self.partitions.get(partition)
         if found is None:
             raise IllegalStateError(
                 f"{partition} is not assigned to this consumer: assign() it, or wait for "

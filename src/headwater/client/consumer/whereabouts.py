@@ -3,9 +3,9 @@
 import asyncio
 from collections.abc import Mapping
 
+from headwater.client.consumer.api_timeout import ApiTimeout
 from headwater.client.consumer.assembly import Assembly, Partitions
-from headwater.client.consumer.limit import Limit
-from headwater.client.consumer.places import EARLIEST, LATEST
+from headwater.client.consumer.partition_state import EARLIEST, LATEST
 from headwater.client.consumer.record import (
     OffsetAndTimestamp,
     topic_partition,
@@ -21,29 +21,29 @@ class Whereabouts(Assembly):
     def seek(self, partition: TopicPartition | tuple[str, int], offset: int) -> None:
         """Go on at `offset`."""
         name = topic_partition(partition)
-        self.subscription.place(name).jump(whole_offset(name, offset))
+        self.subscription.state_of(name).seek(whole_offset(name, offset))
         self._fetcher.changed(at_once=True)
 
     def seek_to_time(self, partitions: Partitions | None, timestamp: int) -> None:
         """Go on where a time is, or one of the ends."""
-        names = self.subscription.places if partitions is None else topic_partitions(partitions)
+        names = self.subscription.partitions if partitions is None else topic_partitions(partitions)
         for name in names:
-            self.subscription.place(TopicPartition(*name)).jump_to_time(timestamp)
-        self._positions.kick()
+            self.subscription.state_of(TopicPartition(*name)).seek_to_timestamp(timestamp)
+        self._positions.start()
 
     async def position(self, partition: TopicPartition | tuple[str, int]) -> int:
         """The offset of the next record to be handed out."""
         (name,) = topic_partitions([partition])
-        place = self.subscription.place(name)
+        state = self.subscription.state_of(name)
         self._undo_interrupted()
         async with self._within_api_timeout(f"the position of {name}"):
             backoff = self._cluster.backoff()
-            while place.position is None:
-                await self._positions.settle()
+            while state.position is None:
+                await self._positions.resolve()
                 self._raise_pending()
-                if place.position is None:
+                if state.position is None:
                     await asyncio.sleep(backoff.next_ms() / 1000)
-        return place.position
+        return state.position
 
     async def offsets_for_times(
         self, times: Mapping[TopicPartition, int]
@@ -70,12 +70,12 @@ class Whereabouts(Assembly):
     def lag(self, partition: TopicPartition | tuple[str, int]) -> int | None:
         """Records between the position and the end."""
         (name,) = topic_partitions([partition])
-        return self._lag_of(self.subscription.place(name))
+        return self._lag_of(self.subscription.state_of(name))
 
     def lead(self, partition: TopicPartition | tuple[str, int]) -> int | None:
         """Records between the beginning and the position."""
         (name,) = topic_partitions([partition])
-        return self.subscription.place(name).lead()
+        return self.subscription.state_of(name).lead()
 
     async def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic."""
@@ -83,5 +83,5 @@ class Whereabouts(Assembly):
         views = await self._cluster.metadata([topic], timeout_ms=limit, fresh=True)
         return [row.partition for row in views[topic].partitions]
 
-    def _within_api_timeout(self, what: str) -> Limit:
-        return Limit(self.settings.default_api_timeout_ms, what, self._cluster)
+    def _within_api_timeout(self, what: str) -> ApiTimeout:
+        return ApiTimeout(self.settings.default_api_timeout_ms, what, self._cluster)

@@ -31,7 +31,7 @@ _RECORD_OVERHEAD = 21
 """The most that lengths, deltas and attributes add to a record's key, value and headers."""
 
 
-class Batch:
+class ProducerBatch:
     """Records of one partition that are sent together."""
 
     __slots__ = (
@@ -68,7 +68,7 @@ class Batch:
         self.stop = 0
         self.widest = 0
         self.stamp = 0
-        """For the short way in plain Python: see `pure_intake`."""
+        """For the fast path in plain Python: see `pure_fast_send`."""
         self.producer_id = -1
         self.epoch = -1
         self.base_sequence = NO_SEQUENCE
@@ -129,8 +129,8 @@ class PartitionQueue:
         self.loop_thread = loop_thread
         self.partition = partition
         self.key = TopicPartition(topic, partition)
-        self.open: Batch | None = None
-        self.sealed: deque[Batch] = deque()
+        self.open: ProducerBatch | None = None
+        self.sealed: deque[ProducerBatch] = deque()
         self.begun = 0
         """How many batches were opened so far."""
         self.largest = _NO_LIMIT
@@ -141,7 +141,7 @@ class PartitionQueue:
         """How many batches wait, for a partitioner that prefers short queues."""
         return len(self.sealed) + (self.open is not None)
 
-    def head(self) -> Batch | None:
+    def head(self) -> ProducerBatch | None:
         """The batch that leaves first."""
         return self.sealed[0] if self.sealed else self.open
 
@@ -167,7 +167,7 @@ class Accumulator:
         self.used = 0
         self.waiting: dict[PartitionQueue, None] = {}
         """Queues with a batch to send, those served longest ago first."""
-        self.incomplete: dict[Batch, None] = {}
+        self.incomplete: dict[ProducerBatch, None] = {}
         self.flushing: set[object] = set()
         """The calls of flush() that wait: while there are some, no batch lingers."""
         self.starved: dict[Callable[[], object], int] = {}
@@ -197,7 +197,7 @@ class Accumulator:
             )
         return found
 
-    def begin(self, queue: PartitionQueue, record_size: int, now_ms: int) -> Batch | None:
+    def begin(self, queue: PartitionQueue, record_size: int, now_ms: int) -> ProducerBatch | None:
         """Seal the open batch of `queue` and make another; None where memory does not suffice.
 
         Nothing knows of it until `show` puts it into the queue, with its first record.
@@ -213,13 +213,13 @@ class Accumulator:
             return None
         limits = now_ms + self.linger_ms, now_ms + self.delivery_timeout_ms
         queue.begun += 1
-        return Batch(queue, BatchWriter(limit), reserved, limits)
+        return ProducerBatch(queue, BatchWriter(limit), reserved, limits)
 
     def has_room(self, size: int) -> bool:
         """Whether `size` bytes are free; a single batch may be larger than the buffer."""
         return not self.used or self.used + size <= self.buffer_memory
 
-    def show(self, batch: Batch) -> None:
+    def show(self, batch: ProducerBatch) -> None:
         """`batch` is the open one of its queue from now on, and its memory is used."""
         queue = batch.queue
         self.incomplete[batch] = None
@@ -248,7 +248,7 @@ class Accumulator:
         queue.open = None
         batch.seal()
 
-    def due_ms(self, queue: PartitionQueue, batch: Batch) -> int:
+    def due_ms(self, queue: PartitionQueue, batch: ProducerBatch) -> int:
         """When `batch`, which may leave `queue` next, is to be sent; 0 for now."""
         if batch.retry_at_ms:
             return batch.retry_at_ms
@@ -256,7 +256,7 @@ class Accumulator:
             return 0
         return batch.limit_ms
 
-    def take(self, batch: Batch) -> None:
+    def mark_in_flight(self, batch: ProducerBatch) -> None:
         """Out of its queue: `batch` is in flight from now on."""
         queue = batch.queue
         if batch is queue.open:
@@ -265,15 +265,15 @@ class Accumulator:
         batch.seal()  # once more: a caller that sealed it may have been interrupted
         batch.in_flight = True
         batch.attempts += 1
-        self._settle(queue)
+        self._requeue(queue)
 
-    def put_back(self, batch: Batch, retry_at_ms: int) -> None:
+    def put_back(self, batch: ProducerBatch, retry_at_ms: int) -> None:
         """A batch in flight must be sent again: back to its place in the order."""
         batch.in_flight = False
         batch.retry_at_ms = retry_at_ms
         self._insert(batch)
 
-    def split(self, batch: Batch, size_limit: int) -> list[Batch]:
+    def split(self, batch: ProducerBatch, size_limit: int) -> list[ProducerBatch]:
         """Replace a batch in flight by smaller ones, in its place; its memory goes with them.
 
         Each part holds at most `size_limit` bytes, or a single record; so do later batches.
@@ -281,17 +281,17 @@ class Accumulator:
         assert batch.records is not None
         batch.queue.largest = min(batch.queue.largest, size_limit)
         _, rows = decode_batch(batch.records, 0, False)
-        parts: list[tuple[int, Batch]] = []
+        parts: list[tuple[int, ProducerBatch]] = []
         for index, (_, timestamp, _, key, value, headers) in enumerate(rows):
             if not parts or parts[-1][1].append(timestamp, key, value, headers) < 0:
                 limits = batch.limit_ms, batch.deadline_ms
-                part = Batch(batch.queue, BatchWriter(size_limit), 0, limits)
+                part = ProducerBatch(batch.queue, BatchWriter(size_limit), 0, limits)
                 part.append(timestamp, key, value, headers)
                 parts.append((index, part))
         self._hand_over(batch, parts)
         return [part for _, part in parts]
 
-    def _hand_over(self, batch: Batch, parts: list[tuple[int, Batch]]) -> None:
+    def _hand_over(self, batch: ProducerBatch, parts: list[tuple[int, ProducerBatch]]) -> None:
         for call, index, timestamp in batch.callbacks:
             start, part = next(row for row in reversed(parts) if row[0] <= index)
             part.callbacks.append((call, index - start, timestamp))
@@ -306,12 +306,12 @@ class Accumulator:
         self.incomplete.pop(batch, None)
         batch.future.split([(start, part.future) for start, part in parts])
 
-    def complete(self, batch: Batch) -> None:
+    def complete(self, batch: ProducerBatch) -> None:
         """The batch is stored or given up: its memory is free."""
         if self.incomplete.pop(batch, batch) is None:
             self.used -= batch.reserved
 
-    def expired(self, now_ms: int) -> list[Batch]:
+    def expired(self, now_ms: int) -> list[ProducerBatch]:
         """Take the batches whose time is over out of their queues; those in flight as well."""
         gone = [batch for batch in self.incomplete if batch.deadline_ms <= now_ms]
         for batch in gone:
@@ -320,10 +320,10 @@ class Accumulator:
                 self.seal(queue)
             if batch in queue.sealed:
                 queue.sealed.remove(batch)
-            self._settle(queue)
+            self._requeue(queue)
         return gone
 
-    def clear(self) -> list[Batch]:
+    def clear(self) -> list[ProducerBatch]:
         """Give up everything, batches in flight as well."""
         gone = list(self.incomplete)
         for queue in self._queues.values():
@@ -332,7 +332,7 @@ class Accumulator:
         self.waiting.clear()
         return gone
 
-    def _insert(self, batch: Batch) -> None:
+    def _insert(self, batch: ProducerBatch) -> None:
         sealed = batch.queue.sealed
         place = 0
         while place < len(sealed) and sealed[place].order < batch.order:
@@ -340,7 +340,7 @@ class Accumulator:
         sealed.insert(place, batch)
         self.waiting[batch.queue] = None
 
-    def _settle(self, queue: PartitionQueue) -> None:
+    def _requeue(self, queue: PartitionQueue) -> None:
         """Keep `waiting` true, and let the queues served longest ago come first."""
         self.waiting.pop(queue, None)
         if queue.sealed or queue.open is not None:

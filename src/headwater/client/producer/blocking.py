@@ -9,14 +9,14 @@ from typing import Any
 
 from headwater.client.blocking import LoopThread, forked_error, register, unregister
 from headwater.client.errors import ClosedError, TimedOutError
-from headwater.client.notices import Deadline, Notice
 from headwater.client.producer.accumulator import record_bound
 from headwater.client.producer.bulk import Load, SentMany, Table
 from headwater.client.producer.dropped import Leftover
 from headwater.client.producer.futures import BatchFuture, OnDelivery, SendFuture
 from headwater.client.producer.interceptors import ProducerRecord
-from headwater.client.producer.sending import Sending
+from headwater.client.producer.producer_core import ProducerCore
 from headwater.client.producer.topic_queues import TopicQueues
+from headwater.client.waits import Deadline, OneShotEvent
 from headwater.errors import KafkaError
 
 log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 GIVE_WAY_S = 0.001
 
 
-class Producer(Sending):
+class Producer(ProducerCore):
     """Sends records, from any thread; `send` returns at once while there is room.
 
     ```python
@@ -160,7 +160,7 @@ class Producer(Sending):
         """
         self._crowded = False
         if not self._thread.is_current:
-            turned = Notice()
+            turned = OneShotEvent()
             self._sender.turned.append(turned)
             turned.wait(GIVE_WAY_S)
 
@@ -177,7 +177,7 @@ class Producer(Sending):
         if self._thread.is_current:
             raise self._no_room("inside a callback, which must not wait for it")
         begun = self._clock.monotonic_ms()
-        told = Notice()
+        told = OneShotEvent()
         notice = told.set
         try:
             self._want_room(size, notice)

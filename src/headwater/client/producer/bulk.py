@@ -8,8 +8,8 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from headwater.client.notices import Deadline
 from headwater.client.producer.futures import BatchFuture, RecordMetadata, SendFuture
+from headwater.client.waits import Deadline
 from headwater.records.codec import BatchWriter, encode_columns, split_rows
 from headwater.records.columns import Column
 

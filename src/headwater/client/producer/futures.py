@@ -14,8 +14,8 @@ from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
 from headwater.client.errors import TimedOutError
-from headwater.client.notices import Deadline, Notice, call_guarded
 from headwater.client.producer.losses import Unheard
+from headwater.client.waits import Deadline, OneShotEvent, call_guarded
 from headwater.errors import KafkaError
 
 NO_OFFSET = -1
@@ -106,7 +106,7 @@ class BatchFuture:
         """Call `call` once when this is released, at once if it is."""
         self._waiters.append(call)
         if self.released:
-            self._tell()
+            self._call_waiters()
 
     def metadata(self, index: int, timestamp: int) -> RecordMetadata:
         """Where record `index` of this batch is."""
@@ -114,7 +114,7 @@ class BatchFuture:
         when = timestamp if self.log_append_time < 0 else self.log_append_time
         return RecordMetadata(self.topic, self.partition, offset, when)
 
-    def settled(self, index: int) -> "tuple[BatchFuture, int]":
+    def final_batch(self, index: int) -> "tuple[BatchFuture, int]":
         """The batch that record `index` went into at last, and its index there."""
         future = self
         while future.parts is not None:
@@ -147,7 +147,7 @@ class BatchFuture:
                 "waiting for a record on the producer's own event loop would wait for itself: in a "
                 "callback look at done() first or wait in another thread; in a coroutine use await"
             )
-        told = Notice()
+        told = OneShotEvent()
         self.when_done(told.set)
         return told.wait(timeout)
 
@@ -158,9 +158,9 @@ class BatchFuture:
                 before_release()
         finally:
             self.released = True
-            self._tell()
+            self._call_waiters()
 
-    def _tell(self) -> None:
+    def _call_waiters(self) -> None:
         while self._waiters:
             try:
                 call = self._waiters.popleft()
@@ -176,7 +176,7 @@ class SendFuture(tuple[BatchFuture, int, int]):
 
     def done(self) -> bool:
         """Whether the record is stored or given up."""
-        future, _ = self[0].settled(self[1])
+        future, _ = self[0].final_batch(self[1])
         return future.done
 
     def result(self, timeout: float | None = None) -> RecordMetadata:
@@ -196,37 +196,37 @@ class SendFuture(tuple[BatchFuture, int, int]):
 
     def add_done_callback(self, call: "Callable[[SendFuture], object]") -> None:
         """Call `call` with this future once it is done, on the client's loop thread."""
-        future, _ = self[0].settled(self[1])
-        future.when_done(lambda: self._told(call))
+        future, _ = self[0].final_batch(self[1])
+        future.when_done(lambda: self._call_when_done(call))
 
     def __await__(self) -> Generator[Any, None, RecordMetadata]:
-        future, index = self[0].settled(self[1])
+        future, index = self[0].final_batch(self[1])
         while not future.done:
             yield from batch_wakeup(future).__await__()
-            future, index = future.settled(index)
+            future, index = future.final_batch(index)
         error = future.failure()
         if error is not None:
             raise error
         return future.metadata(index, self[2])
 
-    def _told(self, call: "Callable[[SendFuture], object]") -> None:
+    def _call_when_done(self, call: "Callable[[SendFuture], object]") -> None:
         if self.done():
             call(self)
         else:  # the batch was split
             self.add_done_callback(call)
 
     def _wait(self, timeout: float | None) -> tuple[BatchFuture, int]:
-        future, index = self[0].settled(self[1])
+        future, index = self[0].final_batch(self[1])
         deadline = None
         while not future.done:
             deadline = deadline or Deadline(timeout)
             if not future.wait(deadline.left()):
                 raise TimedOutError(f"the record was not acknowledged within {timeout:g} s")
-            future, index = future.settled(index)
+            future, index = future.final_batch(index)
         return future, index
 
     def __repr__(self) -> str:
-        future, index = self[0].settled(self[1])
+        future, index = self[0].final_batch(self[1])
         state = "pending" if not future.done else repr(future.error) if future.error else "stored"
         return f"<SendFuture {future.topic}-{future.partition} [{index}] {state}>"
 
@@ -236,13 +236,13 @@ def batch_wakeup(future: BatchFuture) -> "asyncio.Future[None]":
     loop = asyncio.get_running_loop()
     waiting: asyncio.Future[None] = loop.create_future()
 
-    def settle() -> None:
+    def finish() -> None:
         if not waiting.done():
             waiting.set_result(None)
 
-    def told() -> None:
+    def wake() -> None:
         if not loop.is_closed():
-            loop.call_soon_threadsafe(settle)
+            loop.call_soon_threadsafe(finish)
 
-    future.when_done(told)
+    future.when_done(wake)
     return waiting

@@ -7,7 +7,6 @@ from types import TracebackType
 from typing import Any
 
 from headwater.client.errors import ClosedError, TimedOutError
-from headwater.client.notices import Deadline
 from headwater.client.producer.accumulator import record_bound
 from headwater.client.producer.bulk import Load, SentMany, Table
 from headwater.client.producer.futures import (
@@ -18,9 +17,10 @@ from headwater.client.producer.futures import (
     batch_wakeup,
 )
 from headwater.client.producer.interceptors import ProducerRecord
-from headwater.client.producer.sending import Sending
+from headwater.client.producer.producer_core import ProducerCore
 from headwater.client.producer.topic_queues import TopicQueues
 from headwater.client.unclosed import warn_unclosed
+from headwater.client.waits import Deadline
 from headwater.config.client import ProducerSettings
 
 
@@ -33,7 +33,7 @@ class _WouldBlockError(Exception):
         self.on_delivery = on_delivery
 
 
-class _Eager(Sending):
+class _Eager(ProducerCore):
     """Places what can be placed now."""
 
     _loop: asyncio.AbstractEventLoop | None = None

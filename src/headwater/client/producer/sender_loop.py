@@ -24,13 +24,13 @@ from headwater.client.errors import (
     failure,
 )
 from headwater.client.metrics import ProducerMetrics
-from headwater.client.notices import Notice
-from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue
-from headwater.client.producer.fates import Fates
+from headwater.client.producer.accumulator import Accumulator, PartitionQueue, ProducerBatch
+from headwater.client.producer.batch_completion import BatchCompletion
 from headwater.client.producer.futures import NO_OFFSET
-from headwater.client.producer.identity_loop import Identity
 from headwater.client.producer.locking import Lock
+from headwater.client.producer.producer_id_loop import ProducerIdLoop
 from headwater.client.producer.sequences import Sequences
+from headwater.client.waits import OneShotEvent
 from headwater.config.client import ProducerSettings
 from headwater.errors import E, KafkaError
 from headwater.records.compression import Codec
@@ -52,22 +52,22 @@ MAX_BACKLOG = 1 << 20
 _NEVER = 1 << 62
 
 
-class Exchange(NamedTuple):
+class InFlightRequest(NamedTuple):
     """A request under way."""
 
     connection: ClientConnection
     version: int
-    batches: list[Batch]
+    batches: list[ProducerBatch]
     sent_ms: int
 
 
-class Peer:
+class BrokerRequests:
     """What is under way to one broker."""
 
-    __slots__ = ("connecting", "exchanges", "muted_until_ms")
+    __slots__ = ("connecting", "in_flight", "muted_until_ms")
 
     def __init__(self) -> None:
-        self.exchanges: deque[Exchange] = deque()
+        self.in_flight: deque[InFlightRequest] = deque()
         self.connecting = False
         self.muted_until_ms = 0
 
@@ -90,7 +90,7 @@ class Sender:
         self.fatal: KafkaError | None = None
         """Why nothing can be sent any more."""
         self.metrics = ProducerMetrics()
-        self.turned: deque[Notice] = deque()
+        self.turned: deque[OneShotEvent] = deque()
         """Set at the end of a turn, for callers in other threads that give way to it."""
         self._settings = settings
         self._cluster = cluster
@@ -99,7 +99,7 @@ class Sender:
         self._clock = clock
         self._tasks = tasks
         self._sequences = Sequences() if settings.enable_idempotence else None
-        self._fates = Fates(
+        self._completion = BatchCompletion(
             settings,
             cluster,
             accumulator,
@@ -113,12 +113,14 @@ class Sender:
         self._codec = Codec[settings.compression_type.upper()]
         self._level = settings.compression_level
         self._acks = settings.required_acks
-        self._peers: dict[int, Peer] = {}
-        self._answers: deque[tuple[Peer, Exchange, asyncio.Future[Frame]]] = deque()
+        self._brokers: dict[int, BrokerRequests] = {}
+        self._answers: deque[tuple[BrokerRequests, InFlightRequest, asyncio.Future[Frame]]] = (
+            deque()
+        )
         """Those that came since the last turn."""
-        self._identity: Identity | None = None
+        self._producer_id_loop: ProducerIdLoop | None = None
         if self._sequences is not None:
-            self._identity = Identity(
+            self._producer_id_loop = ProducerIdLoop(
                 settings, cluster, self._sequences, tasks, done=self.wake_here, hopeless=self.die
             )
         self._loop = asyncio.get_running_loop()
@@ -159,16 +161,16 @@ class Sender:
     def close(self) -> None:
         """Make no more turns."""
         self._closed = True
-        if self._identity is not None:
-            self._identity.close()
+        if self._producer_id_loop is not None:
+            self._producer_id_loop.close()
         if self._timer is not None:
             self._timer.cancel()
 
     def die(self, error: KafkaError) -> None:
         """Nothing can be sent any more: fail what waits, and every later send with it."""
         self.fatal = error
-        if self._identity is not None:
-            self._identity.close()
+        if self._producer_id_loop is not None:
+            self._producer_id_loop.close()
         with self._lock:
             gone = self._accumulator.clear()
         if gone:
@@ -181,8 +183,8 @@ class Sender:
                 self._why(gone[0]),
             )
         for batch in gone:
-            self._fates.fail(batch, error)
-        self._fates.losses.report()
+            self._completion.fail(batch, error)
+        self._completion.losses.report()
 
     def fail(self, where: str, fault: Exception) -> None:
         """The producer has a fault of its own: nothing waits for what cannot come any more."""
@@ -218,8 +220,12 @@ class Sender:
         if now >= self._next_check_ms:
             self._next_check_ms = now + CHECK_MS
             self._expire(now)
-        if self._identity is not None and self._sequences is not None and not self._sequences.ready:
-            self._identity.ask()
+        if (
+            self._producer_id_loop is not None
+            and self._sequences is not None
+            and not self._sequences.ready
+        ):
+            self._producer_id_loop.ask()
             return self._check_ms()
         ready, next_ms = self._ready(now)
         for node, queues in ready.values():
@@ -255,32 +261,32 @@ class Sender:
             self._cluster.suspect()
         return ready, next_ms
 
-    def _choose(self, queue: PartitionQueue) -> Batch | None:
+    def _choose(self, queue: PartitionQueue) -> ProducerBatch | None:
         return queue.head() if self._sequences is None else self._sequences.choose(queue)
 
     # -- out
 
     def _serve(self, node: Node, queues: list[PartitionQueue], now: int) -> None:
-        peer = self._peers.get(node.id)
-        if peer is None:
-            peer = self._peers[node.id] = Peer()
-        if peer.muted_until_ms > now:
+        broker = self._brokers.get(node.id)
+        if broker is None:
+            broker = self._brokers[node.id] = BrokerRequests()
+        if broker.muted_until_ms > now:
             return
         connection = self._cluster.connected(node)
         if connection is None:
-            self._connect(node, peer)
+            self._connect(node, broker)
             return
         limit = self._settings.max_in_flight_requests_per_connection
-        while queues and len(peer.exchanges) < limit:
+        while queues and len(broker.in_flight) < limit:
             if self._acks == 0 and connection.backlog > MAX_BACKLOG:
                 return
             batches = self._collect(queues, now)
             if batches:
-                self._send(peer, connection, batches, now)
+                self._send(broker, connection, batches, now)
 
-    def _collect(self, queues: list[PartitionQueue], now: int) -> list[Batch]:
+    def _collect(self, queues: list[PartitionQueue], now: int) -> list[ProducerBatch]:
         """One batch of each queue, as many as fit into a request; empty queues leave the list."""
-        taken: list[Batch] = []
+        taken: list[ProducerBatch] = []
         room = self._settings.max_request_size
         accumulator = self._accumulator
         with self._lock:
@@ -293,14 +299,18 @@ class Sender:
                 if size > room and taken:
                     break
                 room -= size
-                accumulator.take(batch)
+                accumulator.mark_in_flight(batch)
                 if self._sequences is not None:
                     self._sequences.number(batch)
                 taken.append(batch)
         return taken
 
     def _send(
-        self, peer: Peer, connection: ClientConnection, batches: list[Batch], now: int
+        self,
+        broker: BrokerRequests,
+        connection: ClientConnection,
+        batches: list[ProducerBatch],
+        now: int,
     ) -> None:
         batches = [batch for batch in batches if self._encoded(batch)]
         if not batches:
@@ -311,28 +321,28 @@ class Sender:
             if self._acks == 0:
                 connection.send_one_way(request, version)
                 for batch in batches:
-                    self._fates.succeed(batch, NO_OFFSET, -1)
+                    self._completion.succeed(batch, NO_OFFSET, -1)
             else:
-                exchange = Exchange(connection, version, batches, now)
+                in_flight = InFlightRequest(connection, version, batches, now)
                 reply = connection.start(request, version)
-                peer.exchanges.append(exchange)
-                reply.add_done_callback(partial(self._answered, peer, exchange))
+                broker.in_flight.append(in_flight)
+                reply.add_done_callback(partial(self._answered, broker, in_flight))
         except KafkaError as problem:
             for batch in batches:
-                self._fates.retry(batch, problem, now)
+                self._completion.retry(batch, problem, now)
             return
         self._count_request(batches, now)
 
-    def _encoded(self, batch: Batch) -> bool:
+    def _encoded(self, batch: ProducerBatch) -> bool:
         try:
             batch.encoded(self._codec, self._level)
         except Exception as fault:
             log.exception("a batch of %s could not be encoded", batch.queue.key)
-            self._fates.fail(batch, ClientError(f"the batch could not be encoded: {fault!r}"))
+            self._completion.fail(batch, ClientError(f"the batch could not be encoded: {fault!r}"))
             return False
         return True
 
-    def _request(self, batches: list[Batch]) -> ProduceRequest:
+    def _request(self, batches: list[ProducerBatch]) -> ProduceRequest:
         topics: dict[str, list[ProduceRequest.PartitionProduceData]] = {}
         for batch in batches:
             row = ProduceRequest.PartitionProduceData(
@@ -349,7 +359,7 @@ class Sender:
             ],
         )
 
-    def _count_request(self, batches: list[Batch], now: int) -> None:
+    def _count_request(self, batches: list[ProducerBatch], now: int) -> None:
         metrics = self.metrics
         metrics.per_request.add(now, sum(batch.count for batch in batches))
         for batch in batches:
@@ -358,12 +368,12 @@ class Sender:
             metrics.bytes.add(now, size)
             metrics.queue_times.add(now, max(now - batch.limit_ms + self._settings.linger_ms, 0))
 
-    def _connect(self, node: Node, peer: Peer) -> None:
-        if not peer.connecting:
-            peer.connecting = True
-            self._tasks.spawn(self._open(node, peer), f"connect to {node.host}:{node.port}")
+    def _connect(self, node: Node, broker: BrokerRequests) -> None:
+        if not broker.connecting:
+            broker.connecting = True
+            self._tasks.spawn(self._open(node, broker), f"connect to {node.host}:{node.port}")
 
-    async def _open(self, node: Node, peer: Peer) -> None:
+    async def _open(self, node: Node, broker: BrokerRequests) -> None:
         try:
             await self._cluster.connection(node)
         except (KafkaError, OSError) as problem:
@@ -372,48 +382,56 @@ class Sender:
         except Exception as fault:  # noqa: BLE001 - logged, and told to every future
             self.fail(f"connecting to {node.host}:{node.port}", fault)
         finally:
-            peer.connecting = False
+            broker.connecting = False
             self.wake_here()
 
     # -- back
 
-    def _answered(self, peer: Peer, exchange: Exchange, done: "asyncio.Future[Frame]") -> None:
+    def _answered(
+        self, broker: BrokerRequests, in_flight: InFlightRequest, done: "asyncio.Future[Frame]"
+    ) -> None:
         """An answer came: it is read in the next turn, and who waits for records goes first."""
         if not done.cancelled():
             done.exception()  # heard of, even where no turn comes any more: asyncio would complain
-        self._answers.append((peer, exchange, done))
+        self._answers.append((broker, in_flight, done))
         self.wake_here()
 
     def _read_answers(self, now: int) -> None:
         while self._answers:  # a turn that is broken off leaves the others to the next one
-            peer, exchange, done = self._answers.popleft()
-            peer.exchanges.remove(exchange)
-            self.metrics.latencies.add(now, now - exchange.sent_ms)
-            self._read_answer(peer, exchange, done, now)
+            broker, in_flight, done = self._answers.popleft()
+            broker.in_flight.remove(in_flight)
+            self.metrics.latencies.add(now, now - in_flight.sent_ms)
+            self._read_answer(broker, in_flight, done, now)
 
     def _read_answer(
-        self, peer: Peer, exchange: Exchange, done: "asyncio.Future[Frame]", now: int
+        self,
+        broker: BrokerRequests,
+        in_flight: InFlightRequest,
+        done: "asyncio.Future[Frame]",
+        now: int,
     ) -> None:
         try:
-            answer = exchange.connection.decode(done.result(), ProduceResponse, exchange.version)
+            answer = in_flight.connection.decode(done.result(), ProduceResponse, in_flight.version)
         except KafkaError as problem:
             self._cluster.suspect()
-            for batch in exchange.batches:
+            for batch in in_flight.batches:
                 batch.uncertain = True
-                self._fates.retry(batch, problem, now)
+                self._completion.retry(batch, problem, now)
             return
         except asyncio.CancelledError:
             return
         if answer.throttle_time_ms > 0:
-            peer.muted_until_ms = now + answer.throttle_time_ms
+            broker.muted_until_ms = now + answer.throttle_time_ms
             self.metrics.throttles.add(now, answer.throttle_time_ms)
         rows = {
             (topic.name, row.index): row
             for topic in answer.responses
             for row in topic.partition_responses
         }
-        for batch in exchange.batches:
-            self._fates.decide(batch, rows.get(batch.queue.key), now, answer.node_endpoints)
+        for batch in in_flight.batches:
+            self._completion.handle_response(
+                batch, rows.get(batch.queue.key), now, answer.node_endpoints
+            )
 
     # -- time
 
@@ -421,23 +439,23 @@ class Sender:
         """Give up what is past delivery.timeout.ms; drop connections that do not answer."""
         with self._lock:
             gone = self._accumulator.expired(now)
-        for peer in self._peers.values():
-            if peer.exchanges:
-                oldest = peer.exchanges[0]
+        for broker in self._brokers.values():
+            if broker.in_flight:
+                oldest = broker.in_flight[0]
                 waited = now - oldest.sent_ms
                 if waited >= self._settings.request_timeout_ms:
                     oldest.connection.abort(_no_answer(oldest.connection, waited))
         for batch in gone:
-            self._fates.fail(batch, self._too_late(batch))
+            self._completion.fail(batch, self._too_late(batch))
 
-    def _why(self, batch: Batch) -> str:
+    def _why(self, batch: ProducerBatch) -> str:
         """What kept `batch` from being stored, as the end of a sentence."""
         if not batch.attempts and self._cluster.leader(batch.queue.key) is None:
             known = self._cluster.problems.get(batch.queue.topic)
             return f"; no leader is known for it ({known.text if known else 'no broker answers'})"
         return f"; the last problem: {batch.problem}" if batch.problem else ""
 
-    def _too_late(self, batch: Batch) -> KafkaError:
+    def _too_late(self, batch: ProducerBatch) -> KafkaError:
         error = DeliveryTimeoutError(
             f"{batch.count} records for {batch.queue.key} were not acknowledged within "
             f"delivery.timeout.ms ({self._settings.delivery_timeout_ms} ms, "

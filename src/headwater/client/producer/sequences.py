@@ -21,7 +21,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headwater.client.producer.accumulator import NO_SEQUENCE, Batch, PartitionQueue
+from headwater.client.producer.accumulator import NO_SEQUENCE, PartitionQueue, ProducerBatch
 from headwater.errors import E
 from headwater.model import TopicPartition
 
@@ -33,31 +33,31 @@ LOST = frozenset({E.OUT_OF_ORDER_SEQUENCE_NUMBER, E.UNKNOWN_PRODUCER_ID, E.INVAL
 """Answers that refuse the number of a batch, and not what is in it."""
 
 
-class Identity(NamedTuple):
+class ProducerIdAndEpoch(NamedTuple):
     """A producer id and its epoch."""
 
     producer_id: int
     epoch: int
 
 
-NOBODY = Identity(-1, -1)
+NO_PRODUCER_ID = ProducerIdAndEpoch(-1, -1)
 
 
 @dataclass(slots=True)
 class _Numbers:
-    identity: Identity
+    identity: ProducerIdAndEpoch
     next: int = 0
     proven: bool = False
     """The broker has stored something under this identity. Before that it takes any number, so one
     batch goes alone: if it failed and a second one did not, their order would be lost."""
     resetting: bool = False
-    unacked: list[Batch] = field(default_factory=list)
-    window: deque[Batch] = field(default_factory=deque)
+    unacked: list[ProducerBatch] = field(default_factory=list)
+    window: deque[ProducerBatch] = field(default_factory=deque)
     """All that were numbered from the oldest unacknowledged batch on."""
     acked_end: int = NO_SEQUENCE
     """The number after the highest acknowledged one."""
 
-    def restart(self, identity: Identity) -> None:
+    def restart(self, identity: ProducerIdAndEpoch) -> None:
         """Begin again from 0 under another identity."""
         self.identity, self.next, self.proven = identity, 0, False
         self.acked_end = NO_SEQUENCE
@@ -73,19 +73,19 @@ class Sequences:
     """The numbers of one producer."""
 
     def __init__(self) -> None:
-        self.identity = NOBODY
+        self.identity = NO_PRODUCER_ID
         self._partitions: dict[TopicPartition, _Numbers] = {}
 
     @property
     def ready(self) -> bool:
         """Whether there is a producer id to number with."""
-        return self.identity != NOBODY
+        return self.identity != NO_PRODUCER_ID
 
     def identified(self, producer_id: int, epoch: int) -> None:
         """The broker gave an id."""
-        self.identity = Identity(producer_id, epoch)
+        self.identity = ProducerIdAndEpoch(producer_id, epoch)
 
-    def choose(self, queue: PartitionQueue) -> Batch | None:
+    def choose(self, queue: PartitionQueue) -> ProducerBatch | None:
         """The batch of `queue` that may be sent now, if any; `number` comes next."""
         numbers = self._partitions.get(queue.key)
         if numbers is None:
@@ -105,7 +105,7 @@ class Sequences:
             return None  # a repetition goes alone
         return batch if numbers.identity == self.identity else None
 
-    def number(self, batch: Batch) -> None:
+    def number(self, batch: ProducerBatch) -> None:
         """Give `batch` the next number of its partition, unless it has one."""
         if batch.base_sequence != NO_SEQUENCE:
             return
@@ -117,7 +117,7 @@ class Sequences:
         numbers.unacked.append(batch)
         numbers.window.append(batch)
 
-    def acknowledged(self, batch: Batch) -> None:
+    def acknowledged(self, batch: ProducerBatch) -> None:
         """The broker has stored `batch`."""
         numbers = self._forget(batch)
         if numbers is not None:
@@ -126,21 +126,21 @@ class Sequences:
             if numbers.acked_end == NO_SEQUENCE or _before(numbers.acked_end, end):
                 numbers.acked_end = end
 
-    def proves_stored(self, batch: Batch) -> bool:
+    def proves_stored(self, batch: ProducerBatch) -> bool:
         """Whether a higher number than that of `batch` was acknowledged."""
         numbers = self._partitions.get(batch.queue.key)
         if numbers is None or batch not in numbers.unacked or numbers.acked_end == NO_SEQUENCE:
             return False
         return _before(batch.base_sequence, numbers.acked_end)
 
-    def given_up(self, batch: Batch) -> None:
+    def given_up(self, batch: ProducerBatch) -> None:
         """`batch` failed for good: the numbers behind it are of no use."""
         numbers = self._forget(batch)
         if numbers is not None:
             numbers.resetting = True
-            self._settle(numbers)
+            self._end_reset(numbers)
 
-    def refused(self, batch: Batch, error: E) -> bool:
+    def refused(self, batch: ProducerBatch, error: E) -> bool:
         """The broker answered with one of `LOST`; whether `batch` may be repeated.
 
         Behind a batch that is not settled OUT_OF_ORDER was to be expected, and the number stays good.
@@ -151,7 +151,7 @@ class Sequences:
         if numbers is None or batch not in numbers.unacked:
             return True
         if error == E.INVALID_PRODUCER_EPOCH and numbers.identity == self.identity:
-            self.identity = NOBODY
+            self.identity = NO_PRODUCER_ID
         if error != E.OUT_OF_ORDER_SEQUENCE_NUMBER:
             numbers.resetting = True
             return not batch.uncertain
@@ -160,18 +160,18 @@ class Sequences:
             batch.uncertain = False  # it would be among the five that the broker remembers
         return True
 
-    def settle(self, batch: Batch) -> None:
+    def end_reset_if_due(self, batch: ProducerBatch) -> None:
         """Something of the partition of `batch` was answered: end the reset if that is due."""
         numbers = self._partitions.get(batch.queue.key)
         if numbers is not None:
-            self._settle(numbers)
+            self._end_reset(numbers)
 
-    def settle_all(self) -> None:
+    def end_resets(self) -> None:
         """A new id came: partitions that waited for it can go on."""
         for numbers in self._partitions.values():
-            self._settle(numbers)
+            self._end_reset(numbers)
 
-    def _settle(self, numbers: _Numbers) -> None:
+    def _end_reset(self, numbers: _Numbers) -> None:
         if not numbers.resetting or not self.ready:
             return
         if any(batch.in_flight or batch.uncertain for batch in numbers.unacked):
@@ -180,17 +180,19 @@ class Sequences:
             return
         numbers.resetting = False
         for batch in numbers.unacked:
-            batch.renumber(*NOBODY, NO_SEQUENCE)
+            batch.renumber(*NO_PRODUCER_ID, NO_SEQUENCE)
         numbers.unacked.clear()
         numbers.restart(self.identity)
 
     def _raise_epoch(self) -> bool:
         producer_id, epoch = self.identity
         # Past the last epoch only another id helps; the sender asks for it.
-        self.identity = Identity(producer_id, epoch + 1) if epoch < LAST_EPOCH else NOBODY
+        self.identity = (
+            ProducerIdAndEpoch(producer_id, epoch + 1) if epoch < LAST_EPOCH else NO_PRODUCER_ID
+        )
         return self.ready
 
-    def _forget(self, batch: Batch) -> _Numbers | None:
+    def _forget(self, batch: ProducerBatch) -> _Numbers | None:
         numbers = self._partitions.get(batch.queue.key)
         if numbers is None or batch not in numbers.unacked:
             return None

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headwater.client.producer.accumulator import Accumulator, Batch, PartitionQueue
+from headwater.client.producer.accumulator import Accumulator, PartitionQueue, ProducerBatch
 from headwater.client.producer.partitioner import Below, pick_sticky
 
 
@@ -39,7 +39,7 @@ class TopicQueues:
         self._adaptive = adaptive
         self._below = below
         self._filled = 0
-        self._last: Batch | None = None
+        self._last: ProducerBatch | None = None
         self.sticky = self._pick()
         """Where records without a key go for now."""
 
@@ -57,7 +57,7 @@ class TopicQueues:
             self.sticky = self._pick()
         return self.sticky
 
-    def began(self, batch: Batch, now_ms: int) -> None:
+    def began(self, batch: ProducerBatch, now_ms: int) -> None:
         """A batch was begun in one of the queues."""
         self.used_ms = now_ms
         if batch.queue is self.sticky:

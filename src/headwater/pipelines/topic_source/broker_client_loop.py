@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from headwater.client.backoff import Backoff
 from headwater.client.blocking import LoopThread, loop_thread
 from headwater.client.cluster import Cluster, TopicView
-from headwater.client.consumer.lookups import OffsetLookups
+from headwater.client.consumer.offset_lookups import OffsetLookups
 from headwater.client.errors import TimedOutError, failure
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError

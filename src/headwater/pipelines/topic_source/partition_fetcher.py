@@ -11,7 +11,7 @@ from typing import Final, NamedTuple, Protocol
 from headwater.client.backoff import Backoff
 from headwater.client.consumer import blocking_stream
 from headwater.client.consumer.blocking_stream import Stream
-from headwater.client.consumer.fetched import Aborted, aborted_in
+from headwater.client.consumer.fetching.completed_fetch import Aborted, aborted_in
 from headwater.client.errors import NetworkError, TimedOutError, failure
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError, error_of

@@ -9,8 +9,8 @@ import logging
 from collections.abc import Iterator
 from typing import Any, Final
 
-from headwater.client.consumer.fetched import Fetched
-from headwater.client.consumer.places import Place
+from headwater.client.consumer.fetching.completed_fetch import CompletedFetch
+from headwater.client.consumer.partition_state import PartitionState
 from headwater.client.errors import ClientError, CorruptRecordError
 from headwater.errors import E
 from headwater.model import TopicPartition
@@ -81,11 +81,13 @@ class RangeReader:
             if fetched is not None:
                 yield from _batches(fetched, wanted.end, reader, rows)
 
-    def _opened(self, where: TopicPartition, position: int, batches: FetchedBatches) -> Fetched:
-        place = Place(where)
-        place.jump(position)
+    def _opened(
+        self, where: TopicPartition, position: int, batches: FetchedBatches
+    ) -> CompletedFetch:
+        state = PartitionState(where)
+        state.seek(position)
         check = self._brokers.settings.check_crcs
-        fetched = Fetched(place, batches.records, aborted=batches.aborted, check_crcs=check)
+        fetched = CompletedFetch(state, batches.records, aborted=batches.aborted, check_crcs=check)
         if fetched.end_offset <= position:
             raise CorruptRecordError(
                 f"{where}: the broker sent {fetched.size} bytes for offset {position} that hold no "
@@ -114,7 +116,7 @@ class RangeReader:
         return onward
 
 
-def _next_size(end: int, position: int, fetched: Fetched) -> int:
+def _next_size(end: int, position: int, fetched: CompletedFetch) -> int:
     """How much to ask for next: what the rest of the range should need, within bounds."""
     each = fetched.size / (fetched.end_offset - position)
     rest = int((end - fetched.end_offset) * each * 1.1) + 4096
@@ -122,7 +124,7 @@ def _next_size(end: int, position: int, fetched: Fetched) -> int:
 
 
 def _batches(
-    fetched: Fetched, end: int, reader: ColumnReader, rows: PartitionRows
+    fetched: CompletedFetch, end: int, reader: ColumnReader, rows: PartitionRows
 ) -> Iterator[Any]:
     """Batches of the log are gathered until they fill one of Arrow."""
     while True:

@@ -8,8 +8,8 @@ import pytest
 
 import headwater
 import headwater.aio
-from headwater.client.consumer.dead_letters import producer_options
-from headwater.client.consumer.process import ProcessingError
+from headwater.client.consumer.processing.dead_letters import producer_options
+from headwater.client.consumer.processing.process import ProcessingError
 from headwater.config.client import ConsumerSettings
 from headwater.errors import UnknownTopicOrPartitionError
 from headwater.model import TopicPartition

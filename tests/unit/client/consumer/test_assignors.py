@@ -10,7 +10,12 @@ from headwater.client.consumer.assignors import (
     StickyAssignor,
     assignors_named,
 )
-from headwater.client.consumer.shares import read_member, read_share, subscription_blob, write_share
+from headwater.client.consumer.group.consumer_protocol import (
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
 from headwater.config.keys import ConfigError
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
@@ -89,7 +94,7 @@ def test_names_are_checked() -> None:
 
 
 def test_subscriptions_are_told_as_java_tells_them() -> None:
-    blob = subscription_blob(["b", "a"], b"\x01", [TopicPartition("a", 7)], 5, "rack")
+    blob = encode_subscription(["b", "a"], b"\x01", [TopicPartition("a", 7)], 5, "rack")
     assert blob == (
         b"\x00\x03"
         + b"\x00\x00\x00\x02\x00\x01a\x00\x01b"
@@ -98,7 +103,7 @@ def test_subscriptions_are_told_as_java_tells_them() -> None:
         + b"\x00\x00\x00\x05"
         + b"\x00\x04rack"
     )
-    told = read_member("m", None, blob)
+    told = decode_subscription("m", None, blob)
     assert told == GroupMember(
         "m", frozenset("ab"), (TopicPartition("a", 7),), 5, None, "rack", b"\x01"
     )
@@ -106,9 +111,11 @@ def test_subscriptions_are_told_as_java_tells_them() -> None:
 
 def test_older_and_newer_subscriptions_are_understood() -> None:
     oldest = b"\x00\x00" + b"\x00\x00\x00\x01\x00\x01a" + b"\xff\xff\xff\xff"
-    assert read_member("m", "i", oldest) == GroupMember("m", frozenset("a"), instance_id="i")
-    newer = b"\x00\x09" + subscription_blob(["a"], None, [], 1, None)[2:] + b"more"
-    assert read_member("m", None, newer).generation == 1
+    assert decode_subscription("m", "i", oldest) == GroupMember(
+        "m", frozenset("a"), instance_id="i"
+    )
+    newer = b"\x00\x09" + encode_subscription(["a"], None, [], 1, None)[2:] + b"more"
+    assert decode_subscription("m", None, newer).generation == 1
 
 
 @pytest.mark.parametrize(
@@ -116,17 +123,17 @@ def test_older_and_newer_subscriptions_are_understood() -> None:
 )
 def test_what_is_no_subscription_is_refused(blob) -> None:
     with pytest.raises(KafkaError) as refused:
-        read_member("m", None, blob)
+        decode_subscription("m", None, blob)
     assert refused.value.code is E.INCONSISTENT_GROUP_PROTOCOL
 
 
 def test_shares_come_back_as_they_were_written() -> None:
     share = [TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("b", 0)]
-    assert read_share(write_share(share)) == share
-    assert read_share(write_share([])) == []
-    assert read_share(b"") == []
+    assert decode_assignment(encode_assignment(share)) == share
+    assert decode_assignment(encode_assignment([])) == []
+    assert decode_assignment(b"") == []
     with pytest.raises(KafkaError):
-        read_share(b"\x00\x00\x7f\xff\xff\xff")
+        decode_assignment(b"\x00\x00\x7f\xff\xff\xff")
 
 
 def test_hostile_sticky_user_data_is_an_empty_claim() -> None:

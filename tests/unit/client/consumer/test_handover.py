@@ -8,7 +8,7 @@ import pytest
 import headwater
 import headwater.aio
 from headwater.client.consumer.handover import Handover
-from headwater.client.consumer.places import Place
+from headwater.client.consumer.partition_state import PartitionState
 from headwater.client.consumer.record import OffsetAndMetadata
 from headwater.errors import KafkaError
 from headwater.model import TopicPartition
@@ -123,38 +123,38 @@ def test_the_asyncio_consumer_does_the_same(options) -> None:
     assert committed(options) == 3
 
 
-def place_at(offset: int) -> Place:
-    place = Place(HERE)
-    place.jump(offset, 5)
-    return place
+def place_at(offset: int) -> PartitionState:
+    state = PartitionState(HERE)
+    state.seek(offset, 5)
+    return state
 
 
 def test_a_seek_after_an_interrupted_poll_wins() -> None:
-    place, handover = place_at(10), Handover()
-    handover.touch(place)
-    place.jump(3)
+    state, handover = place_at(10), Handover()
+    handover.remember(state)
+    state.seek(3)
     assert handover.check()
-    handover.take_back()
-    assert place.position == 3
+    handover.restore_positions()
+    assert state.position == 3
     assert not handover.check()
 
 
 def test_the_first_position_of_a_poll_counts_and_not_one_in_its_middle() -> None:
-    place, handover = place_at(10), Handover()
+    state, handover = place_at(10), Handover()
     for position in (10, 20, 30):
-        place.position = position
-        handover.touch(place)
-    place.position = 40
+        state.position = position
+        handover.remember(state)
+    state.position = 40
     handover.begin()
-    handover.take_back()
-    assert (place.position, place.epoch, place.fetch_offset) == (10, 5, 10)
+    handover.restore_positions()
+    assert (state.position, state.epoch, state.fetch_offset) == (10, 5, 10)
 
 
 def test_what_is_committed_in_the_middle_of_a_poll_stays_done() -> None:
-    place, handover = place_at(10), Handover()
-    handover.touch(place)
-    place.position = 20
-    handover.finished({HERE: OffsetAndMetadata(15)})
-    handover.finished({HERE: OffsetAndMetadata(12)})
-    handover.take_back()
-    assert place.position == 15
+    state, handover = place_at(10), Handover()
+    handover.remember(state)
+    state.position = 20
+    handover.committed({HERE: OffsetAndMetadata(15)})
+    handover.committed({HERE: OffsetAndMetadata(12)})
+    handover.restore_positions()
+    assert state.position == 15

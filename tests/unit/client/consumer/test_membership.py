@@ -2,8 +2,8 @@
 
 import pytest
 
-from headwater.client.consumer.listener import Change, Notice
-from headwater.client.consumer.membership import Due, Join, Membership, Phase
+from headwater.client.consumer.group.membership import Due, Membership, MemberState, PollAction
+from headwater.client.consumer.listener import ListenerCall, RebalanceEvent
 from headwater.errors import E
 from headwater.model import TopicPartition
 
@@ -15,39 +15,39 @@ def member(cooperative=False, share=(A, B)):
     made = Membership(heartbeat_ms=3000, poll_interval_ms=10_000, cooperative=cooperative)
     made.wants("start")
     join(made, share)
-    assert tell(made) == Notice(Change.ASSIGNED, list(share))
+    assert tell(made) == ListenerCall(RebalanceEvent.ASSIGNED, list(share))
     return made
 
 
 def join(made, share, generation=1, now=0):
-    assert made.next(["t"]) is Join.NOW
+    assert made.next(["t"]) is PollAction.JOIN
     assert made.joined(E.NONE, generation, "me", "me") is None
     assert made.synced(E.NONE, list(share), now) is None
 
 
 def tell(made):
-    notice = made.next(["t"])
-    assert isinstance(notice, Notice)
-    assert made.next(["t"]) is notice  # offered until it is told
-    made.told()
-    return notice
+    call = made.next(["t"])
+    assert isinstance(call, ListenerCall)
+    assert made.next(["t"]) is call  # offered until it is told
+    made.listener_called()
+    return call
 
 
 def test_a_new_member_takes_the_id_it_is_given() -> None:
     made = Membership(heartbeat_ms=1, poll_interval_ms=1)
     made.wants("start")
-    assert made.next(["t"]) is Join.NOW
+    assert made.next(["t"]) is PollAction.JOIN
     assert made.joined(E.MEMBER_ID_REQUIRED, -1, "given", "") is None
     assert made.member_id == "given"
-    assert made.next(["t"]) is Join.NOW
+    assert made.next(["t"]) is PollAction.JOIN
 
 
 def test_an_eager_member_gives_everything_up_before_it_joins() -> None:
     made = member()
     assert made.heard(E.REBALANCE_IN_PROGRESS) is None
-    assert tell(made) == Notice(Change.REVOKED, [A, B])
+    assert tell(made) == ListenerCall(RebalanceEvent.REVOKED, [A, B])
     join(made, [B, C], 2)
-    assert tell(made) == Notice(Change.ASSIGNED, [B, C])
+    assert tell(made) == ListenerCall(RebalanceEvent.ASSIGNED, [B, C])
     assert made.next(["t"]) is None
 
 
@@ -55,19 +55,19 @@ def test_a_cooperative_member_gives_up_what_moves_and_joins_again() -> None:
     made = member(cooperative=True)
     made.heard(E.REBALANCE_IN_PROGRESS)
     join(made, [B, C], 2)
-    assert tell(made) == Notice(Change.REVOKED, [A])
-    assert tell(made) == Notice(Change.ASSIGNED, [C])
+    assert tell(made) == ListenerCall(RebalanceEvent.REVOKED, [A])
+    assert tell(made) == ListenerCall(RebalanceEvent.ASSIGNED, [C])
     assert sorted(made.owned) == [B, C]
     join(made, [B, C], 3)
-    assert tell(made) == Notice(Change.ASSIGNED, [])
+    assert tell(made) == ListenerCall(RebalanceEvent.ASSIGNED, [])
     assert made.next(["t"]) is None
 
 
 def test_a_cooperative_member_gives_up_topics_it_no_longer_wants_first() -> None:
     made = member(cooperative=True)
     made.wants("the subscription changed")
-    notice = made.next(["other"])
-    assert notice == Notice(Change.REVOKED, [A, B])
+    call = made.next(["other"])
+    assert call == ListenerCall(RebalanceEvent.REVOKED, [A, B])
 
 
 @pytest.mark.parametrize("cooperative", [False, True])
@@ -75,9 +75,9 @@ def test_a_cooperative_member_gives_up_topics_it_no_longer_wants_first() -> None
 def test_who_is_no_longer_counted_has_lost_its_partitions(cooperative, problem) -> None:
     made = member(cooperative)
     assert made.heard(problem) is None
-    assert made.phase is Phase.OUT
-    assert tell(made) == Notice(Change.LOST, [A, B])
-    assert made.next(["t"]) is Join.NOW
+    assert made.state is MemberState.OUT
+    assert tell(made) == ListenerCall(RebalanceEvent.LOST, [A, B])
+    assert made.next(["t"]) is PollAction.JOIN
     assert made.member_id == ("" if problem is E.UNKNOWN_MEMBER_ID else "me")
 
 
@@ -94,7 +94,7 @@ def test_what_joining_again_would_not_mend_is_an_error(problem) -> None:
     made = member()
     made.wants("again")
     tell(made)
-    assert made.next(["t"]) is Join.NOW
+    assert made.next(["t"]) is PollAction.JOIN
     error = made.joined(problem, -1, "", "")
     assert error is not None
     assert error.code is problem
@@ -120,15 +120,15 @@ def test_who_does_not_poll_is_too_late() -> None:
     assert made.tick(10_500) is not Due.TOO_LATE
     assert made.tick(10_501) is Due.TOO_LATE
     made.left("too late")
-    assert tell(made) == Notice(Change.LOST, [A, B])
-    assert made.next(["t"]) is Join.NOW
+    assert tell(made) == ListenerCall(RebalanceEvent.LOST, [A, B])
+    assert made.next(["t"]) is PollAction.JOIN
 
 
 def test_an_unanswered_join_is_tried_again_without_losing_anything() -> None:
     made = member(cooperative=True)
     made.wants("again")
-    assert made.next(["t"]) is Join.NOW
+    assert made.next(["t"]) is PollAction.JOIN
     made.interrupted()
-    assert made.phase is Phase.MEMBER
+    assert made.state is MemberState.MEMBER
     join(made, [A, B], 2)
-    assert tell(made) == Notice(Change.ASSIGNED, [])
+    assert tell(made) == ListenerCall(RebalanceEvent.ASSIGNED, [])

@@ -2,8 +2,8 @@
 
 import pytest
 
-from headwater.client.consumer.places import LATEST, Place
-from headwater.client.consumer.subscription import IllegalStateError, Subscription, Way
+from headwater.client.consumer.partition_state import LATEST, PartitionState
+from headwater.client.consumer.subscription import IllegalStateError, Subscription, SubscriptionType
 from headwater.model import TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -12,12 +12,12 @@ A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 def test_places_that_stay_keep_their_positions() -> None:
     wish = Subscription()
     wish.assign([A, B])
-    wish.place(A).jump(5)
+    wish.state_of(A).seek(5)
     (added,) = wish.assign([A, TopicPartition("u", 0)])
     assert added.key == TopicPartition("u", 0)
-    assert wish.place(A).position == 5
+    assert wish.state_of(A).position == 5
     with pytest.raises(IllegalStateError, match=r"t-1 is not assigned"):
-        wish.place(B)
+        wish.state_of(B)
 
 
 def test_the_three_ways_exclude_each_other_until_unsubscribed() -> None:
@@ -28,7 +28,7 @@ def test_the_three_ways_exclude_each_other_until_unsubscribed() -> None:
         with pytest.raises(IllegalStateError, match=r"topics by name.*unsubscribe"):
             other()
     wish.unsubscribe()
-    assert wish.way is Way.NONE
+    assert wish.type is SubscriptionType.NONE
     wish.subscribe_pattern("a.*")
     assert wish.match(["ab", "ba", "a"])
     assert wish.topics == ("a", "ab")
@@ -44,19 +44,19 @@ def test_one_name_in_place_of_a_list_and_impossible_names_are_refused() -> None:
 
 
 def test_a_jump_makes_what_was_fetched_stale_and_frees_its_room() -> None:
-    place = Place(A)
-    place.jump(0)
-    place.fetched, place.drained = 100, 40
-    assert place.buffered == 60
-    before = place.version
-    place.jump_to_time(LATEST)
-    assert (place.buffered, place.position, place.reset) == (0, None, LATEST)
-    assert place.version > before
+    state = PartitionState(A)
+    state.seek(0)
+    state.fetched, state.drained = 100, 40
+    assert state.buffered == 60
+    before = state.version
+    state.seek_to_timestamp(LATEST)
+    assert (state.buffered, state.position, state.reset) == (0, None, LATEST)
+    assert state.version > before
 
 
 def test_lag_and_lead_need_both_ends() -> None:
-    place = Place(A)
-    assert (place.lag(False), place.lead()) == (None, None)
-    place.jump(30)
-    place.ends(high_watermark=100, last_stable=80, log_start=10)
-    assert (place.lag(False), place.lag(True), place.lead()) == (70, 50, 20)
+    state = PartitionState(A)
+    assert (state.lag(False), state.lead()) == (None, None)
+    state.seek(30)
+    state.update_ends(high_watermark=100, last_stable=80, log_start=10)
+    assert (state.lag(False), state.lag(True), state.lead()) == (70, 50, 20)

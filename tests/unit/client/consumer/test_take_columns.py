@@ -4,37 +4,37 @@ import asyncio
 
 import pytest
 
-from headwater.client.consumer.consuming import Consuming
-from headwater.client.consumer.fetched import Fetched
-from headwater.client.consumer.places import Place
+from headwater.client.consumer.consumer_core import ConsumerCore
+from headwater.client.consumer.fetching.completed_fetch import CompletedFetch
+from headwater.client.consumer.partition_state import PartitionState
 from headwater.model import TopicPartition
 from headwater.records import codec
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
 
 
-def consuming(*batches: list[bytes]) -> Consuming:
+def consuming(*batches: list[bytes]) -> ConsumerCore:
     """One to whom each batch came in an answer of its own."""
-    core = Consuming(bootstrap_servers="127.0.0.1:1")
+    core = ConsumerCore(bootstrap_servers="127.0.0.1:1")
     asyncio.run(core.start())
-    place, first = Place(TopicPartition("t", 0)), 0
-    place.jump(0)
+    state, first = PartitionState(TopicPartition("t", 0)), 0
+    state.seek(0)
     for values in batches:
         rows = [Record(offset=n, value=value) for n, value in enumerate(values, start=first)]
         data = bytes(build_batch(rows, base_offset=first, leader_epoch=0, now=0))
-        came = Fetched(place, memoryview(data), aborted=None, check_crcs=True)
-        place.fetched += came.size
+        came = CompletedFetch(state, memoryview(data), aborted=None, check_crcs=True)
+        state.fetched += came.size
         core._fetcher.ready.append(came)
-        first = place.fetch_offset = came.end_offset
+        first = state.fetch_offset = came.end_offset
     return core
 
 
 def test_each_poll_has_its_own_rows_and_the_buffer_is_empty_in_the_end() -> None:
     core = consuming([b"a", b"b"], [b"c"])
-    place = core._fetcher.ready[0].place
+    state = core._fetcher.ready[0].state
     assert core.take_columns(1)["value"].to_pylist() == [b"a", b"b"]
     assert core.take_columns(1)["value"].to_pylist() == [b"c"]
-    assert (place.position, place.buffered, len(core._fetcher.ready)) == (3, 0, 0)
+    assert (state.position, state.buffered, len(core._fetcher.ready)) == (3, 0, 0)
     assert core.take_columns(1) is None
 
 
@@ -46,7 +46,7 @@ def test_a_poll_that_is_interrupted_while_it_finishes_can_be_repeated(monkeypatc
         raise KeyboardInterrupt
 
     core = consuming([b"a"], [b"b"])
-    place, data = core._fetcher.ready[0].place, core._fetcher.ready[0]._buf
+    state, data = core._fetcher.ready[0].state, core._fetcher.ready[0]._buf
     with monkeypatch.context() as patched:
         patched.setattr(_codec, "Columns", interrupted)
         with pytest.raises(KeyboardInterrupt):
@@ -54,22 +54,22 @@ def test_a_poll_that_is_interrupted_while_it_finishes_can_be_repeated(monkeypatc
     core.handover.begin()
     assert not core.quick
     asyncio.run(undone(core))
-    assert place.position == place.fetch_offset == 0
-    again = Fetched(place, memoryview(data), aborted=None, check_crcs=True)
+    assert state.position == state.fetch_offset == 0
+    again = CompletedFetch(state, memoryview(data), aborted=None, check_crcs=True)
     core._fetcher.ready.append(again)
     assert core.take_columns(1)["value"].to_pylist() == [b"a"]
 
 
-async def undone(core: Consuming) -> None:
+async def undone(core: ConsumerCore) -> None:
     core._undo_interrupted()
 
 
 def test_what_is_paused_stays_in_its_place() -> None:
     core = consuming([b"a"], [b"b"])
-    place = core._fetcher.ready[0].place
-    place.paused = True
+    state = core._fetcher.ready[0].state
+    state.paused = True
     assert core.take(10) == []
     assert core.take_columns(10) is None
     assert len(core._fetcher.ready) == 2
-    place.paused = False
+    state.paused = False
     assert [record.value for record in core.take(10)] == [b"a", b"b"]

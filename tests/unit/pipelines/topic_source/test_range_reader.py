@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from headwater.client.consumer.fetched import Aborted
+from headwater.client.consumer.fetching.completed_fetch import Aborted
 from headwater.client.errors import CorruptRecordError
 from headwater.config.client import ConsumerSettings
 from headwater.model import TopicPartition

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.client.consumer.fetched import Aborted, Fetched
-from headwater.client.consumer.places import Place
+from headwater.client.consumer.fetching.completed_fetch import Aborted, CompletedFetch
+from headwater.client.consumer.partition_state import PartitionState
 from headwater.client.errors import CorruptRecordError
 from headwater.model import TopicPartition
 from headwater.records.builder import build_batch
@@ -17,9 +17,9 @@ HERE = TopicPartition("t", 3)
 
 
 def place_at(offset):
-    place = Place(HERE)
-    place.jump(offset)
-    return place
+    state = PartitionState(HERE)
+    state.seek(offset)
+    return state
 
 
 def batch(first, *values, **options):
@@ -33,8 +33,8 @@ def marker(offset, producer_id, commit):
     return bytes(made)
 
 
-def fetched(data, place, *, aborted=None, check_crcs=True):
-    return Fetched(place, memoryview(data), aborted=aborted, check_crcs=check_crcs)
+def fetched(data, state, *, aborted=None, check_crcs=True):
+    return CompletedFetch(state, memoryview(data), aborted=aborted, check_crcs=check_crcs)
 
 
 def all_of(source, limit=100):
@@ -45,45 +45,45 @@ def all_of(source, limit=100):
 
 
 def test_records_carry_their_place_and_move_the_position() -> None:
-    place = place_at(0)
-    source = fetched(batch(0, b"a", b"b") + batch(2, b"c"), place)
+    state = place_at(0)
+    source = fetched(batch(0, b"a", b"b") + batch(2, b"c"), state)
     assert (source.end_offset, source.end_epoch) == (3, 7)
     first = source.take(1)
     assert [(r.topic, r.partition, r.offset, r.value) for r in first] == [("t", 3, 0, b"a")]
-    assert place.position == 1
+    assert state.position == 1
     assert [r.value for r in source.take(100)] == [b"b"]
     assert [r.value for r in source.take(100)] == [b"c"]
     assert source.take(100) == []
-    assert (place.position, place.epoch) == (3, 7)
+    assert (state.position, state.epoch) == (3, 7)
 
 
 def test_a_batch_that_began_earlier_is_cut_to_what_was_asked_for() -> None:
-    place = place_at(2)
-    assert [r.offset for r in all_of(fetched(batch(0, b"a", b"b", b"c", b"d"), place))] == [2, 3]
+    state = place_at(2)
+    assert [r.offset for r in all_of(fetched(batch(0, b"a", b"b", b"c", b"d"), state))] == [2, 3]
 
 
 def test_the_position_passes_offsets_that_compaction_removed() -> None:
     data = bytearray(batch(0, b"a"))
     data[23:27] = (9).to_bytes(4)  # the last offset delta; the records behind it are gone
-    place = place_at(0)
-    source = fetched(bytes(data), place, check_crcs=False)
+    state = place_at(0)
+    source = fetched(bytes(data), state, check_crcs=False)
     assert len(all_of(source)) == 1
-    assert place.position == source.end_offset == 10
+    assert state.position == source.end_offset == 10
 
 
 def test_a_batch_that_was_cut_short_is_left_for_the_next_fetch() -> None:
-    place = place_at(0)
-    source = fetched(batch(0, b"a") + batch(1, b"b")[:-1], place)
+    state = place_at(0)
+    source = fetched(batch(0, b"a") + batch(1, b"b")[:-1], state)
     assert source.end_offset == 1
     assert [r.value for r in all_of(source)] == [b"a"]
 
 
 def test_control_batches_are_never_shown() -> None:
-    place = place_at(0)
+    state = place_at(0)
     data = batch(0, b"a", producer_id=1, producer_epoch=0, base_sequence=0, transactional=True)
-    source = fetched(data + marker(1, 1, commit=False) + batch(2, b"b"), place)
+    source = fetched(data + marker(1, 1, commit=False) + batch(2, b"b"), state)
     assert [r.offset for r in all_of(source)] == [0, 2]
-    assert place.position == 3
+    assert state.position == 3
 
 
 def test_read_committed_drops_what_was_aborted_and_only_that() -> None:
@@ -97,10 +97,10 @@ def test_read_committed_drops_what_was_aborted_and_only_that() -> None:
         of(1, 0, b"aborted") + of(2, 1, b"kept") + marker(2, 1, commit=False)
         + of(1, 3, b"a later one") + marker(4, 1, commit=True) + marker(5, 2, commit=True)
     )  # fmt: skip
-    place = place_at(0)
-    source = fetched(data, place, aborted=[Aborted(1, 0)])
+    state = place_at(0)
+    source = fetched(data, state, aborted=[Aborted(1, 0)])
     assert [r.value for r in all_of(source)] == [b"kept", b"a later one"]
-    assert place.position == 6
+    assert state.position == 6
     assert len(all_of(fetched(data, place_at(0)))) == 3
 
 
@@ -161,12 +161,12 @@ def test_read_committed_shows_exactly_the_committed_of_any_interleaving(data) ->
 def test_damage_is_told_with_its_place_and_the_position_stays() -> None:
     data = bytearray(batch(0, b"a") + batch(1, b"b"))
     data[-1] ^= 1
-    place = place_at(0)
-    source = fetched(bytes(data), place)
+    state = place_at(0)
+    source = fetched(bytes(data), state)
     assert len(source.take(100)) == 1
     with pytest.raises(CorruptRecordError, match=r"t-3: the batch at offset 1 .*checksum.*seek"):
         source.take(100)
-    assert place.position == 1
+    assert state.position == 1
     reader = ColumnReader()
     with pytest.raises(CorruptRecordError):
         fetched(bytes(data), place_at(0)).take_columns(reader, 100)
@@ -199,20 +199,20 @@ def test_offsets_at_the_end_of_64_bits_do_not_wrap() -> None:
 
 
 def test_what_was_fetched_before_a_jump_is_stale() -> None:
-    place = place_at(0)
-    source = fetched(batch(0, b"a"), place)
+    state = place_at(0)
+    source = fetched(batch(0, b"a"), state)
     assert not source.stale
-    place.jump(50)
+    state.seek(50)
     assert source.stale
-    again = fetched(batch(50, b"a"), place)
-    place.leaving = True
+    again = fetched(batch(50, b"a"), state)
+    state.leaving = True
     assert again.stale
 
 
 def test_columns_are_whole_batches_up_to_a_limit() -> None:
-    place, reader = place_at(1), ColumnReader()
-    source = fetched(batch(0, b"a", b"b") + batch(2, b"c") + batch(3, b"d"), place)
+    state, reader = place_at(1), ColumnReader()
+    source = fetched(batch(0, b"a", b"b") + batch(2, b"c") + batch(3, b"d"), state)
     source.take_columns(reader, 2)
-    assert (reader.count, place.position) == (2, 3)
+    assert (reader.count, state.position) == (2, 3)
     columns = reader.finish()
     assert bytes(columns.values.data) == b"bc"

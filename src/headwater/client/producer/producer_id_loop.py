@@ -15,7 +15,7 @@ from headwater.wire.messages.producers import InitProducerIdRequest, InitProduce
 log = logging.getLogger(__name__)
 
 
-class Identity:
+class ProducerIdLoop:
     """Asks for a producer id, one request at a time.
 
     `done` is called when an id came or the asking ended; `hopeless` when none can be had.
@@ -81,7 +81,7 @@ class Identity:
         if told.error_code:
             raise failure(told.error_code)
         self._sequences.identified(told.producer_id, told.producer_epoch)
-        self._sequences.settle_all()
+        self._sequences.end_resets()
 
 
 def _no_id(problem: KafkaError) -> KafkaError:

@@ -12,19 +12,19 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
 from typing import TypeVar
 
-from headwater.client.consumer.arrival import Arrival
-from headwater.client.consumer.arrow import RecordBatch, Runs, record_batch
 from headwater.client.consumer.assembly import Offsets, Partitions
-from headwater.client.consumer.fetched import ENOUGH_BYTES, Fetched, Reshape
-from headwater.client.consumer.group_loop import Group
-from headwater.client.consumer.listener import Notice, RebalanceListener
-from headwater.client.consumer.offsets import OnCommit, checked_offsets
+from headwater.client.consumer.fetching.arrow import RecordBatch, Runs, record_batch
+from headwater.client.consumer.fetching.completed_fetch import ENOUGH_BYTES, CompletedFetch, Reshape
+from headwater.client.consumer.group.commits import OnCommit, checked_offsets
+from headwater.client.consumer.group.group_loop import Group
+from headwater.client.consumer.listener import ListenerCall, RebalanceListener
 from headwater.client.consumer.record import (
     OffsetAndMetadata,
     Records,
     topic_partitions,
 )
-from headwater.client.consumer.subscription import IllegalStateError, Way
+from headwater.client.consumer.subscription import IllegalStateError, SubscriptionType
+from headwater.client.consumer.wakeup import Wakeup
 from headwater.client.consumer.whereabouts import Whereabouts
 from headwater.client.errors import (
     ClosedError,
@@ -43,7 +43,7 @@ _ARROW_RECORDS = 65_536
 """How many records `poll_arrow` gathers at most, unless asked for another number."""
 
 
-class Consuming(Whereabouts):
+class ConsumerCore(Whereabouts):
     """One consumer."""
 
     # -- polling
@@ -91,8 +91,8 @@ class Consuming(Whereabouts):
         return found
 
     def _drain(self, found: Records, limit: int) -> None:
-        def add(fetched: Fetched) -> bool:
-            self.handover.touch(fetched.place)
+        def add(fetched: CompletedFetch) -> bool:
+            self.handover.remember(fetched.state)
             records = fetched.take(limit - len(found))
             found.extend(records)
             return bool(records)
@@ -107,13 +107,13 @@ class Consuming(Whereabouts):
             )
         reader, runs = self._column_reader, Runs()
 
-        def add(fetched: Fetched) -> bool:
-            self.handover.touch(fetched.place)
+        def add(fetched: CompletedFetch) -> bool:
+            self.handover.remember(fetched.state)
             before = reader.count
             fetched.take_columns(reader, limit)
             taken = reader.count - before
             if taken:
-                runs.append((fetched.place.topic, fetched.place.partition, taken))
+                runs.append((fetched.state.topic, fetched.state.partition, taken))
             return bool(taken)
 
         def hungry() -> bool:
@@ -128,7 +128,7 @@ class Consuming(Whereabouts):
 
     def _each_ready(
         self,
-        add: Callable[[Fetched], bool],
+        add: Callable[[CompletedFetch], bool],
         hungry: Callable[[], bool],
         empty: Callable[[], bool],
     ) -> None:
@@ -141,19 +141,21 @@ class Consuming(Whereabouts):
             fetched = ready[at]
             if fetched.stale:
                 del ready[at]
-            elif fetched.place.paused:
+            elif fetched.state.paused:
                 at += 1
             elif not self._added(add, at, empty):
                 break
 
-    def _added(self, add: Callable[[Fetched], bool], at: int, empty: Callable[[], bool]) -> bool:
+    def _added(
+        self, add: Callable[[CompletedFetch], bool], at: int, empty: Callable[[], bool]
+    ) -> bool:
         """Take from one; false where an error waits for the poll after this one."""
         fetched = self._fetcher.ready[at]
-        place = fetched.place
+        state = fetched.state
         try:
             if not add(fetched) or fetched.exhausted:
                 del self._fetcher.ready[at]
-                place.drained += fetched.size
+                state.drained += fetched.size
         except (CorruptRecordError, SerializationError) as problem:
             if not empty():
                 return False
@@ -163,33 +165,33 @@ class Consuming(Whereabouts):
             raise
         return True
 
-    async def step(self, deadline_ms: int, take: Callable[[], T]) -> "T | Notice | None":
+    async def step(self, deadline_ms: int, take: Callable[[], T]) -> "T | ListenerCall | None":
         """Wait until `take` gives something, a listener must be called, or the time is over."""
         while True:
-            self.arrived.clear()
-            notice, limit_ms = await self.look(deadline_ms)
-            if notice is not None:
-                return notice
+            self.poll_wakeup.clear()
+            call, limit_ms = await self.look(deadline_ms)
+            if call is not None:
+                return call
             if (found := self._taken(take)) or not limit_ms:
                 return found
-            await self.arrived.wait(limit_ms / 1000)
+            await self.poll_wakeup.wait(limit_ms / 1000)
             if found := self.here(take):
                 return found
 
-    async def look(self, deadline_ms: int) -> tuple[Notice | None, int]:
+    async def look(self, deadline_ms: int) -> tuple[ListenerCall | None, int]:
         """What a listener must hear, or how long to wait if nothing can be taken: 0 for no longer.
 
-        Whoever waits has cleared `arrived` before, and looks again when it is set or when the wait
+        Whoever waits has cleared `wakeup` before, and looks again when it is set or when the wait
         has ended. Nothing is taken here, so that a look that is cut short takes nothing with it.
         """
         self.check_usable()
         self._undo_interrupted()
         if self._group is not None:
-            notice = await self._group.step(deadline_ms)
-            if notice is not None:
-                return notice, 0
+            call = await self._group.step(deadline_ms)
+            if call is not None:
+                return call, 0
         self._raise_pending()
-        self._positions.kick()
+        self._positions.start()
         self._fetcher.report_silence()
         self._commits.auto_commit_if_due()
         if self._fetcher.stalled:
@@ -208,18 +210,18 @@ class Consuming(Whereabouts):
             return 0
         if self._group is not None:
             limit = min(limit, self._group.next_look_ms(now))
-        if self._positions.unsettled():
+        if self._positions.unresolved():
             limit = min(limit, self.settings.retry_backoff_ms)
         longest = min(_LONGEST_WAIT_MS, self.settings.max_poll_interval_ms // 3)
         return max(min(limit, self._commits.next_auto_commit_ms(now), longest), 1)
 
     @property
-    def arrived(self) -> Arrival:
+    def poll_wakeup(self) -> Wakeup:
         """Set when poll should look again."""
-        return self._fetcher.arrived
+        return self._fetcher.poll_wakeup
 
     def _subscription_is_empty(self) -> bool:
-        return self.subscription.way is Way.NONE
+        return self.subscription.type is SubscriptionType.NONE
 
     def polled(self) -> None:
         """The application is alive."""
@@ -242,7 +244,7 @@ class Consuming(Whereabouts):
 
     def look_again(self) -> None:
         """On the loop: let a poll that waits see what changed."""
-        self._fetcher.arrived.set()
+        self._fetcher.poll_wakeup.set()
 
     @property
     def stalled(self) -> bool:
@@ -273,7 +275,7 @@ class Consuming(Whereabouts):
             self._fetcher.shape_as(self._reshape)
 
     def back_at_work(self) -> None:
-        """Positions are at the first records that are not done: they may be committed again."""
+        """PositionResolver are at the first records that are not done: they may be committed again."""
         self.handover.undo = True  # what was polled last and never reached a worker
         self._commits.automatic = self.settings.enable_auto_commit
 
@@ -286,12 +288,12 @@ class Consuming(Whereabouts):
         """Whether there is anything on the loop yet."""
         return self._started
 
-    def told(self, notice: Notice) -> None:
+    def listener_called(self, call: ListenerCall) -> None:
         """The listener has heard of a change."""
         if self._group is not None:
-            self._group.told(notice)
+            self._group.listener_called(call)
             self._metadata_came()
-            self._positions.kick()
+            self._positions.start()
 
     # -- wishes
 
@@ -320,7 +322,7 @@ class Consuming(Whereabouts):
         """Read exactly these partitions."""
         self.check_usable()
         wanted = topic_partitions(partitions)
-        self.subscription.check_way(Way.ASSIGNED)
+        self.subscription.check_type(SubscriptionType.ASSIGNED)
         await self._cluster.metadata({name.topic for name in wanted})
         await self._cluster.check_exist(wanted)
         self.subscription.assign(wanted)
@@ -333,7 +335,7 @@ class Consuming(Whereabouts):
             await self._group.leave("the consumer unsubscribed")
         self.subscription.unsubscribe()
 
-    def farewell(self) -> Notice | None:
+    def farewell(self) -> ListenerCall | None:
         """What the listener must hear before this member leaves its group."""
         if self._group is None or self._unusable is not None or self.listener is None:
             return None
@@ -347,14 +349,14 @@ class Consuming(Whereabouts):
     def pause(self, partitions: Partitions) -> None:
         """Hand out nothing of these for now."""
         for name in topic_partitions(partitions):
-            self.subscription.place(name).paused = True
+            self.subscription.state_of(name).paused = True
 
     def resume(self, partitions: Partitions) -> None:
         """Hand them out again."""
         for name in topic_partitions(partitions):
-            self.subscription.place(name).paused = False
+            self.subscription.state_of(name).paused = False
         self._fetcher.changed()
-        self._fetcher.arrived.set()
+        self._fetcher.poll_wakeup.set()
 
     # -- commits
 
@@ -365,7 +367,7 @@ class Consuming(Whereabouts):
         wanted = checked_offsets(offsets)
         async with self._within_api_timeout("the commit"):
             await self._commits.commit(wanted)
-        self.handover.finished(wanted)
+        self.handover.committed(wanted)
 
     def commit_soon(self, offsets: Offsets | None, on_commit: OnCommit | None) -> None:
         """Commit without waiting; never repeated."""
@@ -373,7 +375,7 @@ class Consuming(Whereabouts):
         self._undo_interrupted()
         wanted = checked_offsets(offsets)
         self._commits.commit_soon(wanted, on_commit)
-        self.handover.finished(wanted)
+        self.handover.committed(wanted)
 
     async def committed(
         self, partitions: Partitions

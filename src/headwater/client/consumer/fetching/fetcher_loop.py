@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Callable
 
 from headwater.client.cluster import Cluster, Node, PartitionView
-from headwater.client.consumer.arrival import Arrival
-from headwater.client.consumer.fetch_lane import HASTE_MS, FetchLane, Switched
-from headwater.client.consumer.fetched import Fetched, Reshape, aborted_in
+from headwater.client.consumer.fetching.completed_fetch import CompletedFetch, Reshape, aborted_in
+from headwater.client.consumer.fetching.fetch_lane import HASTE_MS, FetchLane, Switched
+from headwater.client.consumer.fetching.fetch_session import FetchTarget
 from headwater.client.consumer.metrics import ConsumerMetrics
-from headwater.client.consumer.places import EARLIEST, LATEST, Place
-from headwater.client.consumer.session import Wanted
+from headwater.client.consumer.partition_state import EARLIEST, LATEST, PartitionState
 from headwater.client.consumer.subscription import Subscription
+from headwater.client.consumer.wakeup import Wakeup
 from headwater.client.errors import (
     STALE_METADATA,
     CorruptRecordError,
@@ -27,7 +27,7 @@ from headwater.client.errors import (
     failure,
 )
 from headwater.client.faults import internal_error
-from headwater.client.waiting import FIRST_S
+from headwater.client.wait_warnings import FIRST_S
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError, error_of
 from headwater.model import ZERO_UUID, TopicPartition
@@ -67,9 +67,9 @@ class Fetcher:
         reshape: Reshape | None,
         metrics: ConsumerMetrics,
     ) -> None:
-        self.ready: deque[Fetched] = deque()
+        self.ready: deque[CompletedFetch] = deque()
         self.failures: deque[KafkaError] = deque()
-        self.arrived = Arrival()
+        self.poll_wakeup = Wakeup()
         self.stalled = False
         """Some lane waits for room: whoever drains the buffer must call `changed`."""
         self.on_lost_position: Callable[[], None] = lambda: None
@@ -90,7 +90,7 @@ class Fetcher:
     def changed(self, *, at_once: bool = False) -> None:
         """Places, positions, room or leaders have changed.
 
-        `at_once` cuts short a request in which a broker waits for data of other places.
+        `at_once` cuts short a request in which a broker waits for data of other states.
         """
         if self._closed:
             return
@@ -138,7 +138,7 @@ class Fetcher:
     def fail(self, error: KafkaError) -> None:
         """Let the next poll raise `error`."""
         self.failures.append(error)
-        self.arrived.set()
+        self.poll_wakeup.set()
 
     def shape_as(self, reshape: Reshape | None) -> None:
         """Deserialize with `reshape` from now on, also what was fetched before; None for bytes."""
@@ -149,12 +149,12 @@ class Fetcher:
     # -- lanes
 
     def _homes(self) -> dict[TopicPartition, Node]:
-        """Which broker to ask for each place that can be fetched."""
+        """Which broker to ask for each state that can be fetched."""
         found = {}
-        for name, place in self._subscription.places.items():
-            near = None if place.replica is None else self._cluster.nodes.get(place.replica)
+        for name, state in self._subscription.partitions.items():
+            near = None if state.replica is None else self._cluster.nodes.get(state.replica)
             node = near or self._cluster.leader(name)
-            if node is not None and place.position is not None:
+            if node is not None and state.position is not None:
                 found[name] = node
         return found
 
@@ -165,32 +165,32 @@ class Fetcher:
             lane.asked.get(TopicPartition(row.topic, row.partition)) != row for row in wanted
         )
 
-    def _wanted(self, node_id: int) -> tuple[list[Wanted], bool]:
+    def _wanted(self, node_id: int) -> tuple[list[FetchTarget], bool]:
         """What to ask a broker for, and whether some was left out for lack of room."""
         now, full = self._clock.monotonic_ms(), False
         room = _DEPTH * self._settings.max_partition_fetch_bytes
-        in_all = sum(place.buffered for place in self._subscription.places.values())
+        in_all = sum(state.buffered for state in self._subscription.partitions.values())
         rows = []
         for name, node in self._homes().items():
-            place = self._subscription.places[name]
-            if node.id != node_id or place.paused or place.leaving or place.resting_until_ms > now:
+            state = self._subscription.partitions[name]
+            if node.id != node_id or state.paused or state.leaving or state.resting_until_ms > now:
                 continue
-            if place.buffered > room or (
-                place.buffered and in_all > self._settings.fetch_max_bytes
+            if state.buffered > room or (
+                state.buffered and in_all > self._settings.fetch_max_bytes
             ):
                 full = True
                 continue
             topic = self._cluster.topics[name.topic]
             view: PartitionView = topic.partitions[name.partition]
             rows.append(
-                Wanted(
-                    place.topic,
+                FetchTarget(
+                    state.topic,
                     topic.topic_id,
-                    place.partition,
-                    place.fetch_offset,
+                    state.partition,
+                    state.fetch_offset,
                     view.leader_epoch,
-                    place.fetch_epoch,
-                    place.version,
+                    state.fetch_epoch,
+                    state.version,
                 )
             )
         return rows, full
@@ -226,10 +226,10 @@ class Fetcher:
         self._cluster.suspect()
 
     async def _rest(self, lane: FetchLane, full: bool) -> None:
-        """Nothing to ask for: wait for a change, or for the end of some place's rest."""
+        """Nothing to ask for: wait for a change, or for the end of some state's rest."""
         resting = any(
-            place.resting_until_ms > self._clock.monotonic_ms()
-            for place in self._subscription.places.values()
+            state.resting_until_ms > self._clock.monotonic_ms()
+            for state in self._subscription.partitions.values()
         )
         if full:
             self.stalled = True
@@ -241,7 +241,9 @@ class Fetcher:
         except TimeoutError:
             return
 
-    async def _fetch(self, node: Node, lane: FetchLane, wanted: list[Wanted], full: bool) -> None:
+    async def _fetch(
+        self, node: Node, lane: FetchLane, wanted: list[FetchTarget], full: bool
+    ) -> None:
         """Ask once and take in the answer."""
         connection = await self._connected(node, lane)
         settings = self._settings
@@ -316,60 +318,60 @@ class Fetcher:
 
     # -- answers
 
-    def _received(self, answer: FetchResponse, asked: dict[TopicPartition, Wanted]) -> None:
+    def _received(self, answer: FetchResponse, asked: dict[TopicPartition, FetchTarget]) -> None:
         names = {row.topic_id: row.topic for row in asked.values()}
         for topic in answer.responses:
             name = topic.topic or names.get(topic.topic_id, "")
             for row in topic.partitions:
                 key = TopicPartition(name, row.partition_index)
-                place, sent = self._subscription.places.get(key), asked.get(key)
-                if place is None or sent is None or sent.version != place.version:
+                state, sent = self._subscription.partitions.get(key), asked.get(key)
+                if state is None or sent is None or sent.version != state.version:
                     continue
                 if row.error_code:
-                    self._refused(place, row.error_code)
-                    self._follow(place, row.current_leader, answer.node_endpoints)
+                    self._refused(state, row.error_code)
+                    self._follow(state, row.current_leader, answer.node_endpoints)
                 else:
-                    self._accepted(place, row)
+                    self._accepted(state, row)
 
-    def _accepted(self, place: Place, row: _PartitionData) -> None:
-        place.ends(row.high_watermark, row.last_stable_offset, row.log_start_offset)
+    def _accepted(self, state: PartitionState, row: _PartitionData) -> None:
+        state.update_ends(row.high_watermark, row.last_stable_offset, row.log_start_offset)
         if row.diverging_epoch.end_offset >= 0:
-            self._truncated(place, row.diverging_epoch.end_offset)
+            self._truncated(state, row.diverging_epoch.end_offset)
             return
         if row.preferred_read_replica >= 0:
-            place.replica = row.preferred_read_replica
+            state.replica = row.preferred_read_replica
             self.changed()
             return
         if not row.records:
             return
-        fetched = Fetched(
-            place,
+        fetched = CompletedFetch(
+            state,
             memoryview(row.records),
             aborted=aborted_in(row) if self._committed_only else None,
             check_crcs=self._settings.check_crcs,
             reshape=self._reshape,
         )
-        if fetched.end_offset <= place.fetch_offset:
-            self._unreadable(place, fetched.size)
+        if fetched.end_offset <= state.fetch_offset:
+            self._unreadable(state, fetched.size)
             return
-        place.fetch_offset, place.fetch_epoch = fetched.end_offset, fetched.end_epoch
-        place.fetched += fetched.size
+        state.fetch_offset, state.fetch_epoch = fetched.end_offset, fetched.end_epoch
+        state.fetched += fetched.size
         self.ready.append(fetched)
-        self.arrived.set()
+        self.poll_wakeup.set()
 
-    def _refused(self, place: Place, code: int) -> None:
-        self._let_rest(place)
+    def _refused(self, state: PartitionState, code: int) -> None:
+        self._let_rest(state)
         if code in STALE_METADATA:
-            place.replica = None
+            state.replica = None
             self._cluster.suspect()
         elif code == E.OFFSET_OUT_OF_RANGE:
-            self._out_of_range(place)
+            self._out_of_range(state)
         else:
-            self.fail(failure(code, f"{place.key}: {error_of(code).text}"))
+            self.fail(failure(code, f"{state.key}: {error_of(code).text}"))
 
     def _follow(
         self,
-        place: Place,
+        state: PartitionState,
         leader: FetchResponse.LeaderIdAndEpoch,
         endpoints: list[FetchResponse.NodeEndpoint],
     ) -> None:
@@ -377,71 +379,71 @@ class Fetcher:
         if leader.leader_id < 0:
             return
         nodes = [Node(row.node_id, row.host, row.port, row.rack) for row in endpoints]
-        if self._cluster.leader_moved(place.key, leader.leader_id, leader.leader_epoch, nodes):
-            place.resting_until_ms = 0
+        if self._cluster.leader_moved(state.key, leader.leader_id, leader.leader_epoch, nodes):
+            state.resting_until_ms = 0
             self.changed()
 
-    def _out_of_range(self, place: Place) -> None:
-        if place.replica is not None:
-            place.replica = None  # only the leader knows
-        elif place.buffered:
+    def _out_of_range(self, state: PartitionState) -> None:
+        if state.replica is not None:
+            state.replica = None  # only the leader knows
+        elif state.buffered:
             return  # what is here is handed out first
         elif (timestamp := RESET_TO.get(self._settings.auto_offset_reset)) is not None:
-            log.info("%s: offset %s is gone: going to the %s", place.key, place.position,
+            log.info("%s: offset %s is gone: going to the %s", state.key, state.position,
                      self._settings.auto_offset_reset)  # fmt: skip
-            place.jump_to_time(timestamp)
+            state.seek_to_timestamp(timestamp)
             self.on_lost_position()
         else:
             self.fail(
                 OffsetOutOfRangeError(
-                    f"{place.key}: offset {place.position} is outside the log, and "
+                    f"{state.key}: offset {state.position} is outside the log, and "
                     "auto_offset_reset is none: seek() to an offset that is there"
                 )
             )
 
-    def made_anew(self, place: Place) -> None:
+    def made_anew(self, state: PartitionState) -> None:
         """The topic was deleted and another of its name made: offsets of the old mean nothing."""
         timestamp = RESET_TO.get(self._settings.auto_offset_reset)
         if timestamp is None:
             self.fail(
                 OffsetOutOfRangeError(
-                    f"{place.key}: the topic was deleted and made anew, and auto_offset_reset is "
-                    f"none: seek() in the new one (the position was {place.position})"
+                    f"{state.key}: the topic was deleted and made anew, and auto_offset_reset is "
+                    f"none: seek() in the new one (the position was {state.position})"
                 )
             )
             return
-        log.warning("%s was deleted and made anew: going to the %s", place.topic,
+        log.warning("%s was deleted and made anew: going to the %s", state.topic,
                     self._settings.auto_offset_reset)  # fmt: skip
-        place.jump_to_time(timestamp)
+        state.seek_to_timestamp(timestamp)
         self.on_lost_position()
 
-    def _truncated(self, place: Place, end_offset: int) -> None:
+    def _truncated(self, state: PartitionState, end_offset: int) -> None:
         """The log was cut behind what this consumer read: an unclean election."""
-        if place.position is None:
+        if state.position is None:
             return
         if self._settings.auto_offset_reset == "none":
-            self._let_rest(place)
+            self._let_rest(state)
             self.fail(
                 LogTruncationError(
-                    f"{place.key}: the log was cut back to offset {end_offset}, before position "
-                    f"{place.position}; records read since then are gone: seek() to go on"
+                    f"{state.key}: the log was cut back to offset {end_offset}, before position "
+                    f"{state.position}; records read since then are gone: seek() to go on"
                 )
             )
             return
-        log.warning("%s: the log was cut back to offset %s", place.key, end_offset)
-        place.jump(min(place.position, end_offset))
+        log.warning("%s: the log was cut back to offset %s", state.key, end_offset)
+        state.seek(min(state.position, end_offset))
         self.changed()
 
-    def _unreadable(self, place: Place, size: int) -> None:
-        self._let_rest(place)
+    def _unreadable(self, state: PartitionState, size: int) -> None:
+        self._let_rest(state)
         self.fail(
             CorruptRecordError(
-                f"{place.key}: the broker sent {size} bytes for offset {place.fetch_offset} that "
+                f"{state.key}: the broker sent {size} bytes for offset {state.fetch_offset} that "
                 "hold no whole batch; see its log, or seek past it"
             )
         )
 
-    def _let_rest(self, place: Place) -> None:
-        place.resting_until_ms = self._clock.monotonic_ms() + max(
+    def _let_rest(self, state: PartitionState) -> None:
+        state.resting_until_ms = self._clock.monotonic_ms() + max(
             self._settings.retry_backoff_ms, 1
         )

@@ -1,13 +1,13 @@
 """Fetch sessions: the first request says everything, later ones what changed."""
 
-from headwater.client.consumer.session import FetchSession, Wanted
+from headwater.client.consumer.fetching.fetch_session import FetchSession, FetchTarget
 from headwater.errors import E
 from headwater.model import ZERO_UUID
 from headwater.wire.messages.fetch import FetchRequest
 
 
 def want(partition, offset=0, topic="t", version=0):
-    return Wanted(topic, ZERO_UUID, partition, offset, 1, 1, version)
+    return FetchTarget(topic, ZERO_UUID, partition, offset, 1, 1, version)
 
 
 def asked(session, *wanted):

@@ -2,17 +2,17 @@
 
     OUT ─► (revoked or lost is told) ─► JOINING ─► SYNCING ─► MEMBER ─► (revoked, assigned are told)
 
-`next` says what poll() must do now: call the listener (a Notice), join, or nothing. Answers of the
+`next` says what poll() must do now: call the listener (a ListenerCall), join, or nothing. Answers of the
 coordinator come in by `joined`, `synced` and `heard`; `tick` says when a heartbeat is due and when
 the application has been away for too long. With the eager protocol everything is given up before
-joining; with the cooperative one only what moves, after the new shares are known.
+joining; with the cooperative one only what moves, after the new assignments are known.
 """
 
 from collections import deque
 from collections.abc import Iterable, Sequence
 from enum import Enum
 
-from headwater.client.consumer.listener import Change, Notice
+from headwater.client.consumer.listener import ListenerCall, RebalanceEvent
 from headwater.client.errors import failure
 from headwater.errors import E, KafkaError, error_of
 from headwater.model import TopicPartition
@@ -30,12 +30,12 @@ _TRY_AGAIN = frozenset(
 )
 
 
-class Phase(Enum):
+class MemberState(Enum):
     """Where a member stands."""
 
     OUT = "not in the group"
     JOINING = "waiting for the others to join"
-    SYNCING = "waiting for its share"
+    SYNCING = "waiting for its assignment"
     MEMBER = "in the group"
 
 
@@ -47,10 +47,10 @@ class Due(Enum):
     TOO_LATE = "the application has not polled for max.poll.interval.ms"
 
 
-class Join(Enum):
+class PollAction(Enum):
     """What poll() must do when no listener waits."""
 
-    NOW = "join"
+    JOIN = "join"
 
 
 class Membership:
@@ -64,7 +64,7 @@ class Membership:
         instance_id: str | None = None,
         cooperative: bool = False,
     ) -> None:
-        self.phase = Phase.OUT
+        self.state = MemberState.OUT
         self.member_id = ""
         self.generation = NO_GENERATION
         self.instance_id = instance_id
@@ -81,12 +81,12 @@ class Membership:
         self._cooperative = cooperative
         self._last_heartbeat_ms = 0
         self._prepared = False
-        self._notices: deque[Notice] = deque()
+        self._calls: deque[ListenerCall] = deque()
 
     # -- what poll() must do
 
     def wants(self, reason: str) -> None:
-        """Join, or join again, because of `reason`."""
+        """PollAction, or join again, because of `reason`."""
         if self.rejoin_because is None:
             self.rejoin_because = reason
 
@@ -97,29 +97,29 @@ class Membership:
     @property
     def busy(self) -> bool:
         """Whether `next` has something to say."""
-        return bool(self._notices) or (
-            self.rejoin_because is not None and self.phase in (Phase.OUT, Phase.MEMBER)
+        return bool(self._calls) or (
+            self.rejoin_because is not None and self.state in (MemberState.OUT, MemberState.MEMBER)
         )
 
-    def next(self, topics: Iterable[str]) -> Notice | Join | None:
+    def next(self, topics: Iterable[str]) -> ListenerCall | PollAction | None:
         """The next thing to do; `topics` are those wanted now."""
-        if self._notices:
-            return self._notices[0]
+        if self._calls:
+            return self._calls[0]
         if not self.busy:
             return None
         if not self._prepared:
             self._prepared = True
             self._give_up_first(frozenset(topics))
-            if self._notices:
-                return self._notices[0]
-        self.phase = Phase.JOINING
-        return Join.NOW
+            if self._calls:
+                return self._calls[0]
+        self.state = MemberState.JOINING
+        return PollAction.JOIN
 
-    def told(self) -> None:
-        """The listener has heard the notice."""
-        notice = self._notices.popleft()
-        if notice.change is not Change.ASSIGNED:
-            gone = set(notice.partitions)
+    def listener_called(self) -> None:
+        """The listener has heard the call."""
+        call = self._calls.popleft()
+        if call.event is not RebalanceEvent.ASSIGNED:
+            gone = set(call.partitions)
             self.owned = [name for name in self.owned if name not in gone]
 
     def _give_up_first(self, topics: frozenset[str]) -> None:
@@ -130,7 +130,9 @@ class Membership:
         else:
             going = list(self.owned)
         if going:
-            self._notices.append(Notice(Change.LOST if lost else Change.REVOKED, going))
+            self._calls.append(
+                ListenerCall(RebalanceEvent.LOST if lost else RebalanceEvent.REVOKED, going)
+            )
 
     # -- the coordinator's answers
 
@@ -140,40 +142,42 @@ class Membership:
         if problem is E.NONE:
             self.generation, self.member_id = generation, member_id
             self.leading = leader == member_id
-            self.phase = Phase.SYNCING
+            self.state = MemberState.SYNCING
             return None
         if problem is E.MEMBER_ID_REQUIRED:
             self.member_id = member_id
         return self._refused(problem)
 
-    def synced(self, code: int, share: Sequence[TopicPartition], now: int) -> KafkaError | None:
+    def synced(
+        self, code: int, assignment: Sequence[TopicPartition], now: int
+    ) -> KafkaError | None:
         """The answer to a sync; an error that ends the membership, if it was one."""
         problem = error_of(code)
         if problem is not E.NONE:
             return self._refused(problem)
-        self.phase, self._prepared = Phase.MEMBER, False
+        self.state, self._prepared = MemberState.MEMBER, False
         self.rejoin_because = None
         self._last_heartbeat_ms = now
-        before, after = set(self.owned), set(share)
+        before, after = set(self.owned), set(assignment)
         revoked = [name for name in self.owned if name not in after]
         if revoked:
-            self._notices.append(Notice(Change.REVOKED, revoked))
+            self._calls.append(ListenerCall(RebalanceEvent.REVOKED, revoked))
             self.wants("partitions were given up for others")
-        added = [name for name in share if name not in before]
-        self._notices.append(Notice(Change.ASSIGNED, added))
+        added = [name for name in assignment if name not in before]
+        self._calls.append(ListenerCall(RebalanceEvent.ASSIGNED, added))
         self.owned = [*self.owned, *added]
-        self.had, self.had_generation = list(share), self.generation
+        self.had, self.had_generation = list(assignment), self.generation
         return None
 
     def interrupted(self) -> None:
         """A join or sync got no answer."""
-        self.phase = Phase.OUT if self.generation == NO_GENERATION else Phase.MEMBER
+        self.state = MemberState.OUT if self.generation == NO_GENERATION else MemberState.MEMBER
         self.wants("the coordinator did not answer")
 
     def heard(self, code: int) -> KafkaError | None:
         """The answer to a heartbeat or a commit; an error that ends the membership, if it was one."""
         problem = error_of(code)
-        if problem is E.NONE or problem in _TRY_AGAIN or self.phase is not Phase.MEMBER:
+        if problem is E.NONE or problem in _TRY_AGAIN or self.state is not MemberState.MEMBER:
             return None
         if problem is E.REBALANCE_IN_PROGRESS:
             self.wants("the group is rebalancing")
@@ -184,7 +188,7 @@ class Membership:
         return self._ended(problem)
 
     def _refused(self, problem: E) -> KafkaError | None:
-        self.phase = Phase.MEMBER if self.generation != NO_GENERATION else Phase.OUT
+        self.state = MemberState.MEMBER if self.generation != NO_GENERATION else MemberState.OUT
         self.wants(problem.text)
         if problem in _BEGIN_ANEW:
             self._forget(problem)
@@ -194,7 +198,7 @@ class Membership:
 
     def _forget(self, problem: E) -> None:
         """The group no longer counts on this member: its partitions are lost."""
-        self.phase, self.generation, self.leading = Phase.OUT, NO_GENERATION, False
+        self.state, self.generation, self.leading = MemberState.OUT, NO_GENERATION, False
         self._prepared = False
         if problem is E.UNKNOWN_MEMBER_ID:
             self.member_id = ""
@@ -202,7 +206,7 @@ class Membership:
 
     def _ended(self, problem: E) -> KafkaError:
         """Nothing that joining again would mend."""
-        self.phase, self.generation, self.member_id = Phase.OUT, NO_GENERATION, ""
+        self.state, self.generation, self.member_id = MemberState.OUT, NO_GENERATION, ""
         self._prepared, self.leading = False, False
         self.rejoin_because = problem.text
         return failure(problem)
@@ -211,7 +215,7 @@ class Membership:
 
     def tick(self, now: int) -> Due:
         """What is due at `now`."""
-        if self.phase is not Phase.MEMBER:
+        if self.state is not MemberState.MEMBER:
             return Due.NOTHING
         if now - self.last_poll_ms > self._poll_interval_ms:
             return Due.TOO_LATE
@@ -222,7 +226,7 @@ class Membership:
 
     def next_deadline(self) -> int | None:
         """When `tick` should be called again; None while there is nothing to wait for."""
-        if self.phase is not Phase.MEMBER:
+        if self.state is not MemberState.MEMBER:
             return None
         return min(
             self._last_heartbeat_ms + self._heartbeat_ms,
@@ -231,7 +235,7 @@ class Membership:
 
     def left(self, reason: str | None = None) -> None:
         """This member is out, by its own will; with a reason it will join again."""
-        self.phase, self.generation, self.member_id = Phase.OUT, NO_GENERATION, ""
+        self.state, self.generation, self.member_id = MemberState.OUT, NO_GENERATION, ""
         self._prepared, self.leading = False, False
         self.rejoin_because = reason
-        self._notices.clear()
+        self._calls.clear()

@@ -10,7 +10,7 @@ import asyncio
 import threading
 
 
-class Arrival:
+class Wakeup:
     """Set whenever poll() should look again."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ log = logging.getLogger(__name__)
 _clock = SystemClock()
 
 
-class Notice:
+class OneShotEvent:
     """Set by one thread, waited for once by another."""
 
     __slots__ = ("_lock",)

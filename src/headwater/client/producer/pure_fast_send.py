@@ -1,4 +1,4 @@
-"""The short way of `send` in plain Python: a record of bytes without a key costs one list append.
+"""The fast path of `send` in plain Python: a record of bytes without a key costs one list append.
 
 What its batch would be asked for each record is asked for many at once: `stop` and `widest` say up
 to which number values of up to which size may be appended without another question. Everything is
@@ -14,7 +14,7 @@ What cannot be done in this way is left to `otherwise`, which is `send` in gener
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headwater.client.producer.accumulator import Batch
+from headwater.client.producer.accumulator import ProducerBatch
 from headwater.client.producer.futures import OnDelivery, SendFuture
 from headwater.client.producer.locking import Lock
 from headwater.client.producer.topic_queues import TopicQueues
@@ -78,7 +78,7 @@ def pure_send(
     return send
 
 
-def _ask(batch: Batch, size: int, now: int, shared: int) -> bool:
+def _ask(batch: ProducerBatch, size: int, now: int, shared: int) -> bool:
     """Ask the batch how much more it takes; false where that is nothing."""
     writer = batch.writer
     batch.stop = 0

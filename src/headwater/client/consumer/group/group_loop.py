@@ -12,13 +12,24 @@ from typing import TypeVar
 
 from headwater.client.cluster import Cluster
 from headwater.client.consumer.assignors import Assignor
-from headwater.client.consumer.fetcher_loop import Fetcher
-from headwater.client.consumer.listener import Change, Notice
-from headwater.client.consumer.membership import NO_GENERATION, Due, Join, Membership, Phase
+from headwater.client.consumer.fetching.fetcher_loop import Fetcher
+from headwater.client.consumer.group.commits import CommitIdentity, Commits
+from headwater.client.consumer.group.consumer_protocol import (
+    decode_assignment,
+    decode_subscription,
+    encode_assignment,
+    encode_subscription,
+)
+from headwater.client.consumer.group.membership import (
+    NO_GENERATION,
+    Due,
+    Membership,
+    MemberState,
+    PollAction,
+)
+from headwater.client.consumer.listener import ListenerCall, RebalanceEvent
 from headwater.client.consumer.metrics import ConsumerMetrics
-from headwater.client.consumer.offsets import Commits, Identity
-from headwater.client.consumer.shares import read_member, read_share, subscription_blob, write_share
-from headwater.client.consumer.subscription import Subscription, Way
+from headwater.client.consumer.subscription import Subscription, SubscriptionType
 from headwater.client.errors import FencedInstanceIdError, LoopDiedError
 from headwater.client.faults import internal_error
 from headwater.config.client import ConsumerSettings
@@ -89,7 +100,7 @@ class Group:
         self._beating: asyncio.Task[None] | None = None
         self._counts: dict[str, int] = {}
         """Partitions of the topics that the last assignment was made for; the leader's to watch."""
-        self._offered: Notice | None = None
+        self._offered: ListenerCall | None = None
         self._began_ms = 0
         self._backoff = cluster.backoff()
         self._rest_until_ms = 0
@@ -112,8 +123,8 @@ class Group:
         """How long poll() may sleep before it must look here again."""
         return max(self._rest_until_ms - now, 1) if self._membership.busy else 2**31
 
-    async def step(self, deadline_ms: int) -> Notice | None:
-        """Go on with a rebalance, if there is one; a Notice must be told and then `told`."""
+    async def step(self, deadline_ms: int) -> ListenerCall | None:
+        """Go on with a rebalance, if there is one; a ListenerCall must be told and then `told`."""
         now = self._clock.monotonic_ms()
         self.polled(now)
         if self._fatal is not None:
@@ -121,34 +132,40 @@ class Group:
             if not isinstance(fatal, FencedInstanceIdError):
                 self._fatal = None
             raise fatal
-        if self._subscription.way not in (Way.TOPICS, Way.PATTERN) or now < self._rest_until_ms:
+        if (
+            self._subscription.type not in (SubscriptionType.TOPICS, SubscriptionType.PATTERN)
+            or now < self._rest_until_ms
+        ):
             return None
-        if self._subscription.way is Way.PATTERN and self._membership.phase is Phase.OUT:
+        if (
+            self._subscription.type is SubscriptionType.PATTERN
+            and self._membership.state is MemberState.OUT
+        ):
             await self._find_matches(deadline_ms)
         step = self._membership.next(self._subscription.topics)
-        if step is Join.NOW:
+        if step is PollAction.JOIN:
             self._began_ms = now
             self._joining = self._tasks.spawn(self._join(), f"join group {self._name}")
         elif step is not None and step is not self._offered:
             await self._prepare(step)
             self._offered = step
-        return step if isinstance(step, Notice) else None
+        return step if isinstance(step, ListenerCall) else None
 
-    def told(self, notice: Notice) -> None:
+    def listener_called(self, call: ListenerCall) -> None:
         """The listener has heard of it."""
-        self._membership.told()
+        self._membership.listener_called()
         self._offered = None
-        if notice.change is not Change.ASSIGNED:
-            self._subscription.hold(self._membership.owned)
+        if call.event is not RebalanceEvent.ASSIGNED:
+            self._subscription.set_partitions(self._membership.owned)
         self._fetcher.changed(at_once=True)
 
-    async def _prepare(self, notice: Notice) -> None:
-        """Before the listener hears: give the new places, or hold back those that go."""
-        if notice.change is Change.ASSIGNED:
-            self._subscription.hold(self._membership.owned)
+    async def _prepare(self, call: ListenerCall) -> None:
+        """Before the listener hears: give the new states, or hold back those that go."""
+        if call.event is RebalanceEvent.ASSIGNED:
+            self._subscription.set_partitions(self._membership.owned)
             await self._cluster.learn(self._subscription.topics)
             return
-        if notice.change is Change.REVOKED:
+        if call.event is RebalanceEvent.REVOKED:
             try:
                 async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
                     await self._commits.commit_last()
@@ -159,10 +176,10 @@ class Group:
                     "the commit before a rebalance failed: not done within request.timeout.ms (%s)",
                     self._settings.request_timeout_ms,
                 )
-        for name in notice.partitions:
-            place = self._subscription.places.get(name)
-            if place is not None:
-                place.leaving = True
+        for name in call.partitions:
+            state = self._subscription.partitions.get(name)
+            if state is not None:
+                state.leaving = True
 
     async def _find_matches(self, deadline_ms: int) -> None:
         left = max(deadline_ms - self._clock.monotonic_ms(), 1) / 1000
@@ -183,32 +200,37 @@ class Group:
 
     def metadata_came(self) -> None:
         """Topics may have come or gone, or may have grown."""
-        if self._subscription.way is Way.PATTERN:
+        if self._subscription.type is SubscriptionType.PATTERN:
             hidden = self._settings.exclude_internal_topics
             names = [t.name for t in self._cluster.topics.values() if not (hidden and t.internal)]
             if self._subscription.match(names):
                 self._membership.wants("other topics match the pattern")
-                self._fetcher.arrived.set()
+                self._fetcher.poll_wakeup.set()
         if self._membership.leading and self._counts != self._count(self._counts):
             self._membership.wants("topics have more partitions, or were deleted")
-            self._fetcher.arrived.set()
+            self._fetcher.poll_wakeup.set()
 
-    def identity(self) -> Identity:
+    def identity(self) -> CommitIdentity:
         """Who commits, as of now."""
         member = self._membership
-        if self._subscription.way not in (Way.TOPICS, Way.PATTERN):
-            return Identity()
+        if self._subscription.type not in (SubscriptionType.TOPICS, SubscriptionType.PATTERN):
+            return CommitIdentity()
         since = self._clock.monotonic_ms() - member.last_poll_ms
         outside = member.generation == NO_GENERATION
-        return Identity(member.generation, member.member_id, member.instance_id, since, outside)
+        return CommitIdentity(
+            member.generation, member.member_id, member.instance_id, since, outside
+        )
 
-    def farewell(self) -> Notice | None:
+    def farewell(self) -> ListenerCall | None:
         """The partitions that go when this member leaves; lost if the group gave them away."""
-        owned = list(self._subscription.places)
-        if not owned or self._subscription.way not in (Way.TOPICS, Way.PATTERN):
+        owned = list(self._subscription.partitions)
+        if not owned or self._subscription.type not in (
+            SubscriptionType.TOPICS,
+            SubscriptionType.PATTERN,
+        ):
             return None
         member = self._membership.generation != NO_GENERATION
-        return Notice(Change.REVOKED if member else Change.LOST, owned)
+        return ListenerCall(RebalanceEvent.REVOKED if member else RebalanceEvent.LOST, owned)
 
     async def leave(self, reason: str) -> None:
         """Leave the group; a static member only goes quiet, so that it may come back."""
@@ -218,7 +240,7 @@ class Group:
             await self._say_leave(member_id, reason)
 
     async def go_quiet(self) -> None:
-        """Join and beat no more, without a word to anybody."""
+        """PollAction and beat no more, without a word to anybody."""
         for task in (self._joining, self._beating):
             if task is not None:
                 task.cancel()
@@ -256,7 +278,7 @@ class Group:
                 answer.error_code, answer.generation_id, answer.member_id, answer.leader
             )
             self._after(answer.error_code, fatal)
-            if self._membership.phase is Phase.SYNCING:
+            if self._membership.state is MemberState.SYNCING:
                 self._metrics.joins.add(self._clock.monotonic_ms())
                 await self._sync(answer)
         except LoopDiedError as fault:
@@ -273,7 +295,7 @@ class Group:
             self._fatal.__cause__ = bug
         finally:
             self._joining = None
-            self._fetcher.arrived.set()
+            self._fetcher.poll_wakeup.set()
 
     def _after(self, code: int, fatal: KafkaError | None) -> None:
         """Rest before another attempt, unless the answer was a good one."""
@@ -287,12 +309,12 @@ class Group:
 
     async def _send_join(self) -> JoinGroupResponse:
         settings, member = self._settings, self._membership
-        if self._subscription.way is Way.TOPICS:
+        if self._subscription.type is SubscriptionType.TOPICS:
             await self._cluster.learn(self._subscription.topics)
         protocols = [
             JoinGroupRequest.JoinGroupRequestProtocol(
                 name=assignor.name,
-                metadata=subscription_blob(
+                metadata=encode_subscription(
                     self._subscription.topics,
                     assignor.user_data(member.had, member.had_generation),
                     member.owned,
@@ -318,9 +340,9 @@ class Group:
 
     async def _sync(self, joined: JoinGroupResponse) -> None:
         member = self._membership
-        shares: list[SyncGroupRequest.SyncGroupRequestAssignment] = []
+        assignments: list[SyncGroupRequest.SyncGroupRequestAssignment] = []
         if member.leading and not joined.skip_assignment:
-            shares = await self._assign(joined)
+            assignments = await self._assign(joined)
         request = SyncGroupRequest(
             group_id=self._name,
             generation_id=member.generation,
@@ -328,16 +350,16 @@ class Group:
             group_instance_id=member.instance_id,
             protocol_type=_CONSUMER,
             protocol_name=joined.protocol_name,
-            assignments=shares,
+            assignments=assignments,
         )
         connection = await self._coordinator(will_wait=True)
         limit = self._settings.max_poll_interval_ms / 1000 + _JOIN_GRACE_S
         answer = await connection.call(request, SyncGroupResponse, timeout_s=limit)
-        share = read_share(answer.assignment) if not answer.error_code else []
+        assignment = decode_assignment(answer.assignment) if not answer.error_code else []
         now = self._clock.monotonic_ms()
-        fatal = member.synced(answer.error_code, share, now)
+        fatal = member.synced(answer.error_code, assignment, now)
         self._after(answer.error_code, fatal)
-        if member.phase is Phase.MEMBER and not answer.error_code:
+        if member.state is MemberState.MEMBER and not answer.error_code:
             self._metrics.syncs.add(now)
             self._metrics.rebalances.add(now, now - self._began_ms)
             self._start_heartbeats()
@@ -353,17 +375,18 @@ class Group:
                 f"the group chose {joined.protocol_name!r}, which this member did not offer",
             )
         members = [
-            read_member(row.member_id, row.group_instance_id, row.metadata)
+            decode_subscription(row.member_id, row.group_instance_id, row.metadata)
             for row in joined.members
         ]
         topics = sorted(frozenset[str]().union(*(member.topics for member in members)))
         await self._cluster.learn(topics)
         self._counts = self._count(topics)
         existing = {topic: count for topic, count in self._counts.items() if count}
-        shares = assignor.assign(existing, members)
+        assignments = assignor.assign(existing, members)
         return [
             SyncGroupRequest.SyncGroupRequestAssignment(
-                member_id=member.member_id, assignment=write_share(shares.get(member.member_id, []))
+                member_id=member.member_id,
+                assignment=encode_assignment(assignments.get(member.member_id, [])),
             )
             for member in members
         ]
@@ -388,7 +411,7 @@ class Group:
                 await self._beat_once()
             except Exception as fault:  # noqa: BLE001 - logged, and raised by the next poll()
                 self._fatal = internal_error(f"the heartbeats of group {self._name}", fault)
-                self._fetcher.arrived.set()
+                self._fetcher.poll_wakeup.set()
                 await asyncio.sleep(backoff.next_ms() / 1000)
 
     async def _beat_once(self) -> None:
@@ -429,7 +452,7 @@ class Group:
             log.warning("a heartbeat took %s ms, over a third of session.timeout.ms", took)
         if member.busy or self._fatal is not None:
             log.info("group %s: %s", self._name, member.rejoin_because)
-            self._fetcher.arrived.set()
+            self._fetcher.poll_wakeup.set()
 
     async def _too_late(self) -> None:
         reason = "the application did not poll within max.poll.interval.ms"
@@ -452,7 +475,7 @@ class Group:
         """A commit was refused: the group counts on this member no longer."""
         if self._membership.generation != NO_GENERATION:
             self._fatal = self._membership.heard(problem) or self._fatal
-            self._fetcher.arrived.set()
+            self._fetcher.poll_wakeup.set()
 
     async def _coordinator(self, *, will_wait: bool = False) -> ClientConnection:
         try:

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
-"""The short way of `send`, compiled: a record of bytes goes into its open batch in one C call.
+"""The fast path of `send`, compiled: a record of bytes goes into its open batch in one C call.
 
 It takes no lock. From the look at `queue.open` to the end of `put` no Python code runs and nothing
 is made that could start a garbage collection, so no other thread has a turn in between; and whoever
@@ -19,7 +19,7 @@ from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
-from headwater.client.producer.accumulator import Batch, PartitionQueue
+from headwater.client.producer.accumulator import ProducerBatch, PartitionQueue
 from headwater.client.producer.futures import SendFuture
 from headwater.client.producer.topic_queues import TopicQueues
 
@@ -54,16 +54,16 @@ cdef bytes _NO_HEADERS = b"\x00"
 cdef PyTypeObject* _future_type = <PyTypeObject*>SendFuture
 cdef PyTypeObject* _topic_type = <PyTypeObject*>TopicQueues
 cdef PyTypeObject* _queue_type = <PyTypeObject*>PartitionQueue
-cdef PyTypeObject* _batch_type = <PyTypeObject*>Batch
+cdef PyTypeObject* _batch_type = <PyTypeObject*>ProducerBatch
 cdef PyTypeObject* _writer_type = <PyTypeObject*>BatchWriter
 cdef Py_ssize_t _sticky = slot_place(TopicQueues, b"sticky")
 cdef Py_ssize_t _queues = slot_place(TopicQueues, b"queues")
 cdef Py_ssize_t _open = slot_place(PartitionQueue, b"open")
-cdef Py_ssize_t _writer = slot_place(Batch, b"writer")
-cdef Py_ssize_t _future = slot_place(Batch, b"future")
+cdef Py_ssize_t _writer = slot_place(ProducerBatch, b"writer")
+cdef Py_ssize_t _future = slot_place(ProducerBatch, b"future")
 
 if min(_sticky, _queues, _open, _writer, _future) < 0:
-    raise ImportError("this Python keeps slots in another way: `send` goes the general way")
+    raise ImportError("this Python keeps slots in another way: `send` goes the slow path")
 
 
 cdef inline PyObject* read_slot(PyObject* owner, PyTypeObject* kind, Py_ssize_t place) noexcept:
@@ -73,7 +73,7 @@ cdef inline PyObject* read_slot(PyObject* owner, PyTypeObject* kind, Py_ssize_t 
     return (<PyObject**>(<char*>owner + place))[0]
 
 
-cdef class Intake:
+cdef class FastSend:
     """`send` of one producer."""
 
     cdef dict topics
@@ -90,7 +90,7 @@ cdef class Intake:
         self, topic, value=None, key=None, partition=None, headers=(), timestamp=None,
         on_delivery=None,
     ):
-        """As `Sending.send`."""
+        """As `ProducerCore.send`."""
         cdef int64_t stamp
         cdef object made
         if (

@@ -1,20 +1,20 @@
-"""Which short way of `send` a producer gets: that of the record codec in use."""
+"""Which fast path of `send` a producer gets: that of the record codec in use."""
 
 from collections.abc import Callable
 from importlib import import_module
 from typing import Any
 
 from headwater.client.producer.locking import Lock
-from headwater.client.producer.pure_intake import SHARED, Send, pure_send
+from headwater.client.producer.pure_fast_send import SHARED, Send, pure_send
 from headwater.client.producer.topic_queues import TopicQueues
 from headwater.records.codec import NAME
 from headwater.seams.clock import Clock, SystemClock
 
 
-def short_send(
+def fast_send(
     topics: dict[str, TopicQueues], otherwise: Send, clock: Clock, lock: Lock
 ) -> Callable[..., Any] | None:
-    """A faster `send` over `topics`; None where the codec is compiled and `_intake.pyx` is not.
+    """A faster `send` over `topics`; None where the codec is compiled and `_fast_send.pyx` is not.
 
     The compiled one only with the compiled codec: what it does without a lock needs an `append`
     that is one C call. The system's clock may be read less often than others, which tests turn.
@@ -23,8 +23,8 @@ def short_send(
     if NAME != "compiled":
         return pure_send(topics, otherwise, clock.wall_ms, lock, SHARED if system_time else 1)
     try:
-        compiled = import_module("headwater.client.producer._intake")
+        compiled = import_module("headwater.client.producer._fast_send")
     except ImportError:
         return None
-    send: Send = compiled.Intake(topics, otherwise, None if system_time else clock.wall_ms).send
+    send: Send = compiled.FastSend(topics, otherwise, None if system_time else clock.wall_ms).send
     return send

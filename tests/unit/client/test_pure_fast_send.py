@@ -1,4 +1,4 @@
-"""The short way of `send` in plain Python, beside the general one."""
+"""The fast path of `send` in plain Python, beside the general one."""
 
 import threading
 
@@ -7,7 +7,7 @@ import pytest
 from headwater.client.producer import accumulator as accumulating
 from headwater.client.producer.accumulator import Accumulator
 from headwater.client.producer.locking import new_lock
-from headwater.client.producer.pure_intake import SHARED, pure_send
+from headwater.client.producer.pure_fast_send import SHARED, pure_send
 from headwater.client.producer.topic_queues import TopicQueues
 from headwater.records import pure_codec
 from headwater.records.record import decode_records
@@ -124,7 +124,7 @@ def test_a_reading_of_the_clock_serves_a_few_records():
 def test_threads_share_a_batch_without_losing_records():
     scene = Scene(size=1 << 19)
     batch = scene.open()
-    batch.writer.extend(scene.now, [b""] * 99, 0)  # longer numbers begin with the general way
+    batch.writer.extend(scene.now, [b""] * 99, 0)  # longer numbers begin with the slow path
     made = []
 
     def work(name):

@@ -1,6 +1,6 @@
 """Where a consumer stands in each partition that it has: pure bookkeeping.
 
-A `Place` has two offsets: `position`, the next record to hand out, and `fetch_offset`, the next to
+A `PartitionState` has two offsets: `position`, the next record to hand out, and `fetch_offset`, the next to
 ask the broker for, which runs ahead. Every jump raises `version`, so that what was fetched for the
 time before it is known to be stale. The caller's thread writes `position` and `drained`, the loop's
 thread `fetch_offset` and `fetched`: neither needs a lock.
@@ -13,7 +13,7 @@ LATEST = -1
 """The timestamps that mean the two ends of a log."""
 
 
-class Place:
+class PartitionState:
     """One partition."""
 
     __slots__ = (
@@ -72,7 +72,7 @@ class Place:
         """Bytes fetched and not handed out."""
         return self.fetched - self.drained
 
-    def jump(self, offset: int, epoch: int = -1) -> None:
+    def seek(self, offset: int, epoch: int = -1) -> None:
         """Go on at `offset`; whatever was fetched before is stale."""
         self.version += 1
         self.position = self.fetch_offset = offset
@@ -81,12 +81,12 @@ class Place:
         self.reset = None
         self.resting_until_ms = 0
 
-    def jump_to_time(self, timestamp: int) -> None:
+    def seek_to_timestamp(self, timestamp: int) -> None:
         """Go on where `timestamp` is, once that is known."""
-        self.jump(0)
+        self.seek(0)
         self.position, self.reset = None, timestamp
 
-    def ends(self, high_watermark: int, last_stable: int, log_start: int) -> None:
+    def update_ends(self, high_watermark: int, last_stable: int, log_start: int) -> None:
         """A broker told of the partition's ends."""
         self.high_watermark = high_watermark
         self.last_stable = last_stable if last_stable >= 0 else high_watermark

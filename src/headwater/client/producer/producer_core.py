@@ -15,11 +15,10 @@ from headwater.client.cluster import Cluster, TopicView
 from headwater.client.errors import (
     InvalidTopicError,
 )
-from headwater.client.notices import call_guarded
 from headwater.client.producer.accumulator import (
     Accumulator,
-    Batch,
     PartitionQueue,
+    ProducerBatch,
     record_bound,
 )
 from headwater.client.producer.bulk import (
@@ -38,6 +37,7 @@ from headwater.client.producer.checks import (
     too_large,
 )
 from headwater.client.producer.dropped import stop_sending, weakly
+from headwater.client.producer.fast_send import fast_send
 from headwater.client.producer.futures import (
     NO_OFFSET,
     NO_PARTITION,
@@ -45,7 +45,6 @@ from headwater.client.producer.futures import (
     OnDelivery,
     SendFuture,
 )
-from headwater.client.producer.intake import short_send
 from headwater.client.producer.interceptors import Interceptor, Interceptors, ProducerRecord
 from headwater.client.producer.locking import interrupted, new_lock
 from headwater.client.producer.partitioner import Partitioner, checked, key_hash, partition_of_key
@@ -53,6 +52,7 @@ from headwater.client.producer.room import RoomWaits
 from headwater.client.producer.sender_loop import Sender
 from headwater.client.producer.serializers import Serializer, named_serializer, serialized
 from headwater.client.producer.topic_queues import TopicQueues
+from headwater.client.waits import call_guarded
 from headwater.config.client import ProducerSettings
 from headwater.errors import KafkaError
 from headwater.model import topic_name_problem
@@ -71,7 +71,7 @@ _USUAL = (None, (), None)
 """Partition, headers and timestamp of most records."""
 
 
-class Sending(RoomWaits, ABC):
+class ProducerCore(RoomWaits, ABC):
     """The producer without a way to wait."""
 
     def __init__(
@@ -99,7 +99,7 @@ class Sending(RoomWaits, ABC):
         self._accumulator = Accumulator.of(self.settings)
         self._topics: dict[str, TopicQueues] = {}
         self._plain: dict[str, TopicQueues] = {}
-        """The topics whose records take the short way; empty where each record needs more."""
+        """The topics whose records take the fast path; empty where each record needs more."""
         self._takes_plain = not (
             self._interceptors
             or self._serialize_key
@@ -110,7 +110,7 @@ class Sending(RoomWaits, ABC):
         self._crowded = False
         """Batches pile up in a queue: the sender should have a turn."""
         self._unusable: KafkaError | None = None
-        self._shorten_send()
+        self._install_fast_send()
         self._cluster: Cluster
         self._sender: Sender
 
@@ -119,10 +119,10 @@ class Sending(RoomWaits, ABC):
         self._owns_lock = self._lock._is_owned
         self._acquire, self._release = self._lock.acquire, self._lock.release
 
-    def _shorten_send(self) -> None:
+    def _install_fast_send(self) -> None:
         """Let a shorter `send` stand before the one below, unless a subclass has its own."""
-        short = short_send(self._plain, self.send, self._clock, self._lock)
-        if short is not None and type(self).send is Sending.send:
+        short = fast_send(self._plain, self.send, self._clock, self._lock)
+        if short is not None and type(self).send is ProducerCore.send:
             vars(self)["send"] = short
 
     # -- sending
@@ -274,7 +274,7 @@ class Sending(RoomWaits, ABC):
 
     def _place(
         self, topic: TopicQueues, queue: PartitionQueue | None, fill: Fill, start: int, size: int
-    ) -> tuple[Batch | None, int, int]:
+    ) -> tuple[ProducerBatch | None, int, int]:
         """Fill one batch: which took records, from which index on, and how many; under the lock.
 
         The open batch first; where that is full, for records without a home the next partition's.
@@ -292,11 +292,13 @@ class Sending(RoomWaits, ABC):
             return None, -1, 0
         return batch, batch.writer.count - taken, taken
 
-    def _fill_open(self, queue: PartitionQueue, fill: Fill, start: int) -> tuple[Batch | None, int]:
+    def _fill_open(
+        self, queue: PartitionQueue, fill: Fill, start: int
+    ) -> tuple[ProducerBatch | None, int]:
         batch = queue.open
         if batch is None or batch.writer is None:
             return None, 0
-        queue.open = None  # the compiled short way takes no lock: it must not add meanwhile
+        queue.open = None  # the compiled fast path takes no lock: it must not add meanwhile
         try:
             return batch, fill(batch.writer, start)
         except BaseException:
@@ -305,7 +307,7 @@ class Sending(RoomWaits, ABC):
         finally:
             queue.open = batch
 
-    def _fill_new(self, batch: Batch, fill: Fill, start: int) -> int:
+    def _fill_new(self, batch: ProducerBatch, fill: Fill, start: int) -> int:
         """Put the first records into a batch and only then show it to others."""
         assert batch.writer is not None
         limit = self.settings.max_request_size
@@ -320,7 +322,7 @@ class Sending(RoomWaits, ABC):
     def _give_way(self) -> None:
         """Batches pile up: let the sender go first, if it runs beside the caller."""
 
-    def _begin(self, topic: TopicQueues, queue: PartitionQueue, size: int) -> Batch | None:
+    def _begin(self, topic: TopicQueues, queue: PartitionQueue, size: int) -> ProducerBatch | None:
         """A batch that is not yet shown, or None; the sender is told what there is to do."""
         now = self._clock.monotonic_ms()
         batch = self._accumulator.begin(queue, size, now)

@@ -17,7 +17,7 @@ _SESSION_ERRORS = frozenset(
 )
 
 
-class Wanted(NamedTuple):
+class FetchTarget(NamedTuple):
     """What to ask of one partition."""
 
     topic: str
@@ -27,10 +27,10 @@ class Wanted(NamedTuple):
     leader_epoch: int
     last_epoch: int
     version: int
-    """Of the place; not for the broker."""
+    """Of the key; not for the broker."""
 
 
-Place = tuple[Uuid, str, int]
+_PartitionKey = tuple[Uuid, str, int]
 
 
 class FetchSession:
@@ -39,16 +39,18 @@ class FetchSession:
     def __init__(self) -> None:
         self._id = 0
         self._epoch = _FULL
-        self._told: dict[Place, Wanted] = {}
+        self._told: dict[_PartitionKey, FetchTarget] = {}
 
-    def fill(self, request: FetchRequest, wanted: list[Wanted], max_bytes: int) -> None:
+    def fill(self, request: FetchRequest, wanted: list[FetchTarget], max_bytes: int) -> None:
         """Put into `request` what the broker does not know yet."""
-        now: dict[Place, Wanted] = {(row.topic_id, row.topic, row.partition): row for row in wanted}
+        now: dict[_PartitionKey, FetchTarget] = {
+            (row.topic_id, row.topic, row.partition): row for row in wanted
+        }
         request.session_id, request.session_epoch = self._id, self._epoch
         told = {} if self._epoch == _FULL else self._told
-        news = [row for place, row in now.items() if not _same(told.get(place), row)]
+        news = [row for key, row in now.items() if not _same(told.get(key), row)]
         request.topics = _topics(news, max_bytes)
-        request.forgotten_topics_data = _forgotten([place for place in told if place not in now])
+        request.forgotten_topics_data = _forgotten([key for key in told if key not in now])
         self._told = now
 
     def answered(self, error: int, session_id: int) -> bool:
@@ -69,11 +71,11 @@ class FetchSession:
         self._epoch = _FULL
 
 
-def _same(told: Wanted | None, row: Wanted) -> bool:
+def _same(told: FetchTarget | None, row: FetchTarget) -> bool:
     return told is not None and told[:-1] == row[:-1]
 
 
-def _topics(rows: list[Wanted], max_bytes: int) -> list[FetchRequest.FetchTopic]:
+def _topics(rows: list[FetchTarget], max_bytes: int) -> list[FetchRequest.FetchTopic]:
     topics: dict[str, FetchRequest.FetchTopic] = {}
     for row in rows:
         topic = topics.get(row.topic)
@@ -92,9 +94,9 @@ def _topics(rows: list[Wanted], max_bytes: int) -> list[FetchRequest.FetchTopic]
     return list(topics.values())
 
 
-def _forgotten(places: list[Place]) -> list[FetchRequest.ForgottenTopic]:
+def _forgotten(keys: list[_PartitionKey]) -> list[FetchRequest.ForgottenTopic]:
     topics: dict[tuple[Uuid, str], FetchRequest.ForgottenTopic] = {}
-    for topic_id, name, partition in places:
+    for topic_id, name, partition in keys:
         topic = topics.setdefault(
             (topic_id, name),
             FetchRequest.ForgottenTopic(topic=name, topic_id=topic_id, partitions=[]),

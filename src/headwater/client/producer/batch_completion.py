@@ -10,13 +10,13 @@ from functools import partial
 from headwater.client.cluster import Cluster
 from headwater.client.errors import ClosedError, failure
 from headwater.client.metrics import ProducerMetrics
-from headwater.client.notices import call_guarded
-from headwater.client.producer.accumulator import Accumulator, Batch
+from headwater.client.producer.accumulator import Accumulator, ProducerBatch
 from headwater.client.producer.futures import NO_OFFSET, OnDelivery, RecordMetadata
 from headwater.client.producer.locking import Lock
 from headwater.client.producer.losses import Losses, Unheard
 from headwater.client.producer.sequences import LOST, Sequences
 from headwater.client.topology import Node
+from headwater.client.waits import call_guarded
 from headwater.config.client import ProducerSettings
 from headwater.errors import E, KafkaError, error_of
 from headwater.seams.clock import Clock
@@ -39,7 +39,7 @@ _NOT_APPENDED = frozenset(
 """Retriable answers that say: this attempt stored nothing. Of earlier attempts they say nothing."""
 
 
-class Fates:
+class BatchCompletion:
     """The batches of one producer."""
 
     def __init__(
@@ -66,9 +66,9 @@ class Fates:
         self._room_freed = room_freed
         self.losses = Losses(settings.client_id, clock)
 
-    def decide(
+    def handle_response(
         self,
-        batch: Batch,
+        batch: ProducerBatch,
         row: ProduceResponse.PartitionProduceResponse | None,
         now: int,
         endpoints: Sequence[ProduceResponse.NodeEndpoint] = (),
@@ -97,7 +97,7 @@ class Fates:
 
     def _follow_leader(
         self,
-        batch: Batch,
+        batch: ProducerBatch,
         leader: ProduceResponse.LeaderIdAndEpoch,
         endpoints: Sequence[ProduceResponse.NodeEndpoint],
     ) -> bool:
@@ -109,7 +109,7 @@ class Fates:
             batch.queue.key, leader.leader_id, leader.leader_epoch, nodes
         )
 
-    def _misnumbered(self, batch: Batch, problem: KafkaError, now: int) -> None:
+    def _misnumbered(self, batch: ProducerBatch, problem: KafkaError, now: int) -> None:
         """The broker does not take the batch under its number."""
         assert self._sequences is not None
         if self._sequences.proves_stored(batch):
@@ -119,11 +119,13 @@ class Fates:
         else:
             self.fail(batch, _unknowable(batch, problem))
 
-    def retry(self, batch: Batch, problem: KafkaError, now: int, *, at_once: bool = False) -> None:
+    def retry(
+        self, batch: ProducerBatch, problem: KafkaError, now: int, *, at_once: bool = False
+    ) -> None:
         """Send it again after a rest, unless it was tried often enough."""
         if batch.future.done:
             batch.in_flight = False
-            self._settled(batch)
+            self._end_reset(batch)
             return
         if batch.attempts > self._settings.retries:
             self.fail(batch, problem)
@@ -133,7 +135,7 @@ class Fates:
         with self._lock:
             rest_until = 0 if at_once else now + self._rest_ms(batch.attempts)
             self._accumulator.put_back(batch, rest_until)
-        self._settled(batch)
+        self._end_reset(batch)
 
     def _rest_ms(self, attempts: int) -> int:
         settings = self._settings
@@ -141,15 +143,15 @@ class Fates:
         rest = min(settings.retry_backoff_ms << min(attempts - 1, 16), longest)
         return rest * (80 + self._randomness.below(41)) // 100
 
-    def _settled(self, batch: Batch) -> None:
+    def _end_reset(self, batch: ProducerBatch) -> None:
         if self._sequences is not None:
-            self._sequences.settle(batch)
+            self._sequences.end_reset_if_due(batch)
 
-    def _can_split(self, batch: Batch) -> bool:
+    def _can_split(self, batch: ProducerBatch) -> bool:
         """Not after an attempt that may have stored it: its parts would be stored a second time."""
         return batch.count > 1 and not batch.future.done and not batch.uncertain
 
-    def _split(self, batch: Batch, now: int) -> None:
+    def _split(self, batch: ProducerBatch, now: int) -> None:
         if self._sequences is not None:
             batch.in_flight = False
             self._sequences.given_up(batch)
@@ -157,18 +159,18 @@ class Fates:
         with self._lock:
             self._accumulator.split(batch, max(batch.size // 2, 1))
 
-    def succeed(self, batch: Batch, base_offset: int, log_append_time: int) -> None:
+    def succeed(self, batch: ProducerBatch, base_offset: int, log_append_time: int) -> None:
         """The broker has stored it."""
         batch.in_flight = batch.uncertain = False
         if self._sequences is not None:
             self._sequences.acknowledged(batch)
-            self._sequences.settle(batch)
+            self._sequences.end_reset_if_due(batch)
         if batch.future.done:
             return
         self._metrics.sent.add(self._clock.monotonic_ms(), batch.count)
         batch.future.succeed(base_offset, log_append_time, partial(self._finish, batch))
 
-    def fail(self, batch: Batch, error: KafkaError) -> None:
+    def fail(self, batch: ProducerBatch, error: KafkaError) -> None:
         """It is given up, unless it is known to be stored."""
         if self._sequences is not None and self._sequences.proves_stored(batch):
             self.succeed(batch, NO_OFFSET, -1)
@@ -183,22 +185,24 @@ class Fates:
             batch.future.unheard = Unheard(self.losses, batch.count, str(batch.queue.key), error)
         batch.future.fail(error, partial(self._finish, batch))
 
-    def _finish(self, batch: Batch) -> None:
-        batch.finish(_tell)
+    def _finish(self, batch: ProducerBatch) -> None:
+        batch.finish(_call_on_delivery)
         with self._lock:
             self._accumulator.complete(batch)
         self._room_freed()
 
 
-def _tell(call: OnDelivery, metadata: RecordMetadata | None, error: KafkaError | None) -> None:
+def _call_on_delivery(
+    call: OnDelivery, metadata: RecordMetadata | None, error: KafkaError | None
+) -> None:
     call_guarded("an on_delivery callback", call, metadata, error)
 
 
-def _unanswered(batch: Batch) -> KafkaError:
+def _unanswered(batch: ProducerBatch) -> KafkaError:
     return failure(E.NETWORK_EXCEPTION, f"the broker's answer leaves out {batch.queue.key}")
 
 
-def _unknowable(batch: Batch, problem: KafkaError) -> KafkaError:
+def _unknowable(batch: ProducerBatch, problem: KafkaError) -> KafkaError:
     return failure(
         problem.code,
         f"{batch.queue.key}: {problem}; an earlier attempt to send these {batch.count} records was "
@@ -206,7 +210,9 @@ def _unknowable(batch: Batch, problem: KafkaError) -> KafkaError:
     )
 
 
-def _explained(batch: Batch, row: ProduceResponse.PartitionProduceResponse, code: E) -> KafkaError:
+def _explained(
+    batch: ProducerBatch, row: ProduceResponse.PartitionProduceResponse, code: E
+) -> KafkaError:
     said = row.error_message or code.text
     wrong = [
         f"record {item.batch_index}: {item.batch_index_error_message}"

@@ -25,7 +25,7 @@ from headwater.client.errors import (
     failure,
 )
 from headwater.client.faults import internal_error
-from headwater.client.waiting import FIRST_S
+from headwater.client.wait_warnings import FIRST_S
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError, error_of
 from headwater.model import TopicPartition
@@ -53,7 +53,7 @@ _GRACE_MS = 1500
 _FENCED = frozenset({E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID, E.FENCED_INSTANCE_ID})
 
 
-class Identity(NamedTuple):
+class CommitIdentity(NamedTuple):
     """Who commits: a member of a generation, or nobody in particular."""
 
     generation: int = -1
@@ -77,7 +77,7 @@ class Commits:
         tasks: LoopTasks,
         metrics: ConsumerMetrics,
     ) -> None:
-        self.member: Callable[[], Identity] = Identity
+        self.member: Callable[[], CommitIdentity] = CommitIdentity
         self.on_fenced: Callable[[E], None] = lambda code: None
         self.on_commit: Callable[[CommitMap], None] = lambda offsets: None
         self._settings = settings
@@ -97,11 +97,11 @@ class Commits:
         self._auto_failing_since_ms: int | None = None
 
     def consumed(self) -> CommitMap:
-        """The positions of all places that have one."""
+        """The positions of all states that have one."""
         return {
-            name: OffsetAndMetadata(place.position, "", place.epoch)
-            for name, place in self._subscription.places.items()
-            if place.position is not None
+            name: OffsetAndMetadata(state.position, "", state.epoch)
+            for name, state in self._subscription.partitions.items()
+            if state.position is not None
         }
 
     # -- committing
@@ -207,7 +207,7 @@ class Commits:
         self._metrics.commits.add(now, now - begun)
         self.on_commit(offsets)
 
-    def _refused(self, code: int, about: str, who: Identity) -> KafkaError:
+    def _refused(self, code: int, about: str, who: CommitIdentity) -> KafkaError:
         problem = error_of(code)
         if problem in _COORDINATOR_GONE:
             self._cluster.forget_coordinator(self._group)
@@ -225,7 +225,7 @@ class Commits:
             )
         return failure(code, f"{about}: {problem.text}")
 
-    def _commit_failed(self, problem: E, who: Identity) -> CommitFailedError:
+    def _commit_failed(self, problem: E, who: CommitIdentity) -> CommitFailedError:
         settings = self._settings
         return CommitFailedError(
             f"nothing was committed: the group has given the partitions to others ({problem.name}). "
@@ -282,7 +282,7 @@ class Commits:
 
     async def commit_last(self) -> None:
         """Before partitions are given up: commit their positions if that is automatic."""
-        if self.automatic and self._subscription.places:
+        if self.automatic and self._subscription.partitions:
             await self.commit(None)
 
     async def close(self) -> None:
@@ -369,7 +369,7 @@ def checked_offsets(
         return None
     found = {}
     for name, offset in given.items():
-        place = topic_partition(name)
+        state = topic_partition(name)
         row = offset if isinstance(offset, OffsetAndMetadata) else OffsetAndMetadata(offset)
-        found[place] = row._replace(offset=whole_offset(place, row.offset))
+        found[state] = row._replace(offset=whole_offset(state, row.offset))
     return found

@@ -2,20 +2,20 @@
 
 import inspect
 
-from headwater.client.consumer.consuming import Consuming
-from headwater.client.consumer.fetched import Reshape
-from headwater.client.consumer.ordering import ORDERS, Lanes
+from headwater.client.consumer.consumer_core import ConsumerCore
+from headwater.client.consumer.fetching.completed_fetch import Reshape
+from headwater.client.consumer.processing.lanes import ORDERS, Lanes
 from headwater.client.errors import SerializationError
 
 _LAST_BACKOFF_S = 10.0
 
 
-class Plan:
+class ProcessOptions:
     """What `process` was asked to do."""
 
     def __init__(
         self,
-        core: Consuming,
+        core: ConsumerCore,
         *,
         workers: int,
         order: str,

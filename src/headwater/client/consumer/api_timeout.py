@@ -7,7 +7,7 @@ from headwater.client.cluster import Cluster
 from headwater.client.errors import TimedOutError
 
 
-class Limit:
+class ApiTimeout:
     """Within default.api.timeout.ms, with a warning when it takes long."""
 
     def __init__(self, limit_ms: int, what: str, cluster: Cluster) -> None:

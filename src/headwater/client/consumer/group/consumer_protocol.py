@@ -1,4 +1,4 @@
-"""What members and leader of a group write to each other, as bytes: subscriptions and shares.
+"""What members and leader of a group write to each other, as bytes: subscriptions and assignments.
 
 Versions are Java's: 0 to 3, each with more at its end. What others wrote is not trusted.
 """
@@ -16,10 +16,10 @@ from headwater.wire.messages.consumer_protocol import (
 
 _NEWEST = 3
 _VERSION_SIZE = 2
-_SHARE_VERSION = 1
+_ASSIGNMENT_VERSION = 1
 
 
-def subscription_blob(
+def encode_subscription(
     topics: Sequence[str],
     user_data: bytes | None,
     owned: Iterable[TopicPartition],
@@ -40,7 +40,7 @@ def subscription_blob(
     return _NEWEST.to_bytes(_VERSION_SIZE) + codec.encode_bytes(told, _NEWEST)
 
 
-def read_member(member_id: str, instance_id: str | None, blob: bytes) -> GroupMember:
+def decode_subscription(member_id: str, instance_id: str | None, blob: bytes) -> GroupMember:
     """A member's subscription as the leader reads it."""
     version = _version(blob)
     try:
@@ -63,7 +63,7 @@ def read_member(member_id: str, instance_id: str | None, blob: bytes) -> GroupMe
     )
 
 
-def write_share(partitions: Iterable[TopicPartition]) -> bytes:
+def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
     """What the leader tells a member."""
     told = ConsumerProtocolAssignment(
         assigned_partitions=[
@@ -71,18 +71,20 @@ def write_share(partitions: Iterable[TopicPartition]) -> bytes:
             for topic, numbers in by_topic(partitions).items()
         ]
     )
-    return _SHARE_VERSION.to_bytes(_VERSION_SIZE) + codec.encode_bytes(told, _SHARE_VERSION)
+    return _ASSIGNMENT_VERSION.to_bytes(_VERSION_SIZE) + codec.encode_bytes(
+        told, _ASSIGNMENT_VERSION
+    )
 
 
-def read_share(blob: bytes) -> list[TopicPartition]:
-    """A member's share; empty bytes are an empty share."""
+def decode_assignment(blob: bytes) -> list[TopicPartition]:
+    """A member's assignment; empty bytes are an empty assignment."""
     if not blob:
         return []
     version = _version(blob)
     try:
         told, _ = codec.decode(ConsumerProtocolAssignment, version, blob, _VERSION_SIZE)
     except codec.WireError as malformed:
-        raise _malformed("this member's share") from malformed
+        raise _malformed("this member's assignment") from malformed
     return [
         TopicPartition(row.topic, number)
         for row in told.assigned_partitions

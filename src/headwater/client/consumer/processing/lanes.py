@@ -75,13 +75,13 @@ class Lanes:
     def add(self, records: Iterable[ConsumerRecord]) -> None:
         """Records came, in the order of their offsets."""
         for record in records:
-            place = TopicPartition(record[0], record[1])
-            prefix = self._prefixes.get(place)
+            partition = TopicPartition(record[0], record[1])
+            prefix = self._prefixes.get(partition)
             if prefix is None:
-                prefix = self._prefixes[place] = Prefix()
-                self._told[place] = record.offset
+                prefix = self._prefixes[partition] = Prefix()
+                self._told[partition] = record.offset
             prefix.add(record.offset)
-            lane = (place, self._lane_of(record))
+            lane = (partition, self._lane_of(record))
             waiting = self._waiting.get(lane)
             if waiting is None:
                 waiting = self._waiting[lane] = deque()
@@ -104,27 +104,27 @@ class Lanes:
 
     def finish(self, record: ConsumerRecord) -> None:
         """The work on `record` is done: the next of its lane may go."""
-        place = TopicPartition(record[0], record[1])
-        lane = (place, self._lane_of(record))
+        partition = TopicPartition(record[0], record[1])
+        lane = (partition, self._lane_of(record))
         if self._out.get(lane) is not record:
             return  # its partition was given up meanwhile
         del self._out[lane]
-        self._prefixes[place].finish(record.offset)
+        self._prefixes[partition].finish(record.offset)
         if lane in self._waiting:
             self._free.append(lane)
 
     def commits(self) -> dict[TopicPartition, int]:
         """What may be committed and was not told before."""
         news = {}
-        for place, prefix in self._prefixes.items():
+        for partition, prefix in self._prefixes.items():
             offset = prefix.committable
-            if self._told[place] != offset:
-                self._told[place] = news[place] = offset
+            if self._told[partition] != offset:
+                self._told[partition] = news[partition] = offset
         return news
 
     def committable(self) -> dict[TopicPartition, int]:
         """Where each partition's finished beginning ends."""
-        return {place: prefix.committable for place, prefix in self._prefixes.items()}
+        return {partition: prefix.committable for partition, prefix in self._prefixes.items()}
 
     def at_work(self, partitions: Iterable[TopicPartition]) -> int:
         """How many records of these partitions are out."""
@@ -143,6 +143,6 @@ class Lanes:
         self.hold_back(gone)
         for lane in [lane for lane in self._out if lane[0] in gone]:
             del self._out[lane]
-        for place in gone:
-            self._prefixes.pop(place, None)
-            self._told.pop(place, None)
+        for partition in gone:
+            self._prefixes.pop(partition, None)
+            self._told.pop(partition, None)

@@ -14,11 +14,11 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from headwater.client.consumer.consuming import Consuming
-from headwater.client.consumer.dead_letters import AsyncDeadLetters, DeadLetters
+from headwater.client.consumer.consumer_core import ConsumerCore
 from headwater.client.consumer.listener import RebalanceListener
-from headwater.client.consumer.plan import (
-    Plan,
+from headwater.client.consumer.processing.dead_letters import AsyncDeadLetters, DeadLetters
+from headwater.client.consumer.processing.options import (
+    ProcessOptions,
     check_coroutine_function,
     check_function,
     not_a_coroutine_function,
@@ -60,7 +60,9 @@ class ProcessingError(ClientError):
 class Processing:
     """The blocking form: workers are threads."""
 
-    def __init__(self, consumer: "Consumer", core: Consuming, work: Work, plan: Plan) -> None:
+    def __init__(
+        self, consumer: "Consumer", core: ConsumerCore, work: Work, plan: ProcessOptions
+    ) -> None:
         check_function(work)
         self._consumer = consumer
         self._core = core
@@ -191,8 +193,8 @@ class Processing:
                 done = self._plan.lanes.committable()
             mine = self._consumer.assignment()
             offsets = {name: offset for name, offset in done.items() if name in mine}
-            for place, offset in offsets.items():
-                self._consumer.seek(place, offset)
+            for partition, offset in offsets.items():
+                self._consumer.seek(partition, offset)
             self._core.back_at_work()
             if offsets:
                 self._consumer.commit(dict(offsets))
@@ -255,7 +257,7 @@ class AsyncProcessing:
     """The asyncio form: workers are tasks."""
 
     def __init__(
-        self, consumer: "AsyncConsumer", core: Consuming, work: AsyncWork, plan: Plan
+        self, consumer: "AsyncConsumer", core: ConsumerCore, work: AsyncWork, plan: ProcessOptions
     ) -> None:
         check_coroutine_function(work)
         self._consumer = consumer
@@ -405,8 +407,8 @@ class AsyncProcessing:
         try:
             mine = self._consumer.assignment()
             offsets = {n: o for n, o in self._plan.lanes.committable().items() if n in mine}
-            for place, offset in offsets.items():
-                self._consumer.seek(place, offset)
+            for partition, offset in offsets.items():
+                self._consumer.seek(partition, offset)
             self._core.back_at_work()
             if offsets:
                 await self._consumer.commit(dict(offsets))

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from headwater.client.backoff import Backoff
-from headwater.client.consumer.session import FetchSession, Wanted
+from headwater.client.consumer.fetching.fetch_session import FetchSession, FetchTarget
 from headwater.model import TopicPartition
 from headwater.transport.client_connection import ClientConnection
 from headwater.wire.messages.fetch import FetchResponse
@@ -30,7 +30,7 @@ class FetchLane:
         self.changed = asyncio.Event()
         self.parked_since_ms = -1
         """Since when a request has been under way; -1 while none is."""
-        self.asked: dict[TopicPartition, Wanted] = {}
+        self.asked: dict[TopicPartition, FetchTarget] = {}
         self.failing_since_ms = -1
         """Since when requests fail; -1 while they do not."""
         self.problem: Exception | None = None

@@ -1,6 +1,6 @@
 """Batches of one partition from one answer, taken apart as they are asked for.
 
-The broker is not trusted: a batch that is damaged ends in an error that names its place. Control
+The broker is not trusted: a batch that is damaged ends in an error that names its state. Control
 batches are passed over, and with read_committed the batches of aborted transactions as well.
 """
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 from operator import attrgetter
 from typing import NamedTuple
 
-from headwater.client.consumer.places import Place
+from headwater.client.consumer.partition_state import PartitionState
 from headwater.client.consumer.record import ConsumerRecord
 from headwater.client.errors import CorruptRecordError, SerializationError
 from headwater.errors import KafkaError
@@ -47,7 +47,7 @@ def aborted_in(row: FetchResponse.PartitionData) -> list[Aborted]:
     return [Aborted(one.producer_id, one.first_offset) for one in row.aborted_transactions or ()]
 
 
-class Fetched:
+class CompletedFetch:
     """What one answer brought of one partition."""
 
     __slots__ = (
@@ -66,25 +66,25 @@ class Fetched:
         "_version",
         "end_epoch",
         "end_offset",
-        "place",
         "size",
+        "state",
     )
 
     def __init__(
         self,
-        place: Place,
+        state: PartitionState,
         buf: memoryview,
         *,
         aborted: list[Aborted] | None,
         check_crcs: bool,
         reshape: Reshape | None = None,
     ) -> None:
-        self.place = place
+        self.state = state
         self.size = len(buf)
-        self.end_offset, self.end_epoch = read_end(buf, place.fetch_offset, place.fetch_epoch)
+        self.end_offset, self.end_epoch = read_end(buf, state.fetch_offset, state.fetch_epoch)
         """Where the next fetch goes on."""
-        self._version = place.version
-        self._head = (place.topic, place.partition)
+        self._version = state.version
+        self._head = (state.topic, state.partition)
         self._buf = buf
         self._at = 0
         self._opened = 0
@@ -100,8 +100,8 @@ class Fetched:
 
     @property
     def stale(self) -> bool:
-        """The place has jumped, or was given up, since this was asked for."""
-        return self._version != self.place.version or self.place.leaving
+        """The state has jumped, or was given up, since this was asked for."""
+        return self._version != self.state.version or self.state.leaving
 
     @property
     def exhausted(self) -> bool:
@@ -114,8 +114,8 @@ class Fetched:
 
     def take(self, limit: int) -> list[ConsumerRecord]:
         """Up to `limit` of the next records; none means that nothing is left. Moves the position."""
-        place = self.place
-        if not self._pending and not self._open_next(place, limit):
+        state = self.state
+        if not self._pending and not self._open_next(state, limit):
             return []
         if not self._next and len(self._pending) <= limit:
             records, self._pending = self._pending, []
@@ -127,25 +127,25 @@ class Fetched:
         if self._reshape is not None:
             records = self._reshaped(records, self._reshape)
         after = records[-1][2] + 1
-        place.position = after if self._pending else max(after, self._run_end)
-        place.epoch = self._epoch
+        state.position = after if self._pending else max(after, self._run_end)
+        state.epoch = self._epoch
         return records
 
     def take_columns(self, reader: ColumnReader, limit: int, last: int = INT64_MAX) -> None:
         """Add batches to `reader` until it has `limit` records, enough bytes, or all up to `last`."""
-        place = self.place
+        state = self.state
         if self._pending:  # a batch that `take` has handed out in part
             self._at, self._pending, self._next = self._opened, [], 0
         while reader.count < limit and reader.size < ENOUGH_BYTES:
-            header = self._next_shown(place)
+            header = self._next_shown(state)
             if header is None:
                 return
             try:
-                self._at, place.position, place.epoch = reader.add_run(
+                self._at, state.position, state.epoch = reader.add_run(
                     self._buf,
                     self._at,
                     self._check_crcs,
-                    from_offset=place.position or 0,
+                    from_offset=state.position or 0,
                     rows=limit,
                     size=ENOUGH_BYTES,
                     last=last,
@@ -153,9 +153,9 @@ class Fetched:
             except KafkaError as damage:
                 raise self._corrupt(header[0], damage) from damage
 
-    def _open_next(self, place: Place, wanted: int) -> bool:
+    def _open_next(self, state: PartitionState, wanted: int) -> bool:
         """Decode batches until some records can be handed out."""
-        while (header := self._next_shown(place)) is not None:
+        while (header := self._next_shown(state)) is not None:
             self._opened = self._at
             try:
                 self._at, self._run_end, self._epoch, self._pending = decode_run(
@@ -164,23 +164,23 @@ class Fetched:
                     self._check_crcs,
                     ConsumerRecord,
                     self._head,
-                    from_offset=place.position or 0,
+                    from_offset=state.position or 0,
                     wanted=wanted,
                 )
             except KafkaError as damage:
                 raise self._corrupt(header[0], damage) from damage
             if self._pending:
                 return True
-            place.position = self._run_end
+            state.position = self._run_end
         return False
 
-    def _next_shown(self, place: Place) -> RawHeader | None:
+    def _next_shown(self, state: PartitionState) -> RawHeader | None:
         """The header of the next batch that users may see; passes over the others."""
         while (header := self._header()) is not None:
             if not header[5] & (CONTROL | TRANSACTIONAL) or self._shown(header):
                 return header
             self._at += header[1] + OVERHEAD
-            place.position = max(place.position or 0, header[0] + header[6] + 1)
+            state.position = max(state.position or 0, header[0] + header[6] + 1)
         return None
 
     def _header(self) -> RawHeader | None:
@@ -217,7 +217,7 @@ class Fetched:
                 done.append(reshape(record))
             except SerializationError:
                 if not done:
-                    self.place.position = record.offset
+                    self.state.position = record.offset
                     self._pending = [*records, *self._pending[self._next :]]
                     self._next = 0
                     raise
@@ -227,9 +227,9 @@ class Fetched:
         return done
 
     def _corrupt(self, offset: int, damage: KafkaError) -> CorruptRecordError:
-        place = self.place
+        state = self.state
         return CorruptRecordError(
-            f"{place.key}: the batch at offset {offset} cannot be read: {damage.message}. Poll "
+            f"{state.key}: the batch at offset {offset} cannot be read: {damage.message}. Poll "
             f"again to fetch it anew, or seek past it to go on without it",
             damage.code,
         )

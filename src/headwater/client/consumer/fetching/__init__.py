@@ -1,0 +1,1 @@
+"""Reading ahead from the brokers: requests, sessions, and the records they bring."""

@@ -1,0 +1,1 @@
+"""`Consumer.process`: parallel work on records, in order where order matters."""
