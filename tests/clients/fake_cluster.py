@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from headwater.errors import E
 from headwater.records.batch import HEADER
 from headwater.records.codec import decode_batch
-from headwater.seams.network import Listening, Network, TcpNetwork
+from headwater.seams.network import ListenerHandle, Network, TcpNetwork
 from headwater.wire import codec
 from headwater.wire.framing import read_request_header, response
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
@@ -119,7 +119,7 @@ class FakeBroker:
         self.requests: list[int] = []
         """The api keys of what it answered."""
         self.streams: set[_Stream] = set()
-        self._listening: Listening | None = None
+        self._listening: ListenerHandle | None = None
 
     async def serve(self, network: Network) -> None:
         """Listen; on the same port again after `die`."""

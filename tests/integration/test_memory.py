@@ -112,7 +112,7 @@ def test_records_that_vanish_while_they_are_sent_close_the_connection(tmp_path, 
             reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
             reader.send(fetch_request({("t", 0): 0}, partition_max_bytes=50 << 20), 12)
             reader.socket.recv(1)
-            live.on_loop(lambda: setattr(active, "cuts", active.cuts + 1))
+            live.on_loop(lambda: setattr(active, "truncation_count", active.truncation_count + 1))
             got = 1
             while piece := reader.socket.recv(1 << 20):
                 got += len(piece)

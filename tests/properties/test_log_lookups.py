@@ -28,7 +28,7 @@ def test_offset_and_time_lookups_equal_a_scan(counts, interval, segment, times):
             base, last = append(log, count, now=1_000 + time)
             rows.append((base, last, 1_000 + time))
         for part in log.segments:
-            part.rest()
+            part.drop_tail_cache()
         for offset in range(log.log_end_offset):
             part = log.segments[log.rank(offset)]
             _, header = part.find(part.read_blocking, offset)

@@ -16,7 +16,7 @@ from headwater.observe.rate_limited_log import RateLimitedLog
 from headwater.replication.fetch_session import FetchSessions
 from headwater.replication.parked import Parked, Waiter
 from headwater.replication.replicas import Replicas
-from headwater.replication.treatment import Treatment
+from headwater.replication.topic_policy import TopicPolicy
 from headwater.seams.clock import Clock
 from headwater.seams.files import Files
 from headwater.seams.randomness import Randomness
@@ -121,9 +121,9 @@ class Context:
         """The settings in force for a topic."""
         return TopicSettings.resolve(self.settings, self.topic_overrides.get(topic, {}))
 
-    def treatment(self, topic: str) -> Treatment:
+    def policy(self, topic: str) -> TopicPolicy:
         """What those settings mean for batches and logs."""
-        return Treatment.of(self.topic_settings(topic), self.settings.log_validate_records)
+        return TopicPolicy.of(self.topic_settings(topic), self.settings.log_validate_records)
 
     def create_topic_on_demand(self, name: str) -> None:
         """Make a topic that a client named and that is not there, with the broker's defaults."""

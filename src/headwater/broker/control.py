@@ -12,7 +12,7 @@ from headwater.broker.context import Context
 from headwater.errors import E
 from headwater.model import CONSUMER_OFFSETS, TopicPartition
 from headwater.replication.partition import Role
-from headwater.replication.replicas import Leadership
+from headwater.replication.replicas import LeaderAndIsr
 from headwater.wire.messages.control import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -81,7 +81,7 @@ class Control:
         state: LeaderAndIsrRequest.LeaderAndIsrPartitionState,
     ) -> E:
         context = self._context
-        decided = Leadership(
+        decided = LeaderAndIsr(
             TopicPartition(topic.topic_name, state.partition_index),
             topic.topic_id,
             state.leader,

@@ -172,7 +172,7 @@ class Housekeeping:
             self._health.probe(self._context.replicas)
         elif self._reserve.missing:
             await self._tasks.in_thread(self._reserve.make)
-        if self._context.replicas.retry_lost():
+        if self._context.replicas.retry_offline():
             self._context.changed()
 
     async def _checkpoint_flushed(self) -> None:

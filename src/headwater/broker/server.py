@@ -67,7 +67,7 @@ from headwater.seams import Seams
 from headwater.seams.clock import SystemClock
 from headwater.seams.files import OsFiles
 from headwater.seams.limits import raise_open_file_limit
-from headwater.seams.network import Listening, TcpNetwork
+from headwater.seams.network import ListenerHandle, TcpNetwork
 from headwater.seams.randomness import SystemRandomness
 from headwater.seams.tasks import Lane, LoopTasks
 from headwater.security.acls import AllowAll
@@ -112,7 +112,7 @@ class BrokerServer:
         self.node_id = settings.node_id
         self.listeners: list[Listener] = []
         """Where clients are told to connect, with the ports really taken."""
-        self._opened: list[Listening] = []
+        self._opened: list[ListenerHandle] = []
         self._shares = OpenFiles.of(seams.open_files)
         self._store_lock: int | None = None
         self._log_dirs_open = False
@@ -208,7 +208,7 @@ class BrokerServer:
             self.node_id,
             self.log_dirs,
             self.context.topic_settings,
-            self.context.treatment,
+            self.context.policy,
             BrokerReplicaHost(self),
             settings.replica_lag_time_max_ms,
         )
@@ -256,7 +256,7 @@ class BrokerServer:
 
     def _recover(self) -> None:
         def settings_of(topic: str) -> LogSettings:
-            return self.context.treatment(topic).log_settings
+            return self.context.policy(topic).log_settings
 
         self.log_dirs.load(settings_of, self.seams.clock.wall_ms())
         reports = self.log_dirs.recovered.values()

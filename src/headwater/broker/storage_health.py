@@ -82,7 +82,7 @@ class StorageHealth:
         for replica in here:
             replica.offline = KafkaError(E.KAFKA_STORAGE_ERROR, f"{directory} failed: {failure}")
             replica.refusal = replica.offline
-            replica.abandon(replica.offline)
+            replica.fail_waiters(replica.offline)
         if all(log_dir.offline for log_dir in self._log_dirs.dirs):
             log.critical("no log dir is left: the broker stops")
             self._all_lost()

@@ -106,7 +106,7 @@ class Tick:
                 replica.write()
             except Exception:
                 log.exception("writing to %s failed", replica.topic_partition)
-                replica.abandon(KafkaError(E.UNKNOWN_SERVER_ERROR))
+                replica.fail_waiters(KafkaError(E.UNKNOWN_SERVER_ERROR))
             self.written[replica] = None
 
     def _recheck_woken(self, most: int) -> int:

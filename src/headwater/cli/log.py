@@ -9,7 +9,7 @@ from headwater.cli.dump import DamagedBatch, batch_text, batches_of, json_line
 from headwater.cli.options import json_option
 from headwater.cli.output import show, show_json
 from headwater.errors import E, KafkaError
-from headwater.log.verify import Verdict, verify_log
+from headwater.log.verify import VerifyResult, verify_log
 
 
 @click.group("log")
@@ -85,7 +85,7 @@ def _name(path: str) -> str:
     return os.path.basename(os.path.abspath(path))
 
 
-def _row(path: str, verdict: Verdict) -> dict[str, object]:
+def _row(path: str, verdict: VerifyResult) -> dict[str, object]:
     return {
         "partition": _name(path),
         "start": verdict.start_offset,

@@ -8,7 +8,7 @@ import struct
 from collections.abc import Iterator
 from typing import ClassVar, NamedTuple
 
-from headwater.log.entries import EntryFile
+from headwater.log.index_file import IndexFile
 
 VERSION = 0
 
@@ -22,7 +22,7 @@ class AbortedTransaction(NamedTuple):
     last_stable_offset: int
 
 
-class AbortedIndex(EntryFile):
+class AbortedIndex(IndexFile):
     """The aborted transactions whose markers are in one segment."""
 
     __slots__ = ()

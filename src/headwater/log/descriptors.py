@@ -8,7 +8,7 @@ must never be handed to another thread: eviction would give its number to a diff
 import errno
 from collections import OrderedDict
 
-from headwater.log.windows import Windows
+from headwater.log.mmap_cache import MmapCache
 from headwater.seams.files import Files
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
@@ -18,13 +18,13 @@ EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
 class Descriptors:
     """Descriptors by path, opened on first use and closed when others need the room."""
 
-    __slots__ = ("_files", "_limit", "_open", "windows")
+    __slots__ = ("_files", "_limit", "_open", "mmaps")
 
     def __init__(self, files: Files, limit: int = 4096) -> None:
         self._files = files
         self._limit = limit
         self._open: OrderedDict[str, int] = OrderedDict()
-        self.windows = Windows(files)
+        self.mmaps = MmapCache(files)
 
     def __len__(self) -> int:
         return len(self._open)
@@ -35,15 +35,15 @@ class Descriptors:
         if fd is not None:
             self._open.move_to_end(path)
             return fd
-        return self._keep(path, self._open_file(path, create=False))
+        return self._cache(path, self._open_file(path, create=False))
 
     def create(self, path: str) -> int:
         """The descriptor of a file that must not exist yet."""
-        return self._keep(path, self._open_file(path, create=True))
+        return self._cache(path, self._open_file(path, create=True))
 
-    def forget(self, path: str) -> None:
+    def close_path(self, path: str) -> None:
         """Close the file if it is open: its name is about to mean something else."""
-        self.windows.forget(path)
+        self.mmaps.evict(path)
         fd = self._open.pop(path, None)
         if fd is not None:
             self._files.close(fd)
@@ -68,7 +68,7 @@ class Descriptors:
                 if failure.errno not in EXHAUSTED or not self.close_half():
                     raise
 
-    def _keep(self, path: str, fd: int) -> int:
+    def _cache(self, path: str, fd: int) -> int:
         while len(self._open) >= self._limit:
             self._files.close(self._open.popitem(last=False)[1])
         self._open[path] = fd

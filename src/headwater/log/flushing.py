@@ -9,8 +9,8 @@ may move there. A log that is removed meanwhile ends the work with LogRemoved.
 from typing import TYPE_CHECKING
 
 from headwater.log import snapshots
-from headwater.log.entries import EntryFile, save_entries
 from headwater.log.folders import METADATA
+from headwater.log.index_file import IndexFile, save_entries
 from headwater.log.presence import LogRemoved, Presence
 from headwater.log.producers import State
 from headwater.log.segment import LOG, Segment
@@ -43,8 +43,8 @@ class FlushWork:
         # The base of the first segment that this flush looks at.
         self.first_offset = 0
         self.truncations = truncations
-        self._entries: list[tuple[EntryFile, int, bytes]] = []
-        self._indexes: list[EntryFile] = []
+        self._entries: list[tuple[IndexFile, int, bytes]] = []
+        self._indexes: list[IndexFile] = []
         self._paths: list[str] = []
         self._folders = [directory]
         # At other times a full disk costs nothing: what was not written can be written again.
@@ -106,7 +106,7 @@ class FlushWork:
             with self._presence:
                 self._remove_old_snapshots()
 
-    def settle(self) -> None:
+    def mark_saved(self) -> None:
         """Back on the owner's thread: the indexes know what is saved."""
         for index, start, data in self._entries:
             index.mark_saved(start, len(data))

@@ -111,7 +111,7 @@ class LogDir:
             name for name in self._files.listdir(self.path) if self._files.is_dir(self.join(name))
         ]
 
-    def take_clean_marker(self) -> CleanStop | None:
+    def consume_clean_marker(self) -> CleanStop | None:
         """How each log ended if the last stop was clean; the marker is gone."""
         path = self.join(CLEAN_MARKER)
         if not self._files.exists(path):

@@ -230,7 +230,7 @@ class LogDirs:
         run_all([partial(self._close_log, partition) for partition in self.logs])
         self.checkpoint(high_watermarks)()
         for partition_log in self.logs.values():
-            partition_log.lift_limit()
+            partition_log.remove_stale_note()
         for log_dir in self.dirs:
             if not log_dir.offline:
                 log_dir.mark_clean(self._clean_ends(log_dir), broker_epoch)
@@ -252,7 +252,7 @@ class LogDirs:
     def _load_dir(self, log_dir: LogDir, settings_of: SettingsOf, now_ms: int) -> None:
         log_dir.sync_renames()
         rows = self._read_checkpoints(log_dir)
-        marker = log_dir.take_clean_marker()
+        marker = log_dir.consume_clean_marker()
         for name in log_dir.folders():
             if folders.is_deleted(name):
                 self._finish_removal(log_dir.join(name))
@@ -353,8 +353,8 @@ class LogDirs:
         self.high_watermarks.pop(partition, None)
         log_dir.partitions -= 1
         for segment in partition_log.segments:
-            segment.cuts += 1
-            self._descriptors.forget(segment.path)
+            segment.truncation_count += 1
+            self._descriptors.close_path(segment.path)
         partition_log.drop_staged()
         partition_log.failure = "the partition was deleted"
         partition_log.presence.end()

@@ -12,12 +12,12 @@ from operator import lt
 from sys import byteorder
 from typing import ClassVar
 
-from headwater.log.entries import EntryFile
+from headwater.log.index_file import IndexFile
 
 MAX_RELATIVE_OFFSET = (1 << 31) - 1
 
 
-class OffsetIndex(EntryFile):
+class OffsetIndex(IndexFile):
     """The offset index of one segment; offsets here are relative to its base."""
 
     __slots__ = ()

@@ -17,15 +17,15 @@ from headwater.log.aborted_index import AbortedTransaction
 from headwater.log.descriptors import EXHAUSTED, Descriptors
 from headwater.log.epochs import EpochCache
 from headwater.log.flushing import FlushWork, snapshot_due
+from headwater.log.index_rebuild import remove_snapshots, replay_producers
 from headwater.log.offset_index import MAX_RELATIVE_OFFSET
 from headwater.log.presence import Presence
 from headwater.log.producers import ProducerStates, State
-from headwater.log.rebuilding import remove_snapshots, replay_producers
-from headwater.log.recovery_limit import remove_limit, write_limit
 from headwater.log.segment import JITTER_SHARES, Segment, Staged
 from headwater.log.segmented_log import SegmentedLog
 from headwater.log.settings import LogSettings
 from headwater.log.transactions import OpenTransactions
+from headwater.log.truncation_note import remove_note, write_note
 from headwater.model import TopicPartition, Uuid
 from headwater.records.batch import CONTROL, HEADER, HEADER_SIZE, OVERHEAD, TRANSACTIONAL, RawHeader
 from headwater.records.control import read_marker
@@ -47,7 +47,7 @@ class PartitionLog(SegmentedLog):
     __slots__ = (
         "_buffers", "_dirty_since_ms", "_now_ms", "_staged", "_staged_bytes",
         "_staged_epoch", "_staged_timestamp", "_transactions", "_unflushed_from", "aborted",
-        "checkpointed", "checkpointed_at", "epochs", "limited", "presence", "producers", "recovery_point", "snapshot_at", "snapshot_offset",
+        "checkpointed", "checkpointed_at", "epochs", "has_truncation_note", "presence", "producers", "recovery_point", "snapshot_at", "snapshot_offset",
         "snapshots",
         "staged_end_offset", "topic_id", "truncations",
     )  # fmt: skip
@@ -74,7 +74,7 @@ class PartitionLog(SegmentedLog):
         # The number of truncations that the checkpoint file knows of.
         self.checkpointed_at = 0
         # Whether a note in the folder says that the checkpoint file is not to be believed.
-        self.limited = False
+        self.has_truncation_note = False
         # Where the newest sound producer snapshot stands.
         self.snapshot_offset = 0
         # Aborted transactions whose markers are staged: entered into an index once written.
@@ -127,7 +127,7 @@ class PartitionLog(SegmentedLog):
             if duplicate is not None:
                 return duplicate
             if header[5] & TRANSACTIONAL:
-                self._note_transaction(header[9], base)
+                self._begin_transaction(header[9], base)
         last = base + header[6]
         length = header[1]
         timestamp = header[8]
@@ -192,7 +192,7 @@ class PartitionLog(SegmentedLog):
             raise
         self.size += total
         self.log_end_offset = self.staged_end_offset
-        self.producers.keep()
+        self.producers.commit_staged()
         if self.aborted:
             self._file_aborted()
         self._forget_staged()
@@ -245,8 +245,8 @@ class PartitionLog(SegmentedLog):
 
     def _begin_truncation(self, offset: int) -> None:
         if max(self.checkpointed, self.recovery_point) > offset:
-            write_limit(self._files, self.directory, offset)
-            self.limited = True
+            write_note(self._files, self.directory, offset)
+            self.has_truncation_note = True
         self.truncations += 1
         self.unsaved_from = 0
         self.snapshots = []
@@ -257,11 +257,11 @@ class PartitionLog(SegmentedLog):
         remove_snapshots(self._files, self.directory, above=offset)
         self.snapshot_offset = -1
 
-    def lift_limit(self) -> None:
+    def remove_stale_note(self) -> None:
         """Drop the note of a truncation once the checkpoint was written after it."""
-        if self.limited and self.checkpointed_at == self.truncations:
-            remove_limit(self._files, self.directory)
-            self.limited = False
+        if self.has_truncation_note and self.checkpointed_at == self.truncations:
+            remove_note(self._files, self.directory)
+            self.has_truncation_note = False
 
     def advance_start(self, offset: int) -> None:
         """Records below `offset` are gone for readers; retention drops their segments later."""
@@ -323,7 +323,7 @@ class PartitionLog(SegmentedLog):
         return work
 
     def _take_snapshot(self, offset: int) -> None:
-        self.snapshots.append((self.snapshot_stem(offset), self.producers.settled()))
+        self.snapshots.append((self.snapshot_stem(offset), self.producers.written_states()))
         self.snapshot_offset = offset
         self.snapshot_at = (self.active.base_offset, self.active.size)
 
@@ -338,9 +338,9 @@ class PartitionLog(SegmentedLog):
         """The work was done without an error: the disk has the log up to where it ended then."""
         if work.truncations != self.truncations:
             return
-        work.settle()
+        work.mark_saved()
         self.recovery_point = max(self.recovery_point, work.end_offset)
-        self.lift_limit()
+        self.remove_stale_note()
         for rank in range(self.rank(work.first_offset), len(self.segments) - 1):
             segment = self.segments[rank]
             segment.time_index.release()
@@ -363,18 +363,18 @@ class PartitionLog(SegmentedLog):
         """Path of the producer snapshot at `offset`, without its suffix."""
         return f"{self.directory}/{offset:020d}"
 
-    def absorb(self, header: RawHeader, batch: Buffer, now_ms: int) -> None:
+    def replay_batch(self, header: RawHeader, batch: Buffer, now_ms: int) -> None:
         """Take note of a batch that is in the log already: its producer and its transaction."""
         if header[5] & CONTROL:
             self._end_transaction(batch, header, now_ms)
         elif header[9] >= 0:
             self.producers.replay(header, now_ms)
             if header[5] & TRANSACTIONAL:
-                self._note_transaction(header[9], header[0])
+                self._begin_transaction(header[9], header[0])
 
-    def settle(self, end_offset: int) -> None:
+    def finish_load(self, end_offset: int) -> None:
         """The log is loaded: it ends here, and what was absorbed is final."""
-        self.producers.keep()
+        self.producers.commit_staged()
         self._file_aborted()
         self.size = self._unflushed_from = sum(segment.size for segment in self.segments)
         self._end_at(end_offset)
@@ -408,10 +408,10 @@ class PartitionLog(SegmentedLog):
             self.truncate_fully(base)
         if self.failure is not None or header[2] != self._staged_epoch:
             self.begin_epoch(header[2])
-        self.absorb(header, batch, max(now_ms, header[8]))
+        self.replay_batch(header, batch, max(now_ms, header[8]))
         self._stage_as_is(batch, header, now_ms)
 
-    def _note_transaction(self, producer_id: int, first_offset: int) -> None:
+    def _begin_transaction(self, producer_id: int, first_offset: int) -> None:
         if self.producers.begin_transaction(producer_id, first_offset):
             self._transactions.begin(producer_id, first_offset)
 
@@ -470,7 +470,7 @@ class PartitionLog(SegmentedLog):
         try:
             while self.segments[-1] is not active:
                 segment = self.segments.pop()
-                self._descriptors.forget(segment.path)
+                self._descriptors.close_path(segment.path)
                 self._files.unlink(segment.path)
             if active.size != size:
                 active.cut(size, self.log_end_offset)
@@ -493,7 +493,7 @@ class PartitionLog(SegmentedLog):
             return
         self._forget_staged()
         self.staged_end_offset = self.log_end_offset
-        self.producers.undo()
+        self.producers.rollback_staged()
         self._restore_transactions()
         self.epochs.truncate_end(self.log_end_offset + 1)
         self._staged_epoch = self.epochs.latest

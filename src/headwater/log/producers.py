@@ -2,7 +2,7 @@
 
 Per producer id the last five batches are remembered. A batch that equals one of them is answered
 with its offsets; one that does not follow the last is refused. `admit` runs when a batch is
-staged, before it is written: `keep` makes the changes since final, `undo` takes them back, so
+staged, before it is written: `commit_staged` makes the changes since final, `rollback_staged` takes them back, so
 that a failed write leaves no trace and a retry of a staged batch finds it.
 """
 
@@ -22,10 +22,10 @@ Batch: TypeAlias = tuple[int, int, int, int]
 """First sequence, last sequence, base offset, last offset."""
 State: TypeAlias = tuple[int, int, tuple[Batch, ...], int, int, int]
 """Epoch, last sequence, window, time of the last append, coordinator epoch, first offset of the
-open transaction. Plain tuples: a state is replaced, never changed, and `undo` keeps the old one."""
+open transaction. Plain tuples: a state is replaced, never changed, and `rollback_staged` keeps the old one."""
 
 
-class Producer(NamedTuple):
+class ProducerStateEntry(NamedTuple):
     """One producer's state, for those who describe it."""
 
     producer_id: int
@@ -49,11 +49,11 @@ class ProducerStates:
     def __len__(self) -> int:
         return len(self._states)
 
-    def __iter__(self) -> Iterator[Producer]:
+    def __iter__(self) -> Iterator[ProducerStateEntry]:
         for producer_id, state in self._states.items():
-            yield Producer(producer_id, *state)
+            yield ProducerStateEntry(producer_id, *state)
 
-    def settled(self) -> dict[int, State]:
+    def written_states(self) -> dict[int, State]:
         """A copy of the states as the written log has them, without what is only staged.
 
         States are never changed in place, so that another thread may read the copy.
@@ -66,10 +66,10 @@ class ProducerStates:
                 states[producer_id] = state
         return states
 
-    def get(self, producer_id: int) -> Producer | None:
+    def get(self, producer_id: int) -> ProducerStateEntry | None:
         """What is known of a producer."""
         state = self._states.get(producer_id)
-        return None if state is None else Producer(producer_id, *state)
+        return None if state is None else ProducerStateEntry(producer_id, *state)
 
     def admit(self, header: RawHeader, base_offset: int, now_ms: int) -> tuple[int, int] | None:
         """Take a batch that is to get `base_offset`, or give the offsets of its original.
@@ -100,7 +100,7 @@ class ProducerStates:
         )  # fmt: skip
         return None
 
-    def turned_away(self, header: RawHeader, now_ms: int) -> None:
+    def batch_refused(self, header: RawHeader, now_ms: int) -> None:
         """A batch was refused for now and will be sent again.
 
         The first of a producer counts as lost: the second, which may be under way already, must
@@ -165,12 +165,12 @@ class ProducerStates:
         )
         return first_offset
 
-    def keep(self) -> None:
+    def commit_staged(self) -> None:
         """What was staged is written."""
         if self._undo:
             self._undo.clear()
 
-    def undo(self) -> None:
+    def rollback_staged(self) -> None:
         """What was staged is lost.
 
         A producer whose very first batch was lost is remembered as one that wrote nothing: its
@@ -185,7 +185,7 @@ class ProducerStates:
                 self._states[producer_id] = state
         self._undo.clear()
 
-    def restore(self, producers: Iterable[Producer]) -> None:
+    def restore(self, producers: Iterable[ProducerStateEntry]) -> None:
         """Take the states of a snapshot in place of all that is known."""
         self._states = {producer[0]: producer[1:] for producer in producers}
         self._undo.clear()

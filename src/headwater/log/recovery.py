@@ -13,15 +13,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headwater.log import snapshots
-from headwater.log.rebuilding import (
+from headwater.log.batch_scan import EpochRule, batch_at, check, headers
+from headwater.log.index_rebuild import (
     rebuild_indexes,
     remove_snapshots,
     replay_producers,
     walk_tail,
 )
-from headwater.log.recovery_limit import read_limit
 from headwater.log.segment import DELETED, LOG, DamagedSegment, Segment
-from headwater.log.walking import EpochRule, batch_at, check, headers
+from headwater.log.truncation_note import read_note
 from headwater.model import ZERO_UUID
 from headwater.records.batch import CRC_START, HEADER, HEADER_SIZE, OVERHEAD, RawHeader
 from headwater.records.checksum import crc32c
@@ -97,32 +97,32 @@ class Recovery:
 
     def run(self) -> Recovered:
         """Load the log; afterwards it serves, or its `failure` says why not."""
-        self._heed_limit()
+        self._apply_truncation_note()
         try:
             self._open_segments()
             self._load_epochs()
             if not self._loaded_clean():
-                self._look_for_traces()
+                self._find_traces()
                 self._recover()
         except DamagedSegment as damage:
             self._log.failure = str(damage)
-            self._log.settle(self._known.recovery_point or self._log.segments[-1].base_offset)
+            self._log.finish_load(self._known.recovery_point or self._log.segments[-1].base_offset)
         if self._log.failure is not None:
             # The next start must know what was flushed, or it would take the damage for a torn tail.
             self._log.recovery_point = self._log.checkpointed = self._point
         self._log.log_start_offset = max(
             self._log.segments[0].base_offset, min(self._known.log_start, self._log.log_end_offset)
         )
-        self._tell()
+        self._log_report()
         return self.report
 
-    def _heed_limit(self) -> None:
-        limit = read_limit(self._files, self._log.directory)
+    def _apply_truncation_note(self) -> None:
+        limit = read_note(self._files, self._log.directory)
         if limit is not None:
             self._known.recovery_point = min(self._known.recovery_point or 0, limit)
             self._known.clean = False
             self._point = self._known.recovery_point
-            self._log.limited = True
+            self._log.has_truncation_note = True
             self._log.checkpointed_at = -1
 
     def _open_segments(self) -> None:
@@ -164,7 +164,7 @@ class Recovery:
                     self._files.rename(path, path.removesuffix(SWAP))
         return self._files.listdir(directory)
 
-    def _look_for_traces(self) -> None:
+    def _find_traces(self) -> None:
         offsets = snapshots.offsets(self._files, self._log.directory)
         if self._known.recovery_point is None:
             self._point = _flushed_before(offsets)
@@ -183,9 +183,9 @@ class Recovery:
             return
         self.report.repairs.append("leader epochs")
         for segment in self._log.segments:
-            self._learn_epochs(segment)
+            self._rebuild_epochs(segment)
 
-    def _learn_epochs(self, segment: Segment) -> None:
+    def _rebuild_epochs(self, segment: Segment) -> None:
         """Take epochs from the flushed batches; the checked walk over the others does the rest."""
         try:
             for _, header in headers(segment):
@@ -214,7 +214,7 @@ class Recovery:
         partition_log.log_end_offset = known.recovery_point
         self.report.scanned_bytes += replay_producers(partition_log, self._files, self._now_ms)
         partition_log.recovery_point = partition_log.checkpointed = known.recovery_point
-        partition_log.settle(known.recovery_point)
+        partition_log.finish_load(known.recovery_point)
         return True
 
     def _recover(self) -> None:
@@ -237,7 +237,7 @@ class Recovery:
             end = self._walk(segment, size, end)
         self._require_flushed(end)
         partition_log.recovery_point = partition_log.checkpointed = min(self._point, end)
-        partition_log.settle(end)
+        partition_log.finish_load(end)
         for segment in partition_log.segments[rank:]:
             self._save_indexes(segment)
         if self.report.problem is not None:
@@ -265,7 +265,7 @@ class Recovery:
             walk_tail(segment, self._point)
         _require_whole(segment, segment.tail_positions[-1])
         segment.seal()
-        segment.rest()
+        segment.drop_tail_cache()
         self._save_indexes(segment)
 
     def _save_indexes(self, segment: Segment) -> None:
@@ -311,7 +311,7 @@ class Recovery:
             segment.index.clear()
             segment.time_index.clear()
             segment.aborted.clear()
-            segment.forget(0)
+            segment.reset(0)
             return
         segment.cut_indexes(offset)
         segment.size = position
@@ -327,7 +327,7 @@ class Recovery:
             self._log.garbage.extend(segment.mark_deleted())
             return False
         self._log.active.seal()
-        self._log.active.rest()
+        self._log.active.drop_tail_cache()
         self._log.segments.append(segment)
         self._begin_walk(segment, 0, end)
         return True
@@ -337,7 +337,7 @@ class Recovery:
         partition_log = self._log
 
         def absorb(header: RawHeader, batch: Buffer) -> None:
-            partition_log.absorb(header, batch, self._now_ms)
+            partition_log.replay_batch(header, batch, self._now_ms)
 
         walked = check(
             segment,
@@ -362,7 +362,7 @@ class Recovery:
             self._files.fdatasync(self._descriptors.of(segment.path))
         return walked.next_offset
 
-    def _tell(self) -> None:
+    def _log_report(self) -> None:
         report, where = self.report, self._log.topic_partition
         if self._log.failure is not None:
             log.error("%s is offline: %s", where, self._log.failure)

@@ -16,7 +16,7 @@ STEP = 32
 """Segments that one step drops at most."""
 
 
-class Step(NamedTuple):
+class RetentionStep(NamedTuple):
     """What one step did, and what is left to do."""
 
     dropped: list[Segment]
@@ -26,25 +26,25 @@ class Step(NamedTuple):
     """Whether the only segment has expired: it goes once a new one is begun."""
 
 
-def step(log: "PartitionLog", now_ms: int, high_watermark: int, *, may_roll: bool) -> Step:
+def step(log: "PartitionLog", now_ms: int, high_watermark: int, *, may_roll: bool) -> RetentionStep:
     """Drop some of what `retention.ms`, `retention.bytes` and DeleteRecords have given up."""
     dropped: list[Segment] = []
     if log.failure is not None:
-        return Step(dropped, more=False, needs_roll=False)
+        return RetentionStep(dropped, more=False, needs_roll=False)
     oldest_kept = now_ms - log.settings.retention_ms
     while _end_of_first(log) <= high_watermark:
         expired = _expires(log) and _expired(log, log.segments[0], oldest_kept)
         alone = len(log.segments) == 1
         if alone and expired and not may_roll:
-            return Step(dropped, more=False, needs_roll=True)
+            return RetentionStep(dropped, more=False, needs_roll=True)
         if not expired and (alone or not (_below_start(log) or _is_surplus(log))):
             break
         if len(dropped) == STEP:
-            return Step(dropped, more=True, needs_roll=False)
+            return RetentionStep(dropped, more=True, needs_roll=False)
         if alone:
             log.roll(now_ms)
         dropped.append(log.drop_first())
-    return Step(dropped, more=False, needs_roll=False)
+    return RetentionStep(dropped, more=False, needs_roll=False)
 
 
 def retain(log: "PartitionLog", now_ms: int, high_watermark: int) -> list[Segment]:

@@ -46,9 +46,26 @@ class Segment:
     """A run of batches from `base_offset` on, in files of that name."""
 
     __slots__ = (
-        "_descriptors", "_files", "aborted", "base_offset", "created_ms", "cuts", "first_timestamp",
-        "index", "jitter", "max_timestamp", "max_timestamp_offset", "path", "ready", "resumes", "since_index",
-        "size", "stem", "tail_offsets", "tail_positions", "time_index",
+        "_descriptors",
+        "_files",
+        "aborted",
+        "base_offset",
+        "created_ms",
+        "first_timestamp",
+        "index",
+        "jitter",
+        "max_timestamp",
+        "max_timestamp_offset",
+        "path",
+        "ready",
+        "resumes",
+        "since_index",
+        "size",
+        "stem",
+        "tail_offsets",
+        "tail_positions",
+        "time_index",
+        "truncation_count",
     )  # fmt: skip
 
     def __init__(
@@ -78,7 +95,7 @@ class Segment:
         # Where a reader that took everything before an offset goes on: offset -> position.
         self.resumes: dict[int, int] = {}
         # Grows with each truncation: who read meanwhile on another thread must throw it away.
-        self.cuts = 0
+        self.truncation_count = 0
 
     @classmethod
     def create(
@@ -90,20 +107,24 @@ class Segment:
         descriptors.create(segment.path)
         return segment
 
-    def twin(self, size: int) -> "Segment":
+    def uncached_copy(self, size: int) -> "Segment":
         """A segment of `size` bytes over the same files and index objects, with no memory yet.
 
         For whoever fills the indexes anew, or looks up on another thread: what the owner
         remembers of the last batches changes under it.
         """
-        twin = Segment.__new__(Segment)
-        twin._files, twin._descriptors = self._files, self._descriptors
-        twin.base_offset, twin.stem, twin.path = self.base_offset, self.stem, self.path
-        twin.index, twin.time_index, twin.aborted = self.index, self.time_index, self.aborted
-        twin.created_ms, twin.cuts, twin.jitter = self.created_ms, self.cuts, self.jitter
-        twin.tail_offsets, twin.tail_positions, twin.resumes = [], [], {}
-        twin.forget(size)
-        return twin
+        copy = Segment.__new__(Segment)
+        copy._files, copy._descriptors = self._files, self._descriptors
+        copy.base_offset, copy.stem, copy.path = self.base_offset, self.stem, self.path
+        copy.index, copy.time_index, copy.aborted = self.index, self.time_index, self.aborted
+        copy.created_ms, copy.truncation_count, copy.jitter = (
+            self.created_ms,
+            self.truncation_count,
+            self.jitter,
+        )
+        copy.tail_offsets, copy.tail_positions, copy.resumes = [], [], {}
+        copy.reset(size)
+        return copy
 
     def is_full(
         self, more: int, last_offset: int, timestamp: int, now_ms: int, limits: LogSettings
@@ -137,9 +158,9 @@ class Segment:
         )
         if count != total:
             write_fully(self._files, fd, _after(buffers, count), start + count)
-        self.take(batches, interval)
+        self.index_batches(batches, interval)
 
-    def take(self, batches: Sequence[Staged], interval: int) -> None:
+    def index_batches(self, batches: Sequence[Staged], interval: int) -> None:
         """Take batches that are in the file from `size` on into memory and indexes."""
         if self.first_timestamp < 0 and batches:
             self.first_timestamp = batches[0][2]
@@ -166,9 +187,9 @@ class Segment:
         self.tail_offsets.append(last_offset)
         self.tail_positions.append(position)
 
-    def forget(self, size: int) -> None:
+    def reset(self, size: int) -> None:
         """Be a segment of `size` bytes of whose batches nothing is known yet."""
-        self.rest()
+        self.drop_tail_cache()
         self.size = size
         self.ready = size == 0
         self.first_timestamp = self.max_timestamp = -1
@@ -180,7 +201,7 @@ class Segment:
         if self.ready and self.size:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
 
-    def rest(self) -> None:
+    def drop_tail_cache(self) -> None:
         """Give back the memory that only the active segment needs."""
         self.tail_offsets.clear()
         self.tail_positions.clear()
@@ -296,7 +317,7 @@ class Segment:
     def mapped_now(self, size: int, position: int) -> list[Buffer] | None:
         """Bytes of the page cache themselves, for a socket alone, or None."""
         fd = self._descriptors.of(self.path)
-        return self._descriptors.windows.take(self.path, fd, position, size)
+        return self._descriptors.mmaps.view(self.path, fd, position, size)
 
     def read_blocking(self, size: int, position: int) -> bytes:
         """Bytes, from the disk if need be. Only for the thread that owns the log."""
@@ -306,14 +327,14 @@ class Segment:
 
     def cut(self, size: int, end_offset: int) -> None:
         """Keep the batches below `end_offset`, which are the first `size` bytes; on the disk too."""
-        self.cuts += 1
-        self._descriptors.windows.forget(self.path)
+        self.truncation_count += 1
+        self._descriptors.mmaps.evict(self.path)
         fd = self._descriptors.of(self.path)
         self._files.truncate(fd, size)
         self._files.fdatasync(fd)
         self.cut_indexes(end_offset)
         self.save_indexes()
-        self.forget(size)
+        self.reset(size)
 
     def cut_indexes(self, end_offset: int) -> None:
         """Drop the entries at and above `end_offset`."""
@@ -329,8 +350,8 @@ class Segment:
 
     def mark_deleted(self) -> list[str]:
         """Rename the files out of the log; their new names, to be unlinked later."""
-        self.cuts += 1
-        self._descriptors.forget(self.path)
+        self.truncation_count += 1
+        self._descriptors.close_path(self.path)
         gone = []
         for suffix in SUFFIXES:
             path = self.stem + suffix

@@ -14,7 +14,7 @@ from typing import TypeVar
 from headwater.errors import E, KafkaError
 from headwater.log.aborted_index import AbortedTransaction
 from headwater.log.descriptors import Descriptors
-from headwater.log.rebuilding import rebuild_indexes, walk_tail
+from headwater.log.index_rebuild import rebuild_indexes, walk_tail
 from headwater.log.segment import JITTER_SHARES, DamagedSegment, Segment
 from headwater.log.settings import LogSettings
 from headwater.log.slices import Cold, FileSlice
@@ -189,7 +189,7 @@ class SegmentedLog:
             self._files, self._descriptors, self.directory, base_offset, now_ms
         )
         if self.segments:
-            self.active.rest()
+            self.active.drop_tail_cache()
         segment.jitter = self.draw(JITTER_SHARES)
         self.segments.append(segment)
 

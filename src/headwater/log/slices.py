@@ -3,7 +3,7 @@
 Bytes that are in the page cache come at once. A cold range, or one whose place cannot be told
 without the disk, is loaded by a reader thread with a descriptor of its own: the shared ones may be
 closed at any time; a large one is loaded piece by piece as its reader takes it (`SliceStream`).
-Whoever truncates meanwhile raises the segment's `cuts`, and the load fails
+Whoever truncates meanwhile raises the segment's `truncation_count`, and the load fails
 instead of giving bytes that are no longer the log's.
 """
 
@@ -25,14 +25,14 @@ class Cold(Exception):
 class FileSlice:
     """Whole batches of one segment."""
 
-    __slots__ = ("_cuts", "_files", "_place", "_wanted", "position", "segment", "size")
+    __slots__ = ("_files", "_place", "_truncations_seen", "_wanted", "position", "segment", "size")
 
     def __init__(self, files: Files, segment: Segment, position: int, size: int) -> None:
         self._files = files
         self.segment = segment
         self.position = position
         self.size = size
-        self._cuts = segment.cuts
+        self._truncations_seen = segment.truncation_count
         # Where to look, and for what, while the place is not known.
         self._place: Segment | None = None
         self._wanted: tuple[int, int | None, int, bool] | None = None
@@ -43,7 +43,7 @@ class FileSlice:
     ) -> "FileSlice":
         """A slice whose place must be looked up on the disk; its size is the most it can have."""
         cold = cls(files, segment, -1, min(wanted[2], segment.size))
-        cold._place = segment.twin(segment.size)
+        cold._place = segment.uncached_copy(segment.size)
         cold._wanted = wanted
         return cold
 
@@ -53,7 +53,7 @@ class FileSlice:
         Large ranges are the page cache's own pages, and never a copy of more than `most` bytes.
         Never for TLS or for Python code to look at.
         """
-        if self._wanted is not None or self._cuts != self.segment.cuts:
+        if self._wanted is not None or self._truncations_seen != self.segment.truncation_count:
             return None
         if self.size < MAPPED_FROM and self.size <= most:
             return self.load_now()
@@ -62,7 +62,7 @@ class FileSlice:
 
     def load_now(self) -> Buffer | None:
         """The bytes if the page cache has them all, else None."""
-        if self._wanted is not None or self._cuts != self.segment.cuts:
+        if self._wanted is not None or self._truncations_seen != self.segment.truncation_count:
             return None
         data = self.segment.read_now(self.size, self.position)
         return data if data is not None and len(data) == self.size else None
@@ -97,7 +97,7 @@ class FileSlice:
 
     def _read(self, fd: int, start: int, size: int) -> bytes:
         data = read_fully(self._files, fd, size, self.position + start) if size else b""
-        if self._cuts != self.segment.cuts:
+        if self._truncations_seen != self.segment.truncation_count:
             raise KafkaError(E.OFFSET_NOT_AVAILABLE, "the log was truncated during the read")
         if len(data) != size:
             raise KafkaError(E.KAFKA_STORAGE_ERROR, f"{self.segment.path} is shorter than it was")

@@ -9,7 +9,7 @@ older one and the log read from there, a damaged window costs the four older bat
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 
-from headwater.log.producers import NO_SEQUENCE, WINDOW, Batch, Producer, State
+from headwater.log.producers import NO_SEQUENCE, WINDOW, Batch, ProducerStateEntry, State
 from headwater.records.checksum import crc32c
 from headwater.seams.files import Files, read_file, replace_file
 
@@ -31,10 +31,10 @@ class DamagedSnapshot(Exception):
 
 def encode_states(states: Mapping[int, State]) -> tuple[bytes, bytes]:
     """The content of the two files for a copy of a log's states. Safe on any thread."""
-    return encode(Producer(producer_id, *state) for producer_id, state in states.items())
+    return encode(ProducerStateEntry(producer_id, *state) for producer_id, state in states.items())
 
 
-def encode(producers: Iterable[Producer]) -> tuple[bytes, bytes]:
+def encode(producers: Iterable[ProducerStateEntry]) -> tuple[bytes, bytes]:
     """The content of the two files."""
     entries, windows = [], []
     for producer in producers:
@@ -48,7 +48,7 @@ def encode(producers: Iterable[Producer]) -> tuple[bytes, bytes]:
     return snapshot, (head + older if windows else b"")
 
 
-def decode(snapshot: bytes, windows: bytes = b"") -> Iterator[Producer]:
+def decode(snapshot: bytes, windows: bytes = b"") -> Iterator[ProducerStateEntry]:
     """The producers of a snapshot; DamagedSnapshot if it cannot be trusted."""
     if len(snapshot) < _HEAD.size:
         raise DamagedSnapshot(f"{len(snapshot)} bytes")
@@ -69,7 +69,7 @@ def write(files: Files, stem: str, content: tuple[bytes, bytes]) -> None:
     replace_file(files, stem + SNAPSHOT, snapshot, sync=False)
 
 
-def read(files: Files, stem: str) -> list[Producer]:
+def read(files: Files, stem: str) -> list[ProducerStateEntry]:
     """The producers of the snapshot at `stem`; DamagedSnapshot or OSError."""
     windows = b""
     if files.exists(stem + WINDOWS):
@@ -95,7 +95,7 @@ def remove(files: Files, stem: str) -> None:
             files.unlink(stem + suffix)
 
 
-def _encode_entry(producer: Producer) -> bytes:
+def _encode_entry(producer: ProducerStateEntry) -> bytes:
     last_offset, delta = -1, 0
     if producer.window:
         _, _, base, last_offset = producer.window[-1]
@@ -112,13 +112,15 @@ def _encode_entry(producer: Producer) -> bytes:
     )
 
 
-def _decode_entry(entry: tuple[int, ...], older: dict[int, tuple[Batch, ...]]) -> Producer:
+def _decode_entry(
+    entry: tuple[int, ...], older: dict[int, tuple[Batch, ...]]
+) -> ProducerStateEntry:
     producer_id, epoch, last, last_offset, delta, timestamp, coordinator, transaction = entry
     window: tuple[Batch, ...] = ()
     if last != NO_SEQUENCE:
         newest = ((last - delta) % _SEQUENCES, last, last_offset - delta, last_offset)
         window = (*older.get(producer_id, ()), newest)
-    return Producer(producer_id, epoch, last, window, timestamp, coordinator, transaction)
+    return ProducerStateEntry(producer_id, epoch, last, window, timestamp, coordinator, transaction)
 
 
 def _encode_window(producer_id: int, batches: tuple[Batch, ...]) -> bytes:

@@ -10,10 +10,10 @@ from bisect import bisect_left, bisect_right
 from itertools import pairwise
 from typing import ClassVar
 
-from headwater.log.entries import EntryFile
+from headwater.log.index_file import IndexFile
 
 
-class TimeIndex(EntryFile):
+class TimeIndex(IndexFile):
     """The time index of one segment; offsets here are relative to its base."""
 
     __slots__ = ()

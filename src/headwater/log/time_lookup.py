@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
 from headwater.errors import E, KafkaError
+from headwater.log.batch_scan import headers
 from headwater.log.offset_index import OffsetIndex
 from headwater.log.segment import DamagedSegment, Segment
 from headwater.log.time_index import TimeIndex
-from headwater.log.walking import headers
 from headwater.records.batch import (
     CODEC_MASK,
     HEADER_SIZE,
@@ -23,8 +23,8 @@ from headwater.records.batch import (
     RawHeader,
 )
 from headwater.records.compression import decompress
+from headwater.records.record_scan import first_not_older
 from headwater.records.rules import MAX_UNCOMPRESSED_BYTES
-from headwater.records.walk import first_not_older
 from headwater.seams.files import Files, read_fully
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ class TimeLookup:
         if not size:
             yield None
             return
-        cuts = segment.cuts
+        cuts = segment.truncation_count
         try:
             fd = self._files.open(segment.path, write=False)
         except FileNotFoundError:
@@ -100,7 +100,7 @@ class TimeLookup:
             raise KafkaError(E.KAFKA_STORAGE_ERROR, str(damage)) from damage
         finally:
             self._files.close(fd)
-        if cuts != segment.cuts and segment.size < size:
+        if cuts != segment.truncation_count and segment.size < size:
             raise KafkaError(E.OFFSET_NOT_AVAILABLE, "the log was truncated during the lookup")
 
 
@@ -111,7 +111,7 @@ class _View:
         self._files = files
         self._segment = segment
         self._fd = fd
-        self._twin = segment.twin(size)
+        self._copy = segment.uncached_copy(size)
         self._sealed = not active
         self.path = segment.path
         self.size = size
@@ -121,7 +121,7 @@ class _View:
             # Read for this lookup only: thousands of loaded indexes would stay in memory.
             self._times = TimeIndex(files, segment.time_index.path)
         if not active:
-            self._twin.index = OffsetIndex(files, segment.index.path)
+            self._copy.index = OffsetIndex(files, segment.index.path)
 
     def read_blocking(self, size: int, position: int) -> bytes:
         """Bytes of the segment."""
@@ -133,7 +133,7 @@ class _View:
         if self._times.damaged:
             timestamp, relative = -1, -1
         try:
-            found = self._twin.find(self.read_blocking, self._twin.base_offset + max(relative, 0))
+            found = self._copy.find(self.read_blocking, self._copy.base_offset + max(relative, 0))
         except DamagedSegment:
             found = None
         start = found[0] if found is not None and relative >= 0 else 0
@@ -145,9 +145,9 @@ class _View:
         relative = -1 if self._times.damaged else self._times.lookup(timestamp)
         if self._sealed and not self._times.damaged and sealed_at < timestamp:
             return None
-        offset = max(log_start, self._twin.base_offset + max(relative, 0))
+        offset = max(log_start, self._copy.base_offset + max(relative, 0))
         try:
-            found = self._twin.find(self.read_blocking, offset)
+            found = self._copy.find(self.read_blocking, offset)
             start = None if found is None else found[0]
         except DamagedSegment:
             self._segment.index.damaged = True  # the owner builds it again at the next read

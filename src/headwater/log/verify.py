@@ -29,7 +29,7 @@ from headwater.seams.files import Files, OsFiles, read_file
 
 
 @dataclass(slots=True)
-class Verdict:
+class VerifyResult:
     """What a check found; no problems means a sound log."""
 
     start_offset: int = 0
@@ -41,7 +41,7 @@ class Verdict:
     problems: list[str] = field(default_factory=list)
 
 
-def verify_log(directory: str, files: Files | None = None, *, gaps: bool = False) -> Verdict:
+def verify_log(directory: str, files: Files | None = None, *, gaps: bool = False) -> VerifyResult:
     """Check the partition in `directory`; with `gaps` offsets may be missing, as after compaction."""
     return _Check(files or OsFiles(), directory.rstrip("/"), gaps).run()
 
@@ -57,9 +57,9 @@ class _Check:
         # Last sequence by (producer id, epoch), and the newest epoch by producer id.
         self._sequences: dict[tuple[int, int], int] = {}
         self._producer_epochs: dict[int, int] = {}
-        self._verdict = Verdict()
+        self._verdict = VerifyResult()
 
-    def run(self) -> Verdict:
+    def run(self) -> VerifyResult:
         self._epochs.load()
         bases = sorted(
             int(name.removesuffix(LOG))

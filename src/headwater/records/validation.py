@@ -32,9 +32,9 @@ from headwater.records.batch import (
 from headwater.records.checksum import crc32c
 from headwater.records.compression import decompress
 from headwater.records.record import decode_area
+from headwater.records.record_scan import scan_records
 from headwater.records.rules import INT64_MAX, INT64_MIN, BatchRules
 from headwater.records.seal import restamp
-from headwater.records.walk import survey
 
 NAMED_FAULTS_BYTES = 1 << 16
 """Up to this size a batch with wrong times is walked, to name the records; this is the loop."""
@@ -101,7 +101,7 @@ def check_records(
         pos = 0
     else:
         area, pos = batch, HEADER_SIZE
-    earliest, latest, keyless, in_place = survey(area, pos, len(area), header[12])
+    earliest, latest, keyless, in_place = scan_records(area, pos, len(area), header[12])
     first_ms = header[7] + earliest
     last_ms = header[7] + latest
     if last_ms > INT64_MAX or first_ms < INT64_MIN:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Progress:
+class FollowerProgress:
     """What the leader knows of one follower.
 
     `caught_up_ms` is the last moment at which the follower had everything the leader had; a

@@ -11,7 +11,7 @@ from enum import Enum
 
 from headwater.model import NO_EPOCH, NO_LEADER
 from headwater.replication.effects import NOTHING, AdvanceHW, Effect, ProposeIsr
-from headwater.replication.isr import Progress
+from headwater.replication.isr import FollowerProgress
 
 
 class Role(Enum):
@@ -57,7 +57,7 @@ class Partition:
         self.replicas: tuple[int, ...] = ()
         self.isr: frozenset[int] = frozenset()
         self.proposed_isr: frozenset[int] | None = None
-        self.followers: dict[int, Progress] = {}
+        self.followers: dict[int, FollowerProgress] = {}
         self.high_watermark = 0
         self.log_end = 0
 
@@ -77,11 +77,11 @@ class Partition:
             self.leader_epoch_start = log_end
             self.followers = {}
         self.role, self.leader = Role.LEADER, self.node_id
-        self._told(leader_epoch, partition_epoch, replicas, isr)
+        self._apply_state(leader_epoch, partition_epoch, replicas, isr)
         self.log_end = log_end
         for replica in replicas:
             if replica != self.node_id:
-                self.followers.setdefault(replica, Progress(caught_up_ms=now_ms))
+                self.followers.setdefault(replica, FollowerProgress(caught_up_ms=now_ms))
         for gone in self.followers.keys() - set(replicas):
             del self.followers[gone]
         return self._advance(now_ms)
@@ -97,9 +97,9 @@ class Partition:
         """The controller made another replica the leader; `leader` may be none for now."""
         self.role, self.leader = Role.FOLLOWER, leader
         self.followers = {}
-        self._told(leader_epoch, partition_epoch, replicas, isr)
+        self._apply_state(leader_epoch, partition_epoch, replicas, isr)
 
-    def _told(
+    def _apply_state(
         self, leader_epoch: int, partition_epoch: int, replicas: Sequence[int], isr: Sequence[int]
     ) -> None:
         self.leader_epoch = leader_epoch
@@ -129,7 +129,7 @@ class Partition:
             effects.append(self._propose(self.isr | {replica}))
         return effects
 
-    def leader_told_hw(self, high_watermark: int) -> Sequence[Effect]:
+    def leader_hw_received(self, high_watermark: int) -> Sequence[Effect]:
         """A follower learns the leader's mark with each fetch; its own is bounded by its log."""
         return self._raise_to(min(high_watermark, self.log_end))
 
@@ -181,7 +181,7 @@ class Partition:
 
     # -- inside
 
-    def _may_join(self, replica: int, progress: Progress) -> bool:
+    def _may_join(self, replica: int, progress: FollowerProgress) -> bool:
         """At the mark, and past the start of this leader's own epoch (KAFKA-7128)."""
         return (
             replica not in self.isr
@@ -204,7 +204,7 @@ class Partition:
                 mark = progress.log_end
         return self._raise_to(mark)
 
-    def _counts(self, now_ms: int, replica: int, progress: Progress) -> bool:
+    def _counts(self, now_ms: int, replica: int, progress: FollowerProgress) -> bool:
         """In the set, about to be by proposal, or caught up and so about to ask."""
         if replica in self.isr or (self.proposed_isr is not None and replica in self.proposed_isr):
             return True

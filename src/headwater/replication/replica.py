@@ -26,7 +26,7 @@ from headwater.records.validation import (
 )
 from headwater.replication.effects import AdvanceHW, Effect, ProposeIsr
 from headwater.replication.partition import Partition, Role
-from headwater.replication.treatment import Treatment
+from headwater.replication.topic_policy import TopicPolicy
 from headwater.seams.tasks import Lane
 
 log = logging.getLogger("headwater.server")
@@ -64,7 +64,7 @@ class Watcher(Protocol):
         """There may be more now."""
 
 
-class Surroundings(Protocol):
+class ReplicaHost(Protocol):
     """What replicas ask of the broker around them."""
 
     def now_ms(self) -> int:
@@ -105,7 +105,6 @@ class _Held:
         self.failure: KafkaError | None = None
 
     def leave(self) -> None:
-        """It is out of the inbox."""
         self.pending.holding(-self._size)
 
 
@@ -114,20 +113,20 @@ class Replica:
 
     __slots__ = (
         "_committing",
+        "_completed_end",
         "_flush_ended",
+        "_host",
         "_inbox",
-        "_settled_end",
-        "_surroundings",
         "_writing",
         "dirty",
         "flushing",
         "log",
         "offline",
         "partition",
+        "policy",
         "refusal",
         "topic_id",
         "topic_partition",
-        "treatment",
         "watchers",
     )
 
@@ -135,14 +134,14 @@ class Replica:
         self,
         partition_log: PartitionLog,
         partition: Partition,
-        treatment: Treatment,
-        surroundings: Surroundings,
+        policy: TopicPolicy,
+        host: ReplicaHost,
     ) -> None:
         self.log = partition_log
         self.partition = partition
         self.topic_partition: TopicPartition = partition_log.topic_partition
         self.topic_id: Uuid = partition_log.topic_id
-        self.treatment = treatment
+        self.policy = policy
         self.refusal: KafkaError | None = None
         """Why nothing may be written now (a full or failed disk), or None."""
         self.offline: KafkaError | None = None
@@ -150,14 +149,14 @@ class Replica:
         self.dirty = False
         self.watchers: dict[Watcher, None] = {}
         """In the order they came: a set would wake them in the order of their addresses."""
-        self._surroundings = surroundings
+        self._host = host
         self._inbox: deque[_Held] = deque()
         self._writing: deque[Pending] = deque()
         self._committing: deque[Pending] = deque()
         self.flushing = False
         """A flush is under way; the older of two at once could end last and undo the newer."""
         self._flush_ended: list[Callable[[], None]] = []
-        self._settled_end = 0
+        self._completed_end = 0
         """The durable end that waiters were last answered by."""
 
     # -- who may ask
@@ -191,7 +190,7 @@ class Replica:
         partition = self.partition
         if partition.role is not Role.LEADER:
             raise self.offline or KafkaError(E.NOT_LEADER_OR_FOLLOWER)
-        rules = self.treatment.rules
+        rules = self.policy.rules
         header = check_batch(batch, rules, now_ms, zstd_known)
         if self.refusal is not None or (acks == ACKS_ALL and not partition.enough_in_sync):
             self._refuse(header, now_ms)
@@ -222,7 +221,7 @@ class Replica:
 
     def _refuse(self, header: RawHeader, now_ms: int) -> NoReturn:
         """Refuse a sound batch for now: a full disk, or too few replicas in sync."""
-        self.log.producers.turned_away(header, now_ms)
+        self.log.producers.batch_refused(header, now_ms)
         raise self.refusal or KafkaError(E.NOT_ENOUGH_REPLICAS)
 
     def append_built(self, batch: bytearray, pending: Pending) -> None:
@@ -232,7 +231,7 @@ class Replica:
         if self.refusal is not None:
             raise self.refusal
         header: RawHeader = HEADER.unpack_from(batch)
-        self._stage(memoryview(batch), header, pending, ACKS_ALL, self._surroundings.wall_ms())
+        self._stage(memoryview(batch), header, pending, ACKS_ALL, self._host.wall_ms())
 
     def _stage(
         self, batch: memoryview, header: RawHeader, pending: Pending, acks: int, now_ms: int
@@ -246,7 +245,7 @@ class Replica:
             self._writing.append(pending)
         if not self.dirty:
             self.dirty = True
-            self._surroundings.write_soon(self)
+            self._host.write_soon(self)
 
     # -- the inbox: what must be looked at off the loop keeps its place in the order
 
@@ -257,22 +256,20 @@ class Replica:
         held = _Held(memoryview(kept), header, pending, acks)
         held.ready = False
         self._inbox.append(held)
-        rules = self.treatment.rules
+        rules = self.policy.rules
 
         def done(result: object, failure: Exception | None) -> None:
             held.ready = True
             if isinstance(failure, KafkaError):
                 held.failure = failure
             elif failure is not None:
-                log.error(
-                    "a batch for %s could not be treated", self.topic_partition, exc_info=failure
-                )
+                log.error("preparing a batch for %s failed", self.topic_partition, exc_info=failure)
                 held.failure = KafkaError(E.UNKNOWN_SERVER_ERROR)
             else:
                 held.batch, held.header = cast(tuple[memoryview, RawHeader], result)
             self._drain_inbox()
 
-        self._surroundings.off_loop(
+        self._host.off_loop(
             lambda: prepare(memoryview(kept), header, rules, now_ms), done, Lane.CODEC
         )
 
@@ -280,7 +277,7 @@ class Replica:
         while self._inbox and self._inbox[0].ready:
             held = self._inbox.popleft()
             held.leave()
-            now_ms = self._surroundings.wall_ms()
+            now_ms = self._host.wall_ms()
             try:
                 if held.failure is not None:
                     raise held.failure
@@ -302,20 +299,22 @@ class Replica:
         try:
             self.log.write_staged()
         except OSError as failure:
-            self._surroundings.storage_failed(self, failure, flushing=False)
-            self.abandon(KafkaError(E.KAFKA_STORAGE_ERROR, f"the write failed: {failure.strerror}"))
+            self._host.storage_failed(self, failure, flushing=False)
+            self.fail_waiters(
+                KafkaError(E.KAFKA_STORAGE_ERROR, f"the write failed: {failure.strerror}")
+            )
             return
-        if self.treatment.sync_acks and self.durable_end < self.log.log_end_offset:
+        if self.policy.sync_acks and self.durable_end < self.log.log_end_offset:
             self._sync()
-        self.settle()
+        self.complete_durable()
 
-    def settle(self) -> None:
+    def complete_durable(self) -> None:
         """Answer what the log's durable end satisfies, then move the high watermark."""
-        log_end = self._settled_end = self.durable_end
+        log_end = self._completed_end = self.durable_end
         writing = self._writing
         while writing and writing[0].last_offset < log_end:
             writing.popleft().complete()
-        self.run(self.partition.appended(self._surroundings.now_ms(), log_end))
+        self.run(self.partition.appended(self._host.now_ms(), log_end))
         if self._committing:
             self._release()
             self._park_the_rest()
@@ -328,8 +327,8 @@ class Replica:
         """
         log = self.log
         end = log.log_end_offset
-        if self.treatment.sync_acks and end - log.recovery_point >= log.settings.flush_messages:
-            return max(log.recovery_point, min(self._settled_end, end))
+        if self.policy.sync_acks and end - log.recovery_point >= log.settings.flush_messages:
+            return max(log.recovery_point, min(self._completed_end, end))
         return end
 
     def sync_what_a_crash_left(self) -> None:
@@ -337,14 +336,14 @@ class Replica:
 
         Waits for the disk: only a log that was not closed has such a tail, and it is not served.
         """
-        self._settled_end = 0
+        self._completed_end = 0
         work = self.log.unflushed() if self.durable_end < self.log.log_end_offset else None
         if work is None:
             return
         try:
             work.run()
         except OSError as failure:
-            self._surroundings.storage_failed(self, failure, flushing=work.syncing)
+            self._host.storage_failed(self, failure, flushing=work.syncing)
             if work.syncing:
                 why = f"the disk refused to flush: {failure.strerror}"
                 raise KafkaError(E.KAFKA_STORAGE_ERROR, why) from failure
@@ -374,7 +373,7 @@ class Replica:
             else:
                 self.flushed(work)
 
-        self._surroundings.off_loop(work.run, done, Lane.FLUSH)
+        self._host.off_loop(work.run, done, Lane.FLUSH)
 
     def flush_failed(self, work: FlushWork | None, failure: Exception) -> None:
         """A flush raised: nothing more is durable, and nobody is answered as if it were.
@@ -389,12 +388,12 @@ class Replica:
         if isinstance(failure, OSError):
             if not syncing:
                 self.log.postpone_flush()
-            self._surroundings.storage_failed(self, failure, flushing=syncing)
+            self._host.storage_failed(self, failure, flushing=syncing)
         else:
             log.error("flushing %s failed", self.topic_partition, exc_info=failure)
             self.log.postpone_flush()
         if self.durable_end < self.log.log_end_offset:
-            self.abandon(KafkaError(E.KAFKA_STORAGE_ERROR, "the disk refused to flush"))
+            self.fail_waiters(KafkaError(E.KAFKA_STORAGE_ERROR, "the disk refused to flush"))
 
     def flushed(self, work: FlushWork) -> None:
         """A flush is done: answer whom that satisfies, and go on with what came meanwhile."""
@@ -402,12 +401,11 @@ class Replica:
         if self.log.presence.removed:
             return
         self.log.mark_flushed(work)
-        self.settle()
+        self.complete_durable()
         if self.durable_end < self.log.log_end_offset:
             self._sync()
 
     def flush_skipped(self) -> None:
-        """A flush that was announced had nothing to do."""
         self._end_flush()
 
     def when_not_flushing(self, call: Callable[[], None]) -> None:
@@ -427,14 +425,14 @@ class Replica:
         """Serve no more: drop what is staged and fail every request that waits here."""
         self.partition.role = Role.NONE
         self.log.drop_staged()
-        self.abandon(KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION))
+        self.fail_waiters(KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION))
 
-    def abandon(self, failure: KafkaError) -> None:
+    def fail_waiters(self, failure: KafkaError) -> None:
         """Whatever waits here waits in vain."""
         held, self._inbox = self._inbox, deque()
         for entry in held:
             entry.leave()
-            self.log.producers.turned_away(entry.header, self._surroundings.wall_ms())
+            self.log.producers.batch_refused(entry.header, self._host.wall_ms())
         waiting = [*self._writing, *self._committing, *(entry.pending for entry in held)]
         self._writing.clear()
         self._committing.clear()
@@ -442,12 +440,12 @@ class Replica:
             pending.fail(failure)
         self.wake_watchers()
 
-    def lose(self, why: KafkaError) -> None:
+    def mark_offline(self, why: KafkaError) -> None:
         """The partition cannot be led or followed: refuse reads and writes with the reason."""
         self.offline = self.refusal = why
 
-    def found_again(self, why: KafkaError) -> None:
-        """What `lose` was called for is over."""
+    def mark_online(self, why: KafkaError) -> None:
+        """What `mark_offline` was called for is over."""
         self.offline = None if self.offline is why else self.offline
         self.refusal = None if self.refusal is why else self.refusal
 
@@ -460,9 +458,9 @@ class Replica:
                 case AdvanceHW():
                     self._release()
                     self.wake_watchers()
-                    self._surroundings.high_watermark_advanced(self)
+                    self._host.high_watermark_advanced(self)
                 case ProposeIsr():
-                    self._surroundings.propose_isr(self, effect)
+                    self._host.propose_isr(self, effect)
 
     def _release(self) -> None:
         mark = self.partition.high_watermark
@@ -491,7 +489,7 @@ class Replica:
     def read_failed(self, failure: OSError) -> KafkaError:
         """The disk refused a read; what to tell the reader. A disk that is sick goes offline."""
         if failure.errno == errno.EIO:
-            self._surroundings.storage_failed(self, failure, flushing=False)
+            self._host.storage_failed(self, failure, flushing=False)
         return KafkaError(E.KAFKA_STORAGE_ERROR, f"the read failed: {failure.strerror}")
 
     def check_in_range(self, offset: int) -> None:

@@ -12,8 +12,8 @@ from headwater.log.log_dirs import LogDirs
 from headwater.log.partition_log import PartitionLog
 from headwater.model import NO_EPOCH, ZERO_UUID, TopicPartition, Uuid, uuid_text
 from headwater.replication.partition import Partition
-from headwater.replication.replica import Replica, Surroundings
-from headwater.replication.treatment import Treatment
+from headwater.replication.replica import Replica, ReplicaHost
+from headwater.replication.topic_policy import TopicPolicy
 from headwater.seams.tasks import Lane
 
 log = logging.getLogger("headwater.state-change")
@@ -22,7 +22,7 @@ PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 """What may be different in a second. A disk that fails is not asked again."""
 
 
-class Leadership(NamedTuple):
+class LeaderAndIsr(NamedTuple):
     """What the controller decided for one partition."""
 
     topic_partition: TopicPartition
@@ -36,10 +36,10 @@ class Leadership(NamedTuple):
     """Whether the partition was just made: one that is older may lie on a disk that is offline."""
 
 
-class _Lost(NamedTuple):
+class _OfflinePartition(NamedTuple):
     """A partition that should be here and is not."""
 
-    decided: Leadership
+    decided: LeaderAndIsr
     why: KafkaError
     may_come_back: bool
 
@@ -52,18 +52,18 @@ class Replicas:
         node_id: int,
         log_dirs: LogDirs,
         settings_of: Callable[[str], TopicSettings],
-        treatment_of: Callable[[str], Treatment],
-        surroundings: Surroundings,
+        policy_of: Callable[[str], TopicPolicy],
+        host: ReplicaHost,
         lag_limit_ms: int,
     ) -> None:
         self.node_id = node_id
         self.log_dirs = log_dirs
         self.lag_limit_ms = lag_limit_ms
         self._settings_of = settings_of
-        self._treatment_of = treatment_of
-        self._surroundings = surroundings
+        self._policy_of = policy_of
+        self._host = host
         self._topics: dict[str, dict[int, Replica]] = {}
-        self._lost: dict[TopicPartition, _Lost] = {}
+        self._offline: dict[TopicPartition, _OfflinePartition] = {}
         """Partitions that should be here but cannot be opened, and why."""
 
     def __iter__(self) -> Iterator[Replica]:
@@ -91,54 +91,56 @@ class Replicas:
 
     def absence(self, topic: str, partition: int) -> KafkaError:
         """Why `get` has no such replica."""
-        lost = self._lost.get(TopicPartition(topic, partition))
-        return KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION) if lost is None else lost.why
+        offline = self._offline.get(TopicPartition(topic, partition))
+        return KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION) if offline is None else offline.why
 
     def is_offline(self, topic: str, partition: int) -> bool:
         """Whether the partition should be served here and cannot be."""
         replica = self.get(topic, partition)
         if replica is None:
-            return TopicPartition(topic, partition) in self._lost
+            return TopicPartition(topic, partition) in self._offline
         return replica.offline is not None
 
     # -- being told
 
-    def apply(self, decided: Leadership) -> E:
+    def apply(self, decided: LeaderAndIsr) -> E:
         """Lead or follow as the controller says; the code for its answer."""
         known = self.get(*decided.topic_partition)
         if known is not None and decided.leader_epoch < known.partition.leader_epoch:
             return E.STALE_CONTROLLER_EPOCH
         try:
             replica = known or self._open(decided)
-            self._take_role(replica, decided)
+            self._apply_role(replica, decided)
         except OSError as failure:
             why = KafkaError(E.KAFKA_STORAGE_ERROR, str(failure))
-            return self._lose(_Lost(decided, why, may_come_back=failure.errno in PASSING))
+            return self._mark_offline(
+                _OfflinePartition(decided, why, may_come_back=failure.errno in PASSING)
+            )
         except KafkaError as refused:
-            return self._lose(_Lost(decided, refused, may_come_back=False))
-        lost = self._lost.pop(decided.topic_partition, None)
-        if lost is not None:
-            replica.found_again(lost.why)
+            return self._mark_offline(_OfflinePartition(decided, refused, may_come_back=False))
+        offline = self._offline.pop(decided.topic_partition, None)
+        if offline is not None:
+            replica.mark_online(offline.why)
         return E.NONE
 
-    def _lose(self, lost: "_Lost") -> E:
-        at = lost.decided.topic_partition
-        if at not in self._lost:
-            log.error("%s cannot be opened: %s", at, lost.why.message)
-        self._lost[at] = lost
+    def _mark_offline(self, offline: "_OfflinePartition") -> E:
+        at = offline.decided.topic_partition
+        if at not in self._offline:
+            log.error("%s cannot be opened: %s", at, offline.why.message)
+        self._offline[at] = offline
         replica = self.get(*at)
         if replica is not None:
-            replica.lose(lost.why)
-        return lost.why.code
+            replica.mark_offline(offline.why)
+        return offline.why.code
 
-    def retry_lost(self) -> bool:
+    def retry_offline(self) -> bool:
         """Open what a disk refused before, a full one for instance; whether anything was opened."""
-        waiting = [lost.decided for lost in self._lost.values() if lost.may_come_back]
+        waiting = [offline.decided for offline in self._offline.values() if offline.may_come_back]
         return E.NONE in [self.apply(decided) for decided in waiting]
 
-    def _open(self, decided: Leadership) -> Replica:
+    def _open(self, decided: LeaderAndIsr) -> Replica:
         settings = self._settings_of(decided.topic_partition.topic)
-        treatment = self._treatment_of(decided.topic_partition.topic)
+        policy = self._policy_of(decided.topic_partition.topic)
         partition_log = self.log_dirs.logs.get(decided.topic_partition)
         if partition_log is not None and partition_log.topic_id != decided.topic_id:
             partition_log = self._identify(partition_log, decided)
@@ -148,15 +150,15 @@ class Replicas:
             partition_log = self.log_dirs.create(
                 decided.topic_partition,
                 decided.topic_id,
-                treatment.log_settings,
-                self._surroundings.wall_ms(),
+                policy.log_settings,
+                self._host.wall_ms(),
             )
-        replica = self._make(partition_log, settings, treatment)
+        replica = self._make(partition_log, settings, policy)
         topic, index = decided.topic_partition
         self._topics.setdefault(topic, {})[index] = replica
         return replica
 
-    def _identify(self, found: PartitionLog, decided: Leadership) -> PartitionLog | None:
+    def _identify(self, found: PartitionLog, decided: LeaderAndIsr) -> PartitionLog | None:
         """The log, if it is this topic's after all; None once that of another topic is set aside."""
         at = decided.topic_partition
         if found.topic_id == ZERO_UUID:
@@ -174,7 +176,7 @@ class Replicas:
         return None
 
     def _make(
-        self, partition_log: PartitionLog, settings: TopicSettings, treatment: Treatment
+        self, partition_log: PartitionLog, settings: TopicSettings, policy: TopicPolicy
     ) -> Replica:
         partition = Partition(self.node_id, self.lag_limit_ms, settings.min_insync_replicas)
         partition.log_end = partition_log.log_end_offset
@@ -182,9 +184,9 @@ class Replicas:
         partition.high_watermark = min(
             max(stored, partition_log.log_start_offset), partition_log.log_end_offset
         )
-        return Replica(partition_log, partition, treatment, self._surroundings)
+        return Replica(partition_log, partition, policy, self._host)
 
-    def _take_role(self, replica: Replica, decided: Leadership) -> None:
+    def _apply_role(self, replica: Replica, decided: LeaderAndIsr) -> None:
         partition = replica.partition
         if decided.leader != self.node_id:
             partition.followed(
@@ -195,7 +197,7 @@ class Replicas:
                 decided.isr,
             )
             replica.log.drop_staged()
-            replica.abandon(KafkaError(E.NOT_LEADER_OR_FOLLOWER))
+            replica.fail_waiters(KafkaError(E.NOT_LEADER_OR_FOLLOWER))
             return
         if decided.leader_epoch > partition.leader_epoch:
             # Persisted before the first append of the epoch: a leader that wrote nothing must
@@ -204,7 +206,7 @@ class Replicas:
             replica.sync_what_a_crash_left()
         replica.run(
             partition.led(
-                self._surroundings.now_ms(),
+                self._host.now_ms(),
                 decided.leader_epoch,
                 decided.partition_epoch,
                 decided.replicas,
@@ -218,26 +220,24 @@ class Replicas:
         topic, index = topic_partition
         partitions = self._topics.get(topic, {})
         replica = partitions.pop(index, None)
-        self._lost.pop(topic_partition, None)
+        self._offline.pop(topic_partition, None)
         if topic in self._topics and not partitions:
             del self._topics[topic]
         if replica is not None:
             replica.stop()
         if delete and topic_partition in self.log_dirs.logs:
             folder = self.log_dirs.delete(topic_partition)
-            self._surroundings.off_loop(
-                lambda: self.log_dirs.remove(folder), _removed(folder), Lane.FILES
-            )
+            self._host.off_loop(lambda: self.log_dirs.remove(folder), _removed(folder), Lane.FILES)
 
     # -- settings
 
     def topic_settings_changed(self, topic: str) -> None:
         """Apply a topic's new settings to its partitions here."""
         settings = self._settings_of(topic)
-        treatment = self._treatment_of(topic)
+        policy = self._policy_of(topic)
         for replica in self.of_topic(topic):
-            replica.treatment = treatment
-            replica.log.settings = treatment.log_settings
+            replica.policy = policy
+            replica.log.settings = policy.log_settings
             replica.partition.require_in_sync(settings.min_insync_replicas)
 
     def topics(self) -> list[str]:

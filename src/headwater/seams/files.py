@@ -22,7 +22,7 @@ RunAll: TypeAlias = Callable[[Sequence[Callable[[], None]]], None]
 class Pages(Protocol):
     """A mapped window of a file."""
 
-    def take(self, start: int, size: int) -> memoryview | None:
+    def view_resident(self, start: int, size: int) -> memoryview | None:
         """Bytes of the window that are in the page cache, for a socket alone; None if some are not."""
 
 

@@ -11,7 +11,7 @@ _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
 
-class Listening(Protocol):
+class ListenerHandle(Protocol):
     """An open listener."""
 
     @property
@@ -27,7 +27,7 @@ class Network(Protocol):
 
     async def serve(
         self, factory: ProtocolFactory, host: str, port: int, backlog: int
-    ) -> Listening:
+    ) -> ListenerHandle:
         """Accept connections; each gets a protocol of its own. Port 0 takes a free one."""
 
     async def connect(
@@ -50,7 +50,7 @@ class TcpNetwork:
 
     async def serve(
         self, factory: ProtocolFactory, host: str, port: int, backlog: int
-    ) -> Listening:
+    ) -> ListenerHandle:
         """A TCP listener."""
         loop = asyncio.get_running_loop()
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

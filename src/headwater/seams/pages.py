@@ -47,7 +47,7 @@ class MappedPages:
         self._resident = bytearray(size // _PAGE + 1)
         self._resident_address = ctypes.addressof(ctypes.c_ubyte.from_buffer(self._resident))
 
-    def take(self, start: int, size: int) -> memoryview | None:
+    def view_resident(self, start: int, size: int) -> memoryview | None:
         """The bytes from `start` of the file on, all in memory; else None.
 
         They are for a socket alone: should the file be cut, a system call that touches them

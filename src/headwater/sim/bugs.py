@@ -21,7 +21,7 @@ from headwater.log.producers import ProducerStates
 from headwater.log.segment import Segment
 from headwater.model import TopicPartition, Uuid
 from headwater.replication.replica import Replica
-from headwater.replication.treatment import Treatment
+from headwater.replication.topic_policy import TopicPolicy
 from headwater.sim.faults import Weather
 from headwater.sim.run import Verdict, simulate
 
@@ -46,13 +46,13 @@ def _reply_before_write() -> Iterator[None]:
 @contextmanager
 def _reply_before_sync() -> Iterator[None]:
     """flush.messages=1 is taken for a wish."""
-    translate = Treatment.of.__func__  # type: ignore[attr-defined]
+    translate = TopicPolicy.of.__func__  # type: ignore[attr-defined]
 
-    def careless(cls: type[Treatment], *args: Any) -> Treatment:
-        treatment: Treatment = translate(cls, *args)
-        return replace(treatment, sync_acks=False)
+    def careless(cls: type[TopicPolicy], *args: Any) -> TopicPolicy:
+        policy: TopicPolicy = translate(cls, *args)
+        return replace(policy, sync_acks=False)
 
-    with patch.object(Treatment, "of", classmethod(careless)):
+    with patch.object(TopicPolicy, "of", classmethod(careless)):
         yield
 
 
@@ -71,7 +71,7 @@ class _Anything:
 @contextmanager
 def _torn_tail_served() -> Iterator[None]:
     """Recovery believes whatever has the right length."""
-    with patch("headwater.log.walking.crc32c", lambda _: _Anything()):
+    with patch("headwater.log.batch_scan.crc32c", lambda _: _Anything()):
         yield
 
 
@@ -85,7 +85,7 @@ def _producers_forgotten() -> Iterator[None]:
 
     with (
         patch("headwater.log.recovery.replay_producers", forget),
-        patch.object(PartitionLog, "absorb", lambda *_: None),
+        patch.object(PartitionLog, "replay_batch", lambda *_: None),
     ):
         yield
 
@@ -116,7 +116,7 @@ def _short_write_believed() -> Iterator[None]:
 
     def append(self: Segment, buffers: Any, batches: Any, total: int, interval: int) -> None:
         self._files.pwritev(self._descriptors.of(self.path), buffers, self.size)
-        self.take(batches, interval)
+        self.index_batches(batches, interval)
 
     with patch.object(Segment, "append", append):
         yield

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from headwater.seams.files import Buffer
-from headwater.seams.network import Listening, ProtocolFactory
+from headwater.seams.network import ListenerHandle, ProtocolFactory
 from headwater.sim.loop import Scheduler, SimLoop
 from headwater.sim.randomness import Stream
 
@@ -194,7 +194,7 @@ class SimNetwork:
 
     async def serve(
         self, factory: ProtocolFactory, host: str, port: int, backlog: int
-    ) -> Listening:
+    ) -> ListenerHandle:
         """Accept connections on the caller's loop."""
         if port in self.listeners:
             raise OSError(98, "address in use")

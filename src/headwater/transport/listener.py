@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from headwater.config.listeners import Listener
-from headwater.seams.network import Listening, Network
+from headwater.seams.network import ListenerHandle, Network
 from headwater.transport.frame_protocol import FrameProtocol
 
 log = logging.getLogger("headwater.server")
@@ -71,7 +71,7 @@ class ConnectionQuotas:
 
 async def open_listener(
     network: Network, listener: Listener, factory: Callable[[], asyncio.BaseProtocol], backlog: int
-) -> Listening:
+) -> ListenerHandle:
     """Bind one named address; OSError says which one failed and what to do."""
     try:
         return await network.serve(factory, listener.host or "0.0.0.0", listener.port, backlog)

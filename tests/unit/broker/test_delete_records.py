@@ -19,13 +19,13 @@ from tests.unit.replication.replica_under_test import NOW, ReplicaUnderTest
 @pytest.fixture
 def replica(tmp_path):
     """A leader of five records, of which a follower has three."""
-    stage = ReplicaUnderTest(tmp_path, replicas=(1, 2))
+    leader = ReplicaUnderTest(tmp_path, replicas=(1, 2))
     for _ in range(5):
-        stage.append(batch(now=NOW))
-    stage.around.end_tick()
-    stage.replica.run(stage.replica.partition.follower_fetched(0, 2, 3, 0))
-    assert (stage.replica.partition.high_watermark, stage.replica.log.log_end_offset) == (3, 5)
-    return stage.replica
+        leader.append(batch(now=NOW))
+    leader.host.end_tick()
+    leader.replica.run(leader.replica.partition.follower_fetched(0, 2, 3, 0))
+    assert (leader.replica.partition.high_watermark, leader.replica.log.log_end_offset) == (3, 5)
+    return leader.replica
 
 
 @pytest.mark.parametrize("offset", [4, 5, 6, -2])
@@ -43,16 +43,16 @@ def test_the_log_starts_where_the_request_says(replica, offset, start):
 
 
 def test_a_partition_that_is_done_first_is_no_longer_watched_after_the_answer(tmp_path):
-    stages = [ReplicaUnderTest(tmp_path / name, replicas=(1, 2)) for name in ("a", "b")]
-    for stage in stages:
-        stage.append(batch(now=NOW))
-        stage.around.end_tick()
-        stage.replica.run(stage.replica.partition.follower_fetched(0, 2, 1, 0))
+    leaders = [ReplicaUnderTest(tmp_path / name, replicas=(1, 2)) for name in ("a", "b")]
+    for leader in leaders:
+        leader.append(batch(now=NOW))
+        leader.host.end_tick()
+        leader.replica.run(leader.replica.partition.follower_fetched(0, 2, 1, 0))
     answers, parked = [], []
     context = SimpleNamespace(
         clock=SimpleNamespace(monotonic_ms=lambda: 0),
         metadata=SimpleNamespace(brokers={1: None, 2: None}),
-        replicas=SimpleNamespace(leader=lambda _, partition: stages[partition].replica),
+        replicas=SimpleNamespace(leader=lambda _, partition: leaders[partition].replica),
         authorize=lambda *_: True,
         park=lambda deadline_ms, waiter: parked.append(waiter),
     )
@@ -68,11 +68,11 @@ def test_a_partition_that_is_done_first_is_no_longer_watched_after_the_answer(tm
         )
     )
     (waiter,) = parked
-    for stage in stages:
+    for leader in leaders:
         assert not answers
-        assert waiter in stage.replica.watchers
-        stage.replica.run(stage.replica.partition.follower_fetched(0, 2, 1, 1))
+        assert waiter in leader.replica.watchers
+        leader.replica.run(leader.replica.partition.follower_fetched(0, 2, 1, 1))
         waiter.recheck()
     (answer,) = answers
     assert [row.low_watermark for row in answer.topics[0].partitions] == [1, 1]
-    assert not any(stage.replica.watchers for stage in stages)
+    assert not any(leader.replica.watchers for leader in leaders)

@@ -27,7 +27,7 @@ def limits(live):
 
 
 def rules(live):
-    return live.replica("t").treatment.rules
+    return live.replica("t").policy.rules
 
 
 def log(live):
@@ -49,7 +49,7 @@ IN_USE = {
     "compression.gzip.level": ("3", lambda live: rules(live).level, 3),
     "compression.lz4.level": ("2", lambda live: rules(live).level, 2),
     "compression.zstd.level": ("5", lambda live: rules(live).level, 5),
-    "log.flush.interval.messages": ("1", lambda live: live.replica("t").treatment.sync_acks, True),
+    "log.flush.interval.messages": ("1", lambda live: live.replica("t").policy.sync_acks, True),
     "log.index.interval.bytes": ("999", lambda live: log(live).index_interval_bytes, 999),
     "log.index.size.max.bytes": ("4096", lambda live: log(live).segment_index_bytes, 4096),
     "log.message.timestamp.after.max.ms": ("5", lambda live: rules(live).after_ms, 5),

@@ -31,15 +31,15 @@ def elsewhere(tmp_path):
     return ReplicaUnderTest(tmp_path / "elsewhere")
 
 
-def waiting(stage):
-    pending = stage.append(batch(now=NOW))
-    stage.around.end_tick()
+def waiting(leader):
+    pending = leader.append(batch(now=NOW))
+    leader.host.end_tick()
     assert pending.ends == []
     return pending
 
 
-def health(stage, total=1 << 30, usable=0) -> StorageHealth:
-    return StorageHealth(stage.dirs, Disk(total, usable), all_lost=lambda: None)
+def health(leader, total=1 << 30, usable=0) -> StorageHealth:
+    return StorageHealth(leader.dirs, Disk(total, usable), all_lost=lambda: None)
 
 
 def test_a_broken_disk_answers_whoever_waits_on_it_and_nobody_else(here, elsewhere):

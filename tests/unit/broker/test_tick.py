@@ -23,7 +23,7 @@ class Recorder:
     def send_answers(self):
         self._note("send")
 
-    def abandon(self, failure):
+    def fail_waiters(self, failure):
         self.notes.append(f"abandon {self.name} {failure.code.name}")
 
     def _note(self, what):

@@ -2,7 +2,7 @@ import pytest
 
 from headwater.errors import E, KafkaError
 from headwater.log import snapshots
-from headwater.log.producers import Producer, ProducerStates
+from headwater.log.producers import ProducerStateEntry, ProducerStates
 from tests.unit.log.support import append, batch, created, flush, opened, reopened, stage
 
 
@@ -95,7 +95,7 @@ def test_a_damaged_window_costs_only_the_older_batches(tmp_path):
 
 
 def test_every_flipped_bit_of_a_snapshot_is_seen():
-    content, _ = snapshots.encode([Producer(1, 2, 3, ((3, 3, 9, 9),), 5, -1, -1)])
+    content, _ = snapshots.encode([ProducerStateEntry(1, 2, 3, ((3, 3, 9, 9),), 5, -1, -1)])
     for bit in range(len(content) * 8):
         broken = bytearray(content)
         broken[bit // 8] ^= 1 << bit % 8
@@ -107,7 +107,7 @@ def test_every_flipped_bit_of_a_snapshot_is_seen():
 
 
 def test_a_snapshot_has_kafkas_layout():
-    content, window = snapshots.encode([Producer(1, 2, 6, ((5, 6, 9, 10),), 8, 4, 7)])
+    content, window = snapshots.encode([ProducerStateEntry(1, 2, 6, ((5, 6, 9, 10),), 8, 4, 7)])
     assert content.hex() == (
         "0001" + content[2:6].hex() + "00000001"
         "0000000000000001" "0002" "00000006" "000000000000000a" "00000001"
@@ -129,12 +129,12 @@ def test_undo_takes_back_exactly_what_was_staged_since_keep():
     states = ProducerStates()
     header = (0, 49, 0, 2, 0, 0, 0, 0, 0, 1, 0, 0, 1)
     states.admit(header, 0, 5)
-    states.keep()
+    states.commit_staged()
     before = list(states)
     states.admit((*header[:11], 1, 1), 1, 6)
     states.admit((*header[:9], 2, 0, 0, 1), 2, 6)
-    assert states.settled() == {row.producer_id: row[1:] for row in before}
-    states.undo()
+    assert states.written_states() == {row.producer_id: row[1:] for row in before}
+    states.rollback_staged()
     assert [row for row in states if row.producer_id == 1] == before
 
 
@@ -145,19 +145,19 @@ def test_the_second_batch_of_a_producer_is_refused_while_the_first_was_lost_by_a
         (0, 49, 0, 2, 0, 0, 0, 0, 0, 1, 0, 1, 1),
     )
     states.admit(first, 0, 5)
-    states.undo()
+    states.rollback_staged()
     with pytest.raises(KafkaError) as refused:
         states.admit(second, 0, 6)
     assert refused.value.code is E.OUT_OF_ORDER_SEQUENCE_NUMBER
     assert states.admit(first, 0, 7) is None
     assert states.admit(second, 1, 7) is None
-    states.keep()
+    states.commit_staged()
     assert states.get(1).last_sequence == 1
 
 
 def test_a_producer_whose_only_batch_was_lost_survives_a_snapshot():
     states = ProducerStates()
     states.admit((0, 49, 0, 2, 0, 0, 0, 0, 0, 1, 3, 0, 1), 0, 5)
-    states.undo()
-    (found,) = snapshots.decode(*snapshots.encode_states(states.settled()))
+    states.rollback_staged()
+    (found,) = snapshots.decode(*snapshots.encode_states(states.written_states()))
     assert (found.producer_id, found.epoch, found.last_sequence, found.window) == (1, 3, -1, ())

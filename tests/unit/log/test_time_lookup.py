@@ -7,7 +7,7 @@ from headwater.log.settings import LogSettings
 from headwater.log.time_lookup import TimeLookup
 from headwater.records.builder import build_batch
 from headwater.records.record import Record, encode_records
-from headwater.records.walk import first_not_older
+from headwater.records.record_scan import first_not_older
 from tests.unit.log.support import NOW, append, created, reopened, stage
 
 SMALL = LogSettings(segment_bytes=2_000, index_interval_bytes=200)

@@ -7,14 +7,14 @@ from headwater.config.topic import TopicSettings
 from headwater.errors import KafkaError
 from headwater.replication.partition import Partition
 from headwater.replication.replica import Replica
-from headwater.replication.replicas import Leadership, Replicas
-from headwater.replication.treatment import Treatment
+from headwater.replication.replicas import LeaderAndIsr, Replicas
+from headwater.replication.topic_policy import TopicPolicy
 from tests.unit.log.support import PARTITION, TOPIC_ID, LossyFiles, created, opened
 
 NOW = 1_700_000_000_000
 
 
-class Surroundings:
+class FakeHost:
     """Time stands still, slow calls wait in a queue, and everything asked for is noted."""
 
     def __init__(self):
@@ -96,13 +96,13 @@ class ReplicaUnderTest:
 
     def __init__(self, path, *, replicas=(1,), isr=None, min_insync=1, **configs):
         self.files = LossyFiles()
-        self.around = Surroundings()
+        self.host = FakeHost()
         broker = BrokerSettings.load(None, {"log.dirs": str(path)})
         overrides = {name.replace("_", "."): value for name, value in configs.items()}
-        treatment = Treatment.of(TopicSettings.resolve(broker, overrides))
-        self.dirs, log = created(path, treatment.log_settings, self.files)
+        policy = TopicPolicy.of(TopicSettings.resolve(broker, overrides))
+        self.dirs, log = created(path, policy.log_settings, self.files)
         partition = Partition(1, 30_000, min_insync)
-        self.replica = Replica(log, partition, treatment, self.around)
+        self.replica = Replica(log, partition, policy, self.host)
         partition.led(0, 0, 0, replicas, replicas if isr is None else isr, 0)
 
     def append(self, records, acks=-1, pending=None):
@@ -116,25 +116,25 @@ class ReplicaUnderTest:
         return b"" if found is None else bytes(found.load())
 
 
-class Host:
+class ReplicasUnderTest:
     """The replicas of a broker over real folders; one life of it."""
 
     def __init__(self, path, *, files=None, **configs):
         self.path, self.configs = path, configs
         self.files = files or LossyFiles()
-        self.around = Surroundings()
+        self.host = FakeHost()
         broker = BrokerSettings.load(None, {"log.dirs": str(path)})
         overrides = {name.replace("_", "."): value for name, value in configs.items()}
         settings = TopicSettings.resolve(broker, overrides)
-        treatment = Treatment.of(settings)
-        self.dirs = opened(path, treatment.log_settings, self.files)
+        policy = TopicPolicy.of(settings)
+        self.dirs = opened(path, policy.log_settings, self.files)
         self.replicas = Replicas(
-            1, self.dirs, lambda _: settings, lambda _: treatment, self.around, 30_000
+            1, self.dirs, lambda _: settings, lambda _: policy, self.host, 30_000
         )
 
     def lead(self, topic_id=TOPIC_ID, epoch=0, is_new=True, partition=PARTITION):
         return self.replicas.apply(
-            Leadership(partition, topic_id, 1, epoch, epoch, (1,), (1,), is_new)
+            LeaderAndIsr(partition, topic_id, 1, epoch, epoch, (1,), (1,), is_new)
         )
 
     def replica(self) -> Replica:
@@ -147,10 +147,10 @@ class Host:
 
     def written(self, records, acks=-1):
         pending = self.append(records, acks)
-        self.around.end_tick()
+        self.host.end_tick()
         return pending
 
-    def killed(self, **changes) -> "Host":
+    def killed(self, **changes) -> "ReplicasUnderTest":
         """The next life after kill -9."""
         self.dirs.abandon()
-        return Host(self.path, **{**self.configs, **changes})
+        return ReplicasUnderTest(self.path, **{**self.configs, **changes})

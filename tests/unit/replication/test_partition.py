@@ -38,12 +38,12 @@ def test_w3_a_message_needs_two_fetches_until_the_followers_high_watermark_moves
     # The first fetch asks for 0 and brings the message; the mark in its answer is still 0.
     assert fetched(leading, 2, 0) == []
     following.appended(0, 1)
-    following.leader_told_hw(leading.high_watermark)
+    following.leader_hw_received(leading.high_watermark)
     assert (leading.high_watermark, following.high_watermark) == (0, 0)
 
     # The second one asks for 1: that tells the leader, and its answer tells the follower.
     assert fetched(leading, 2, 1) == [AdvanceHW(1)]
-    assert following.leader_told_hw(leading.high_watermark) == (AdvanceHW(1),)
+    assert following.leader_hw_received(leading.high_watermark) == (AdvanceHW(1),)
 
 
 def test_with_one_replica_the_high_watermark_is_the_written_end():
@@ -93,14 +93,14 @@ def test_a_followers_mark_is_bounded_by_its_own_log():
     partition = Partition(2, LAG_MS, 1)
     partition.followed(1, 5, 0, (1, 2), (1, 2))
     partition.appended(0, 4)
-    assert partition.leader_told_hw(100) == (AdvanceHW(4),)
+    assert partition.leader_hw_received(100) == (AdvanceHW(4),)
 
 
 def test_truncation_takes_the_mark_along():
     partition = Partition(2, LAG_MS, 1)
     partition.followed(1, 5, 0, (1, 2), (1, 2))
     partition.appended(0, 10)
-    partition.leader_told_hw(10)
+    partition.leader_hw_received(10)
     partition.truncated(6)
     assert (partition.log_end, partition.high_watermark) == (6, 6)
 
@@ -209,7 +209,7 @@ def test_b5_a_follower_below_the_start_of_the_leaders_epoch_cannot_join():
     partition = Partition(1, LAG_MS, 1)
     partition.followed(2, 4, 0, (1, 2, 3), (1, 2))
     partition.appended(0, 10)
-    partition.leader_told_hw(6)  # the true mark is 10, this replica does not know it yet
+    partition.leader_hw_received(6)  # the true mark is 10, this replica does not know it yet
     partition.led(0, 5, 1, (1, 2, 3), (1, 2), 10)
     partition.followers[3].caught_up_ms = -LAG_MS - 1  # so that it does not hold the mark
     partition.isr_stored(0, (1, 2), 2)

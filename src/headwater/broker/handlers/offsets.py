@@ -94,7 +94,7 @@ class _ListOffsets:
             self._found[place] = refused.with_traceback(None)  # which would keep its frames
             return
         end = replica.readable_end(self.committed_only)
-        lookup = TimeLookup(replica.log, end, replica.treatment.rules.max_uncompressed_bytes)
+        lookup = TimeLookup(replica.log, end, replica.policy.rules.max_uncompressed_bytes)
         if wanted.timestamp == MAX_TIMESTAMP:
             self.lookups.append((place, lookup.newest))
         else:

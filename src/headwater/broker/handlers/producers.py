@@ -6,7 +6,7 @@ from headwater.broker.context import Context
 from headwater.broker.request import Request
 from headwater.broker.turns import each
 from headwater.errors import E, KafkaError
-from headwater.log.producers import Producer
+from headwater.log.producers import ProducerStateEntry
 from headwater.model import NO_EPOCH, NO_PRODUCER_ID, topic_name_problem
 from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from headwater.wire.messages.producers import (
@@ -93,7 +93,7 @@ def _described(
     return partition
 
 
-def _producer(producer: Producer) -> DescribeProducersResponse.ProducerState:
+def _producer(producer: ProducerStateEntry) -> DescribeProducersResponse.ProducerState:
     return DescribeProducersResponse.ProducerState(
         producer_id=producer.producer_id,
         producer_epoch=producer.epoch,

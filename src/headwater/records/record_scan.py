@@ -20,12 +20,12 @@ _STEP = [1 + (byte >> 1) if byte < 0x80 and not byte & 1 else 0 for byte in rang
 _STEP[1] = 1
 
 
-Survey: TypeAlias = tuple[int, int, bool, bool]
+RecordScan: TypeAlias = tuple[int, int, bool, bool]
 """What a walk saw: smallest and largest timestamp delta, whether a record has no key, whether the
 offset deltas are 0, 1, 2 … (A plain tuple: the hot path takes it apart at once.)"""
 
 
-def survey(buf: Buffer, pos: int, end: int, count: int) -> Survey:
+def scan_records(buf: Buffer, pos: int, end: int, count: int) -> RecordScan:
     """Walk `count` records that must fill `buf[pos:end]`; INVALID_RECORD where they do not.
 
     Unrolled, with the one-byte form of each number in line: single records go this way on the hot

@@ -9,7 +9,7 @@ from headwater.records.rules import BatchRules
 
 
 @dataclass(frozen=True, slots=True)
-class Treatment:
+class TopicPolicy:
     """Settings in the form that the hot path compares with."""
 
     rules: BatchRules
@@ -18,7 +18,7 @@ class Treatment:
     """flush.messages is set: a write that completes so many records is told after their flush."""
 
     @classmethod
-    def of(cls, settings: TopicSettings, validate_records: bool = False) -> "Treatment":
+    def of(cls, settings: TopicSettings, validate_records: bool = False) -> "TopicPolicy":
         """Translate."""
         codec = _codec(settings.compression_type)
         return cls(

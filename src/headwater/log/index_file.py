@@ -12,7 +12,7 @@ from typing import ClassVar
 from headwater.seams.files import Files, read_file, write_fully
 
 
-class EntryFile:
+class IndexFile:
     """A file of equal entries, sorted, loaded on first use."""
 
     __slots__ = ("_entries", "_files", "_saved", "damaged", "path", "unsynced")

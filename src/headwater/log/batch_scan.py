@@ -120,7 +120,7 @@ def check(
             else:
                 piece = segment.read_blocking(need, position)
                 rows, next_offset, _, problem = _check_piece(piece, next_offset, rule, gaps, absorb)
-        segment.take(rows, interval)
+        segment.index_batches(rows, interval)
     return Walked(next_offset, segment.size - start, problem)
 
 

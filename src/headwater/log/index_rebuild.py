@@ -3,9 +3,9 @@
 from typing import TYPE_CHECKING
 
 from headwater.log import snapshots
+from headwater.log.batch_scan import batch_at, headers
 from headwater.log.producers import ProducerStates
 from headwater.log.segment import DamagedSegment, Segment, Staged
-from headwater.log.walking import batch_at, headers
 from headwater.records.batch import CONTROL, HEADER_SIZE, OVERHEAD, RawHeader
 from headwater.seams.files import Files
 
@@ -25,26 +25,26 @@ def rebuild_indexes(segment: Segment, interval: int, below: int | None = None) -
     segment.index.clear()
     segment.time_index.clear()
     rows: list[Staged] = []
-    builder = segment.twin(0)
+    builder = segment.uncached_copy(0)
     for _, header in headers(segment):
         last_offset = header[0] + header[6]
         rows.append((last_offset, header[1] + OVERHEAD, header[8]))
         if len(rows) == ROWS:
-            builder.take(rows, interval)
+            builder.index_batches(rows, interval)
             rows.clear()
         if below is not None and last_offset + 1 >= below:
             break
-    builder.take(rows, interval)
+    builder.index_batches(rows, interval)
     builder.ready = True
     builder.seal()
-    segment.forget(size)
+    segment.reset(size)
 
 
 def walk_tail(segment: Segment, end_offset: int) -> None:
     """Make a loaded segment ready for appends; DamagedSegment if it does not end at `end_offset`."""
     newest, relative = segment.time_index.last()
     _, position = segment.index.last()
-    segment.forget(segment.size)
+    segment.reset(segment.size)
     segment.max_timestamp = newest
     segment.max_timestamp_offset = segment.base_offset + max(relative, 0)
     segment.first_timestamp = next(headers(segment, piece=HEADER_SIZE))[1][8]
@@ -57,7 +57,7 @@ def walk_tail(segment: Segment, end_offset: int) -> None:
         if header[8] > segment.max_timestamp:
             segment.max_timestamp, segment.max_timestamp_offset = header[8], last_offset
     if next_offset != end_offset:
-        segment.forget(segment.size)
+        segment.reset(segment.size)
         raise DamagedSegment(f"{segment.path} ends at offset {next_offset}, not at {end_offset}")
     segment.ready = True
 
@@ -78,8 +78,8 @@ def replay_producers(log: "PartitionLog", files: Files, now_ms: int) -> int:
             break
     else:
         log.snapshot_offset = start
-    walked = _absorb_from(log, start, now_ms)
-    log.producers.keep()
+    walked = _replay_from(log, start, now_ms)
+    log.producers.commit_staged()
     # Their aborts are in the indexes already.
     log.aborted.clear()
     return walked
@@ -101,7 +101,7 @@ def _restored(log: "PartitionLog", files: Files, stem: str) -> bool:
     return True
 
 
-def _absorb_from(log: "PartitionLog", start: int, now_ms: int) -> int:
+def _replay_from(log: "PartitionLog", start: int, now_ms: int) -> int:
     walked = 0
     if start >= log.log_end_offset:
         return walked
@@ -112,9 +112,9 @@ def _absorb_from(log: "PartitionLog", start: int, now_ms: int) -> int:
         for position, header in headers(segment, found[0]):
             walked += header[1] + OVERHEAD
             if header[5] & CONTROL:
-                log.absorb(header, batch_at(segment, position, header), now_ms)
+                log.replay_batch(header, batch_at(segment, position, header), now_ms)
             elif header[9] >= 0:
-                log.absorb(header, b"", now_ms)
+                log.replay_batch(header, b"", now_ms)
     return walked
 
 

@@ -12,7 +12,7 @@ WINDOW_BYTES = 64 << 20
 WINDOWS = 16
 
 
-class Windows:
+class MmapCache:
     """The windows used last. Only for the thread that owns the logs."""
 
     __slots__ = ("_files", "_open")
@@ -21,21 +21,21 @@ class Windows:
         self._files = files
         self._open: OrderedDict[tuple[str, int], Pages] = OrderedDict()
 
-    def take(self, path: str, fd: int, start: int, size: int) -> list[Buffer] | None:
+    def view(self, path: str, fd: int, start: int, size: int) -> list[Buffer] | None:
         """The bytes, in up to two pieces; None where the page cache or a mapping lacks some."""
         end = start + size
         pieces: list[Buffer] = []
         while start < end:
             stop = min(end, (start // WINDOW_BYTES + 1) * WINDOW_BYTES)
             pages = self._window(path, fd, start // WINDOW_BYTES)
-            piece = None if pages is None else pages.take(start, stop - start)
+            piece = None if pages is None else pages.view_resident(start, stop - start)
             if piece is None:
                 return None
             pieces.append(piece)
             start = stop
         return pieces
 
-    def forget(self, path: str) -> None:
+    def evict(self, path: str) -> None:
         """The file is about to be cut or renamed; slices that were given out stay as they are."""
         for key in [key for key in self._open if key[0] == path]:
             del self._open[key]

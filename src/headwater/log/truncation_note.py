@@ -10,12 +10,12 @@ from headwater.seams.files import Files, read_file, replace_file
 FILE_NAME = "recovery-point-limit"
 
 
-def write_limit(files: Files, directory: str, offset: int) -> None:
+def write_note(files: Files, directory: str, offset: int) -> None:
     """Nothing at or above `offset` is known to be flushed, whatever the checkpoint says."""
     replace_file(files, f"{directory}/{FILE_NAME}", b"%d\n" % offset)
 
 
-def read_limit(files: Files, directory: str) -> int | None:
+def read_note(files: Files, directory: str) -> int | None:
     """The limit, if there is one; 0 if it cannot be read."""
     path = f"{directory}/{FILE_NAME}"
     if not files.exists(path):
@@ -24,6 +24,6 @@ def read_limit(files: Files, directory: str) -> int | None:
     return int(content) if content.isdigit() else 0
 
 
-def remove_limit(files: Files, directory: str) -> None:
+def remove_note(files: Files, directory: str) -> None:
     """The checkpoint is right again."""
     files.unlink(f"{directory}/{FILE_NAME}")

@@ -1,6 +1,6 @@
 import pytest
 
-from headwater.log.windows import WINDOW_BYTES, WINDOWS, Windows
+from headwater.log.mmap_cache import WINDOW_BYTES, WINDOWS, MmapCache
 from headwater.seams.files import OsFiles
 
 
@@ -20,16 +20,16 @@ def joined(pieces):
 def test_a_range_over_the_edge_comes_in_two_pieces(file):
     files, path, fd = file
     files.pwritev(fd, [b"left", b"right"], WINDOW_BYTES - 4)
-    pieces = Windows(files).take(path, fd, WINDOW_BYTES - 4, 9)
+    pieces = MmapCache(files).view(path, fd, WINDOW_BYTES - 4, 9)
     assert [bytes(piece) for piece in pieces] == [b"left", b"right"]
 
 
 def test_only_the_windows_used_last_are_kept(file):
     files, path, fd = file
-    windows = Windows(files)
+    mmaps = MmapCache(files)
     for number in range(WINDOWS + 3):
         files.pwritev(fd, [b"%02d" % number], number * WINDOW_BYTES)
-        assert joined(windows.take(path, fd, number * WINDOW_BYTES, 2)) == b"%02d" % number
+        assert joined(mmaps.view(path, fd, number * WINDOW_BYTES, 2)) == b"%02d" % number
     with open("/proc/self/maps") as maps:
         assert sum(path in line for line in maps) == WINDOWS
 
@@ -37,12 +37,12 @@ def test_only_the_windows_used_last_are_kept(file):
 def test_a_forgotten_file_is_mapped_anew(file, tmp_path):
     files, path, fd = file
     files.pwritev(fd, [b"old"], 0)
-    windows = Windows(files)
-    windows.take(path, fd, 0, 3)
-    windows.forget(path)
+    mmaps = MmapCache(files)
+    mmaps.view(path, fd, 0, 3)
+    mmaps.evict(path)
     other = files.open(str(tmp_path / "other"), create=True)
     files.pwritev(other, [b"new"], 0)
-    assert joined(windows.take(path, other, 0, 3)) == b"new"
+    assert joined(mmaps.view(path, other, 0, 3)) == b"new"
     files.close(other)
 
 
@@ -52,4 +52,4 @@ def test_files_that_cannot_be_mapped_are_read_otherwise(file):
             return None
 
     _, path, fd = file
-    assert Windows(Unmapped()).take(path, fd, 0, 1) is None
+    assert MmapCache(Unmapped()).view(path, fd, 0, 1) is None
