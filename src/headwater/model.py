@@ -13,6 +13,8 @@ Uuid: TypeAlias = bytes
 
 ZERO_UUID: Uuid = bytes(16)
 NO_LEADER = -1
+LEADER_DURING_DELETE = -2
+"""The leader of a partition whose topic is being deleted; as a leader epoch it overrides any other."""
 NO_EPOCH = -1
 NO_PRODUCER_ID = -1
 NO_TIMESTAMP = -1

@@ -74,13 +74,13 @@ class GroupShardMachine(RuleBasedStateMachine):
         known = self.driver.shard.groups.get(group)
         if known is None:
             return
-        for member in list(known.roster.members.values()):
+        for member in list(known.members.by_id.values()):
             if known.state is GroupState.PREPARING_REBALANCE and member.join_token is None:
                 token = self.driver.join(
                     member.member_id, member.instance_id, member.protocols, group=group
                 )
                 self.asked[token] = group, member.instance_id
-        for member_id in list(known.roster.members):
+        for member_id in list(known.members.by_id):
             if known.state is GroupState.COMPLETING_REBALANCE:
                 self.driver.sync(member_id, known.generation, {member_id: b"x"}, group=group)
 
@@ -173,10 +173,10 @@ class GroupShardMachine(RuleBasedStateMachine):
             if group.state is GroupState.COMPLETING_REBALANCE:
                 assert (group_id, SYNC_PHASE, "") in deadlines
             if group.state is GroupState.EMPTY:
-                assert not group.roster.members
+                assert not group.members.by_id
             if group.state is GroupState.STABLE:
-                assert group.roster.leader in group.roster
-                for member_id in group.roster.members:
+                assert group.members.leader in group.members
+                for member_id in group.members.by_id:
                     assert (group_id, SESSION, member_id) in deadlines
 
     def teardown(self):

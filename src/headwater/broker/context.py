@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from headwater.broker.producer_ids import ProducerIdBlocks
     from headwater.broker.request import Request
     from headwater.controller.controller_loop import ControllerLoop
-    from headwater.coordination.shard_loop import ShardLoop
+    from headwater.coordination.runtime_loop import CoordinatorRuntime
 
 log = logging.getLogger("headwater.server")
 
@@ -79,7 +79,7 @@ class Context:
     """Called with the deadline of each parked request."""
     replicas: Replicas = field(init=False)
     controller: "ControllerLoop" = field(init=False)
-    groups: "ShardLoop" = field(init=False)
+    groups: "CoordinatorRuntime" = field(init=False)
     producer_ids: "ProducerIdBlocks" = field(init=False)
     turns: Turns = field(default_factory=Turns)
     """Runs what would hold the event loop in steps."""

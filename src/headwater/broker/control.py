@@ -6,9 +6,9 @@ A message of an older controller, or for an earlier life of this broker, changes
 
 import logging
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
 
 from headwater.broker.context import Context
+from headwater.controller.control_requests import ControlRequest, ControlResponse
 from headwater.errors import E
 from headwater.model import CONSUMER_OFFSETS, TopicPartition
 from headwater.replication.partition import Role
@@ -22,8 +22,6 @@ from headwater.wire.messages.control import (
     UpdateMetadataResponse,
 )
 
-ControlMessage: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
-ControlResponse: TypeAlias = LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse
 log = logging.getLogger("headwater.state-change")
 
 
@@ -37,7 +35,7 @@ class Control:
         self.broker_epoch = -1
         """The epoch of this broker's registration; -1 until it is known."""
 
-    def receive(self, message: ControlMessage) -> ControlResponse:
+    def receive(self, message: ControlRequest) -> ControlResponse:
         """Apply one message; the answer goes back to the controller."""
         match message:
             case LeaderAndIsrRequest():

@@ -4,10 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headwater.model import INTERNAL_TOPICS, TopicPartition, Uuid
+from headwater.model import INTERNAL_TOPICS, LEADER_DURING_DELETE, TopicPartition, Uuid
 from headwater.wire.messages.control import UpdateMetadataRequest
-
-DELETED_LEADER = -2
 
 
 class BrokerInfo(NamedTuple):
@@ -66,14 +64,16 @@ class MetadataCache:
     def _apply_topic(
         self, state: UpdateMetadataRequest.UpdateMetadataTopicState
     ) -> Iterable[TopicPartition]:
-        gone = [p.partition_index for p in state.partition_states if p.leader == DELETED_LEADER]
+        gone = [
+            p.partition_index for p in state.partition_states if p.leader == LEADER_DURING_DELETE
+        ]
         topic = self.topics.get(state.topic_name)
         if topic is None or topic.topic_id != state.topic_id:
             if len(gone) == len(state.partition_states):
                 return []
             topic = self._add(state.topic_name, state.topic_id)
         for partition in state.partition_states:
-            if partition.leader != DELETED_LEADER:
+            if partition.leader != LEADER_DURING_DELETE:
                 topic.partitions[partition.partition_index] = _partition(partition)
         for index in gone:
             topic.partitions.pop(index, None)

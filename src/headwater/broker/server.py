@@ -46,13 +46,13 @@ from headwater.broker.timers import DeadlineTimer, PatientTimers
 from headwater.config.broker import BrokerSettings
 from headwater.config.listeners import Listener
 from headwater.controller.channel_loop import Channels, OnReply
+from headwater.controller.control_requests import ControlRequest
 from headwater.controller.controller_loop import ControllerLoop
-from headwater.controller.effects import ControlMessage
 from headwater.controller.store.embedded_store import EmbeddedStore, on_file_thread
 from headwater.controller.store.znodes import BrokerEndpoint, BrokerNode
 from headwater.controller.topic_rules import ControllerSettings
 from headwater.coordination.groups.settings import GroupSettings
-from headwater.coordination.shard_loop import ShardLoop
+from headwater.coordination.runtime_loop import CoordinatorRuntime
 from headwater.log.log_dir import LogDirError
 from headwater.log.log_dirs import Identity, LogDirs
 from headwater.log.settings import LogSettings
@@ -231,7 +231,7 @@ class BrokerServer:
         writer = PartitionWriter(
             CONSUMER_OFFSETS, replicas, self._coordinator_append_failed, self._off_loop
         )
-        self.groups = self.context.groups = ShardLoop(
+        self.groups = self.context.groups = CoordinatorRuntime(
             writer,
             seams.clock,
             seams.randomness,
@@ -268,12 +268,12 @@ class BrokerServer:
 
     async def _listen(self) -> None:
         backlog = min(self.settings.socket_listen_backlog_size, self._shares.backlog)
-        for bound, told in zip(self.settings.bound, self.settings.told, strict=True):
-            warn_of_plaintext(bound)
-            factory = partial(ServerConnection, self.context, bound.name, self.dispatch.frame)
-            opened = await open_listener(self.seams.network, bound, factory, backlog)
+        for listener, shown in zip(self.settings.listening, self.settings.advertised, strict=True):
+            warn_of_plaintext(listener)
+            factory = partial(ServerConnection, self.context, listener.name, self.dispatch.frame)
+            opened = await open_listener(self.seams.network, listener, factory, backlog)
             self._opened.append(opened)
-            self.listeners.append(told if told.port else told._replace(port=opened.port))
+            self.listeners.append(shown if shown.port else shown._replace(port=opened.port))
 
     async def _join(self) -> None:
         """Register, stand for controller, and wait until this broker was told what it leads."""
@@ -315,7 +315,7 @@ class BrokerServer:
 
     # -- what others call back with
 
-    def _receive(self, message: ControlMessage, reply: OnReply) -> None:
+    def _receive(self, message: ControlRequest, reply: OnReply) -> None:
         """A message of the controller; topics' settings must be known before their logs open."""
 
         def apply() -> None:

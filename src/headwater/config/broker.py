@@ -10,7 +10,7 @@ from typing import Self
 from headwater.config.broker_keys import BrokerKeys
 from headwater.config.foreign import idle_key, why_not_here
 from headwater.config.keys import ConfigError, Key, Mode, Value
-from headwater.config.listeners import Listener, advertised, parse_listeners
+from headwater.config.listeners import Listener, advertised_listeners, parse_listeners
 from headwater.config.properties import Assignment, read_properties
 from headwater.config.resolve import Layers, configured
 from headwater.config.topic import TopicSettings
@@ -23,17 +23,19 @@ class BrokerSettings(BrokerKeys):
 
     layers: Layers
     topic_defaults: TopicSettings
-    bound: tuple[Listener, ...]
-    told: tuple[Listener, ...]
+    listening: tuple[Listener, ...]
+    advertised: tuple[Listener, ...]
     ignored: tuple[ConfigError, ...]
 
     def __init__(self, layers: Layers, ignored: tuple[ConfigError, ...] = ()) -> None:
         values = {row.name: _effective(layers, row) for row in self.KEYS.values()}
-        _settle_identity(layers, values)
+        _unify_ids(layers, values)
         values["log.dirs"] = values["log.dirs"] or (str(values["log.dir"]),)
         super().__init__(values)
-        bound = parse_listeners("listeners", self.listeners, self.listener_security_protocol_map)
-        told = parse_listeners(
+        listening = parse_listeners(
+            "listeners", self.listeners, self.listener_security_protocol_map
+        )
+        advertised = parse_listeners(
             "advertised.listeners",
             self.advertised_listeners or (),
             self.listener_security_protocol_map,
@@ -41,8 +43,8 @@ class BrokerSettings(BrokerKeys):
         vars(self).update(
             layers=layers,
             topic_defaults=_topic_defaults(layers),
-            bound=bound,
-            told=advertised(bound, told),
+            listening=listening,
+            advertised=advertised_listeners(listening, advertised),
             ignored=ignored,
         )
 
@@ -105,12 +107,12 @@ class BrokerSettings(BrokerKeys):
     def inter_broker_listener(self) -> Listener:
         """The listener for traffic between brokers; the first one where nothing else fits."""
         wanted = self.inter_broker_listener_name or self.security_inter_broker_protocol
-        for listener in self.bound:
+        for listener in self.listening:
             if listener.name == wanted.upper():
                 return listener
         if self.inter_broker_listener_name:
             raise ConfigError(f"inter.broker.listener.name={wanted} is not among the listeners")
-        return self.bound[0]
+        return self.listening[0]
 
 
 def _effective(layers: Layers, row: Key) -> Value:
@@ -119,7 +121,7 @@ def _effective(layers: Layers, row: Key) -> Value:
     return row.default
 
 
-def _settle_identity(layers: Layers, values: dict[str, Value]) -> None:
+def _unify_ids(layers: Layers, values: dict[str, Value]) -> None:
     """node.id and broker.id are one number under two names."""
     given = {name for name in ("node.id", "broker.id") if name in layers.static}
     if len(given) == 2 and values["node.id"] != values["broker.id"]:

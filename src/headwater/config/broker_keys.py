@@ -14,7 +14,7 @@ from headwater.config.keys import (
     STRING,
     Key,
     Mode,
-    Settings,
+    SettingsBase,
     key,
 )
 from headwater.config.topic import ALONE, NO_COMPACTION, TopicSettings
@@ -43,7 +43,7 @@ def _for_topics(name: str, topic_key: str) -> Any:
     return twin
 
 
-class BrokerKeys(Settings):
+class BrokerKeys(SettingsBase):
     """One row per key; `BrokerSettings` adds where the values come from."""
 
     # fmt: off

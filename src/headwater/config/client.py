@@ -16,7 +16,7 @@ from headwater.config.keys import (
     LONG,
     STRING,
     ConfigError,
-    Settings,
+    SettingsBase,
     Value,
     key,
     nearest,
@@ -59,7 +59,7 @@ def _plaintext(protocol: str) -> str | None:
     return _SASL if protocol.startswith("SASL") else _TLS
 
 
-class ClientSettings(Settings):
+class ClientSettings(SettingsBase):
     """What every client has."""
 
     ROLE: ClassVar[str] = "admin"
@@ -151,11 +151,11 @@ class ClientSettings(Settings):
             values[key_name] = row.parse(text)
         if "bootstrap.servers" not in chosen:
             raise ConfigError("bootstrap_servers is missing: name at least one broker, HOST:PORT")
-        cls.settle(values, frozenset(chosen))
+        cls.reconcile(values, frozenset(chosen))
         return cls(values, profile, frozenset(chosen))
 
     @classmethod
-    def settle(cls, values: dict[str, Value], chosen: frozenset[str]) -> None:
+    def reconcile(cls, values: dict[str, Value], chosen: frozenset[str]) -> None:
         """Refuse what contradicts itself; a table may adjust values nobody chose."""
 
     @classmethod
@@ -331,7 +331,7 @@ class ProducerSettings(ClientSettings):
         return -1 if self.acks == "all" else int(self.acks)
 
     @classmethod
-    def settle(cls, values: dict[str, Value], chosen: frozenset[str]) -> None:
+    def reconcile(cls, values: dict[str, Value], chosen: frozenset[str]) -> None:
         """Idempotence against acks, retries and requests in flight; the delivery timeout."""
         conflict = _idempotence_conflict(values)
         if conflict and values["enable.idempotence"]:
@@ -368,7 +368,7 @@ class ProducerSettings(ClientSettings):
         return said
 
 
-def vars_of(settings: Settings) -> dict[str, Value]:
+def vars_of(settings: SettingsBase) -> dict[str, Value]:
     """The values of `settings` by their keys."""
     return {row.name: getattr(settings, row.attribute) for row in settings.KEYS.values()}
 
@@ -477,7 +477,7 @@ class ConsumerSettings(ClientSettings):
     # fmt: on
 
     @classmethod
-    def settle(cls, values: dict[str, Value], chosen: frozenset[str]) -> None:
+    def reconcile(cls, values: dict[str, Value], chosen: frozenset[str]) -> None:
         """Heartbeats must fit into the session, and commits need a group."""
         if _number(values["heartbeat.interval.ms"]) >= _number(values["session.timeout.ms"]):
             raise ConfigError(

@@ -170,7 +170,7 @@ def key(
     return row
 
 
-class Settings:
+class SettingsBase:
     """The base of a table: an immutable bag of values, one attribute per row."""
 
     KEYS: ClassVar[Mapping[str, Key]] = {}

@@ -34,9 +34,11 @@ def parse_listeners(key: str, texts: Sequence[str], protocol_map: str) -> tuple[
     return found
 
 
-def advertised(listeners: Sequence[Listener], told: Sequence[Listener]) -> tuple[Listener, ...]:
+def advertised_listeners(
+    listeners: Sequence[Listener], given: Sequence[Listener]
+) -> tuple[Listener, ...]:
     """What clients are told, listener by listener: the advertised address, else the bound one."""
-    by_name = {listener.name: listener for listener in told}
+    by_name = {listener.name: listener for listener in given}
     for name in by_name.keys() - {listener.name for listener in listeners}:
         raise ConfigError(f"advertised.listeners names {name}, which listeners does not have")
     addresses = tuple(by_name.get(listener.name, listener) for listener in listeners)

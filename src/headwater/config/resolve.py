@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from headwater.config.broker import BrokerSettings
 
 
-class Source(IntEnum):
+class ConfigSource(IntEnum):
     """Where a value was set, with the number DescribeConfigs gives it."""
 
     TOPIC = 1
@@ -38,7 +38,7 @@ class Synonym(NamedTuple):
 
     name: str
     value: str | None
-    source: Source
+    source: ConfigSource
 
 
 class ConfigRow(NamedTuple):
@@ -46,7 +46,7 @@ class ConfigRow(NamedTuple):
 
     name: str
     value: str | None
-    source: Source
+    source: ConfigSource
     read_only: bool
     sensitive: bool
     synonyms: tuple[Synonym, ...]
@@ -63,7 +63,7 @@ BROKER_SYNONYMS: tuple[tuple[str, ...], ...] = (
 _SYNONYMS_OF = {name: group for group in BROKER_SYNONYMS for name in group}
 
 
-def configured(layers: Layers, names: Sequence[str]) -> Iterator[tuple[str, str, Source]]:
+def configured(layers: Layers, names: Sequence[str]) -> Iterator[tuple[str, str, ConfigSource]]:
     """Each setting of any of `names`, in the order in which they count."""
     for layer, source in zip(layers, _LAYER_SOURCES, strict=True):
         for name in names:
@@ -71,7 +71,7 @@ def configured(layers: Layers, names: Sequence[str]) -> Iterator[tuple[str, str,
                 yield name, layer[name], source
 
 
-_LAYER_SOURCES = (Source.DYNAMIC_BROKER, Source.DYNAMIC_DEFAULT, Source.STATIC)
+_LAYER_SOURCES = (ConfigSource.DYNAMIC_BROKER, ConfigSource.DYNAMIC_DEFAULT, ConfigSource.STATIC)
 
 
 def topic_rows(settings: "BrokerSettings", overrides: Mapping[str, str]) -> list[ConfigRow]:
@@ -84,7 +84,7 @@ def topic_rows(settings: "BrokerSettings", overrides: Mapping[str, str]) -> list
         value = key.text(getattr(topic, key.attribute))
         synonyms = _broker_synonyms(settings, key.synonyms)
         if key.name in overrides:
-            synonyms = (Synonym(key.name, _shown(key, value), Source.TOPIC), *synonyms)
+            synonyms = (Synonym(key.name, _shown(key, value), ConfigSource.TOPIC), *synonyms)
         rows.append(_row(key, value, synonyms, read_only=False))
     return rows
 
@@ -119,7 +119,7 @@ def cluster_rows(settings: "BrokerSettings") -> list[ConfigRow]:
     rows = []
     for name, text in settings.layers.cluster.items():
         key = settings.dynamic_key(name)
-        synonym = Synonym(name, _shown(key, text), Source.DYNAMIC_DEFAULT)
+        synonym = Synonym(name, _shown(key, text), ConfigSource.DYNAMIC_DEFAULT)
         rows.append(_row(key, text, (synonym,), read_only=False))
     return rows
 
@@ -132,14 +132,14 @@ def _broker_synonyms(settings: "BrokerSettings", names: Sequence[str]) -> tuple[
     for name in names:
         key = settings.KEYS[name]
         if key.default is not None:
-            found.append(Synonym(name, _shown(key, key.text(key.default)), Source.DEFAULT))
+            found.append(Synonym(name, _shown(key, key.text(key.default)), ConfigSource.DEFAULT))
     return tuple(found)
 
 
 def _row(
     key: Key, value: str | None, synonyms: tuple[Synonym, ...], *, read_only: bool
 ) -> ConfigRow:
-    source = synonyms[0].source if synonyms else Source.DEFAULT
+    source = synonyms[0].source if synonyms else ConfigSource.DEFAULT
     shown = _shown(key, value)
     return ConfigRow(
         key.name, shown, source, read_only, key.sensitive, synonyms, key.type, key.explanation

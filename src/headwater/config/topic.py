@@ -14,7 +14,7 @@ from headwater.config.keys import (
     LONG,
     STRING,
     ConfigError,
-    Settings,
+    SettingsBase,
     key,
 )
 
@@ -37,7 +37,7 @@ def _throttled(replicas: tuple[str, ...]) -> str | None:
     return "it takes * or a list of partition:broker"
 
 
-class TopicSettings(Settings):
+class TopicSettings(SettingsBase):
     """The resolved settings of one topic."""
 
     # fmt: off

@@ -9,19 +9,14 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from headwater.controller.effects import ControlMessage
+from headwater.controller.control_requests import ControlRequest, ControlResponse
 from headwater.errors import E
-from headwater.wire.messages.control import (
-    LeaderAndIsrResponse,
-    StopReplicaResponse,
-    UpdateMetadataResponse,
-)
+from headwater.wire.messages.control import LeaderAndIsrResponse, StopReplicaResponse
 
 log = logging.getLogger(__name__)
 
-ControlResponse: TypeAlias = LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse
 OnReply: TypeAlias = Callable[[ControlResponse | None], None]
-Receiver: TypeAlias = Callable[[ControlMessage, OnReply], None]
+Receiver: TypeAlias = Callable[[ControlRequest, OnReply], None]
 """Takes a message and answers through the callback, at once or later, exactly once."""
 
 
@@ -43,7 +38,7 @@ class Channels:
         if channel is not None:
             channel.close()
 
-    def send(self, broker_id: int, message: ControlMessage, on_reply: OnReply) -> None:
+    def send(self, broker_id: int, message: ControlRequest, on_reply: OnReply) -> None:
         """Queue a message; `on_reply` is called later, never inside this call."""
         channel = self._channels.get(broker_id)
         if channel is None:
@@ -62,11 +57,11 @@ class _Channel:
         self._broker_id = broker_id
         self._receiver = receiver
         self._call_soon = call_soon
-        self._queue: deque[tuple[ControlMessage, OnReply]] = deque()
+        self._queue: deque[tuple[ControlRequest, OnReply]] = deque()
         self._busy = False
         self._closed = False
 
-    def send(self, message: ControlMessage, on_reply: OnReply) -> None:
+    def send(self, message: ControlRequest, on_reply: OnReply) -> None:
         self._queue.append((message, on_reply))
         if not self._busy:
             self._busy = True

@@ -2,19 +2,23 @@
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from headwater.controller.state import ClusterState, LiveBroker, PartitionRegistration, TopicState
-from headwater.model import TopicPartition
+from headwater.model import LEADER_DURING_DELETE, TopicPartition
 from headwater.wire.messages.control import (
     LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
     StopReplicaRequest,
+    StopReplicaResponse,
     UpdateMetadataRequest,
+    UpdateMetadataResponse,
 )
 
+ControlRequest: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
+ControlResponse: TypeAlias = LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse
+
 INCREMENTAL = 1
-DURING_DELETE = -2
-"""Leader of a partition whose topic is being deleted, and leader epoch that overrides any other."""
 
 _PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -122,7 +126,7 @@ def _metadata(
     return UpdateMetadataRequest.UpdateMetadataPartitionState(
         partition_index=index,
         controller_epoch=partition.controller_epoch,
-        leader=DURING_DELETE if deleting else partition.leader,
+        leader=LEADER_DURING_DELETE if deleting else partition.leader,
         leader_epoch=partition.leader_epoch,
         isr=list(partition.isr),
         zk_version=partition.version,
@@ -160,7 +164,9 @@ def delete_replicas(
                 topic_name=topic.name,
                 partition_states=[
                     StopReplicaRequest.StopReplicaPartitionState(
-                        partition_index=index, leader_epoch=DURING_DELETE, delete_partition=True
+                        partition_index=index,
+                        leader_epoch=LEADER_DURING_DELETE,
+                        delete_partition=True,
                     )
                     for index in indexes
                 ],

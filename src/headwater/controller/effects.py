@@ -4,14 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from headwater.controller.control_requests import ControlRequest
 from headwater.controller.store.metadata_store import Op
-from headwater.wire.messages.control import (
-    LeaderAndIsrRequest,
-    StopReplicaRequest,
-    UpdateMetadataRequest,
-)
-
-ControlMessage: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopReplicaRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +22,7 @@ class Send:
 
     ticket: int
     broker_id: int
-    message: ControlMessage
+    message: ControlRequest
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,10 +12,11 @@ from typing import Any
 from headwater.controller.commands import Command
 from headwater.controller.control_requests import (
     ControllerIdentity,
+    ControlRequest,
     leader_and_isr,
     update_metadata,
 )
-from headwater.controller.effects import Answer, ControlMessage, Effect, LogEvent, Send, Write
+from headwater.controller.effects import Answer, Effect, LogEvent, Send, Write
 from headwater.controller.events import Acknowledged, Elected, Stored
 from headwater.controller.state import ClusterState
 from headwater.controller.store.metadata_store import Check, Op, OpResult
@@ -129,7 +130,7 @@ class Outstanding:
 
     # Messages
 
-    def send(self, broker_id: int, message: ControlMessage, then: Callable[[E], None]) -> None:
+    def send(self, broker_id: int, message: ControlRequest, then: Callable[[E], None]) -> None:
         """Tell a broker; `then` gets its error, or BROKER_NOT_AVAILABLE if it goes away."""
         self.ticket += 1
         self._sends[self.ticket] = _Sent(broker_id, then)

@@ -1,7 +1,7 @@
 """What a broker is told of the cluster, and what it makes of it."""
 
-from headwater.broker.metadata_cache import DELETED_LEADER, MetadataCache
-from headwater.model import CONSUMER_OFFSETS, TopicPartition
+from headwater.broker.metadata_cache import MetadataCache
+from headwater.model import CONSUMER_OFFSETS, LEADER_DURING_DELETE, TopicPartition
 from headwater.wire.messages.control import UpdateMetadataRequest
 
 Topic = UpdateMetadataRequest.UpdateMetadataTopicState
@@ -57,7 +57,7 @@ def test_partitions_are_added_and_changed_one_by_one():
 def test_a_deleted_topic_is_gone_with_its_id():
     cache = MetadataCache("cluster")
     cache.apply(update(leaders=(1, 1)))
-    removed = cache.apply(update(leaders=(DELETED_LEADER, DELETED_LEADER)))
+    removed = cache.apply(update(leaders=(LEADER_DURING_DELETE, LEADER_DURING_DELETE)))
     assert removed == [TopicPartition("t", 0), TopicPartition("t", 1)]
     assert cache.topics == {}
     assert cache.name_of == {}
@@ -66,7 +66,7 @@ def test_a_deleted_topic_is_gone_with_its_id():
 def test_the_deletion_of_an_older_topic_does_not_touch_a_newer_one():
     cache = MetadataCache("cluster")
     cache.apply(update(topic_id=NEW))
-    assert cache.apply(update(topic_id=OLD, leaders=(DELETED_LEADER,))) == []
+    assert cache.apply(update(topic_id=OLD, leaders=(LEADER_DURING_DELETE,))) == []
     assert cache.topic_id("t") == NEW
 
 

@@ -76,10 +76,10 @@ def test_a_bad_config_is_one_line_with_key_and_origin(tmp_path: Path) -> None:
 
 def test_options_of_up_become_settings() -> None:
     settings = settings_from(0, "/data", None, ("num.partitions=4", "broker.rack=a=b"))
-    assert str(settings.bound[0]) == "PLAINTEXT://127.0.0.1:0"
+    assert str(settings.listening[0]) == "PLAINTEXT://127.0.0.1:0"
     assert settings.log_dirs == ("/data",)
     assert (settings.num_partitions, settings.broker_rack) == (4, "a=b")
-    assert str(settings_from(1, None, None, ("listeners=PLAINTEXT://h:2",)).bound[0]) == (
+    assert str(settings_from(1, None, None, ("listeners=PLAINTEXT://h:2",)).listening[0]) == (
         "PLAINTEXT://h:2"
     )
     with pytest.raises(ConfigError, match="-o oops: write KEY=VALUE"):

@@ -8,12 +8,12 @@ from headwater.config.keys import (
     PASSWORD,
     ConfigError,
     Key,
-    Settings,
+    SettingsBase,
     key,
 )
 
 
-class Sample(Settings):
+class Sample(SettingsBase):
     """A small table."""
 
     # fmt: off
@@ -92,4 +92,4 @@ def test_settings_do_not_change() -> None:
 
 def test_an_attribute_is_the_key_with_underscores() -> None:
     with pytest.raises(TypeError, match=r"a\.b must be declared as a_b"):
-        type("Wrong", (Settings,), {"ab": key("a.b", INT, default=1, doc="")})
+        type("Wrong", (SettingsBase,), {"ab": key("a.b", INT, default=1, doc="")})

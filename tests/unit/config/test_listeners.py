@@ -16,8 +16,8 @@ def test_inside_and_outside_listeners_have_their_own_advertised_addresses() -> N
         listener_security_protocol_map="INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT",
         inter_broker_listener_name="inside",
     )
-    assert settings.bound[0] == Listener("INSIDE", "", 9092, "PLAINTEXT")
-    assert [str(listener) for listener in settings.told] == [
+    assert settings.listening[0] == Listener("INSIDE", "", 9092, "PLAINTEXT")
+    assert [str(listener) for listener in settings.advertised] == [
         "INSIDE://:9092",
         "OUTSIDE://kafka.example.org:19093",
     ]
@@ -25,7 +25,7 @@ def test_inside_and_outside_listeners_have_their_own_advertised_addresses() -> N
 
 
 def test_an_ipv6_address_stands_in_brackets() -> None:
-    listener = load(listeners="PLAINTEXT://[::1]:9092").bound[0]
+    listener = load(listeners="PLAINTEXT://[::1]:9092").listening[0]
     assert listener.host == "::1"
     assert str(listener) == "PLAINTEXT://[::1]:9092"
 

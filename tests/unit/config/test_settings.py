@@ -8,7 +8,7 @@ import pytest
 from headwater.cli.up import settings_from
 from headwater.config.broker import BrokerSettings
 from headwater.config.keys import ConfigError, Key
-from headwater.config.resolve import BROKER_SYNONYMS, Source, broker_rows, cluster_rows
+from headwater.config.resolve import BROKER_SYNONYMS, ConfigSource, broker_rows, cluster_rows
 from headwater.config.topic import TopicSettings
 
 ALL_ROWS = [*TopicSettings.KEYS.values(), *BrokerSettings.KEYS.values()]
@@ -220,7 +220,7 @@ def test_stored_keys_without_effect_are_shown_and_secrets_are_not():
     assert rows["ssl.key.password"].value is None
     assert rows["ssl.key.password"].sensitive
     (row,) = cluster_rows(settings)
-    assert (row.name, row.source) == ("remote.log.reader.threads", Source.DYNAMIC_DEFAULT)
+    assert (row.name, row.source) == ("remote.log.reader.threads", ConfigSource.DYNAMIC_DEFAULT)
     assert not {name for name in BrokerSettings.KEYS if name in stored}
 
 
@@ -232,6 +232,6 @@ def test_a_broker_does_not_start_with_settings_it_would_ignore():
 def test_what_the_command_line_sets_is_static():
     settings = settings_from(9192, "/data", None, ())
     rows = {row.name: row for row in broker_rows(settings)}
-    assert rows["listeners"].source is Source.STATIC
-    assert rows["log.dirs"].source is Source.STATIC
-    assert rows["node.id"].source is Source.DEFAULT
+    assert rows["listeners"].source is ConfigSource.STATIC
+    assert rows["log.dirs"].source is ConfigSource.STATIC
+    assert rows["node.id"].source is ConfigSource.DEFAULT

@@ -5,17 +5,17 @@ from headwater.coordination.groups import records
 from headwater.coordination.groups.classic import GroupOutcome
 from headwater.coordination.groups.commands import (
     Heartbeat,
-    Join,
     Joined,
-    Leave,
+    JoinGroup,
+    LeaveGroup,
     Leaver,
     Left,
     RebalanceStarted,
-    Sync,
     Synced,
+    SyncGroup,
 )
 from headwater.coordination.groups.offsets import (
-    Commit,
+    CommitOffsets,
     DeleteOffsets,
     FetchOffsets,
     NewOffset,
@@ -120,7 +120,7 @@ class Driver:
         reason: str | None = None,
     ) -> int:
         token = self.token()
-        command = Join(
+        command = JoinGroup(
             group, member, instance, protocol_type, protocols, session_ms, rebalance_ms,
             client, "/1.2.3.4", needs_member_id, may_skip, reason,
         )  # fmt: skip
@@ -139,7 +139,7 @@ class Driver:
         protocol: str | None = None,
     ) -> int:
         token = self.token()
-        command = Sync(
+        command = SyncGroup(
             group, member, instance, generation, protocol_type, protocol, assignments or {}
         )
         self.run(self.shard.sync(self.now, command, token))
@@ -158,7 +158,7 @@ class Driver:
 
     def leave(self, *leavers: Leaver, group: str = "g") -> Left:
         token = self.token()
-        self.run(self.shard.leave(self.now, Leave(group, leavers), token))
+        self.run(self.shard.leave(self.now, LeaveGroup(group, leavers), token))
         answer = self.answers[token]
         assert isinstance(answer, Left)
         return answer
@@ -179,7 +179,7 @@ class Driver:
     ) -> E:
         token = self.token()
         new = NewOffset(topic, ZERO_UUID, partition, offset, -1, metadata)
-        command = Commit(group, member, instance, generation, (new,), retention_ms, unknown)
+        command = CommitOffsets(group, member, instance, generation, (new,), retention_ms, unknown)
         self.run(self.shard.commit(self.now, command, token))
         answer = self.answers[token]
         assert isinstance(answer, list)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.coordination.groups.commands import Cause, Leaver
+from headwater.coordination.groups.commands import Leaver, RebalanceReason
 from headwater.coordination.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from headwater.coordination.groups.shard import MAX_PENDING_BYTES, PENDING_OVERHEAD
 from headwater.coordination.groups.states import GroupState
@@ -131,7 +131,7 @@ def test_a_later_join_makes_everyone_join_again():
     assert driver.heartbeat(a, 1) is E.REBALANCE_IN_PROGRESS
     again = [driver.join(a), driver.join(b)]
     assert {driver.joined(token).generation for token in [third, *again]} == {2}
-    assert driver.rebalances[-1].cause is Cause.JOIN
+    assert driver.rebalances[-1].reason is RebalanceReason.JOIN
 
 
 def test_who_does_not_rejoin_in_time_is_out():
@@ -170,14 +170,14 @@ def test_the_leader_may_ask_for_a_new_assignment():
     a, _ = driver.form("a", "b")
     driver.join(a, reason="new partitions")
     assert driver.state() is GroupState.PREPARING_REBALANCE
-    assert driver.rebalances[-1][1:] == (Cause.LEADER, a, "new partitions")
+    assert driver.rebalances[-1][1:] == (RebalanceReason.LEADER, a, "new partitions")
 
 
 def test_a_member_that_changes_its_subscription_starts_a_rebalance():
     driver = Driver()
     _, b = driver.form("a", "b")
     driver.join(b, protocols=(("range", b"other topics"),))
-    assert driver.rebalances[-1][1:3] == (Cause.METADATA, b)
+    assert driver.rebalances[-1][1:3] == (RebalanceReason.METADATA, b)
 
 
 def test_between_join_and_sync_an_unchanged_member_is_told_again():
@@ -224,7 +224,7 @@ def test_a_group_loaded_under_a_smaller_limit_sheds_the_last_to_rejoin():
     a, b, c = driver.form("a", "b", "c")
     driver.settings = driver.settings._replace(max_size=2)
     driver.restart()
-    assert driver.rebalances[-1].cause is Cause.CAPACITY
+    assert driver.rebalances[-1].reason is RebalanceReason.CAPACITY
     tokens = [driver.join(a), driver.join(c)]
     assert driver.joined(driver.join(b)).error is E.GROUP_MAX_SIZE_REACHED
     assert {driver.joined(token).generation for token in tokens} == {2}
@@ -274,31 +274,31 @@ def test_an_id_that_was_taken_back_no_longer_holds_a_rebalance_up():
 
 
 @pytest.mark.parametrize(
-    ("reason", "cause"),
+    ("client_reason", "reason"),
     [
-        (None, Cause.LEAVE),
-        ("the consumer is being closed", Cause.LEAVE),
-        ("consumer poll timeout has expired.", Cause.POLL_TIMEOUT),
-        ("the application did not poll within max.poll.interval.ms", Cause.POLL_TIMEOUT),
+        (None, RebalanceReason.LEAVE),
+        ("the consumer is being closed", RebalanceReason.LEAVE),
+        ("consumer poll timeout has expired.", RebalanceReason.POLL_TIMEOUT),
+        ("the application did not poll within max.poll.interval.ms", RebalanceReason.POLL_TIMEOUT),
     ],
 )
-def test_a_member_that_was_too_slow_to_poll_is_a_cause_of_its_own(reason, cause):
+def test_a_member_that_was_too_slow_to_poll_is_a_cause_of_its_own(client_reason, reason):
     driver = Driver()
     (a,) = driver.form("a")
-    driver.leave(Leaver(a, None, reason))
-    assert driver.rebalances[-1].cause is cause
+    driver.leave(Leaver(a, None, client_reason))
+    assert driver.rebalances[-1].reason is reason
 
 
 @pytest.mark.parametrize(
-    ("reason", "cause"),
+    ("client_reason", "reason"),
     [
-        ("cached metadata has changed from (version2) to (version3)", Cause.TOPICS),
-        ("topics have more partitions, or were deleted", Cause.TOPICS),
-        ("rebalance enforced by user", Cause.LEADER),
+        ("cached metadata has changed from (version2) to (version3)", RebalanceReason.TOPICS),
+        ("topics have more partitions, or were deleted", RebalanceReason.TOPICS),
+        ("rebalance enforced by user", RebalanceReason.LEADER),
     ],
 )
-def test_a_leader_that_saw_other_partitions_is_a_cause_of_its_own(reason, cause):
+def test_a_leader_that_saw_other_partitions_is_a_cause_of_its_own(client_reason, reason):
     driver = Driver()
     (a,) = driver.form("a")
-    driver.join(a, reason=reason)
-    assert driver.rebalances[-1].cause is cause
+    driver.join(a, reason=client_reason)
+    assert driver.rebalances[-1].reason is reason

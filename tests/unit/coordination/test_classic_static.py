@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.coordination.groups.commands import Cause, Leaver
+from headwater.coordination.groups.commands import Leaver, RebalanceReason
 from headwater.coordination.groups.states import GroupState
 from headwater.errors import E
 from tests.unit.coordination.group_driver import DELAY_MS, REBALANCE_MS, SESSION_MS, Driver
@@ -82,7 +82,7 @@ def test_one_who_comes_back_with_other_protocols_starts_a_rebalance():
     driver.advance(3 * DELAY_MS)
     driver.sync_all([driver.joined(token).member_id for token in tokens], 1)
     driver.join(instance="two", protocols=(("sticky", b""),))
-    assert driver.rebalances[-1].cause is Cause.STATIC
+    assert driver.rebalances[-1].reason is RebalanceReason.STATIC
     assert driver.state() is GroupState.PREPARING_REBALANCE
 
 
@@ -160,7 +160,7 @@ def test_absent_static_members_without_patience_do_not_keep_the_shard_busy():
     driver.advance(2 * DELAY_MS)
     member = driver.joined(token).member_id
     driver.sync_all([member], 1)
-    driver.shard.groups["g"].roster.members[member].rebalance_timeout_ms = 0
+    driver.shard.groups["g"].members.by_id[member].rebalance_timeout_ms = 0
     newcomer = driver.join(rebalance_ms=0)
     driver.leave(Leaver("c-2"))
     assert driver.joined(newcomer).error is E.UNKNOWN_MEMBER_ID

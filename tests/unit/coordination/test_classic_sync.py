@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.coordination.groups.commands import Cause, Leaver
+from headwater.coordination.groups.commands import Leaver, RebalanceReason
 from headwater.coordination.groups.states import GroupState
 from headwater.errors import E
 from tests.unit.coordination.group_driver import DELAY_MS, REBALANCE_MS, SESSION_MS, Driver
@@ -101,7 +101,7 @@ def test_a_leader_that_never_syncs_does_not_hold_the_group_forever():
         driver.heartbeat(a, 1)
         driver.advance(5_000)
     assert driver.synced(follower).error is E.REBALANCE_IN_PROGRESS
-    assert driver.rebalances[-1][1:3] == (Cause.SYNC, a)
+    assert driver.rebalances[-1][1:3] == (RebalanceReason.SYNC, a)
     assert driver.heartbeat(a, 1) is E.UNKNOWN_MEMBER_ID
 
 
@@ -124,7 +124,7 @@ def test_heartbeats_keep_a_session_and_silence_ends_it():
         driver.advance(SESSION_MS - 1)
         assert driver.heartbeat(a, 1) in (E.NONE, E.REBALANCE_IN_PROGRESS)
     assert driver.heartbeat(b, 1) is E.UNKNOWN_MEMBER_ID
-    assert [it[1:3] for it in driver.rebalances][1:] == [(Cause.SESSION, b)]
+    assert [it[1:3] for it in driver.rebalances][1:] == [(RebalanceReason.SESSION, b)]
 
 
 def test_a_commit_keeps_a_session_as_well():
@@ -159,7 +159,7 @@ def test_a_member_that_leaves_makes_the_others_rebalance():
     assert driver.leave(Leaver(b, None, "closing")).members[0][1] is E.NONE
     assert driver.heartbeat(a, 1) is E.REBALANCE_IN_PROGRESS
     assert driver.joined(driver.join(a)).generation == 2
-    assert driver.rebalances[-1][1:] == (Cause.LEAVE, b, "closing")
+    assert driver.rebalances[-1][1:] == (RebalanceReason.LEAVE, b, "closing")
 
 
 def test_the_last_to_leave_leaves_an_empty_group_behind():

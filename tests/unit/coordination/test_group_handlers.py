@@ -21,7 +21,7 @@ from headwater.wire.messages.offsets import (
     OffsetDeleteRequest,
     OffsetFetchRequest,
 )
-from tests.unit.coordination.test_shard_loop import Desk
+from tests.unit.coordination.test_runtime_loop import Harness
 
 TOPIC_ID = b"t" * 16
 HERE = PartitionInfo(1, 0, (1,), (1,), (), 0)
@@ -69,8 +69,8 @@ class Stage:
     """The broker around the handlers: a real shard loop over a log in memory."""
 
     def __init__(self, elected=True):
-        self.desk = Desk()
-        self.groups = self.desk.loop
+        self.harness = Harness()
+        self.groups = self.harness.loop
         self.controller = Controller()
         self.settings = BrokerSettings.load(None, {})
         self.metadata = MetadataCache("cluster")
@@ -82,7 +82,7 @@ class Stage:
         self.warnings = []
         self.peer_log = SimpleNamespace(warning=lambda *line: self.warnings.append(line))
         if elected:
-            self.desk.elected()
+            self.harness.elected()
 
     def authorize(self, request, operation, resource_type, name):
         return (operation, resource_type, name) not in self.denied
@@ -98,12 +98,12 @@ class Stage:
         answer = HANDLERS[api_key](self, request, body)
         if answer is not None:
             request.reply_in_turns(answer)
-        self.desk.commit_all()
+        self.harness.commit_all()
         return request.answers[0] if request.answers else request
 
     def tick(self, ms):
-        self.desk.clock.advance(ms)
-        self.desk.commit_all()
+        self.harness.clock.advance(ms)
+        self.harness.commit_all()
 
     def join(self, version, member="", group="g"):
         body = wire.JoinGroupRequest(

@@ -6,7 +6,7 @@ import pytest
 
 from headwater.coordination.groups.commands import Leaver
 from headwater.coordination.groups.offsets import (
-    Commit,
+    CommitOffsets,
     FetchOffsets,
     NewOffset,
     Offsets,
@@ -109,7 +109,7 @@ def test_metadata_that_is_too_long_is_refused_for_its_partition_alone():
         NewOffset("t", ZERO_UUID, 1, 2, -1, None),
     )
     token = driver.token()
-    driver.run(driver.shard.commit(driver.now, Commit("g", "", None, -1, offsets), token))
+    driver.run(driver.shard.commit(driver.now, CommitOffsets("g", "", None, -1, offsets), token))
     assert driver.answers[token] == [E.OFFSET_METADATA_TOO_LARGE, E.NONE]
     assert (driver.committed(partition=0), driver.committed(partition=1)) == (None, 2)
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
 from headwater.broker.context import Context
-from headwater.coordination.shard_loop import Command
+from headwater.coordination.runtime_loop import Command
 from headwater.errors import E, KafkaError
 
 A = TypeVar("A")

@@ -14,7 +14,7 @@ from headwater.broker.handlers.group_calls import Gather, call_shard
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, each
 from headwater.coordination.groups.offsets import (
-    Commit,
+    CommitOffsets,
     DeleteOffsets,
     FetchedTopic,
     FetchOffsets,
@@ -144,9 +144,9 @@ def _new_offset(
 
 def _commit_command(
     request: Request, body: OffsetCommitRequest, offsets: tuple[NewOffset, ...]
-) -> Commit:
+) -> CommitOffsets:
     says_not_found = request.version >= FIRST_COMMIT_WITH_GROUP_NOT_FOUND
-    return Commit(
+    return CommitOffsets(
         body.group_id,
         body.member_id,
         body.group_instance_id,

@@ -22,15 +22,15 @@ from headwater.coordination.groups.commands import (
     Described,
     DescribedMember,
     Heartbeat,
-    Join,
     Joined,
     JoinedMember,
-    Leave,
+    JoinGroup,
+    LeaveGroup,
     Leaver,
     Left,
     Listed,
-    Sync,
     Synced,
+    SyncGroup,
 )
 from headwater.coordination.groups.shard import GroupShard, ListGroups
 from headwater.errors import E, KafkaError
@@ -82,9 +82,9 @@ def handle_join_group(
     return None
 
 
-def _join_command(request: Request, body: JoinGroupRequest) -> Join:
+def _join_command(request: Request, body: JoinGroupRequest) -> JoinGroup:
     rebalance_timeout_ms = body.rebalance_timeout_ms
-    return Join(
+    return JoinGroup(
         body.group_id,
         body.member_id,
         body.group_instance_id,
@@ -133,7 +133,7 @@ def handle_sync_group(
         return SyncGroupResponse(error_code=E.INCONSISTENT_GROUP_PROTOCOL)
     if not context.authorize(request, AclOperation.READ, AclResourceType.GROUP, body.group_id):
         return SyncGroupResponse(error_code=E.GROUP_AUTHORIZATION_FAILED)
-    command = Sync(
+    command = SyncGroup(
         body.group_id,
         body.member_id,
         body.group_instance_id,
@@ -214,7 +214,7 @@ def handle_leave_group(
         for one in islice(each_member, ELEMENTS_A_TURN):
             leavers.append(Leaver(one.member_id, one.group_instance_id, one.reason))
             yield
-        command = Leave(body.group_id, tuple(leavers))
+        command = LeaveGroup(body.group_id, tuple(leavers))
         call_shard(context, body.group_id, GroupShard.leave, command, Left, gather.slot(place))
     return None
 

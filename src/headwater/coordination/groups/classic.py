@@ -21,19 +21,19 @@ from headwater.coordination.groups.classic_facts import (
 )
 from headwater.coordination.groups.commands import (
     NO_MEMBER,
-    Cause,
     Heartbeat,
-    Join,
     Joined,
+    JoinGroup,
     Leaver,
+    RebalanceReason,
     RebalanceStarted,
-    Sync,
     Synced,
-    leave_cause,
-    rejoin_cause,
+    SyncGroup,
+    leave_reason,
+    rejoin_reason,
 )
+from headwater.coordination.groups.members import Member
 from headwater.coordination.groups.records import GroupRecord, Record, StoredGroup
-from headwater.coordination.groups.roster import Member
 from headwater.coordination.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
 from headwater.coordination.groups.states import ALLOWED_PREVIOUS, GroupState
 from headwater.coordination.shard import Outcome, Token
@@ -90,18 +90,23 @@ class ClassicGroup(ClassicFacts):
         group.protocol_type = stored.protocol_type or None
         group.protocol = stored.protocol
         for member in stored.members:
-            group.roster.add(Member.stored(member, stored.protocol))
-            group._start_session(now, group.roster.members[member.member_id])
-        if group.roster.members:
+            group.members.add(Member.stored(member, stored.protocol))
+            group._start_session(now, group.members.by_id[member.member_id])
+        if group.members.by_id:
             group.state = STABLE
-        if stored.leader in group.roster.members:
-            group.roster.leader = stored.leader
+        if stored.leader in group.members.by_id:
+            group.members.leader = stored.leader
         return group
 
     # Joining
 
     def join(
-        self, now: Now, command: Join, token: Token, new_id: Callable[[str], str], out: GroupOutcome
+        self,
+        now: Now,
+        command: JoinGroup,
+        token: Token,
+        new_id: Callable[[str], str],
+        out: GroupOutcome,
     ) -> None:
         """Let a member in, or start a new generation on its behalf."""
         if not self._has_room_for(command.member_id):
@@ -120,34 +125,39 @@ class ClassicGroup(ClassicFacts):
             return True
         if self.state is PREPARING:
             # Counting those who wait lets a group that is over its limit shed the last to rejoin.
-            member = self.roster.members.get(member_id)
+            member = self.members.by_id.get(member_id)
             waits = member is not None and member.join_token is not None
-            return waits or self.roster.waiting() < self._settings.max_size
-        return member_id in self.roster or len(self.roster) < self._settings.max_size
+            return waits or self.members.waiting() < self._settings.max_size
+        return member_id in self.members or len(self.members) < self._settings.max_size
 
     def _turn_away(self, now: Now, member_id: str, token: Token, out: GroupOutcome) -> None:
-        if member_id in self.roster:
+        if member_id in self.members:
             self._remove(member_id, out)
         self._forget_pending(member_id)
         out.reply(token, Joined(E.GROUP_MAX_SIZE_REACHED))
         self._maybe_complete_join(now, out)
 
-    def _speaks(self, command: Join) -> bool:
+    def _speaks(self, command: JoinGroup) -> bool:
         if not command.protocol_type or not command.protocols:
             return False
-        if self.state is EMPTY or not self.roster.members:
+        if self.state is EMPTY or not self.members.by_id:
             return True
-        candidates = self.roster.candidates()
+        candidates = self.members.candidates()
         return self.protocol_type == command.protocol_type and any(
             name in candidates for name, _ in command.protocols
         )
 
     def _join_unknown(
-        self, now: Now, command: Join, token: Token, new_id: Callable[[str], str], out: GroupOutcome
+        self,
+        now: Now,
+        command: JoinGroup,
+        token: Token,
+        new_id: Callable[[str], str],
+        out: GroupOutcome,
     ) -> None:
         if command.instance_id is not None:
             member_id = new_id(command.instance_id)
-            former = self.roster.static_member_id(command.instance_id)
+            former = self.members.static_member_id(command.instance_id)
             if former is None:
                 self._add(now, member_id, command, token, out)
             else:
@@ -161,59 +171,65 @@ class ClassicGroup(ClassicFacts):
         self._deadline(now, PENDING, command.session_timeout_ms, member_id)
         out.reply(token, Joined(E.MEMBER_ID_REQUIRED, member_id))
 
-    def _join_known(self, now: Now, command: Join, token: Token, out: GroupOutcome) -> None:
+    def _join_known(self, now: Now, command: JoinGroup, token: Token, out: GroupOutcome) -> None:
         refusal = self.validate_member(command.member_id, command.instance_id)
         if refusal is not E.NONE:
             out.reply(token, Joined(refusal, command.member_id))
             return
-        member = self.roster.members[command.member_id]
+        member = self.members.by_id[command.member_id]
         unchanged = member.protocols == command.protocols
-        leads = self.roster.leader == member.member_id
+        leads = self.members.leader == member.member_id
         if unchanged and (self.state is COMPLETING or (self.state is STABLE and not leads)):
             # It may have missed the answer to its join: tell it again.
             out.reply(token, self.joined(member))
             return
-        cause = rejoin_cause(command.reason, unchanged_leader=leads and unchanged)
+        reason = rejoin_reason(command.reason, unchanged_leader=leads and unchanged)
         self._update(member, command, token, out)
-        self._rebalance_or_complete(now, cause, member.member_id, command.reason, out)
+        self._rebalance_or_complete(now, reason, member.member_id, command.reason, out)
 
     def _add(
-        self, now: Now, member_id: str, command: Join, token: Token, out: GroupOutcome
+        self, now: Now, member_id: str, command: JoinGroup, token: Token, out: GroupOutcome
     ) -> None:
         self._forget_pending(member_id)
-        if not self.roster.members:
+        if not self.members.by_id:
             self.protocol_type = command.protocol_type
         if self._initial is not None:
             self._initial = self._initial._replace(joined_meanwhile=True)
         member = Member.joining(member_id, command)
         member.join_token = token
-        self.roster.add(member)
+        self.members.add(member)
         self._deadline(now, SESSION, NEW_MEMBER_JOIN_TIMEOUT_MS, member_id)
-        self._rebalance_or_complete(now, Cause.JOIN, member_id, command.reason, out)
+        self._rebalance_or_complete(now, RebalanceReason.JOIN, member_id, command.reason, out)
 
-    def _update(self, member: Member, command: Join, token: Token, out: GroupOutcome) -> None:
+    def _update(self, member: Member, command: JoinGroup, token: Token, out: GroupOutcome) -> None:
         self._answer_join(member, Joined(E.REBALANCE_IN_PROGRESS, member.member_id), out)
-        self.roster.update(member, command, token)
+        self.members.update(member, command, token)
 
     def _replace_static(
-        self, now: Now, old_id: str, new_id: str, command: Join, token: Token, out: GroupOutcome
+        self,
+        now: Now,
+        old_id: str,
+        new_id: str,
+        command: JoinGroup,
+        token: Token,
+        out: GroupOutcome,
     ) -> None:
         """A static member came back without its id: the new one takes over, the old one is fenced."""
-        former_leader = self.roster.leader
-        member = self.roster.members[old_id]
+        former_leader = self.members.leader
+        member = self.members.by_id[old_id]
         self._answer_join(member, Joined(E.FENCED_INSTANCE_ID, old_id), out)
         self._answer_sync(member, Synced(E.FENCED_INSTANCE_ID), out)
-        self.roster.replace(old_id, new_id)
+        self.members.replace(old_id, new_id)
         self._unsynced.discard(old_id)
         self._deadlines.cancel((self.group_id, SESSION, old_id))
-        self.roster.update(member, command, token)
+        self.members.update(member, command, token)
         self._start_session(now, member)
-        if self.state is not STABLE or self.roster.choose_protocol() != self.protocol:
-            self._rebalance_or_complete(now, Cause.STATIC, new_id, command.reason, out)
+        if self.state is not STABLE or self.members.choose_protocol() != self.protocol:
+            self._rebalance_or_complete(now, RebalanceReason.STATIC, new_id, command.reason, out)
             return
         self._store(out)
         if command.may_skip_assignment:
-            leads = self.roster.leader == new_id
+            leads = self.members.leader == new_id
             answer = self.joined(member)._replace(skip_assignment=leads)
         else:
             # An old client must not believe it leads, or it would compute an assignment.
@@ -223,19 +239,29 @@ class ClassicGroup(ClassicFacts):
     # The two phases
 
     def _rebalance_or_complete(
-        self, now: Now, cause: Cause, member_id: str, reason: str | None, out: GroupOutcome
+        self,
+        now: Now,
+        reason: RebalanceReason,
+        member_id: str,
+        client_reason: str | None,
+        out: GroupOutcome,
     ) -> None:
         if self.state is PREPARING:
             self._maybe_complete_join(now, out)
         else:
-            self.prepare_rebalance(now, cause, member_id, reason, out)
+            self.prepare_rebalance(now, reason, member_id, client_reason, out)
 
     def prepare_rebalance(
-        self, now: Now, cause: Cause, member_id: str, reason: str | None, out: GroupOutcome
+        self,
+        now: Now,
+        reason: RebalanceReason,
+        member_id: str,
+        client_reason: str | None,
+        out: GroupOutcome,
     ) -> None:
         """Begin the join phase: everyone is to join again before its deadline."""
-        shown = (reason or "")[:LONGEST_REASON]
-        out.effects.append(RebalanceStarted(self.group_id, cause, member_id, shown))
+        shown = (client_reason or "")[:LONGEST_REASON]
+        out.effects.append(RebalanceStarted(self.group_id, reason, member_id, shown))
         self._end_sync_phase()
         if self.state is COMPLETING:
             self._call_off_sync(now, out)
@@ -243,15 +269,15 @@ class ClassicGroup(ClassicFacts):
         self._enter(PREPARING, now)
         if is_first:
             delay_ms = self._settings.initial_rebalance_delay_ms
-            remaining_ms = max(self.roster.rebalance_timeout_ms() - delay_ms, 0)
+            remaining_ms = max(self.members.rebalance_timeout_ms() - delay_ms, 0)
             self._initial = InitialDelay(delay_ms, remaining_ms)
             self._deadline(now, JOIN_PHASE, delay_ms)
             return
-        self._deadline(now, JOIN_PHASE, self.roster.rebalance_timeout_ms())
+        self._deadline(now, JOIN_PHASE, self.members.rebalance_timeout_ms())
         self._maybe_complete_join(now, out)
 
     def _call_off_sync(self, now: Now, out: GroupOutcome) -> None:
-        for member in self.roster.members.values():
+        for member in self.members.by_id.values():
             member.assignment = b""
             if self._answer_sync(member, Synced(E.REBALANCE_IN_PROGRESS), out):
                 self._start_session(now, member)
@@ -259,7 +285,7 @@ class ClassicGroup(ClassicFacts):
     def _maybe_complete_join(self, now: Now, out: GroupOutcome) -> None:
         if self.state is not PREPARING or self._initial is not None:
             return
-        if self.roster.all_joined() and not self.pending:
+        if self.members.all_joined() and not self.pending:
             self._complete_join(now, out)
 
     def _join_phase_expired(self, now: Now, out: GroupOutcome) -> None:
@@ -273,18 +299,18 @@ class ClassicGroup(ClassicFacts):
 
     def _complete_join(self, now: Now, out: GroupOutcome) -> None:
         """End the join phase: who did not come is out, unless it is static."""
-        for member in list(self.roster.members.values()):
+        for member in list(self.members.by_id.values()):
             if member.join_token is None and member.instance_id is None:
                 self._remove(member.member_id, out)
         self._initial = None
-        if self.roster.members and not self.roster.elect_joined_leader():
+        if self.members.by_id and not self.members.elect_joined_leader():
             # Only static members are left and none came: wait for one, or for their sessions to end.
-            patience_ms = max(self.roster.rebalance_timeout_ms(), SHORTEST_WAIT_MS)
+            patience_ms = max(self.members.rebalance_timeout_ms(), SHORTEST_WAIT_MS)
             self._deadline(now, JOIN_PHASE, patience_ms)
             return
         self._deadlines.cancel((self.group_id, JOIN_PHASE, ""))
         self.generation += 1
-        if self.roster.members:
+        if self.members.by_id:
             self._begin_sync_phase(now, out)
         else:
             self.protocol = None
@@ -292,11 +318,11 @@ class ClassicGroup(ClassicFacts):
             self._store(out)
 
     def _begin_sync_phase(self, now: Now, out: GroupOutcome) -> None:
-        self.protocol = self.roster.choose_protocol()
+        self.protocol = self.members.choose_protocol()
         self._enter(COMPLETING, now)
-        self._unsynced = set(self.roster.members)
-        self._deadline(now, SYNC_PHASE, self.roster.rebalance_timeout_ms())
-        for member in self.roster.members.values():
+        self._unsynced = set(self.members.by_id)
+        self._deadline(now, SYNC_PHASE, self.members.rebalance_timeout_ms())
+        for member in self.members.by_id.values():
             member.is_new = False
             self._start_session(now, member)
             self._answer_join(member, self.joined(member), out)
@@ -311,17 +337,17 @@ class ClassicGroup(ClassicFacts):
             return
         for member_id in sorted(late):
             self._remove(member_id, out)
-        self.prepare_rebalance(now, Cause.SYNC, _names(late), None, out)
+        self.prepare_rebalance(now, RebalanceReason.SYNC, _names(late), None, out)
 
     # Syncing
 
-    def sync(self, now: Now, command: Sync, token: Token, out: GroupOutcome) -> None:
+    def sync(self, now: Now, command: SyncGroup, token: Token, out: GroupOutcome) -> None:
         """Give the member its assignment, now or when the leader brings it."""
         refusal = self.validate_sync(command)
         if refusal is not E.NONE:
             out.reply(token, Synced(refusal))
             return
-        member = self.roster.members[command.member_id]
+        member = self.members.by_id[command.member_id]
         self._unsynced.discard(member.member_id)
         if self.state is STABLE:
             if not self._unsynced:
@@ -331,17 +357,17 @@ class ClassicGroup(ClassicFacts):
             return
         self._answer_sync(member, Synced(E.REBALANCE_IN_PROGRESS), out)
         member.sync_token = token
-        if self.roster.leader == member.member_id:
+        if self.members.leader == member.member_id:
             self._assign(now, command, out)
 
-    def _assign(self, now: Now, command: Sync, out: GroupOutcome) -> None:
-        for member in self.roster.members.values():
+    def _assign(self, now: Now, command: SyncGroup, out: GroupOutcome) -> None:
+        for member in self.members.by_id.values():
             member.assignment = command.assignments.get(member.member_id, b"")
         self._enter(STABLE, now)
         self._store(out)
         if not self._unsynced:
             self._end_sync_phase()
-        for member in self.roster.members.values():
+        for member in self.members.by_id.values():
             if self._answer_sync(member, self.synced(member), out):
                 self._start_session(now, member)
 
@@ -354,12 +380,12 @@ class ClassicGroup(ClassicFacts):
             return refusal
         if command.generation != self.generation:
             return E.ILLEGAL_GENERATION
-        self._start_session(now, self.roster.members[command.member_id])
+        self._start_session(now, self.members.by_id[command.member_id])
         return E.REBALANCE_IN_PROGRESS if self.state is PREPARING else E.NONE
 
     def committed_by(self, now: Now, member_id: str) -> None:
         """A commit is a sign of life as well."""
-        member = self.roster.members.get(member_id)
+        member = self.members.by_id.get(member_id)
         if member is not None and self.state in (STABLE, PREPARING):
             self._start_session(now, member)
 
@@ -368,8 +394,8 @@ class ClassicGroup(ClassicFacts):
         gone: set[str] = set()
         errors = [self._leave_one(leaver, gone, out) for leaver in leavers]
         if gone:
-            reason = next((one.reason for one in leavers if one.reason), None)
-            self._members_went(now, leave_cause(reason), _names(gone), reason, out)
+            client_reason = next((one.reason for one in leavers if one.reason), None)
+            self._members_went(now, leave_reason(client_reason), _names(gone), client_reason, out)
         self._maybe_complete_join(now, out)  # it may have waited for an id that left unused
         return errors
 
@@ -377,7 +403,7 @@ class ClassicGroup(ClassicFacts):
         if leaver.member_id in self.pending:
             self._forget_pending(leaver.member_id)
             return E.NONE
-        by_instance = self.roster.static_member_id(leaver.instance_id) or NO_MEMBER
+        by_instance = self.members.static_member_id(leaver.instance_id) or NO_MEMBER
         member_id = leaver.member_id or by_instance
         refusal = self.validate_member(member_id, leaver.instance_id)
         if refusal is E.NONE:
@@ -386,12 +412,17 @@ class ClassicGroup(ClassicFacts):
         return refusal
 
     def _members_went(
-        self, now: Now, cause: Cause, member_id: str, reason: str | None, out: GroupOutcome
+        self,
+        now: Now,
+        reason: RebalanceReason,
+        member_id: str,
+        client_reason: str | None,
+        out: GroupOutcome,
     ) -> None:
         if self.state is PREPARING:
             self._maybe_complete_join(now, out)
         elif self.state is not EMPTY:
-            self.prepare_rebalance(now, cause, member_id, reason, out)
+            self.prepare_rebalance(now, reason, member_id, client_reason, out)
 
     def expire(self, now: Now, what: str, member_id: str, out: GroupOutcome) -> None:
         """A deadline passed."""
@@ -406,12 +437,12 @@ class ClassicGroup(ClassicFacts):
             self._session_expired(now, member_id, out)
 
     def _session_expired(self, now: Now, member_id: str, out: GroupOutcome) -> None:
-        member = self.roster.members[member_id]
+        member = self.members.by_id[member_id]
         parked = member.join_token is not None or member.sync_token is not None
         if parked and not member.is_new:
             return  # it waits for us, not we for it; its session starts again with the answer
         self._remove(member_id, out)
-        self._members_went(now, Cause.SESSION, member_id, None, out)
+        self._members_went(now, RebalanceReason.SESSION, member_id, None, out)
 
     def drop_pending(self, now: Now, member_id: str, out: GroupOutcome) -> None:
         """Take back an id that was given out and has not joined: there are too many of them."""
@@ -420,8 +451,8 @@ class ClassicGroup(ClassicFacts):
 
     def check_capacity(self, now: Now, out: GroupOutcome) -> None:
         """After a load under a smaller group.max.size: rejoining sheds those who are too many."""
-        if len(self.roster) > self._settings.max_size:
-            self.prepare_rebalance(now, Cause.CAPACITY, NO_MEMBER, None, out)
+        if len(self.members) > self._settings.max_size:
+            self.prepare_rebalance(now, RebalanceReason.CAPACITY, NO_MEMBER, None, out)
 
     def close(self) -> None:
         """The group was deleted: ids that were given out are worth nothing now."""
@@ -451,14 +482,14 @@ class ClassicGroup(ClassicFacts):
         self._deadlines.cancel((self.group_id, PENDING, member_id))
 
     def _remove(self, member_id: str, out: GroupOutcome) -> None:
-        member = self.roster.remove(member_id)
+        member = self.members.remove(member_id)
         self._unsynced.discard(member_id)
         self._deadlines.cancel((self.group_id, SESSION, member_id))
         self._answer_join(member, Joined(E.UNKNOWN_MEMBER_ID, member_id), out)
         self._answer_sync(member, Synced(E.UNKNOWN_MEMBER_ID), out)
 
     def _answer_join(self, member: Member, answer: Joined, out: GroupOutcome) -> None:
-        token = self.roster.take_join_token(member)
+        token = self.members.pop_join_token(member)
         if token is not None:
             out.reply(token, answer)
 

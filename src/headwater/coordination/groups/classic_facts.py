@@ -8,12 +8,12 @@ from headwater.coordination.groups.commands import (
     Described,
     DescribedMember,
     Joined,
-    Sync,
     Synced,
+    SyncGroup,
 )
+from headwater.coordination.groups.members import Member, Members
 from headwater.coordination.groups.offsets import Retention
 from headwater.coordination.groups.records import StoredGroup
-from headwater.coordination.groups.roster import Member, Roster
 from headwater.coordination.groups.states import GroupKind, GroupState
 from headwater.coordination.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_topics
 from headwater.coordination.shard import Token
@@ -37,7 +37,7 @@ class ClassicFacts:
         self.generation = 0
         self.protocol_type: str | None = None
         self.protocol: str | None = None
-        self.roster = Roster()
+        self.members = Members()
         self.pending: dict[str, None] = {}  # ids given out that have not joined yet
 
     # May one?
@@ -45,12 +45,12 @@ class ClassicFacts:
     def validate_member(self, member_id: str, instance_id: str | None) -> E:
         """Whether this is a member; one whose static identity was taken over is fenced."""
         if instance_id is not None:
-            holder = self.roster.static_member_id(instance_id)
+            holder = self.members.static_member_id(instance_id)
             if holder is None:
                 return E.UNKNOWN_MEMBER_ID
             if holder != member_id:
                 return E.FENCED_INSTANCE_ID
-        return E.NONE if member_id in self.roster else E.UNKNOWN_MEMBER_ID
+        return E.NONE if member_id in self.members else E.UNKNOWN_MEMBER_ID
 
     def validate_commit(self, member_id: str, instance_id: str | None, generation: int) -> E:
         """Whether offsets may be committed: by a member of this generation, or by anyone while Empty."""
@@ -75,7 +75,7 @@ class ClassicFacts:
             return E.NONE
         return E.NON_EMPTY_GROUP
 
-    def validate_sync(self, command: Sync) -> E:
+    def validate_sync(self, command: SyncGroup) -> E:
         """Whether this is a member of this generation, and of this protocol if it names one."""
         refusal = self.validate_member(command.member_id, command.instance_id)
         if refusal is not E.NONE:
@@ -102,12 +102,12 @@ class ClassicFacts:
         """All topics the members read, or None when it cannot be known."""
         if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
             return None
-        if not self.roster.members:
+        if not self.members.by_id:
             return frozenset()
         if self.protocol is None:
             return None
         topics: set[str] = set()
-        for member in self.roster.members.values():
+        for member in self.members.by_id.values():
             found = subscribed_topics(member.metadata(self.protocol))
             if found is None:
                 return None
@@ -142,7 +142,7 @@ class ClassicFacts:
                     member.metadata(protocol) if protocol else b"",
                     member.assignment,
                 )
-                for member in self.roster.members.values()
+                for member in self.members.by_id.values()
             ),
         )
 
@@ -152,14 +152,14 @@ class ClassicFacts:
             self.protocol_type or "",
             self.generation,
             self.protocol,
-            self.roster.leader,
+            self.members.leader,
             self.state_timestamp,
-            tuple(member.to_stored(self.protocol) for member in self.roster.members.values()),
+            tuple(member.to_stored(self.protocol) for member in self.members.by_id.values()),
         )
 
     def joined(self, member: Member) -> Joined:
         """What a member is told of the current generation."""
-        leader = self.roster.leader or NO_MEMBER
+        leader = self.members.leader or NO_MEMBER
         leads = leader == member.member_id
         return Joined(
             E.NONE,
@@ -168,7 +168,7 @@ class ClassicFacts:
             self.protocol_type,
             self.protocol,
             leader,
-            self.roster.described(self.protocol) if leads else (),
+            self.members.described(self.protocol) if leads else (),
         )
 
     def synced(self, member: Member) -> Synced:
@@ -177,7 +177,7 @@ class ClassicFacts:
 
     def parked(self) -> list[Token]:
         """The tokens that wait in this group."""
-        members = self.roster.members.values()
+        members = self.members.by_id.values()
         tokens = [member.join_token for member in members] + [each.sync_token for each in members]
         return [token for token in tokens if token is not None]
 

@@ -14,7 +14,7 @@ NO_MEMBER = ""
 NO_GENERATION = -1
 
 
-class Join(NamedTuple):
+class JoinGroup(NamedTuple):
     """A member wants in, or wants a new generation."""
 
     group_id: str
@@ -52,7 +52,7 @@ class Joined(NamedTuple):
     skip_assignment: bool = False
 
 
-class Sync(NamedTuple):
+class SyncGroup(NamedTuple):
     """A member fetches its assignment; the leader brings everyone's."""
 
     group_id: str
@@ -90,7 +90,7 @@ class Leaver(NamedTuple):
     reason: str | None = None
 
 
-class Leave(NamedTuple):
+class LeaveGroup(NamedTuple):
     """Members go."""
 
     group_id: str
@@ -134,7 +134,7 @@ class Listed(NamedTuple):
     kind: str
 
 
-class Cause(Enum):
+class RebalanceReason(Enum):
     """Why a rebalance began."""
 
     JOIN = "a new member joined"
@@ -149,24 +149,28 @@ class Cause(Enum):
     CAPACITY = "the group is over group.max.size"
 
 
-def leave_cause(reason: str | None) -> Cause:
+def leave_reason(client_reason: str | None) -> RebalanceReason:
     """Why members leave: clients that were too slow to poll say so in their own words."""
-    return Cause.POLL_TIMEOUT if _mentions(reason, _POLL_TIMEOUT) else Cause.LEAVE
+    return (
+        RebalanceReason.POLL_TIMEOUT
+        if _mentions(client_reason, _POLL_TIMEOUT)
+        else RebalanceReason.LEAVE
+    )
 
 
-def rejoin_cause(reason: str | None, *, unchanged_leader: bool) -> Cause:
+def rejoin_reason(client_reason: str | None, *, unchanged_leader: bool) -> RebalanceReason:
     """Why a member joins again, by its own words or by what it changed."""
-    if _mentions(reason, _TOPICS_CHANGED):
-        return Cause.TOPICS
-    return Cause.LEADER if unchanged_leader else Cause.METADATA
+    if _mentions(client_reason, _TOPICS_CHANGED):
+        return RebalanceReason.TOPICS
+    return RebalanceReason.LEADER if unchanged_leader else RebalanceReason.METADATA
 
 
 _POLL_TIMEOUT = ("poll timeout", "max.poll.interval.ms", "poll interval")
 _TOPICS_CHANGED = ("metadata has changed", "more partitions", "match the pattern")
 
 
-def _mentions(reason: str | None, words: tuple[str, ...]) -> bool:
-    said = (reason or "").lower()
+def _mentions(client_reason: str | None, words: tuple[str, ...]) -> bool:
+    said = (client_reason or "").lower()
     return any(word in said for word in words)
 
 
@@ -174,6 +178,6 @@ class RebalanceStarted(NamedTuple):
     """An effect: to be logged and counted, so that needless rebalances can be told."""
 
     group_id: str
-    cause: Cause
+    reason: RebalanceReason
     member_id: str
-    reason: str
+    client_reason: str

@@ -27,7 +27,7 @@ class NewOffset(NamedTuple):
     metadata: str | None
 
 
-class Commit(NamedTuple):
+class CommitOffsets(NamedTuple):
     """A group's new offsets. Answered with one `E` for each, in order."""
 
     group_id: str
@@ -218,7 +218,7 @@ def same_topic(committed: CommittedOffset | None, topic_id: Uuid) -> CommittedOf
 
 
 def plan_commit(
-    command: Commit, max_metadata: int, now_ms: int
+    command: CommitOffsets, max_metadata: int, now_ms: int
 ) -> tuple[list[OffsetRecord], list[E]]:
     """The records of an allowed commit, and the error of each of its partitions."""
     expires = NO_TIMESTAMP

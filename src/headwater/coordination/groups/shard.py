@@ -20,16 +20,16 @@ from headwater.coordination.groups.commands import (
     NO_MEMBER,
     Described,
     Heartbeat,
-    Join,
     Joined,
-    Leave,
+    JoinGroup,
+    LeaveGroup,
     Left,
     Listed,
-    Sync,
     Synced,
+    SyncGroup,
 )
 from headwater.coordination.groups.offsets import (
-    Commit,
+    CommitOffsets,
     DeleteOffsets,
     FetchOffsets,
     Offsets,
@@ -45,7 +45,7 @@ from headwater.errors import E
 OFFSET_CHECK = "offset check"
 CLOCK_JUMP_MS = 3_600_000
 LONGEST_NAME = 32_000
-CHECK_BITE = 200
+GROUPS_PER_CHECK = 200
 MAX_PENDING_BYTES = 2 * 1024 * 1024
 """What ids that were given out and have not joined may take in one shard, some thousand of them."""
 PENDING_OVERHEAD = 400
@@ -111,7 +111,7 @@ class GroupShard:
 
     # The classic protocol
 
-    def join(self, now: Now, command: Join, token: Token) -> GroupOutcome:
+    def join(self, now: Now, command: JoinGroup, token: Token) -> GroupOutcome:
         """JoinGroup. Answered with Joined."""
         out: GroupOutcome = Outcome()
         refusal = self._refuse_join(command)
@@ -120,7 +120,7 @@ class GroupShard:
             return out
         group = self.groups.get(command.group_id) or self._new_group(command.group_id, now)
         group.join(now, command, token, self._new_id, out)
-        if group.roster.members or group.pending:  # a refused join founds no group
+        if group.members.by_id or group.pending:  # a refused join founds no group
             self.groups[command.group_id] = group
         if group.pending:
             self._limit_pending(now, group, out)
@@ -146,7 +146,7 @@ class GroupShard:
         group = self.groups.get(group_id)
         if (
             group is not None
-            and not group.roster.members
+            and not group.members.by_id
             and not group.pending
             and group_id not in self.stored
             and group_id not in self.offsets
@@ -154,7 +154,7 @@ class GroupShard:
             group.close()
             del self.groups[group_id]
 
-    def sync(self, now: Now, command: Sync, token: Token) -> GroupOutcome:
+    def sync(self, now: Now, command: SyncGroup, token: Token) -> GroupOutcome:
         """SyncGroup. Answered with Synced."""
         out: GroupOutcome = Outcome()
         group = self.groups.get(command.group_id)
@@ -174,7 +174,7 @@ class GroupShard:
             out.reply(token, group.heartbeat(now, command))
         return out
 
-    def leave(self, now: Now, command: Leave, token: Token) -> GroupOutcome:
+    def leave(self, now: Now, command: LeaveGroup, token: Token) -> GroupOutcome:
         """LeaveGroup. Answered with Left."""
         out: GroupOutcome = Outcome()
         group = self.groups.get(command.group_id)
@@ -222,7 +222,7 @@ class GroupShard:
 
     # Offsets
 
-    def commit(self, now: Now, command: Commit, token: Token) -> GroupOutcome:
+    def commit(self, now: Now, command: CommitOffsets, token: Token) -> GroupOutcome:
         """OffsetCommit. Answered with one E for each offset."""
         out: GroupOutcome = Outcome()
         refusal = self._validate_commit(command)
@@ -296,8 +296,11 @@ class GroupShard:
         """Check some groups, and the others a moment later: the loop must not stand still."""
         if not self._unchecked and not self._clock_jumped(now):
             self._unchecked = list(self.groups)
-        bite, self._unchecked = self._unchecked[:CHECK_BITE], self._unchecked[CHECK_BITE:]
-        for group_id in bite:
+        checked, self._unchecked = (
+            self._unchecked[:GROUPS_PER_CHECK],
+            self._unchecked[GROUPS_PER_CHECK:],
+        )
+        for group_id in checked:
             self._expire_offsets_of(group_id, now, out)
         if self._unchecked:
             self._deadlines.set(_OFFSET_CHECK_KEY, now.monotonic_ms + 1)
@@ -332,7 +335,7 @@ class GroupShard:
     def _new_group(self, group_id: str, now: Now) -> ClassicGroup:
         return ClassicGroup(group_id, self._settings, self._deadlines, now)
 
-    def _refuse_join(self, command: Join) -> E:
+    def _refuse_join(self, command: JoinGroup) -> E:
         settings = self._settings
         if not command.group_id or _too_long(command.group_id):
             return E.INVALID_GROUP_ID
@@ -347,7 +350,7 @@ class GroupShard:
             return E.UNKNOWN_MEMBER_ID
         return E.NONE
 
-    def _validate_commit(self, command: Commit) -> E:
+    def _validate_commit(self, command: CommitOffsets) -> E:
         if _too_long(command.group_id):
             return E.INVALID_GROUP_ID
         group = self.groups.get(command.group_id)
@@ -365,7 +368,7 @@ def _pending_size(group_id: str, member_id: str) -> int:
     return len(group_id) + len(member_id) + PENDING_OVERHEAD
 
 
-def _left_no_group(command: Leave) -> Left:
+def _left_no_group(command: LeaveGroup) -> Left:
     """A group without a name is wrong; from one that is not there, each member is just gone."""
     if not command.group_id:
         return Left(E.INVALID_GROUP_ID)

@@ -16,7 +16,7 @@ from typing import Protocol, TypeAlias, TypeVar
 from headwater.coordination.deadlines import Now
 from headwater.coordination.groups import records
 from headwater.coordination.groups.classic import GroupOutcome
-from headwater.coordination.groups.commands import Cause, RebalanceStarted
+from headwater.coordination.groups.commands import RebalanceReason, RebalanceStarted
 from headwater.coordination.groups.records import OffsetRecord, Record
 from headwater.coordination.groups.settings import GroupSettings
 from headwater.coordination.groups.shard import GroupShard
@@ -44,7 +44,7 @@ RECORDS_PER_BATCH = 500
 REPLIES_A_TURN = 200
 
 
-class Writer(Protocol):
+class CoordinatorLog(Protocol):
     """The broker's side of `__consumer_offsets`."""
 
     def stage(self, partition: int, records: list[tuple[bytes, bytes | None]], now_ms: int) -> int:
@@ -83,31 +83,31 @@ COUNTED_ROWS = 10_000
 
 
 class Rebalances:
-    """How often groups rebalanced, by cause and by group, cause and member."""
+    """How often groups rebalanced, by reason and by group, reason and member."""
 
     def __init__(self) -> None:
-        self.by_cause: Counter[Cause] = Counter()
-        self.by_member: dict[tuple[str, Cause, str], int] = {}
+        self.by_reason: Counter[RebalanceReason] = Counter()
+        self.by_member: dict[tuple[str, RebalanceReason, str], int] = {}
         """The rows that were counted last, at most COUNTED_ROWS of them."""
 
     def count(self, started: RebalanceStarted) -> None:
         """Count one."""
-        self.by_cause[started.cause] += 1
-        row = (started.group_id, started.cause, started.member_id)
+        self.by_reason[started.reason] += 1
+        row = (started.group_id, started.reason, started.member_id)
         self.by_member[row] = self.by_member.pop(row, 0) + 1
         if len(self.by_member) > COUNTED_ROWS:
             del self.by_member[next(iter(self.by_member))]
 
-    def of_group(self, group_id: str) -> Counter[Cause]:
-        """How often one group rebalanced, by cause."""
-        found: Counter[Cause] = Counter()
-        for (group, cause, _), count in self.by_member.items():
+    def of_group(self, group_id: str) -> Counter[RebalanceReason]:
+        """How often one group rebalanced, by reason."""
+        found: Counter[RebalanceReason] = Counter()
+        for (group, reason, _), count in self.by_member.items():
             if group == group_id:
-                found[cause] += count
+                found[reason] += count
         return found
 
 
-class Phase(Enum):
+class ShardState(Enum):
     """What a shard is doing."""
 
     LOADING = auto()
@@ -115,14 +115,14 @@ class Phase(Enum):
     CLOSED = auto()
 
 
-class ShardRunner:
+class ShardRuntime:
     """One shard from election to resignation."""
 
     def __init__(
         self,
         partition: int,
         shard: GroupShard,
-        writer: Writer,
+        writer: CoordinatorLog,
         clock: Clock,
         call_later: CallLater,
         on_failure: Callable[[int], None],
@@ -130,7 +130,7 @@ class ShardRunner:
     ) -> None:
         self.partition = partition
         self.shard = shard
-        self.phase = Phase.LOADING
+        self.state = ShardState.LOADING
         self.skipped_records = 0
         self._writer = writer
         self._clock = clock
@@ -170,7 +170,7 @@ class ShardRunner:
         self._timer = self._call_later(LOAD_RETRY_S, self._load_chunk)
 
     def _loaded_chunk(self, chunk: Buffer | KafkaError) -> None:
-        if self.phase is not Phase.LOADING:
+        if self.state is not ShardState.LOADING:
             return  # resigned while the disk was read
         try:
             if isinstance(chunk, KafkaError):
@@ -185,7 +185,7 @@ class ShardRunner:
             self._become_active()
 
     def _become_active(self) -> None:
-        self.phase = Phase.ACTIVE
+        self.state = ShardState.ACTIVE
         self.run(self.shard.loaded(self._now()))
         for topic in self._topics_deleted:
             self.topic_deleted(topic)
@@ -238,8 +238,8 @@ class ShardRunner:
 
     def submit(self, command: Command[C], argument: C, reply: Reply) -> None:
         """Run a command; KafkaError when the shard cannot be asked now."""
-        if self.phase is not Phase.ACTIVE:
-            loading = self.phase is Phase.LOADING
+        if self.state is not ShardState.ACTIVE:
+            loading = self.state is ShardState.LOADING
             raise KafkaError(E.COORDINATOR_LOAD_IN_PROGRESS if loading else E.NOT_COORDINATOR)
         self.run(command(self.shard, self._now(), argument, reply))
 
@@ -305,7 +305,7 @@ class ShardRunner:
 
     def close(self, why: KafkaError) -> None:
         """Give the shard up: everyone who waits is told to look for the new coordinator."""
-        self.phase = Phase.CLOSED
+        self.state = ShardState.CLOSED
         self._timer.cancel()
         held = [reply for _, reply, _ in self._held]
         self._held.clear()
@@ -314,9 +314,9 @@ class ShardRunner:
 
     def topic_deleted(self, name: str) -> None:
         """Offsets go with their topic."""
-        if self.phase is Phase.LOADING:
+        if self.state is ShardState.LOADING:
             self._topics_deleted.append(name)
-        elif self.phase is Phase.ACTIVE:
+        elif self.state is ShardState.ACTIVE:
             self.run(self.shard.topic_deleted(self._now(), name))
 
     def _wait_for_deadline(self) -> None:
@@ -339,9 +339,9 @@ class ShardRunner:
             log.info(
                 "group %r rebalances: %s (member %r, reason %r)",
                 effect.group_id,
-                effect.cause.value,
+                effect.reason.value,
                 effect.member_id,
-                effect.reason,
+                effect.client_reason,
             )
 
     def _now(self) -> Now:
@@ -352,12 +352,12 @@ class ShardRunner:
             _as_reply(token)(answer)
 
 
-class ShardLoop:
+class CoordinatorRuntime:
     """All shards of this broker, by partition of `__consumer_offsets`."""
 
     def __init__(
         self,
-        writer: Writer,
+        writer: CoordinatorLog,
         clock: Clock,
         randomness: Randomness,
         call_later: CallLater,
@@ -365,7 +365,7 @@ class ShardLoop:
         partition_count: Callable[[], int],
     ) -> None:
         self.rebalances = Rebalances()
-        self._shards: dict[int, ShardRunner] = {}
+        self._shards: dict[int, ShardRuntime] = {}
         self._writer = writer
         self._clock = clock
         self._randomness = randomness
@@ -391,7 +391,7 @@ class ShardLoop:
     ) -> None:
         """Ask every shard here and reply with all answers; KafkaError while one is loading."""
         runners = list(self._shards.values())
-        if any(runner.phase is Phase.LOADING for runner in runners):
+        if any(runner.state is ShardState.LOADING for runner in runners):
             raise KafkaError(E.COORDINATOR_LOAD_IN_PROGRESS)
         if not runners:
             reply([])
@@ -438,7 +438,7 @@ class ShardLoop:
             self._close(partition, E.COORDINATOR_NOT_AVAILABLE)
 
     def _load(self, partition: int) -> None:
-        self._shards[partition] = ShardRunner(
+        self._shards[partition] = ShardRuntime(
             partition,
             GroupShard(self._settings, self._new_member_id),
             self._writer,

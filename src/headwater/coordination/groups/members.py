@@ -7,7 +7,7 @@ nothing of states, time or replies.
 from collections import Counter
 from dataclasses import dataclass
 
-from headwater.coordination.groups.commands import Join, JoinedMember
+from headwater.coordination.groups.commands import JoinedMember, JoinGroup
 from headwater.coordination.groups.records import StoredMember
 from headwater.coordination.shard import Token
 
@@ -31,7 +31,7 @@ class Member:
     is_new: bool = False  # parked in its very first join: it cannot send heartbeats yet
 
     @classmethod
-    def joining(cls, member_id: str, command: Join) -> "Member":
+    def joining(cls, member_id: str, command: JoinGroup) -> "Member":
         """A member that asks to be let in."""
         member = cls(member_id, command.instance_id, "", "", 0, 0, (), is_new=True)
         member.update(command)
@@ -51,7 +51,7 @@ class Member:
             stored.assignment,
         )
 
-    def update(self, command: Join) -> None:
+    def update(self, command: JoinGroup) -> None:
         """Take over what a later join says."""
         self.client_id = command.client_id
         self.client_host = command.client_host
@@ -81,7 +81,7 @@ class Member:
         )
 
 
-class Roster:
+class Members:
     """The members of one group, in the order they came.
 
     Who waits for the new generation, and what all of them support, is counted as it changes: a
@@ -89,21 +89,21 @@ class Roster:
     """
 
     def __init__(self) -> None:
-        self.members: dict[str, Member] = {}
+        self.by_id: dict[str, Member] = {}
         self.leader: str | None = None
         self._by_instance: dict[str, str] = {}
         self._waiting = 0
         self._supporters: Counter[str] = Counter()
 
     def __len__(self) -> int:
-        return len(self.members)
+        return len(self.by_id)
 
     def __contains__(self, member_id: str) -> bool:
-        return member_id in self.members
+        return member_id in self.by_id
 
     def add(self, member: Member) -> None:
         """Let in; the first to come leads."""
-        self.members[member.member_id] = member
+        self.by_id[member.member_id] = member
         self._waiting += member.join_token is not None
         self._supporters.update(_names(member))
         if member.instance_id is not None:
@@ -113,29 +113,29 @@ class Roster:
 
     def remove(self, member_id: str) -> Member:
         """Let go; if it led, the one who came next leads."""
-        member = self.members.pop(member_id)
+        member = self.by_id.pop(member_id)
         self._waiting -= member.join_token is not None
         self._supporters.subtract(_names(member))
         self._supporters += Counter()  # forgets what nobody supports any more
         if member.instance_id is not None:
             del self._by_instance[member.instance_id]
         if self.leader == member_id:
-            self.leader = next(iter(self.members), None)
+            self.leader = next(iter(self.by_id), None)
         return member
 
     def replace(self, old_id: str, new_id: str) -> Member:
         """Give a static member its new id: it keeps its place, its assignment and its rank."""
-        member = self.members[old_id]
+        member = self.by_id[old_id]
         member.member_id = new_id
         member.is_new = False
-        self.members = {each.member_id: each for each in self.members.values()}
+        self.by_id = {each.member_id: each for each in self.by_id.values()}
         if member.instance_id is not None:
             self._by_instance[member.instance_id] = new_id
         if self.leader == old_id:
             self.leader = new_id
         return member
 
-    def update(self, member: Member, command: Join, token: Token) -> None:
+    def update(self, member: Member, command: JoinGroup, token: Token) -> None:
         """Take over what a later join of a member says, and let it wait."""
         if member.protocols != command.protocols:
             self._supporters.subtract(_names(member))
@@ -145,12 +145,12 @@ class Roster:
         member.update(command)
         member.join_token = token
 
-    def take_join_token(self, member: Member) -> Token | None:
+    def pop_join_token(self, member: Member) -> Token | None:
         """The parked join of a member, which is to be answered now."""
         token = member.join_token
         if token is not None:
             member.join_token = None
-            self._waiting -= member.member_id in self.members
+            self._waiting -= member.member_id in self.by_id
         return token
 
     def static_member_id(self, instance_id: str | None) -> str | None:
@@ -159,10 +159,10 @@ class Roster:
 
     def elect_joined_leader(self) -> bool:
         """Keep or find a leader that is waiting for the new generation; False when nobody is."""
-        current = self.members.get(self.leader or "")
+        current = self.by_id.get(self.leader or "")
         if current is not None and current.join_token is not None:
             return True
-        for member in self.members.values():
+        for member in self.by_id.values():
             if member.join_token is not None:
                 self.leader = member.member_id
                 return True
@@ -170,7 +170,7 @@ class Roster:
 
     def all_joined(self) -> bool:
         """Whether every member waits for the new generation."""
-        return self._waiting == len(self.members)
+        return self._waiting == len(self.by_id)
 
     def waiting(self) -> int:
         """How many members wait for the new generation."""
@@ -178,24 +178,24 @@ class Roster:
 
     def rebalance_timeout_ms(self) -> int:
         """The patience of the most patient member."""
-        return max((member.rebalance_timeout_ms for member in self.members.values()), default=0)
+        return max((member.rebalance_timeout_ms for member in self.by_id.values()), default=0)
 
     def candidates(self) -> set[str]:
         """The protocols that all members support."""
-        everyone = len(self.members)
+        everyone = len(self.by_id)
         return {name for name, count in self._supporters.items() if count == everyone}
 
     def choose_protocol(self) -> str:
         """Each votes for its first choice among the candidates; most votes win, ties by age."""
         candidates = self.candidates()
-        votes = Counter(member.vote(candidates) for member in self.members.values())
+        votes = Counter(member.vote(candidates) for member in self.by_id.values())
         return votes.most_common(1)[0][0]
 
     def described(self, protocol: str | None) -> tuple[JoinedMember, ...]:
         """What the leader is told."""
         return tuple(
             JoinedMember(member.member_id, member.instance_id, member.metadata(protocol))
-            for member in self.members.values()
+            for member in self.by_id.values()
         )
 
 
