@@ -9,8 +9,8 @@ import sys
 import time
 from pathlib import Path
 
-from headwater.sim.bugs import BUGS, simulate_buggy
-from headwater.sim.run import Verdict, simulate
+from simulator.bugs import BUGS, simulate_buggy
+from simulator.run import Verdict, simulate
 
 
 def main() -> int:
@@ -48,7 +48,7 @@ def _options() -> argparse.Namespace:
 def _tell(verdict: Verdict) -> None:
     _say(
         f"seed {verdict.seed}: {'good' if verdict.good else 'BROKEN'}, trace {verdict.digest}, "
-        f"{verdict.lives} lives, {verdict.acknowledged} records acknowledged, {verdict.weather}"
+        f"{verdict.lives} lives, {verdict.acknowledged} records acknowledged, {verdict.fault_plan}"
     )
     for complaint in verdict.complaints[:10]:
         _say(f"    {complaint}")

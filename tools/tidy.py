@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("src", "tools", "tests", "benchmarks")
+FOLDERS = ("src", "simulator", "tools", "tests", "benchmarks")
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 60
 
@@ -24,7 +24,7 @@ LONG_FUNCTIONS = {
     "src/headwater/records/pure_reader.py:_rows": "numbers are read in line, for speed",
 }
 
-ASYNC_ROOMS = ("seams", "transport", "broker", "testing", "cli", "client", "sim")
+ASYNC_ROOMS = ("seams", "transport", "broker", "testing", "cli", "client", "simulator")
 """Everything else is plain code that a simulator can call; `*_loop.py` files are the doors."""
 ASYNC_FILES = {"aio.py": "the asyncio face of the clients"}
 
@@ -45,6 +45,8 @@ class Source(NamedTuple):
     def room(self) -> str:
         """The package directly below headwater, or the file's own name."""
         parts = self.path.split("/")
+        if parts[0] == "simulator":
+            return parts[0]
         return parts[2] if parts[:2] == ["src", "headwater"] and len(parts) > 2 else ""
 
 
@@ -157,7 +159,7 @@ def _is_elapsed(side: ast.expr) -> bool:
 
 CLOCK_USERS: dict[str, str] = {
     "src/headwater/cli/perf.py": "a stopwatch; nothing is decided by it",
-    "src/headwater/sim/randomness.py": "the seeded source behind the simulator's seam",
+    "simulator/randomness.py": "the seeded source behind the simulator's seam",
 }
 
 RULES: tuple[Rule, ...] = (

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from headwater import aio
 from headwater.errors import E
-from headwater.sim.clock import SimClock
-from headwater.sim.loop import Scheduler, SimLoop
-from headwater.sim.network import SimNetwork
-from headwater.sim.randomness import SimRandomness, stream
-from headwater.sim.trace import Trace
+from simulator.clock import SimClock
+from simulator.loop import Scheduler, SimLoop
+from simulator.network import SimNetwork
+from simulator.randomness import SimRandomness, stream
+from simulator.trace import Trace
 from tests.clients.fake_cluster import Attempt, FakeCluster, Fault
 
 TOPIC = "t"

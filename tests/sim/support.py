@@ -4,15 +4,15 @@ from headwater.errors import error_of
 from headwater.model import TopicPartition
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
-from headwater.sim.cluster import Cluster
-from headwater.sim.incarnations import Attempt
-from headwater.sim.invariants import Promises, Value
-from headwater.sim.workload.admin import Admin
-from headwater.sim.workload.audit import Auditor
-from headwater.sim.workload.client import Client, Disturbed
-from headwater.sim.workload.reading import EARLIEST, LATEST, end_of, fetch
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
+from simulator.cluster import Cluster
+from simulator.incarnations import Attempt
+from simulator.invariants import Promises, Value
+from simulator.workload.admin import Admin
+from simulator.workload.audit import Auditor
+from simulator.workload.client import Client, Disturbed
+from simulator.workload.reading import EARLIEST, LATEST, end_of, fetch
 
 TOPIC = "orders"
 AT = TopicPartition(TOPIC, 0)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headwater.sim.bugs import BUGS, simulate_buggy
+from simulator.bugs import BUGS, simulate_buggy
 
 ENOUGH_SEEDS = 60
 

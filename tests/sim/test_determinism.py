@@ -4,10 +4,10 @@ import os
 import subprocess
 import sys
 
-from headwater.sim.run import simulate
+from simulator.run import simulate
 
 SEEDS = range(3, 9)
-SCRIPT = "import sys; from headwater.sim.run import simulate\nfor seed in map(int, sys.argv[1:]): print(simulate(seed).digest)"
+SCRIPT = "import sys; from simulator.run import simulate\nfor seed in map(int, sys.argv[1:]): print(simulate(seed).digest)"
 
 
 def _digests(hash_seed: str) -> list[str]:

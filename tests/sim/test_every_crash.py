@@ -2,11 +2,11 @@
 
 import pytest
 
-from headwater.sim.cluster import Cluster
-from headwater.sim.invariants import Promises
-from headwater.sim.workload.admin import Admin
-from headwater.sim.workload.audit import Auditor
-from headwater.sim.workload.producer import Producer
+from simulator.cluster import Cluster
+from simulator.invariants import Promises
+from simulator.workload.admin import Admin
+from simulator.workload.audit import Auditor
+from simulator.workload.producer import Producer
 from tests.sim.support import AT, TOPIC
 
 SEED = 8

@@ -4,8 +4,8 @@ import copy
 
 import pytest
 
-from headwater.sim.cluster import Cluster
-from headwater.sim.disk import File
+from simulator.cluster import Cluster
+from simulator.disk import File
 from tests.sim.support import Scene
 
 JOURNAL = "/data/headwater-metadata/journal"

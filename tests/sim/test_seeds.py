@@ -2,8 +2,8 @@
 
 import pytest
 
-from headwater.sim.faults import KINDS
-from headwater.sim.run import simulate
+from simulator.faults import KINDS
+from simulator.run import simulate
 
 SEEDS, PORTION = 200, 10
 
@@ -12,11 +12,11 @@ SEEDS, PORTION = 200, 10
 def test_no_promise_is_broken_whatever_goes_wrong(first):
     for seed in range(first, first + PORTION):
         verdict = simulate(seed)
-        assert verdict.good, f"seed {seed} under {verdict.weather}: {verdict.complaints}"
+        assert verdict.good, f"seed {seed} under {verdict.fault_plan}: {verdict.complaints}"
 
 
 def test_the_seeds_together_meet_every_kind_of_trouble_and_acknowledge_records():
     verdicts = [simulate(seed) for seed in range(5)]
     assert all(verdict.lives >= 3 for verdict in verdicts)
     assert sum(verdict.acknowledged for verdict in verdicts) > 100
-    assert len({kind for verdict in verdicts for kind in verdict.weather.kinds}) == len(KINDS)
+    assert len({kind for verdict in verdicts for kind in verdict.fault_plan.kinds}) == len(KINDS)

@@ -96,7 +96,6 @@ HANDLERS: dict[int, Handler] = {
     for key, handler in room.HANDLERS.items()
 }
 
-
 GC_THRESHOLD = 20_000
 """New objects between two looks for cycles: requests make none, so looking often is waste."""
 STORE_FOLDER = "headwater-metadata"

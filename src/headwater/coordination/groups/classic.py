@@ -52,6 +52,7 @@ DeadlineKey: TypeAlias = tuple[str, str, str]
 """Group, what for, member (empty for a phase)."""
 
 GroupOutcome: TypeAlias = Outcome[Record]
+NewId: TypeAlias = Callable[[str], str]
 
 
 class InitialDelay(NamedTuple):
@@ -101,12 +102,7 @@ class ClassicGroup(ClassicFacts):
     # Joining
 
     def join(
-        self,
-        now: Now,
-        command: JoinGroup,
-        token: Token,
-        new_id: Callable[[str], str],
-        out: GroupOutcome,
+        self, now: Now, command: JoinGroup, token: Token, new_id: NewId, out: GroupOutcome
     ) -> None:
         """Let a member in, or start a new generation on its behalf."""
         if not self._has_room_for(command.member_id):
@@ -148,12 +144,7 @@ class ClassicGroup(ClassicFacts):
         )
 
     def _join_unknown(
-        self,
-        now: Now,
-        command: JoinGroup,
-        token: Token,
-        new_id: Callable[[str], str],
-        out: GroupOutcome,
+        self, now: Now, command: JoinGroup, token: Token, new_id: NewId, out: GroupOutcome
     ) -> None:
         if command.instance_id is not None:
             member_id = new_id(command.instance_id)
@@ -384,7 +375,6 @@ class ClassicGroup(ClassicFacts):
         return E.REBALANCE_IN_PROGRESS if self.state is PREPARING else E.NONE
 
     def committed_by(self, now: Now, member_id: str) -> None:
-        """A commit is a sign of life as well."""
         member = self.members.by_id.get(member_id)
         if member is not None and self.state in (STABLE, PREPARING):
             self._start_session(now, member)
@@ -425,7 +415,6 @@ class ClassicGroup(ClassicFacts):
             self.prepare_rebalance(now, reason, member_id, client_reason, out)
 
     def expire(self, now: Now, what: str, member_id: str, out: GroupOutcome) -> None:
-        """A deadline passed."""
         if what == JOIN_PHASE:
             self._join_phase_expired(now, out)
         elif what == SYNC_PHASE:

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from functools import partial
 
 from headwater.model import TopicPartition
-from headwater.sim.books import CommitPromises, Complain, PartitionPromises, Value
-from headwater.sim.incarnations import Attempt, Incarnation, Name
+from simulator.incarnations import Attempt, Incarnation, Name
+from simulator.partition_promises import CommitPromises, Complain, PartitionPromises, Value
 
 __all__ = ["FAR_OFFSET", "CommitPromises", "PartitionPromises", "Promises", "Value"]
 

@@ -6,12 +6,12 @@ import os
 import pytest
 
 from headwater.seams.files import OsFiles, read_file, replace_file, write_fully
-from headwater.sim.clock import SimClock
-from headwater.sim.disk import Disk
-from headwater.sim.files import FileFaults, SimFiles
-from headwater.sim.loop import Crashed, Scheduler
-from headwater.sim.randomness import stream
-from headwater.sim.trace import Trace
+from simulator.clock import SimClock
+from simulator.disk import Disk
+from simulator.files import FileFaults, SimFiles
+from simulator.loop import Crashed, Scheduler
+from simulator.randomness import stream
+from simulator.trace import Trace
 
 
 def _files(disk: Disk | None = None, **faults) -> SimFiles:

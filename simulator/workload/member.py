@@ -3,10 +3,6 @@
 from collections.abc import Callable
 
 from headwater.errors import E
-from headwater.sim.cluster import Cluster
-from headwater.sim.invariants import Promises
-from headwater.sim.workload.audit import GROUP_TOPIC
-from headwater.sim.workload.client import Client, Disturbed
 from headwater.wire.messages.groups import (
     FindCoordinatorRequest,
     FindCoordinatorResponse,
@@ -20,6 +16,10 @@ from headwater.wire.messages.groups import (
     SyncGroupResponse,
 )
 from headwater.wire.messages.offsets import OffsetCommitRequest, OffsetCommitResponse
+from simulator.cluster import Cluster
+from simulator.invariants import Promises
+from simulator.workload.audit import GROUP_TOPIC
+from simulator.workload.client import Client, Disturbed
 
 REJOIN = (E.REBALANCE_IN_PROGRESS, E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID)
 SESSION_MS = 6000

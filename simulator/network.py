@@ -12,8 +12,8 @@ from typing import Any
 
 from headwater.seams.files import Buffer
 from headwater.seams.network import ListenerHandle, ProtocolFactory
-from headwater.sim.loop import Scheduler, SimLoop
-from headwater.sim.randomness import Stream
+from simulator.loop import Scheduler, SimLoop
+from simulator.randomness import Stream
 
 HIGH_WATER = 64 * 1024
 LOW_WATER = 16 * 1024

@@ -6,11 +6,11 @@ from functools import partial
 from headwater.errors import E
 from headwater.model import TopicPartition
 from headwater.records.record import Record
-from headwater.sim.invariants import PartitionPromises
-from headwater.sim.workload.client import Client, Disturbed
-from headwater.sim.workload.reading import EARLIEST, LATEST, end_of, fetch
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headwater.wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
+from simulator.invariants import PartitionPromises
+from simulator.workload.client import Client, Disturbed
+from simulator.workload.reading import EARLIEST, LATEST, end_of, fetch
 
 NEWEST_FETCH = 12
 TRIES = 50

@@ -9,12 +9,12 @@ from headwater.model import TopicPartition
 from headwater.records.builder import build_batch
 from headwater.records.compression import Codec
 from headwater.records.record import Record
-from headwater.sim.cluster import Cluster
-from headwater.sim.incarnations import Attempt, Incarnation
-from headwater.sim.invariants import PartitionPromises, Promises, Value
-from headwater.sim.workload.client import Client, Disturbed
 from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
 from headwater.wire.messages.producers import InitProducerIdRequest, InitProducerIdResponse
+from simulator.cluster import Cluster
+from simulator.incarnations import Attempt, Incarnation
+from simulator.invariants import PartitionPromises, Promises, Value
+from simulator.workload.client import Client, Disturbed
 
 IN_FLIGHT = 5
 BY_ID = 13

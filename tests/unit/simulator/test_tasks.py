@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from headwater.sim.loop import Scheduler, SimLoop
-from headwater.sim.randomness import stream
-from headwater.sim.tasks import SimTasks
-from headwater.sim.trace import Trace
+from simulator.loop import Scheduler, SimLoop
+from simulator.randomness import stream
+from simulator.tasks import SimTasks
+from simulator.trace import Trace
 
 
 @pytest.fixture

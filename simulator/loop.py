@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from heapq import heappop, heappush
 from typing import Any
 
-from headwater.sim.trace import Trace
+from simulator.trace import Trace
 
 MAX_EVENTS = 300_000
 """A run that goes on for longer is in a loop of its own making."""

@@ -3,7 +3,7 @@
 import pytest
 
 from headwater.model import TopicPartition
-from headwater.sim.invariants import CommitPromises, PartitionPromises, Promises, Value
+from simulator.invariants import CommitPromises, PartitionPromises, Promises, Value
 
 AT = TopicPartition("orders", 0)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from headwater.sim.loop import Scheduler
+from simulator.loop import Scheduler
 
 START_WALL_MS = 1_700_000_000_000
 """Virtual time zero is some day in 2023."""

@@ -6,9 +6,9 @@ from headwater.model import TopicPartition
 from headwater.records.batch import CRC_START, batches
 from headwater.records.checksum import crc32c
 from headwater.records.record import Record, decode_records
-from headwater.sim.workload.client import Client, Disturbed
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 from headwater.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
+from simulator.workload.client import Client, Disturbed
 
 EARLIEST, LATEST = -2, -1
 BY_ID = 13

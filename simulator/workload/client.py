@@ -8,14 +8,14 @@ import asyncio
 from typing import TypeVar
 
 from headwater.errors import E, KafkaError, error_of
-from headwater.sim.cluster import Cluster
-from headwater.sim.invariants import Promises
-from headwater.sim.node import HOST, PORT
-from headwater.sim.randomness import stream
 from headwater.transport.client_connection import ClientConnection
 from headwater.wire.framing import request_frame
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headwater.wire.schema import Struct
+from simulator.cluster import Cluster
+from simulator.invariants import Promises
+from simulator.node import HOST, PORT
+from simulator.randomness import stream
 
 Answer = TypeVar("Answer", bound=Struct)
 

@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from headwater.seams.clock import Clock
 from headwater.seams.files import Buffer
-from headwater.sim.disk import Disk, File, Folder
-from headwater.sim.loop import Crashed
-from headwater.sim.randomness import Stream
-from headwater.sim.trace import Trace
+from simulator.disk import Disk, File, Folder
+from simulator.loop import Crashed
+from simulator.randomness import Stream
+from simulator.trace import Trace
 
 ROOM = 1 << 40
 MANY_DESCRIPTORS = 1 << 20

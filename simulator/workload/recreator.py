@@ -2,12 +2,12 @@
 
 from headwater.errors import E
 from headwater.model import ZERO_UUID
-from headwater.sim.cluster import Cluster
-from headwater.sim.incarnations import Incarnation, Name
-from headwater.sim.invariants import PartitionPromises, Promises
-from headwater.sim.workload.admin import Admin
-from headwater.sim.workload.client import Disturbed
 from headwater.wire.messages.topics import DeleteTopicsRequest, DeleteTopicsResponse
+from simulator.cluster import Cluster
+from simulator.incarnations import Incarnation, Name
+from simulator.invariants import PartitionPromises, Promises
+from simulator.workload.admin import Admin
+from simulator.workload.client import Disturbed
 
 PARTITIONS = 2
 GONE = (E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_ID)

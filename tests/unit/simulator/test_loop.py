@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from headwater.sim.loop import Crashed, Scheduler, SimLoop, Stuck
-from headwater.sim.trace import Trace
+from simulator.loop import Crashed, Scheduler, SimLoop, Stuck
+from simulator.trace import Trace
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 
-from headwater.sim.disk import SECTOR, Disk, File, Folder
-from headwater.sim.randomness import stream
+from simulator.disk import SECTOR, Disk, File, Folder
+from simulator.randomness import stream
 
 CUTS = range(60)
 

@@ -8,7 +8,7 @@ a sector. A process that dies changes nothing: the page cache outlives it.
 from collections.abc import Iterator
 from typing import TypeAlias
 
-from headwater.sim.randomness import Stream
+from simulator.randomness import Stream
 
 SECTOR = 512
 

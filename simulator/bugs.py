@@ -22,8 +22,8 @@ from headwater.log.segment import Segment
 from headwater.model import TopicPartition, Uuid
 from headwater.replication.replica import Replica
 from headwater.replication.topic_policy import TopicPolicy
-from headwater.sim.faults import Weather
-from headwater.sim.run import Verdict, simulate
+from simulator.faults import FaultPlan
+from simulator.run import Verdict, simulate
 
 TROUBLES = 5
 
@@ -191,8 +191,8 @@ BUGS: dict[str, Bug] = {
 def simulate_buggy(seed: int, name: str) -> Verdict:
     """One run of the code with a bug in it, under the weather that the bug likes least."""
     bug = BUGS[name]
-    weather = replace(
-        Weather.of(seed),
+    fault_plan = replace(
+        FaultPlan.of(seed),
         kinds=(bug.kind,),
         troubles=TROUBLES,
         all_synced=bug.all_synced,
@@ -200,4 +200,4 @@ def simulate_buggy(seed: int, name: str) -> Verdict:
         recreated=bug.recreated,
     )
     with bug.plant():
-        return simulate(seed, weather=weather)
+        return simulate(seed, fault_plan=fault_plan)

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from headwater.seams.tasks import Lane
-from headwater.sim.loop import SimLoop
-from headwater.sim.randomness import Stream
+from simulator.loop import SimLoop
+from simulator.randomness import Stream
 
 T = TypeVar("T")
 

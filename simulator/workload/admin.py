@@ -2,8 +2,6 @@
 
 from headwater.errors import E
 from headwater.model import TopicPartition
-from headwater.sim.invariants import PartitionPromises
-from headwater.sim.workload.client import Client, Disturbed
 from headwater.wire.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
@@ -16,6 +14,8 @@ from headwater.wire.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
+from simulator.invariants import PartitionPromises
+from simulator.workload.client import Client, Disturbed
 
 TOPIC = 2
 RECREATED = "events"

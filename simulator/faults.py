@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from headwater.sim.cluster import Cluster
-from headwater.sim.files import MANY_DESCRIPTORS
-from headwater.sim.invariants import Promises
-from headwater.sim.node import Life
-from headwater.sim.randomness import stream
+from simulator.cluster import Cluster
+from simulator.files import MANY_DESCRIPTORS
+from simulator.invariants import Promises
+from simulator.node import Life
+from simulator.randomness import stream
 
 KINDS = (
     "crash",
@@ -34,7 +34,7 @@ MOST_CRASHES_AT_START = 3
 
 
 @dataclass(frozen=True)
-class Weather:
+class FaultPlan:
     """The troubles of one seed."""
 
     kinds: tuple[str, ...]
@@ -49,7 +49,7 @@ class Weather:
     log_dirs: int = 1
 
     @classmethod
-    def of(cls, seed: int) -> "Weather":
+    def of(cls, seed: int) -> "FaultPlan":
         """Some kinds of trouble, not all: rare ones must not drown in common ones."""
         chance = stream(seed, "weather")
         kinds = tuple(kind for kind in KINDS if chance.random() < 0.5) or ("crash",)
@@ -72,24 +72,24 @@ class Nemesis:
     def __init__(
         self,
         cluster: Cluster,
-        weather: Weather,
+        fault_plan: FaultPlan,
         promises: Promises,
         audit: Callable[[], Awaitable[None]],
     ) -> None:
         self._cluster = cluster
         self._node = cluster.node
-        self._weather = weather
+        self._fault_plan = fault_plan
         self._promises = promises
         self._audit = audit
         self._chance = stream(cluster.seed, "nemesis")
-        self._node.faults.cold = weather.cold
-        self._node.faults.short = weather.short
+        self._node.faults.cold = fault_plan.cold
+        self._node.faults.short = fault_plan.short
 
     async def run(self) -> None:
         """Everything that is to go wrong, one after the other; the broker serves afterwards."""
-        for _ in range(self._weather.troubles):
+        for _ in range(self._fault_plan.troubles):
             await self._wait_ms(30, 800)
-            await self._bring(self._chance.choice(self._weather.kinds))
+            await self._bring(self._chance.choice(self._fault_plan.kinds))
 
     async def _bring(self, kind: str) -> None:
         self._cluster.trace.note(f"trouble: {kind}")
@@ -167,7 +167,7 @@ class Nemesis:
         await self._come_back(self._draws_power_cut())
 
     def _draws_power_cut(self) -> bool:
-        return "power cut" in self._weather.kinds and self._chance.random() < 0.5
+        return "power cut" in self._fault_plan.kinds and self._chance.random() < 0.5
 
     async def _come_back(self, power_cut: bool) -> None:
         """Start again, and perhaps die again on the way."""

@@ -6,18 +6,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from headwater.model import TopicPartition
-from headwater.sim.cluster import Cluster
-from headwater.sim.faults import Nemesis, Weather
-from headwater.sim.invariants import Promises
-from headwater.sim.loop import Stuck
-from headwater.sim.node import DIRS
-from headwater.sim.randomness import stream
-from headwater.sim.workload.admin import RECREATED, Admin
-from headwater.sim.workload.audit import GROUP_TOPIC, Auditor
-from headwater.sim.workload.consumer import Consumer
-from headwater.sim.workload.member import Member
-from headwater.sim.workload.producer import Producer
-from headwater.sim.workload.recreator import Recreator
+from simulator.cluster import Cluster
+from simulator.faults import FaultPlan, Nemesis
+from simulator.invariants import Promises
+from simulator.loop import Stuck
+from simulator.node import DIRS
+from simulator.randomness import stream
+from simulator.workload.admin import RECREATED, Admin
+from simulator.workload.audit import GROUP_TOPIC, Auditor
+from simulator.workload.consumer import Consumer
+from simulator.workload.member import Member
+from simulator.workload.producer import Producer
+from simulator.workload.recreator import Recreator
 
 SETTINGS = {
     "replica.high.watermark.checkpoint.interval.ms": "700",
@@ -40,7 +40,7 @@ class Verdict:
     """Equal for equal seeds, on any machine."""
     complaints: list[str]
     """What must not have happened; empty in a good run."""
-    weather: Weather
+    fault_plan: FaultPlan
     events: int
     lives: int
     acknowledged: int
@@ -52,21 +52,23 @@ class Verdict:
         return not self.complaints
 
 
-def simulate(seed: int, *, weather: Weather | None = None, keep_trace: bool = False) -> Verdict:
+def simulate(
+    seed: int, *, fault_plan: FaultPlan | None = None, keep_trace: bool = False
+) -> Verdict:
     """Run one seed to its end, under its own weather or another."""
-    weather = weather or Weather.of(seed)
+    fault_plan = fault_plan or FaultPlan.of(seed)
     settings = dict(SETTINGS)
-    if weather.all_synced:
+    if fault_plan.all_synced:
         settings["log.flush.interval.messages"] = "1"
-    settings["log.dirs"] = ",".join(DIRS[: weather.log_dirs])
+    settings["log.dirs"] = ",".join(DIRS[: fault_plan.log_dirs])
     with Cluster(
         seed,
         settings,
-        slowest_network_ms=weather.slowest_network_ms,
-        slowest_thread_ms=weather.slowest_thread_ms,
+        slowest_network_ms=fault_plan.slowest_network_ms,
+        slowest_thread_ms=fault_plan.slowest_thread_ms,
         keep_trace=keep_trace,
     ) as cluster:
-        run = _Run(cluster, weather)
+        run = _Run(cluster, fault_plan)
         try:
             cluster.run(run.play(), LIMIT_S)
         except Stuck as stuck:
@@ -75,7 +77,7 @@ def simulate(seed: int, *, weather: Weather | None = None, keep_trace: bool = Fa
             seed,
             cluster.trace.digest,
             cluster.complaints,
-            weather,
+            fault_plan,
             cluster.scheduler.events,
             cluster.node.lives,
             run.promises.acknowledged(),
@@ -86,12 +88,12 @@ def simulate(seed: int, *, weather: Weather | None = None, keep_trace: bool = Fa
 class _Run:
     """The script of a run."""
 
-    def __init__(self, cluster: Cluster, weather: Weather) -> None:
+    def __init__(self, cluster: Cluster, fault_plan: FaultPlan) -> None:
         self._cluster = cluster
-        self._weather = weather
+        self._fault_plan = fault_plan
         self._chance = stream(cluster.seed, "script")
-        self.promises = Promises(cluster.scheduler.complain, all_synced=weather.all_synced)
-        self._nemesis = Nemesis(cluster, weather, self.promises, self._audit_after_power_cut)
+        self.promises = Promises(cluster.scheduler.complain, all_synced=fault_plan.all_synced)
+        self._nemesis = Nemesis(cluster, fault_plan, self.promises, self._audit_after_power_cut)
         self._done = False
 
     async def play(self) -> None:
@@ -146,7 +148,7 @@ class _Run:
                 configs["retention.bytes"] = "7000"
             await admin.create(name, partitions, configs)
             self.promises.add_topic(name, partitions, synced=synced, forgetful=forgetful)
-        if self._weather.recreated:
+        if self._fault_plan.recreated:
             await self._recreator().create_again()
         await admin.create(GROUP_TOPIC, 2, {})
         self.promises.topics[GROUP_TOPIC] = 2
@@ -169,7 +171,7 @@ class _Run:
                 batches=self._chance.randrange(5, 25),
             )
             clients.append(producer.run())
-        if self._weather.recreated:
+        if self._fault_plan.recreated:
             clients.append(self._recreator().run(self._chance.randrange(2, 6)))
         if self._chance.random() < 0.7:
             clients.append(Admin(self._cluster, self.promises, "admin").run(5))

@@ -7,7 +7,7 @@ A record may appear only in a topic that lived during one of the attempts to sen
 
 from dataclasses import dataclass, field
 
-from headwater.sim.books import PartitionPromises
+from simulator.partition_promises import PartitionPromises
 
 STRAY_US = 1_000_000
 """How long a request of a broken connection may still be under way."""

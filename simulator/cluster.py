@@ -5,12 +5,12 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from headwater.errors import E, KafkaError
-from headwater.sim.clock import SimClock
-from headwater.sim.loop import Crashed, Scheduler, SimLoop
-from headwater.sim.network import SimNetwork
-from headwater.sim.node import Node
-from headwater.sim.randomness import stream
-from headwater.sim.trace import Trace
+from simulator.clock import SimClock
+from simulator.loop import Crashed, Scheduler, SimLoop
+from simulator.network import SimNetwork
+from simulator.node import Node
+from simulator.randomness import stream
+from simulator.trace import Trace
 
 START_LIMIT_S = 120.0
 

@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from headwater.sim.loop import Scheduler, SimLoop
-from headwater.sim.network import HIGH_WATER, SimNetwork
-from headwater.sim.randomness import stream
-from headwater.sim.trace import Trace
+from simulator.loop import Scheduler, SimLoop
+from simulator.network import HIGH_WATER, SimNetwork
+from simulator.randomness import stream
+from simulator.trace import Trace
 
 
 class Peer(asyncio.Protocol):

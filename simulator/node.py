@@ -12,14 +12,14 @@ from headwater.config.broker import BrokerSettings
 from headwater.log.folders import partition_of
 from headwater.log.verify import verify_log
 from headwater.seams import Seams
-from headwater.sim.clock import SimClock
-from headwater.sim.disk import Disk
-from headwater.sim.files import FileFaults, SimFiles
-from headwater.sim.loop import Scheduler, SimLoop
-from headwater.sim.network import SimNetwork
-from headwater.sim.randomness import SimRandomness, stream
-from headwater.sim.tasks import SimTasks
-from headwater.sim.trace import Trace
+from simulator.clock import SimClock
+from simulator.disk import Disk
+from simulator.files import FileFaults, SimFiles
+from simulator.loop import Scheduler, SimLoop
+from simulator.network import SimNetwork
+from simulator.randomness import SimRandomness, stream
+from simulator.tasks import SimTasks
+from simulator.trace import Trace
 
 PORT = 9092
 HOST = "broker"

@@ -4,11 +4,11 @@ from collections.abc import Callable
 
 from headwater.errors import E
 from headwater.model import TopicPartition
-from headwater.sim.cluster import Cluster
-from headwater.sim.incarnations import Attempt, Incarnation
-from headwater.sim.invariants import Promises
-from headwater.sim.workload.client import Client, Disturbed
-from headwater.sim.workload.reading import BY_ID, EARLIEST, VERSIONS, Fetched, end_of, fetch
+from simulator.cluster import Cluster
+from simulator.incarnations import Attempt, Incarnation
+from simulator.invariants import Promises
+from simulator.workload.client import Client, Disturbed
+from simulator.workload.reading import BY_ID, EARLIEST, VERSIONS, Fetched, end_of, fetch
 
 
 class Consumer(Client):
