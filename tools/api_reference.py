@@ -36,7 +36,7 @@ from headwater.config.keys import Key
 from headwater.pipelines import java, session, targets
 from headwater.pipelines.declaring import declare, decorators, graph, project, upgrade
 from headwater.pipelines.ingest import frozen_schema
-from headwater.pipelines.running import lag, preflight, quality, queries, runner
+from headwater.pipelines.running import flow_errors, lag, preflight, quality, reports, runner
 from headwater.pipelines.schemas import ddl, schema
 from headwater.pipelines.segments import audit, replay
 from headwater.pipelines.tables import reading, writing
@@ -134,8 +134,8 @@ PIPELINES: Sequence[tuple[str, str, Sequence[Callable[..., Any]]]] = (
         "[running.md](running.md), [lag.md](lag.md).",
         (
             runner.run,
-            runner.RunReport,
-            queries.FlowReport,
+            reports.RunReport,
+            reports.FlowReport,
             session.spark_session,
             session.register,
             lag.track_lag,
@@ -173,7 +173,7 @@ PIPELINES: Sequence[tuple[str, str, Sequence[Callable[..., Any]]]] = (
 PIPELINE_ERRORS: Sequence[type[Exception]] = (
     declare.DeclarationError,
     preflight.NotReadyError,
-    queries.FlowError,
+    flow_errors.FlowError,
     quality.ExpectationError,
     tables.TableError,
     tables.TableConflict,

@@ -171,7 +171,7 @@ def test_a_topic_that_was_created_again_is_refused_by_an_ingest_that_has_begun(
     plan = plan_ingest(orders, f"delta:{tmp_path}/orders", **given)
     note(plan, {"topic ids": {orders: "0123" * 8}})
     assert plan_ingest(orders, f"delta:{tmp_path}/orders", **given).topic_id == plan.topic_id
-    place = plan.places.place(plan.name)
+    place = plan.checkpoint_store.location(plan.name)
     place.mkdir(parents=True)
     (place / "metadata").write_text('{"id": "q"}')
     (tmp_path / "orders").mkdir()

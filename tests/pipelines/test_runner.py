@@ -5,8 +5,8 @@ import threading
 import pytest
 
 from headwater.pipelines.running import runner
+from headwater.pipelines.running.flow_errors import FlowError
 from headwater.pipelines.running.preflight import NotReadyError
-from headwater.pipelines.running.queries import FlowError
 from headwater.pipelines.running.runner import run
 from tests.pipelines.lake import committed, headers_of, records_of, rows_of
 from tests.pipelines.projects import copied, shop, write_project

@@ -281,7 +281,7 @@ def _follower(path: str, positions: FilePositions, chosen: dict[str, Any]) -> Fi
         path,
         OsLogFiles(),
         max_line=chosen["max_event_bytes"],
-        place=positions.of(path),
+        position=positions.of(path),
         from_end=chosen["start"] == "end",
         linger_ms=int(chosen["rotate_wait"] * 1000),
     )

@@ -221,7 +221,7 @@ def ingest(
         )
     except IngestError as problem:
         raise click.UsageError(str(problem)) from None
-    logs = plan.places.folder.parent
+    logs = plan.checkpoint_store.folder.parent
     with shown(progress) as model, stopping() as stop, failures(logs, once, stop):
         report = run_ingest(
             plan,

@@ -16,7 +16,7 @@ from headwater.cli.output import show, show_json
 
 if TYPE_CHECKING:
     from headwater.pipelines.running.progress import RunProgress
-    from headwater.pipelines.running.queries import FlowReport
+    from headwater.pipelines.running.reports import FlowReport
 
 _INTERRUPTED = 130
 
@@ -58,7 +58,7 @@ def running_options(with_mode: Callable[..., None]) -> Callable[..., None]:
 @contextmanager
 def told_in_a_line() -> Iterator[None]:
     """What Spark raises becomes one line and exit code 1, without its traces."""
-    from headwater.pipelines.running.queries import SPARK_ERRORS, error_text
+    from headwater.pipelines.running.flow_errors import SPARK_ERRORS, error_text
 
     try:
         yield
@@ -93,8 +93,8 @@ def failures(storage: Path, once: bool, stop: threading.Event) -> Iterator[None]
 
     Spark that cannot start is a line too, and none where a signal took its JVM along.
     """
+    from headwater.pipelines.running.flow_errors import SPARK_ERRORS, FlowError, error_text
     from headwater.pipelines.running.preflight import NotReadyError
-    from headwater.pipelines.running.queries import SPARK_ERRORS, FlowError, error_text
     from headwater.pipelines.running.run_lock import InUseError
     from headwater.pipelines.running.spark_log import log_file
 
@@ -140,5 +140,13 @@ def _row(flow: "FlowReport") -> dict[str, Any]:
         "rows": flow.rows,
         "failed": "; ".join(failed),
         "late": flow.late,
-        "lag": flow.lag,
+        "lag": _lag(flow),
     }
+
+
+def _lag(flow: "FlowReport") -> str | None:
+    """Records of topics and versions of tables that are not read yet."""
+    found = [] if flow.lag is None else [f"{flow.lag}"]
+    if flow.versions_behind is not None:
+        found.append(f"{flow.versions_behind} versions")
+    return " and ".join(found) or None

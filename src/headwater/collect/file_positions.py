@@ -38,14 +38,14 @@ class FilePositions:
         """Where to go on in the file of that name."""
         return self._stored.get(path)
 
-    def store(self, places: Mapping[str, FilePosition]) -> None:
+    def store(self, positions: Mapping[str, FilePosition]) -> None:
         """Keep these, if they are news; those of files not named here stay."""
-        renewed = {**self._stored, **places}
+        renewed = {**self._stored, **positions}
         if renewed == self._stored:
             return
         content = {
             "version": _VERSION,
-            "files": {path: place._asdict() for path, place in renewed.items()},
+            "files": {path: position._asdict() for path, position in renewed.items()},
         }
         replace_file(self._files, self._path, json.dumps(content, indent=1).encode())
         self._stored = renewed
@@ -61,7 +61,7 @@ class FilePositions:
             content = json.loads(read_file(self._files, self._path))
             if content["version"] != _VERSION:
                 raise PositionsError(f"{self._path} is of version {content['version']}")
-            return {path: FilePosition(**place) for path, place in content["files"].items()}
+            return {path: FilePosition(**position) for path, position in content["files"].items()}
         except (ValueError, KeyError, TypeError, AttributeError):
             raise PositionsError(
                 f"{self._path} is damaged: remove it to begin as --from says"

@@ -28,7 +28,7 @@ class FileTracker:
         files: LogFiles,
         *,
         max_line: int,
-        place: FilePosition | None = None,
+        position: FilePosition | None = None,
         from_end: bool = False,
         linger_ms: int = 5000,
     ) -> None:
@@ -43,8 +43,8 @@ class FileTracker:
         """The end of the file before, as long as nothing of this one was given out."""
         self._grew_ms = 0
         self._forbidden: set[str] = set()
-        if place is not None:
-            self._resume(place)
+        if position is not None:
+            self._resume(position)
         else:
             self._reading = self._open(path)
             if self._reading is None:
@@ -53,7 +53,7 @@ class FileTracker:
                 self._reading.skip_to_end()
 
     def poll(self, now_ms: int, most: int = 10_000) -> list[LogLine]:
-        """The next lines, if any, and not more than `most`; ask for the `place` once they are stored."""
+        """The next lines, if any, and not more than `most`; ask for the `position` once they are stored."""
         reading = self._reading
         if reading is None:
             reading = self._reading = self._open(self.path)
@@ -85,11 +85,11 @@ class FileTracker:
         reading = self._reading
         return self._given(reading, reading.last_line()) if reading else []
 
-    def place(self) -> FilePosition | None:
+    def position(self) -> FilePosition | None:
         """Where to go on after all lines given out so far; None if there is no file."""
         if self._left is not None:
             return self._left
-        return self._reading.place() if self._reading else None
+        return self._reading.position() if self._reading else None
 
     def close(self) -> None:
         """Let go of the file."""
@@ -128,7 +128,7 @@ class FileTracker:
         if self._is_too_early(reading):
             return []
         lines = reading.last_line()
-        self._go_on_after(reading.place()._replace(left_ns=reading.modified_ns))
+        self._go_on_after(reading.position()._replace(left_ns=reading.modified_ns))
         reading.close()
         return lines
 
@@ -157,33 +157,35 @@ class FileTracker:
         return oldest
 
     def _changed(self, reading: LineReader) -> None:
-        place = self._left or reading.place()
+        position = self._left or reading.position()
         reading.close()
-        self._resume(place)
+        self._resume(position)
 
-    def _resume(self, place: FilePosition) -> None:
-        """Find the file of `place` again: under its name, under another, or as a copy."""
+    def _resume(self, position: FilePosition) -> None:
+        """Find the file of `position` again: under its name, under another, or as a copy."""
         self._left = None
         paths = [self.path, *self._rotated_names()]
-        itself = [path for path in paths if self._files.identity(path) == place.identity]
-        is_known = place.head > 0 and place.left_ns is None  # what was left has no rest to look for
+        itself = [path for path in paths if self._files.identity(path) == position.identity]
+        is_known = (
+            position.head > 0 and position.left_ns is None
+        )  # what was left has no rest to look for
         copies = [path for path in paths if path not in itself] if is_known else []
         for path in (*itself, *copies):
-            found = self._open(path, place.offset)
-            if found is not None and found.continues(place):
+            found = self._open(path, position.offset)
+            if found is not None and found.continues(position):
                 self._reading = found
                 return
             if found is not None:
                 found.close()
-        if place.left_ns is not None:
-            self._go_on_after(place)
+        if position.left_ns is not None:
+            self._go_on_after(position)
             return
-        if place.offset:
+        if position.offset:
             self.gaps += 1
             log.warning(
                 "%s: the file that was read up to byte %d is gone; lines after that are lost",
                 self.path,
-                place.offset,
+                position.offset,
             )
         self._reading = self._open(self.path)
 

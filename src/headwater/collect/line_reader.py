@@ -105,22 +105,22 @@ class LineReader:
             size = start
         self._take_fingerprint()
 
-    def place(self) -> FilePosition:
+    def position(self) -> FilePosition:
         """Where to go on after the lines that were given out."""
         return FilePosition(*self.identity, self.offset, self._head, self._fingerprint)
 
-    def continues(self, place: FilePosition) -> bool:
+    def continues(self, position: FilePosition) -> bool:
         """Whether this file begins like that one and is as long as what was read of it."""
         size = self._files.size(self._fd)
-        return size >= place.offset and self._digest_of(place.head) == place.fingerprint
+        return size >= position.offset and self._digest_of(position.head) == position.fingerprint
 
     def comes_before(self, other: "LineReader") -> bool:
         """Whether this is another file and not younger; a copy is as old as the cut, or older."""
         return self.identity != other.identity and self.modified_ns <= other.modified_ns
 
-    def is_of(self, place: FilePosition) -> bool:
+    def is_of(self, position: FilePosition) -> bool:
         """Whether this is that file, and not another one that was given its inode."""
-        return self.identity == place.identity and self.continues(place)
+        return self.identity == position.identity and self.continues(position)
 
     def close(self) -> None:
         """Let go of the file."""

@@ -150,8 +150,8 @@ class TailCollector:
         self.counts.sent += len(letters) - len(refused)
         if self._bucket is not None:
             self._bucket.spend(len(letters))
-        places = {one.path: one.place() for one in self._followers}
-        self._positions.store({path: place for path, place in places.items() if place})
+        positions = {one.path: one.position() for one in self._followers}
+        self._positions.store({path: position for path, position in positions.items() if position})
 
     async def _post(self, path: str, line: LogLine) -> _Letter:
         try:

@@ -21,7 +21,7 @@ class Log:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "app.log"
         self.now = 0
-        self.place: FilePosition | None = None
+        self.position: FilePosition | None = None
         self.gaps = 0
         self._age = 0
         self.follower: FileTracker
@@ -54,13 +54,13 @@ class Log:
             str(self.path),
             OsLogFiles(),
             max_line=max_line,
-            place=self.place,
+            position=self.position,
             from_end=from_end,
             linger_ms=LINGER_MS,
         )
 
     def stop(self) -> None:
-        self.place = self.follower.place()
+        self.position = self.follower.position()
         self.gaps += self.follower.gaps
         self.follower.close()
 
@@ -156,8 +156,8 @@ def test_from_the_end_begins_after_the_last_newline(log: Log) -> None:
 def test_from_the_end_of_a_file_with_one_long_line_begins_at_its_start(log: Log) -> None:
     log.write("x" * (CHUNK + 10))
     log.start(from_end=True)
-    assert log.follower.place() is not None
-    assert log.follower.place().offset == 0  # type: ignore[union-attr]
+    assert log.follower.position() is not None
+    assert log.follower.position().offset == 0  # type: ignore[union-attr]
 
 
 def test_a_renamed_file_is_read_to_its_end_before_the_new_one(log: Log) -> None:
@@ -316,7 +316,7 @@ def test_another_file_under_the_same_inode_is_not_taken_for_the_old_one(log: Log
     log.start()
     assert log.poll() == ["one", "two"]
     log.stop()
-    assert log.place is not None
+    assert log.position is not None
     log.path.write_text("a file that is longer\n")  # in place: the inode stays
     log.start()
     assert log.rest() == ["a file that is longer"]

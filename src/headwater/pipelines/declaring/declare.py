@@ -77,12 +77,12 @@ class SqlQuery:
     text: str
     reads: tuple[DatasetRead, ...]
     topics: tuple[TopicRead, ...]
-    places: tuple[SqlRead, ...] = ()
+    spans: tuple[SqlRead, ...] = ()
 
     def rendered(self, names: Mapping[DatasetRead | TopicRead, str]) -> str:
         """The text with each read replaced by the (view) name given for it."""
         parts, done = [], 0
-        for start, end, source, alias in self.places:
+        for start, end, source, alias in self.spans:
             named = f"{names[source]} AS {quoted(alias)}" if alias else names[source]
             parts += [self.text[done:start], named]
             done = end

@@ -75,7 +75,7 @@ class Registry:
         self._drafts: list[Draft] = []
         self._sinks: dict[str, Sink] = {}
         self._marks: dict[Callable[..., Any], list[Mark]] = {}
-        self._places: dict[str, SourceLocation] = {}
+        self._locations: dict[str, SourceLocation] = {}
 
     def add(self, draft: Draft) -> None:
         """Take a dataset or a flow; DeclarationError if its name is taken."""
@@ -112,12 +112,12 @@ class Registry:
         return Declarations(MappingProxyType(datasets), whole, MappingProxyType(dict(self._sinks)))
 
     def _claim(self, name: str, origin: SourceLocation) -> None:
-        taken = self._places.get(name)
+        taken = self._locations.get(name)
         if taken is not None:
             raise DeclarationError(
                 origin, f"{name} is declared twice, first at {taken}. Give one of them another name"
             )
-        self._places[name] = origin
+        self._locations[name] = origin
 
     def _marked(self, draft: Draft) -> Draft:
         if draft.query is None or isinstance(draft.query, SqlQuery):

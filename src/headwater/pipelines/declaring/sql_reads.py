@@ -50,7 +50,7 @@ class _Finder:
         self._tokens = found
         self._at = 0
         self._levels = [_Level()]
-        self._places: list[SqlRead] = []
+        self._spans: list[SqlRead] = []
 
     def found(self) -> SqlQuery:
         """The query after the whole walk."""
@@ -60,12 +60,12 @@ class _Finder:
             raise SqlError(self._tokens[-1].line, "a bracket is opened and never closed")
         if self._levels[0].wants_relation:
             raise SqlError(self._tokens[-1].line, "the query ends where a table should stand")
-        sources = list(dict.fromkeys(place.source for place in self._places))
+        sources = list(dict.fromkeys(span.source for span in self._spans))
         return SqlQuery(
             self._text,
             tuple(source for source in sources if isinstance(source, DatasetRead)),
             tuple(source for source in sources if isinstance(source, TopicRead)),
-            tuple(self._places),
+            tuple(self._spans),
         )
 
     def _step(self, token: Token) -> None:
@@ -232,7 +232,7 @@ class _Finder:
         else:
             source = DatasetRead(parts[0], stream)
         alias = parts[-1] if self._takes_alias(following) else ""
-        self._places.append(SqlRead(first.start, end, source, alias))
+        self._spans.append(SqlRead(first.start, end, source, alias))
 
     def _takes_alias(self, following: Token | None) -> bool:
         """Whether columns may be qualified by the table's own name: no alias was written.

@@ -27,13 +27,13 @@ class IngestError(Exception):
 
 
 def resolve_schema(
-    wanted: str, topic: str, bootstrap_servers: str, places: Checkpoints, name: str
+    wanted: str, topic: str, bootstrap_servers: str, checkpoints: Checkpoints, name: str
 ) -> str:
     """The schema to use, as DDL: a file, or what was frozen, or what the first records look like.
 
     Writes nothing: it is noted once the session runs and the table exists.
     """
-    frozen: str | None = (places.noted(name) or {}).get(SCHEMA)
+    frozen: str | None = (checkpoints.read_note(name) or {}).get(SCHEMA)
     if wanted == "infer":
         return frozen or inferred(topic, bootstrap_servers)
     ddl = from_file(Path(wanted))

@@ -35,17 +35,15 @@ from headwater.pipelines.running.consistency import (
     table_mismatch,
     topic_mismatch,
 )
+from headwater.pipelines.running.flow_errors import as_flow_error
 from headwater.pipelines.running.flows import ensure_table, send_dead_letters
+from headwater.pipelines.running.guarded_writers import GuardedWriters
 from headwater.pipelines.running.progress import RunProgress
 from headwater.pipelines.running.quality import QualityGate
-from headwater.pipelines.running.queries import (
-    FlowReport,
-    Problems,
-    Queries,
-    as_flow_error,
-    session_scope,
-)
+from headwater.pipelines.running.queries import Queries
+from headwater.pipelines.running.reports import FlowReport
 from headwater.pipelines.running.run_lock import run_lock
+from headwater.pipelines.running.session_scope import session_scope
 from headwater.pipelines.tables.table import open_table
 from headwater.pipelines.tables.writing import TableSink
 from headwater.pipelines.targets import Target, parse_table
@@ -103,7 +101,7 @@ class Ingest:
         return self.dead_letter_topic or f"{self.topic}.dead"
 
     @property
-    def places(self) -> Checkpoints:
+    def checkpoint_store(self) -> Checkpoints:
         """Where it remembers how far it is."""
         return self.checkpoints or beside(self.target)
 
@@ -139,10 +137,10 @@ def plan_ingest(
     place = Target(place.kind, str(Path(place.place).absolute()))
     topic_id = check_topic(bootstrap_servers, topic)
     chosen = {**starting(start), **(options or {})}
-    places = Checkpoints(Path(checkpoint).absolute()) if checkpoint else beside(place)
+    checkpoints = Checkpoints(Path(checkpoint).absolute()) if checkpoint else beside(place)
     name = ingest_name(topic, place)
-    check_place(name, topic, topic_id, place, places, resumes=start == "committed")
-    ddl = resolve_schema(schema, topic, bootstrap_servers, places, name)
+    check_place(name, topic, topic_id, place, checkpoints, resumes=start == "committed")
+    ddl = resolve_schema(schema, topic, bootstrap_servers, checkpoints, name)
     plan = Ingest(
         topic,
         place,
@@ -151,7 +149,7 @@ def plan_ingest(
         tuple(partition_by),
         dead_letter_topic or "",
         unknown,
-        places,
+        checkpoints,
         chosen,
         topic_id,
     )
@@ -197,27 +195,29 @@ def check_options(ingest: Ingest) -> None:
 
 
 def check_place(
-    name: str, topic: str, topic_id: str, target: Target, places: Checkpoints, *, resumes: bool
+    name: str, topic: str, topic_id: str, target: Target, checkpoints: Checkpoints, *, resumes: bool
 ) -> None:
     """Refuse a checkpoint that is of another ingest, or of another table or topic than it was.
 
     `resumes`: where the checkpoint is gone, the offsets of the group take its place.
     """
-    noted, table = places.noted(name) or {}, open_table(target)
-    query = places.query_id(name)
+    noted, table = checkpoints.read_note(name) or {}, open_table(target)
+    query = checkpoints.query_id(name)
     moved = query is not None and noted.get(TOPIC) == topic and table.last_batch(query) >= 0
     other = noted.get(TOPIC, topic) != topic or noted.get(TARGET, str(target)) != str(target)
     if other and not moved:
         raise IngestError(
-            f"{places.place(name)} is the checkpoint of {noted.get(TOPIC)} into "
+            f"{checkpoints.location(name)} is the checkpoint of {noted.get(TOPIC)} into "
             f"{noted.get(TARGET)}: give this ingest another folder with --checkpoint"
         )
     if resumes and query is None:
         return
-    told = table_mismatch(name, places, table)
-    told = told or topic_mismatch(name, places, {topic: topic_id})
+    told = table_mismatch(name, checkpoints, table)
+    told = told or topic_mismatch(name, checkpoints, {topic: topic_id})
     if told:
-        raise IngestError(f"{told}; or delete {places.place(name)} and the table to start again")
+        raise IngestError(
+            f"{told}; or delete {checkpoints.location(name)} and the table to start again"
+        )
 
 
 def ingest_name(topic: str, target: Target) -> str:
@@ -241,23 +241,26 @@ def run_ingest(
     spark: "SparkSession | None" = None,
 ) -> FlowReport:
     """Bring what is in the topic into the table, or go on with it until `stop` is set."""
-    model, problems, asked = progress or RunProgress(), Problems(), stop or threading.Event()
+    model, writers, asked = progress or RunProgress(), GuardedWriters(), stop or threading.Event()
     opened = session_scope(
         ingest.name,
         bootstrap_servers=ingest.bootstrap_servers,
         progress=model,
-        logs=ingest.places.folder.parent,
+        logs=ingest.checkpoint_store.folder.parent,
         master=master,
         settings=settings or {},
         spark=spark,
     )
-    with run_lock(ingest.places.lock(ingest.name), f"the ingest {ingest.name}"), opened as session:
+    with (
+        run_lock(ingest.checkpoint_store.lock(ingest.name), f"the ingest {ingest.name}"),
+        opened as session,
+    ):
 
         def begin(name: str) -> None:
             with as_flow_error(name):
-                queries.add(name, start(ingest, session, once, problems))
+                queries.add(name, start(ingest, session, once, writers))
 
-        queries = Queries(model, problems, begin)
+        queries = Queries(model, writers, begin)
         model.announce(ingest.name, (REFUSED,))
         if asked.is_set():  # while Spark started
             return FlowReport(ingest.name, "stream")
@@ -283,7 +286,7 @@ def warn_if_all_refused(ingest: Ingest, report: FlowReport) -> None:
 
 
 def start(
-    ingest: Ingest, spark: "SparkSession", once: bool, problems: Problems
+    ingest: Ingest, spark: "SparkSession", once: bool, writers: GuardedWriters
 ) -> "StreamingQuery":
     """Start the one query of an ingest."""
     ensure_topic(ingest.bootstrap_servers, ingest.dead_letters)
@@ -296,9 +299,9 @@ def start(
     servers, rules = ingest.bootstrap_servers, digest(f"{ingest.unknown} {ingest.ddl}")
     aside = partial(send_dead_letters, servers, ingest.dead_letters, ingest.name, None, rules)
     gate = QualityGate(rows, TableSink(ingest.target, partition_by=ingest.partition_by), [aside])
-    writer = judged.writeStream.foreachBatch(problems.watched(ingest.name, gate))
+    writer = judged.writeStream.foreachBatch(writers.guard(ingest.name, gate))
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": _TRIGGER}
-    place = str(ingest.places.place(ingest.name))
+    place = str(ingest.checkpoint_store.location(ingest.name))
     named = writer.queryName(ingest.name).option("checkpointLocation", place)
     query = named.trigger(**trigger).start()
     note(ingest, {QUERY: query.id})
@@ -307,7 +310,9 @@ def start(
 
 def note(ingest: Ingest, facts: Mapping[str, Any]) -> None:
     """Add facts to what is noted beside the checkpoint."""
-    ingest.places.note(ingest.name, {**(ingest.places.noted(ingest.name) or {}), **facts})
+    ingest.checkpoint_store.write_note(
+        ingest.name, {**(ingest.checkpoint_store.read_note(ingest.name) or {}), **facts}
+    )
 
 
 def _options(ingest: Ingest) -> dict[str, str]:

@@ -19,16 +19,16 @@ TOPIC_IDS: Final = "topic ids"
 _NO_ID: Final = "0" * 32
 
 
-def table_mismatch(flow: str, places: Checkpoints, table: Table) -> str | None:
+def table_mismatch(flow: str, checkpoints: Checkpoints, table: Table) -> str | None:
     """Why a flow's checkpoint and its table do not belong together; None: they do."""
-    query, before = places.query_id(flow), (places.noted(flow) or {}).get(QUERY)
+    query, before = checkpoints.query_id(flow), (checkpoints.read_note(flow) or {}).get(QUERY)
     exists = table.exists()
     if query is not None and not exists:
         return (
             f"{flow}: the table {table.target} is gone and the checkpoint is not: rows that were "
             "written so far would be missing. Restore the table"
         )
-    if query is not None and (lead := stale_checkpoint(flow, places, table.last_batch(query))):
+    if query is not None and (lead := stale_checkpoint(flow, checkpoints, table.last_batch(query))):
         return f"{lead} in {table.target}: new rows would be taken for written. {_RESTORE}"
     if exists and before is not None and query != before and table.last_batch(before) >= 0:
         return (
@@ -41,9 +41,9 @@ def table_mismatch(flow: str, places: Checkpoints, table: Table) -> str | None:
 _RESTORE: Final = "Restore the newest checkpoint"
 
 
-def stale_checkpoint(flow: str, places: Checkpoints, written: int) -> str | None:
+def stale_checkpoint(flow: str, checkpoints: Checkpoints, written: int) -> str | None:
     """Whether more batches are written than the checkpoint has planned: it is an older copy."""
-    planned = places.last_planned(flow)
+    planned = checkpoints.last_planned(flow)
     if written <= planned:
         return None
     return (
@@ -51,9 +51,9 @@ def stale_checkpoint(flow: str, places: Checkpoints, written: int) -> str | None
     )
 
 
-def unknown_rows(flow: str, places: Checkpoints, table: Table) -> str | None:
+def unknown_rows(flow: str, checkpoints: Checkpoints, table: Table) -> str | None:
     """Why a flow that nothing is noted of must not fill a table that has rows; None: it may."""
-    if places.noted(flow) is not None or places.started(flow) or not table.exists():
+    if checkpoints.read_note(flow) is not None or checkpoints.started(flow) or not table.exists():
         return None
     rows = sum(file.rows for file in table.files())
     if not rows:
@@ -64,10 +64,10 @@ def unknown_rows(flow: str, places: Checkpoints, table: Table) -> str | None:
     )
 
 
-def topic_mismatch(flow: str, places: Checkpoints, now: Mapping[str, str]) -> str | None:
+def topic_mismatch(flow: str, checkpoints: Checkpoints, now: Mapping[str, str]) -> str | None:
     """Whether a topic was deleted and created again since the flow's last run, by its id."""
-    before = (places.noted(flow) or {}).get(TOPIC_IDS) or {}
-    if not places.started(flow):
+    before = (checkpoints.read_note(flow) or {}).get(TOPIC_IDS) or {}
+    if not checkpoints.started(flow):
         return None
     for name, known in before.items():
         if now.get(name, known) != known and _NO_ID not in (known, now[name]):

@@ -78,7 +78,7 @@ class SparkDatasetReader:
         for read in session_reads:
             self._answer(read).createOrReplaceTempView(read.name)
         if isinstance(query, SqlQuery):
-            names = {each.source: self._temporary(each.source) for each in query.places}
+            names = {each.source: self._temporary(each.source) for each in query.spans}
             return self._spark.sql(query.rendered(names))
         with bind(self):
             frame = query()
@@ -111,8 +111,8 @@ class SparkDatasetReader:
 
     def _options(self, topic: str, options: Mapping[str, str]) -> dict[str, str]:
         servers = {"kafka.bootstrap.servers": self._project.bootstrap_servers}
-        places = {} if _CHOICES & set(options) else {"subscribe": topic}
-        return {**servers, **places, **{name: str(value) for name, value in options.items()}}
+        chosen = {} if _CHOICES & set(options) else {"subscribe": topic}
+        return {**servers, **chosen, **{name: str(value) for name, value in options.items()}}
 
 
 _LIMITS: Final = {"maxOffsetsPerTrigger", "targetBatchTime"}

@@ -18,9 +18,10 @@ from headwater.pipelines.running.checkpoints import Checkpoints
 from headwater.pipelines.running.consistency import QUERY
 from headwater.pipelines.running.dataset_reader import SparkDatasetReader, table_target
 from headwater.pipelines.running.dead_letters import as_records, as_rows
+from headwater.pipelines.running.flow_errors import FlowError
+from headwater.pipelines.running.guarded_writers import GuardedWriters
 from headwater.pipelines.running.preflight import REFRESHED_BY
 from headwater.pipelines.running.quality import Quality, QualityGate, cached
-from headwater.pipelines.running.queries import FlowError, Problems
 from headwater.pipelines.tables.folder_names import fits_folder
 from headwater.pipelines.tables.table import Table, open_table
 from headwater.pipelines.tables.writing import TableSink, overwrite, query_id
@@ -42,12 +43,16 @@ class Flows:
     """Starts the flows of one project in one session."""
 
     def __init__(
-        self, project: Project, spark: "SparkSession", trigger: dict[str, Any], problems: Problems
+        self,
+        project: Project,
+        spark: "SparkSession",
+        trigger: dict[str, Any],
+        writers: GuardedWriters,
     ) -> None:
         self._project = project
         self._spark = spark
         self._trigger = trigger
-        self._problems = problems
+        self._writers = writers
         self._datasets = SparkDatasetReader(project, spark)
         self._checkpoints = Checkpoints.of(project.storage)
         known = fingerprint(project)
@@ -70,16 +75,16 @@ class Flows:
         else:
             writer = self._to_table(flow, rows, sink)
         writer = writer.queryName(self.query_name(flow)).trigger(**self._trigger)
-        place = self._checkpoints.place(flow.name)
+        place = self._checkpoints.location(flow.name)
         query = writer.option("checkpointLocation", str(place)).start()
-        noted = self._checkpoints.noted(flow.name) or {}
-        self._checkpoints.note(flow.name, {**noted, QUERY: query.id})
+        noted = self._checkpoints.read_note(flow.name) or {}
+        self._checkpoints.write_note(flow.name, {**noted, QUERY: query.id})
         return query
 
     def append_once(self, flow: Flow) -> None:
         """Append what a batch query gives, unless an earlier run has done so."""
         sink = self._project.declarations.sinks.get(flow.target)
-        app = f"{self.query_name(flow)}.once.{self._checkpoints.times_refreshed(flow.name)}"
+        app = f"{self.query_name(flow)}.once.{self._checkpoints.refresh_count(flow.name)}"
         if sink is not None and not parse_target(sink.target).is_table:
             self._send_once(flow, sink, app)
             return
@@ -94,11 +99,11 @@ class Flows:
 
     def _send_once(self, flow: Flow, sink: Sink, app: str) -> None:
         """A topic cannot be asked what it got long ago: that it is done is noted here."""
-        noted = self._checkpoints.noted(flow.name) or {}
+        noted = self._checkpoints.read_note(flow.name) or {}
         if noted.get("sent") == app:
             return
         self._send(self._frame(flow), sink, app, 0)
-        self._checkpoints.note(flow.name, {**noted, "sent": app})
+        self._checkpoints.write_note(flow.name, {**noted, "sent": app})
 
     def refresh(self, flow: Flow) -> tuple[dict[str, int], int]:
         """Compute a materialized view anew: rows that failed by expectation, and rows kept."""
@@ -137,7 +142,7 @@ class Flows:
         def send(batch: "DataFrame", batch_id: int) -> None:
             self._send(batch, sink, query_id(batch.sparkSession), batch_id)
 
-        return rows.writeStream.foreachBatch(self._problems.watched(flow.name, send))
+        return rows.writeStream.foreachBatch(self._writers.guard(flow.name, send))
 
     def _send(self, rows: "DataFrame", sink: Sink, query: str, batch_id: int) -> None:
         write_batch(
@@ -158,7 +163,7 @@ class Flows:
         quality = self._quality(flow)
         self._make_quarantine(flow, quality, rows)
         gate = self._gate(flow, quality, TableSink(target, **options), None)
-        watched = self._problems.watched(flow.name, gate)
+        watched = self._writers.guard(flow.name, gate)
         return quality.judged(rows).writeStream.foreachBatch(watched)
 
     def _gate(

@@ -66,37 +66,41 @@ def prepare_run(project: Project, refreshed: Sequence[str] = ()) -> list[str]:
 
 def mismatches(project: Project, refreshed: Iterable[str], ids: Mapping[str, str]) -> list[str]:
     """Flows whose checkpoints, tables and topics do not belong together, a line for each."""
-    places, afresh = Checkpoints.of(project.storage), set(refreshed)
+    checkpoints, afresh = Checkpoints.of(project.storage), set(refreshed)
     known = fingerprint(project)
     lines = []
     for flow in project.declarations.flows:
         if flow.once or is_view(project.declarations, flow) or flow.name in afresh:
             continue
         topics = {name: ids[name] for name in known[flow.name]["topics"] if name in ids}
-        told = _mismatch(project, flow, places) or topic_mismatch(flow.name, places, topics)
+        told = _mismatch(project, flow, checkpoints) or topic_mismatch(
+            flow.name, checkpoints, topics
+        )
         if told is not None:
             lines.append(f"{told}; or start again with --refresh {flow.name}")
     return lines
 
 
-def _mismatch(project: Project, flow: Flow, places: Checkpoints) -> str | None:
+def _mismatch(project: Project, flow: Flow, checkpoints: Checkpoints) -> str | None:
     sink = project.declarations.sinks.get(flow.target)
     if sink is None:
         table = open_table(table_target(project, flow.target))
         writers = [each.name for each in project.declarations.flows if each.target == flow.target]
-        told = table_mismatch(flow.name, places, table)
-        if told is None and not any(places.noted(name) for name in writers):
-            told = unknown_rows(flow.name, places, table)
+        told = table_mismatch(flow.name, checkpoints, table)
+        if told is None and not any(checkpoints.read_note(name) for name in writers):
+            told = unknown_rows(flow.name, checkpoints, table)
         return told
     target = parse_target(sink.target)
     if target.is_table:
         table = open_table(Target(target.kind, str(project.root / target.place)))
-        return table_mismatch(flow.name, places, table)
-    query = places.query_id(flow.name)
+        return table_mismatch(flow.name, checkpoints, table)
+    query = checkpoints.query_id(flow.name)
     if query is None:
         return None
     with BlockingAdmin(bootstrap_servers=project.bootstrap_servers) as admin:
-        lead = stale_checkpoint(flow.name, places, Ledger(admin, query).last_batch(target.place))
+        lead = stale_checkpoint(
+            flow.name, checkpoints, Ledger(admin, query).last_batch(target.place)
+        )
     return f"{lead} in {target}: new rows would be taken for written" if lead else None
 
 
@@ -139,11 +143,11 @@ def changes(project: Project, refreshed: Iterable[str] = ()) -> list[FlowChange]
 
     A flow that is refreshed has no past that a change could disagree with.
     """
-    places, afresh = Checkpoints.of(project.storage), set(refreshed)
+    checkpoints, afresh = Checkpoints.of(project.storage), set(refreshed)
     new = {name: told for name, told in fingerprint(project).items() if name not in afresh}
     noted = {
         name: facts
-        for name, facts in places.all_noted().items()
+        for name, facts in checkpoints.all_notes().items()
         if facts.get("fingerprint") and name not in afresh
     }
     back = [name for name in new if name in noted and noted[name].get(_GONE)]
@@ -153,7 +157,7 @@ def changes(project: Project, refreshed: Iterable[str] = ()) -> list[FlowChange]
         if name in new or not facts.get(_GONE)
     }
     why = "it is back and goes on where it stopped"
-    told = [FlowChange(name, "safe", why) for name in back if places.started(name)]
+    told = [FlowChange(name, "safe", why) for name in back if checkpoints.started(name)]
     return [*told, *describe_change(old, new)] if old else []
 
 
@@ -162,15 +166,15 @@ def save_fingerprints(project: Project, ids: Mapping[str, str] | None = None) ->
 
     Notes of flows that are gone stay with their checkpoints: they may come back.
     """
-    places, known = Checkpoints.of(project.storage), fingerprint(project)
+    checkpoints, known = Checkpoints.of(project.storage), fingerprint(project)
     for name, told in known.items():
-        noted = {**(places.noted(name) or {}), "fingerprint": told, _GONE: False}
+        noted = {**(checkpoints.read_note(name) or {}), "fingerprint": told, _GONE: False}
         if ids:
             noted[TOPIC_IDS] = {topic: ids[topic] for topic in told["topics"] if topic in ids}
-        places.note(name, noted)
-    for name, noted in places.all_noted().items():
+        checkpoints.write_note(name, noted)
+    for name, noted in checkpoints.all_notes().items():
         if name not in known and "fingerprint" in noted:
-            places.note(name, {**noted, _GONE: True})
+            checkpoints.write_note(name, {**noted, _GONE: True})
 
 
 def _repeated_letters(project: Project) -> Iterator[Problem]:
@@ -217,18 +221,18 @@ def refresh(project: Project, names: Iterable[str]) -> list[str]:
         told = " ".join(f"--refresh {name}" for name in needed)
         tables = ", ".join(sorted(set(needed.values())))
         raise NotReadyError([f"{tables} would be emptied under others: add {told}"])
-    places = Checkpoints.of(project.storage)
+    checkpoints = Checkpoints.of(project.storage)
     for name in chosen:
-        places.note(name, {**(places.noted(name) or {}), UNFINISHED: True})
+        checkpoints.write_note(name, {**(checkpoints.read_note(name) or {}), UNFINISHED: True})
     lines = [line for name in chosen for line in _refresh(project, flows[name])]
     for name in chosen:
-        places.note(name, {**(places.noted(name) or {}), UNFINISHED: False})
+        checkpoints.write_note(name, {**(checkpoints.read_note(name) or {}), UNFINISHED: False})
     return lines
 
 
 def unfinished_refreshes(project: Project) -> list[str]:
     """Flows whose refresh was killed."""
-    noted = Checkpoints.of(project.storage).all_noted()
+    noted = Checkpoints.of(project.storage).all_notes()
     known = {flow.name for flow in project.declarations.flows}
     return [name for name, facts in noted.items() if facts.get(UNFINISHED) and name in known]
 
@@ -237,10 +241,10 @@ def _refresh(project: Project, flow: Flow) -> Iterator[str]:
     if is_view(project.declarations, flow):
         yield f"{flow.name} is computed whole on every run; there is nothing to refresh"
         return
-    places = Checkpoints.of(project.storage)
-    again = places.times_refreshed(flow.name) + 1
-    places.note(flow.name, {REFRESHED: again, UNFINISHED: True})
-    places.drop_checkpoint(flow.name)
+    checkpoints = Checkpoints.of(project.storage)
+    again = checkpoints.refresh_count(flow.name) + 1
+    checkpoints.write_note(flow.name, {REFRESHED: again, UNFINISHED: True})
+    checkpoints.drop_checkpoint(flow.name)
     yield f"{flow.name} starts from the beginning of what it reads"
     dataset = project.declarations.datasets.get(flow.target)
     if dataset is None:

@@ -10,24 +10,19 @@ checkpoints and the tables agree.
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from headwater.pipelines.declaring.declare import Flow, Project
 from headwater.pipelines.running.cancellable_job import CancellableJob
 from headwater.pipelines.running.checkpoints import Checkpoints
+from headwater.pipelines.running.flow_errors import as_flow_error
 from headwater.pipelines.running.flows import Flows
+from headwater.pipelines.running.guarded_writers import GuardedWriters
 from headwater.pipelines.running.preflight import prepare_run
 from headwater.pipelines.running.progress import RunProgress
-from headwater.pipelines.running.queries import (
-    POLL_S,
-    FlowReport,
-    Problems,
-    Queries,
-    as_flow_error,
-    session_scope,
-)
+from headwater.pipelines.running.queries import POLL_S, Queries
+from headwater.pipelines.running.reports import FlowReport, RunReport
 from headwater.pipelines.running.run_lock import run_lock
 from headwater.pipelines.running.run_plan import (
     RunStep,
@@ -36,6 +31,7 @@ from headwater.pipelines.running.run_plan import (
     tables_read,
     tables_whole,
 )
+from headwater.pipelines.running.session_scope import session_scope
 from headwater.pipelines.tables.table import open_table
 from headwater.seams.clock import SystemClock
 
@@ -48,19 +44,6 @@ _TRIGGER: Final = "1 second"
 VIEWS_EVERY_S: Final = 10.0
 REREAD_EVERY_S: Final = 300.0
 """How old what a stream reads whole may become; files of old versions are kept for longer."""
-
-
-@dataclass(frozen=True)
-class RunReport:
-    """What a run did, and whether it was asked to stop."""
-
-    pipeline: str
-    flows: tuple[FlowReport, ...]
-    stopped: bool
-
-    def flow(self, name: str) -> FlowReport:
-        """The report of one flow."""
-        return next(each for each in self.flows if each.flow == name)
 
 
 def run(
@@ -130,15 +113,15 @@ class Run:
         progress: RunProgress,
         stop: threading.Event,
     ) -> None:
-        problems = Problems()
-        self.queries = Queries(progress, problems, self._start_again)
+        writers = GuardedWriters()
+        self.queries = Queries(progress, writers, self._restart)
         self._project = project
         self._declarations = project.declarations
         self._progress = progress
         self._stop = stop
         self._spark = spark
         self._clock = SystemClock()
-        self._flows = Flows(project, spark, trigger, problems)
+        self._flows = Flows(project, spark, trigger, writers)
         self._batches: dict[str, FlowReport] = {}
         self._seen: dict[str, dict[str, int]] = {}
         self._reread_due: dict[str, float] = {}
@@ -182,7 +165,7 @@ class Run:
             self.queries.add(flow.name, self._flows.start(flow))
         self._reread_due[flow.name] = self._clock.monotonic_ms() + REREAD_EVERY_S * 1000
 
-    def _start_again(self, name: str) -> None:
+    def _restart(self, name: str) -> None:
         self._start_one(next(flow for flow in self._declarations.flows if flow.name == name))
 
     def _reread_moved(self) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from headwater.pipelines.ingest.ingest import warn_if_all_refused
 from headwater.pipelines.ingest.json_rows import REFUSED
-from headwater.pipelines.running.queries import FlowReport
+from headwater.pipelines.running.reports import FlowReport
 
 INGEST = SimpleNamespace(name="ingest.a", target="delta:lake/a", dead_letters="a.dead")
 

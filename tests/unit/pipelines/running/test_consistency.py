@@ -31,15 +31,15 @@ def table(request, tmp_path):
 
 def checkpoint(tmp_path, planned, query="q", **facts):
     """A checkpoint as Spark leaves it, with batches up to `planned`."""
-    places = Checkpoints(tmp_path / "checkpoints")
-    offsets = places.place("flow") / "offsets"
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    offsets = checkpoints.location("flow") / "offsets"
     offsets.mkdir(parents=True)
-    (places.place("flow") / "metadata").write_text(json.dumps({"id": query}))
+    (checkpoints.location("flow") / "metadata").write_text(json.dumps({"id": query}))
     for number in range(planned + 1):
         (offsets / str(number)).write_text("v1\n{}\n{}")
         (offsets / f".{number}.crc").write_text("")
-    places.note("flow", {QUERY: query, **facts})
-    return places
+    checkpoints.write_note("flow", {QUERY: query, **facts})
+    return checkpoints
 
 
 @pytest.mark.parametrize("planned", [3, 4, 12])
@@ -56,42 +56,42 @@ def test_an_older_copy_of_a_checkpoint_is_refused(tmp_path, table):
 def test_a_checkpoint_that_is_gone_or_another_is_refused_where_the_table_has_its_rows(
     tmp_path, table
 ):
-    places = checkpoint(tmp_path, 3)
-    shutil.rmtree(places.place("flow"))
-    assert "all rows would be written a second time" in table_mismatch("flow", places, table)
-    shutil.rmtree(places.folder)
-    places = checkpoint(tmp_path, 9, query="other")
-    assert table_mismatch("flow", places, table) is None
-    places.note("flow", {QUERY: "q"})
-    assert "all rows would be written a second time" in table_mismatch("flow", places, table)
+    checkpoints = checkpoint(tmp_path, 3)
+    shutil.rmtree(checkpoints.location("flow"))
+    assert "all rows would be written a second time" in table_mismatch("flow", checkpoints, table)
+    shutil.rmtree(checkpoints.folder)
+    checkpoints = checkpoint(tmp_path, 9, query="other")
+    assert table_mismatch("flow", checkpoints, table) is None
+    checkpoints.write_note("flow", {QUERY: "q"})
+    assert "all rows would be written a second time" in table_mismatch("flow", checkpoints, table)
 
 
 def test_a_table_that_is_gone_is_refused_where_its_checkpoint_is_not(tmp_path, table):
-    places = checkpoint(tmp_path, 3)
+    checkpoints = checkpoint(tmp_path, 3)
     shutil.rmtree(table.target.place)
-    told = table_mismatch("flow", places, open_table(table.target))
+    told = table_mismatch("flow", checkpoints, open_table(table.target))
     assert "is gone and the checkpoint is not" in told
 
 
 def test_a_new_flow_may_fill_an_empty_table_and_no_other(tmp_path, table):
-    places = Checkpoints(tmp_path / "checkpoints")
-    assert "has 4 rows and there is no checkpoint" in unknown_rows("flow", places, table)
-    places.note("flow", {})
-    assert unknown_rows("flow", places, table) is None
+    checkpoints = Checkpoints(tmp_path / "checkpoints")
+    assert "has 4 rows and there is no checkpoint" in unknown_rows("flow", checkpoints, table)
+    checkpoints.write_note("flow", {})
+    assert unknown_rows("flow", checkpoints, table) is None
     fresh = open_table(f"delta:{tmp_path}/fresh")
-    assert unknown_rows("other", places, fresh) is None
+    assert unknown_rows("other", checkpoints, fresh) is None
     fresh.append([], fresh.stored(rows(1).schema), "made", 0)
-    assert unknown_rows("other", places, fresh) is None
+    assert unknown_rows("other", checkpoints, fresh) is None
 
 
 def test_a_topic_that_was_created_again_is_known_by_its_id(tmp_path):
-    places = checkpoint(tmp_path, 0, **{TOPIC_IDS: {"orders": "a" * 32, "old": "0" * 32}})
-    assert topic_mismatch("flow", places, {"orders": "a" * 32, "old": "c" * 32}) is None
-    assert topic_mismatch("flow", places, {}) is None
-    told = topic_mismatch("flow", places, {"orders": "b" * 32})
+    checkpoints = checkpoint(tmp_path, 0, **{TOPIC_IDS: {"orders": "a" * 32, "old": "0" * 32}})
+    assert topic_mismatch("flow", checkpoints, {"orders": "a" * 32, "old": "c" * 32}) is None
+    assert topic_mismatch("flow", checkpoints, {}) is None
+    told = topic_mismatch("flow", checkpoints, {"orders": "b" * 32})
     assert "the topic orders was deleted and created again" in told
-    places.drop_checkpoint("flow")
-    assert topic_mismatch("flow", places, {"orders": "b" * 32}) is None
+    checkpoints.drop_checkpoint("flow")
+    assert topic_mismatch("flow", checkpoints, {"orders": "b" * 32}) is None
 
 
 HOLD = """

@@ -79,9 +79,9 @@ def test_each_change_has_its_verdict_until_it_is_remembered(load):
 
 def test_a_flow_that_is_gone_is_told_once_and_compared_when_it_comes_back(load):
     save_fingerprints(load())
-    places = Checkpoints.of(load().storage)
-    places.place("back").mkdir()
-    (places.place("back") / "metadata").write_text('{"id": "q"}')
+    checkpoints = Checkpoints.of(load().storage)
+    checkpoints.location("back").mkdir()
+    (checkpoints.location("back") / "metadata").write_text('{"id": "q"}')
     without = load(PIPELINE[: PIPELINE.index("hw.create_sink")])
     assert [change.flow for change in changes(without)] == ["back"]
     save_fingerprints(without)
@@ -104,18 +104,18 @@ def test_a_flow_that_is_gone_is_told_once_and_compared_when_it_comes_back(load):
 
 def test_a_refresh_forgets_checkpoints_and_counts(load):
     project = load()
-    places = Checkpoints.of(project.storage)
+    checkpoints = Checkpoints.of(project.storage)
     for name in ("silver", "back"):
-        places.place(name).mkdir(parents=True)
+        checkpoints.location(name).mkdir(parents=True)
     with pytest.raises(NotReadyError, match="silver would be emptied under others: add --refresh"):
         refresh(project, ["silver"])
-    assert places.place("silver").exists()
+    assert checkpoints.location("silver").exists()
     said = refresh(project, ["silver", "back"])
-    assert not places.place("silver").exists()
-    assert places.times_refreshed("silver") == 1
+    assert not checkpoints.location("silver").exists()
+    assert checkpoints.refresh_count("silver") == 1
     assert "out gets its records again: what is there stays there" in said
     save_fingerprints(project)
-    assert places.times_refreshed("silver") == 1
+    assert checkpoints.refresh_count("silver") == 1
 
 
 def test_a_refresh_that_was_killed_is_done_again_by_the_next_run(load, monkeypatch):

@@ -1,11 +1,16 @@
 """Queries of a run: which failures end it, and when one may be stopped for another."""
 
+import json
 import threading
+from dataclasses import asdict
+from types import SimpleNamespace
 
 import pytest
 
+from headwater.pipelines.running.flow_errors import FlowError
+from headwater.pipelines.running.guarded_writers import GuardedWriters, WriterStoppedError
 from headwater.pipelines.running.progress import RunProgress
-from headwater.pipelines.running.queries import FlowError, Problems, Queries, StoppedError
+from headwater.pipelines.running.queries import Queries
 
 LATE = "Python worker failed to connect back."
 
@@ -26,7 +31,9 @@ class Query:
 def queries_of(*runs):
     """Queries in which each start of `silver` gives the next one."""
     waiting = list(runs)
-    queries = Queries(RunProgress(), Problems(), lambda name: queries.add(name, waiting.pop(0)))
+    queries = Queries(
+        RunProgress(), GuardedWriters(), lambda name: queries.add(name, waiting.pop(0))
+    )
     queries.add("silver", waiting.pop(0))
     return queries, waiting
 
@@ -51,21 +58,49 @@ def test_any_other_failure_ends_the_run_at_once():
     assert len(waiting) == 1
 
 
-def test_a_query_writes_no_batch_after_its_turn_and_the_next_one_does():
-    problems, written = Problems(), []
-    first = problems.watched("silver", lambda batch, number: written.append(number))
+def test_a_query_writes_no_batch_after_it_was_stopped_and_the_next_one_does():
+    writers, written = GuardedWriters(), []
+    first = writers.guard("silver", lambda batch, number: written.append(number))
     first(None, 0)
-    assert problems.end_turn("silver", 0)
-    with pytest.raises(StoppedError):
+    assert writers.stop_writing("silver", 0)
+    with pytest.raises(WriterStoppedError):
         first(None, 1)
-    problems.watched("silver", lambda batch, number: written.append(number))(None, 1)
+    writers.guard("silver", lambda batch, number: written.append(number))(None, 1)
     assert written == [0, 1]
-    assert problems.of("silver") is None
+    assert writers.failure("silver") is None
 
 
-def test_a_turn_does_not_end_while_a_batch_is_written():
-    problems, ended = Problems(), []
-    problems.watched("silver", lambda batch, number: ended.append(problems.end_turn("silver", 0)))(
+def test_writing_does_not_stop_while_a_batch_is_written():
+    writers, ended = GuardedWriters(), []
+    writers.guard("silver", lambda batch, number: ended.append(writers.stop_writing("silver", 0)))(
         None, 0
     )
     assert ended == [False]
+
+
+def test_a_flow_that_streams_a_table_reports_how_many_versions_it_is_behind():
+    query = Query()
+    query.recentProgress = [
+        SimpleNamespace(
+            json=json.dumps(
+                {
+                    "name": "shop.silver",
+                    "batchId": 0,
+                    "timestamp": "2026-01-01T00:00:00Z",
+                    "numInputRows": 7,
+                    "durationMs": {"addBatch": 1, "triggerExecution": 2},
+                    "sources": [
+                        {"endOffset": {"version": 3}, "latestOffset": json.dumps({"version": 5})}
+                    ],
+                }
+            )
+        )
+    ]
+    progress = RunProgress()
+    progress.announce("shop.silver")
+    queries = Queries(progress, GuardedWriters())
+    queries.add("silver", query)
+    (report,) = map(asdict, queries.reports())
+    assert report["versions_behind"] == 2
+    assert report["rows"] == 7
+    assert report["lag"] is None

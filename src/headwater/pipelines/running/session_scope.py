@@ -1,0 +1,73 @@
+"""The Spark session of a run, with the listener that commits lag, and the end of both."""
+
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+
+from headwater.pipelines.running.lag import track_lag
+from headwater.pipelines.running.progress import RunProgress
+from headwater.pipelines.running.signals import keep_sigint_handler
+from headwater.pipelines.running.spark_log import log_settings
+from headwater.pipelines.session import spark_session
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_DRAIN_MS: Final = 10_000
+
+
+@contextmanager
+def session_scope(
+    name: str,
+    *,
+    bootstrap_servers: str,
+    progress: RunProgress,
+    logs: Path,
+    master: str | None,
+    settings: Mapping[str, str],
+    spark: "SparkSession | None" = None,
+) -> "Iterator[SparkSession]":
+    """Yield a session whose queries commit their lag; stop it at the end unless it was given."""
+    with keep_sigint_handler():
+        running = spark or spark_session(
+            name, master=master, settings={**log_settings(logs), **settings}
+        )
+    listener = track_lag(
+        running,
+        bootstrap_servers,
+        on_progress=lambda event: progress.observe(json.loads(event.json)),
+    )
+    try:
+        with _quiet_py4j():
+            yield running
+    finally:
+        _drain_listeners(running)
+        listener.stop()
+        if spark is None:
+            running.stop()
+
+
+@contextmanager
+def _quiet_py4j() -> Iterator[None]:
+    """Keep Py4J from logging the trace of a failed batch: the run reports it in one line."""
+    logger = logging.getLogger("py4j.clientserver")
+    before = logger.level
+    logger.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logger.setLevel(before)
+
+
+def _drain_listeners(spark: "SparkSession") -> None:
+    """Wait until listeners have received all events: a stopped session delivers none.
+
+    Spark has no public method for it. Without it the last lag shown may be one batch too high.
+    """
+    with suppress(Py4JError, AttributeError):
+        spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(_DRAIN_MS)
