@@ -1,4 +1,4 @@
-from tools import reference
+from tools import client_options, reference
 
 
 def test_the_reference_pages_say_what_the_tables_say() -> None:
@@ -10,3 +10,7 @@ def test_each_difference_from_kafka_is_listed() -> None:
     table = page[: page.index("## Topic keys")]
     for key in ("auto.create.topics.enable", "offsets.topic.replication.factor", "listeners"):
         assert f"| {key} |" in table
+
+
+def test_the_typed_keywords_of_clients_are_those_of_the_tables() -> None:
+    assert not client_options.outdated(), "run python -m tools.client_options"

@@ -1,0 +1,141 @@
+"""The settings of clients as keyword arguments, for editors and type checkers.
+
+Written from the tables in `config/client.py` by `python -m tools.client_options`; do not edit.
+"""
+
+from collections.abc import Sequence
+from typing import Literal, Required, TypedDict
+
+
+class ClientOptions(TypedDict, total=False):
+    """Settings of every client."""
+
+    profile: Literal["durable", "throughput", "latency"]
+    """A set of values that suits one purpose; settings given beside it win."""
+    bootstrap_servers: Required[str | Sequence[str]]
+    """One or more HOST:PORT of brokers; the rest of the cluster is learnt from them."""
+    client_id: str
+    """A name for this client in the broker's log, metrics and quotas."""
+    security_protocol: str
+    """How to speak to brokers; PLAINTEXT is what there is."""
+    request_timeout_ms: int
+    """How long to wait for the answer to one request before it counts as lost."""
+    retry_backoff_ms: int
+    """The rest before a failed request is repeated; it doubles with each failure."""
+    retry_backoff_max_ms: int
+    """The longest rest before a repetition."""
+    reconnect_backoff_ms: int
+    """The rest before connecting again to a broker that did not answer; it doubles."""
+    reconnect_backoff_max_ms: int
+    """The longest rest before connecting again."""
+    socket_connection_setup_timeout_ms: int
+    """How long a connection may take to be set up."""
+    connections_max_idle_ms: int
+    """A connection unused for this long is closed; -1 for never. Has no effect here: brokers
+    close connections that nobody uses, and a closed one is opened when needed."""
+    metadata_max_age_ms: int
+    """How old the picture of the cluster may become before it is asked for anew."""
+    metadata_recovery_strategy: Literal["none", "rebootstrap"]
+    """What to do when no known broker answers: start again from bootstrap.servers, or not."""
+    send_buffer_bytes: int
+    """SO_SNDBUF. Has no effect here: the kernel sizes the buffers itself, and better."""
+    receive_buffer_bytes: int
+    """SO_RCVBUF. Has no effect here: the kernel sizes the buffers itself, and better."""
+
+
+class AdminOptions(ClientOptions, total=False):
+    """Settings of an admin."""
+
+    default_api_timeout_ms: int
+    """How long a call may take in all, repetitions included."""
+    retries: int
+    """How often a failed call is repeated."""
+
+
+class ProducerOptions(ClientOptions, total=False):
+    """Settings of a producer."""
+
+    acks: Literal["all", "-1", "0", "1", -1, 0, 1]
+    """Who must have a record before it counts as sent: all in-sync replicas, the leader alone
+    (1), nobody (0)."""
+    enable_idempotence: bool
+    """Number the batches, so that a repeated one is stored once and order is kept."""
+    batch_size: int
+    """The size at which a batch of one partition is full, in bytes before compression."""
+    linger_ms: int
+    """How long a batch that is not full waits for more records."""
+    buffer_memory: int
+    """How many bytes may wait to be sent; past it send() blocks for max.block.ms."""
+    max_block_ms: int
+    """How long send() may wait for metadata or for room in the buffer."""
+    max_request_size: int
+    """The largest request, and so the largest record, in bytes."""
+    max_in_flight_requests_per_connection: int
+    """How many requests to one broker may wait for their answers."""
+    delivery_timeout_ms: int
+    """How long after send() a record is either acknowledged or reported as failed."""
+    retries: int
+    """How often a batch is repeated; delivery.timeout.ms is the better limit."""
+    compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
+    """How batches are compressed."""
+    compression_gzip_level: int
+    """1 is fast, 9 is small, -1 is the library's choice."""
+    compression_lz4_level: int
+    """1 is fast, 17 is small; 9 is the fast compressor, as in Kafka."""
+    compression_zstd_level: int
+    """Negative is fast, 22 is small."""
+    partitioner_adaptive_partitioning_enable: bool
+    """Give records without a key more often to partitions that are sent quickly."""
+    partitioner_availability_timeout_ms: int
+    """Pass over partitions whose broker has taken nothing for this long; 0 for never. Has no
+    effect here: adaptive partitioning passes over long queues already."""
+    partitioner_ignore_keys: bool
+    """Spread records with a key like those without."""
+    metadata_max_idle_ms: int
+    """A topic not written to for this long is no longer asked about."""
+
+
+class ConsumerOptions(ClientOptions, total=False):
+    """Settings of a consumer."""
+
+    group_id: str
+    """The group whose members share the partitions; without it partitions are assigned by hand
+    and no offsets are committed."""
+    group_instance_id: str
+    """A lasting name of this member: a restart within the session keeps its partitions."""
+    auto_offset_reset: Literal["latest", "earliest", "none"]
+    """Where to begin without a committed offset, or with one that is gone."""
+    enable_auto_commit: bool
+    """Commit the position from time to time, inside poll()."""
+    auto_commit_interval_ms: int
+    """How often that is."""
+    max_poll_records: int
+    """The most records one poll() returns."""
+    max_poll_interval_ms: int
+    """The longest time between two calls of poll() before the member leaves its group."""
+    session_timeout_ms: int
+    """How long the group waits for a heartbeat before it gives the partitions to others."""
+    heartbeat_interval_ms: int
+    """How often a member tells its group that it is there."""
+    partition_assignment_strategy: str | Sequence[str]
+    """How the group shares the partitions, best first."""
+    fetch_min_bytes: int
+    """How many bytes a broker collects before it answers a fetch."""
+    fetch_max_wait_ms: int
+    """How long it does that at most."""
+    fetch_max_bytes: int
+    """The most bytes of one answer."""
+    max_partition_fetch_bytes: int
+    """The most bytes of one partition in one answer."""
+    isolation_level: Literal["read_uncommitted", "read_committed"]
+    """Whether records of open and aborted transactions are shown."""
+    check_crcs: bool
+    """Check the sum of every batch."""
+    allow_auto_create_topics: bool
+    """Let the broker make topics that are subscribed to and missing."""
+    exclude_internal_topics: bool
+    """Keep internal topics out of a pattern's matches."""
+    default_api_timeout_ms: int
+    """How long a call may take in all, repetitions included."""
+    client_rack: str
+    """Where this consumer is, for reads from near replicas."""
