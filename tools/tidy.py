@@ -21,7 +21,7 @@ LONG_FILES = {
     "src/headwater/log/partition_log.py": "the ends of a log move together or not at all",
 }
 LONG_FUNCTIONS = {
-    "src/headwater/records/pure_reader.py:_rows": "numbers are read in line, for speed",
+    "src/headwater/records/codec/pure_reader.py:_rows": "numbers are read in line, for speed",
 }
 
 ASYNC_ROOMS = ("seams", "transport", "broker", "testing", "cli", "client", "simulator")

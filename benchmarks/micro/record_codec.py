@@ -108,7 +108,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, default=100, help="bytes of a value")
     value = b"v" * parser.parse_args().size
     results = {}
-    for name in ("pure_codec", "_codec"):
+    for name in ("codec.pure", "_codec"):
         try:
             codec = import_module(f"headwater.records.{name}")
         except ImportError:

@@ -6,8 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from headwater.broker.fetch_session import EVICTION_MS, FetchPartition, FetchSessionCache
 from headwater.errors import E, KafkaError
-from headwater.replication.fetch_session import EVICTION_MS, FetchSessions, Wanted
 
 SLOTS = 3
 PARTITIONS = st.integers(0, 5)
@@ -27,32 +27,34 @@ class Sessions(RuleBasedStateMachine):
 
     def __init__(self):
         super().__init__()
-        self.cache = FetchSessions(SLOTS, itertools.count(1))
+        self.cache = FetchSessionCache(SLOTS, itertools.count(1))
         self.clients = [Client() for _ in range(5)]
         self.now = 0
 
     def wanted(self, offsets):
-        return [Wanted(("t", at), offset, 1000, -1, -1, -1) for at, offset in offsets.items()]
+        return [
+            FetchPartition(("t", at), offset, 1000, -1, -1, -1) for at, offset in offsets.items()
+        ]
 
     def begin(self, client, epoch, changes, forgotten=()):
         """The turn that comes of a request, or the code that refuses it."""
         keys = [("t", at) for at in forgotten]
         try:
             return self.cache.begin(
-                self.now, client.session_id, epoch, False, self.wanted(changes), keys
+                self.now, client.session_id, epoch, False, self.partitions(changes), keys
             )
         except KafkaError as refused:
             return refused.code
 
     def check(self, client, turn):
-        meant = {want.key[1]: want.fetch_offset for want in turn.wanted}
+        meant = {want.key[1]: want.fetch_offset for want in turn.partitions}
         assert meant == client.offsets
 
     @rule(who=st.integers(0, 4), offsets=st.dictionaries(PARTITIONS, st.integers(0, 9), min_size=1))
     def begins_anew(self, who, offsets):
         client = self.clients[who]
         client.offsets = dict(offsets)
-        turn = self.cache.begin(self.now, client.session_id, 0, False, self.wanted(offsets), [])
+        turn = self.cache.begin(self.now, client.session_id, 0, False, self.partitions(offsets), [])
         self.check(client, turn)
         client.session_id, client.epoch = turn.session_id, 1 if turn.session_id else 0
 

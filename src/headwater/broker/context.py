@@ -5,7 +5,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from headwater.broker.fetch_session import FetchSessionCache
 from headwater.broker.metadata_cache import MetadataCache
+from headwater.broker.purgatory import Parked, Waiter
 from headwater.broker.tick import Tick
 from headwater.broker.turns import Turns
 from headwater.config.broker import BrokerSettings
@@ -13,8 +15,6 @@ from headwater.config.topic import TopicSettings
 from headwater.controller.commands import CreateTopics, TopicCreation, TopicOutcome
 from headwater.errors import E
 from headwater.observe.rate_limited_log import RateLimitedLog
-from headwater.replication.fetch_session import FetchSessions
-from headwater.replication.parked import Parked, Waiter
 from headwater.replication.replicas import Replicas
 from headwater.replication.topic_policy import TopicPolicy
 from headwater.seams.clock import Clock
@@ -71,7 +71,7 @@ class Context:
     peer_log: RateLimitedLog
     authorizer: Authorizer
     parked: Parked
-    sessions: FetchSessions
+    sessions: FetchSessionCache
     off_loop: "OffLoop"
     memory: MemoryBudget
     """What connections hold together; it bounds what is read from them."""

@@ -13,6 +13,7 @@ from headwater.broker.context import Context
 from headwater.broker.control import Control
 from headwater.broker.disk_reserve import DiskReserve
 from headwater.broker.dispatch import Dispatch, Handler
+from headwater.broker.fetch_session import FetchSessionCache
 from headwater.broker.handlers import (
     api_versions,
     cluster,
@@ -33,6 +34,7 @@ from headwater.broker.metadata_cache import MetadataCache
 from headwater.broker.open_files import OpenFiles
 from headwater.broker.partition_writer import PartitionWriter
 from headwater.broker.producer_ids import ProducerIdBlocks
+from headwater.broker.purgatory import Parked
 from headwater.broker.registration import (
     Registration,
     prepare_store,
@@ -59,8 +61,6 @@ from headwater.log.settings import LogSettings
 from headwater.model import CONSUMER_OFFSETS, uuid_text
 from headwater.observe.rate_limited_log import RateLimitedLog
 from headwater.replication.effects import ProposeIsr
-from headwater.replication.fetch_session import FetchSessions
-from headwater.replication.parked import Parked
 from headwater.replication.replica import Done, Replica
 from headwater.replication.replicas import Replicas
 from headwater.seams import Seams
@@ -182,7 +182,7 @@ class BrokerServer:
             peer_log=RateLimitedLog(log, seams.clock.monotonic_ms),
             authorizer=AllowAll(),
             parked=parked,
-            sessions=FetchSessions(
+            sessions=FetchSessionCache(
                 settings.max_incremental_fetch_session_cache_slots, self._session_ids()
             ),
             off_loop=self._off_loop,

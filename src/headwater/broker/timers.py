@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Protocol
 
-from headwater.replication.parked import Parked
+from headwater.broker.purgatory import Parked
 from headwater.seams.clock import Clock
 
 

@@ -2,8 +2,8 @@
 
 import asyncio
 
+from headwater.broker.purgatory import Parked
 from headwater.broker.timers import GRACE_S, LATE_MS, MOST_GRACES, DeadlineTimer, PatientTimers
-from headwater.replication.parked import Parked
 
 
 class Clock:

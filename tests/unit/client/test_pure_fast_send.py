@@ -9,7 +9,7 @@ from headwater.client.producer.accumulator import Accumulator
 from headwater.client.producer.locking import new_lock
 from headwater.client.producer.pure_fast_send import SHARED, pure_send
 from headwater.client.producer.topic_queues import TopicQueues
-from headwater.records import pure_codec
+from headwater.records.codec import pure as pure_codec
 from headwater.records.record import decode_records
 
 OTHERWISE = object()

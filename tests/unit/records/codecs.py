@@ -8,7 +8,7 @@ import pytest
 _BUILT = find_spec("headwater.records._codec") is not None
 
 BOTH = [
-    pytest.param("pure_codec", id="pure"),
+    pytest.param("codec.pure", id="pure"),
     pytest.param(
         "_codec",
         id="compiled",

@@ -5,10 +5,10 @@ import pytest
 
 from headwater.errors import E, KafkaError
 from headwater.records.builder import build_batch
+from headwater.records.codec.murmur import murmur2
 from headwater.records.columns import Column
 from headwater.records.compression import Codec
 from headwater.records.control import Marker, build_marker
-from headwater.records.murmur import murmur2
 from headwater.records.record import Record, decode_records
 from tests.unit.records.codecs import BOTH, codec
 

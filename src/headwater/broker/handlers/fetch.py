@@ -8,6 +8,7 @@ socket as they are on disk; what is not in the cache is read on a file thread me
 from typing import cast
 
 from headwater.broker.context import Context
+from headwater.broker.fetch_session import FINAL_EPOCH, FetchContext, FetchPartition, Key
 from headwater.broker.handlers.fetch_parts import (
     Answers,
     Loaded,
@@ -21,7 +22,6 @@ from headwater.broker.request import Request
 from headwater.broker.turns import Steps, drained, each
 from headwater.errors import E, KafkaError
 from headwater.model import NO_EPOCH
-from headwater.replication.fetch_session import FINAL_EPOCH, Key, Turn, Wanted
 from headwater.replication.replica import Replica
 from headwater.seams.files import Buffer
 from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
@@ -59,11 +59,11 @@ def handle_fetch(
         for partition in topic.partitions
     ]
     try:
-        turn = _begin(context, request, body, wanted)
+        fetch_context = _begin(context, request, body, wanted)
     except KafkaError as refused:
         return FetchResponse(error_code=refused.code)
-    fetch = _Fetch(context, request, body, turn)
-    if len(turn.wanted) > LONG:
+    fetch = _Fetch(context, request, body, fetch_context)
+    if len(fetch_context.partitions) > LONG:
         return fetch.start_in_turns()
     fetch.start()
     return None
@@ -80,10 +80,10 @@ def _fetch_many(
             wanted.append(_wanted(topic.topic_id if by_id else topic.topic, partition))
             yield
     try:
-        turn = _begin(context, request, body, wanted)
+        fetch_context = _begin(context, request, body, wanted)
     except KafkaError as refused:
         return FetchResponse(error_code=refused.code)
-    return (yield from _Fetch(context, request, body, turn).start_in_turns())
+    return (yield from _Fetch(context, request, body, fetch_context).start_in_turns())
 
 
 def _refuse_posing_replica(body: FetchRequest) -> FetchResponse:
@@ -107,8 +107,8 @@ def _refuse_posing_replica(body: FetchRequest) -> FetchResponse:
     return FetchResponse(responses=each(body.topics, of_topic))
 
 
-def _wanted(topic: str | bytes, partition: FetchRequest.FetchPartition) -> Wanted:
-    return Wanted(
+def _wanted(topic: str | bytes, partition: FetchRequest.FetchPartition) -> FetchPartition:
+    return FetchPartition(
         (topic, partition.partition),
         partition.fetch_offset,
         partition.partition_max_bytes,
@@ -118,10 +118,12 @@ def _wanted(topic: str | bytes, partition: FetchRequest.FetchPartition) -> Wante
     )
 
 
-def _begin(context: Context, request: Request, body: FetchRequest, wanted: list[Wanted]) -> Turn:
+def _begin(
+    context: Context, request: Request, body: FetchRequest, wanted: list[FetchPartition]
+) -> FetchContext:
     """What the request means in its session; KafkaError for an unknown one."""
     if request.version < FIRST_WITH_SESSION:
-        return Turn(None, incremental=False, wanted=wanted)
+        return FetchContext(None, incremental=False, partitions=wanted)
     by_id = request.version >= FIRST_WITH_TOPIC_ID
     forgotten: list[Key] = [
         (topic.topic_id if by_id else topic.topic, partition)
@@ -130,7 +132,7 @@ def _begin(context: Context, request: Request, body: FetchRequest, wanted: list[
     ]
     now_ms = context.clock.monotonic_ms()
     if body.session_epoch == FINAL_EPOCH and body.session_id == 0 and not forgotten:
-        return Turn(None, incremental=False, wanted=wanted)
+        return FetchContext(None, incremental=False, partitions=wanted)
 
     def exists(key: Key) -> bool:
         topic, index = key
@@ -149,10 +151,12 @@ class _Fetch:
     they had. A long one, of more than LONG partitions, is worked through in turns.
     """
 
-    def __init__(self, context: Context, request: Request, body: FetchRequest, turn: Turn) -> None:
+    def __init__(
+        self, context: Context, request: Request, body: FetchRequest, fetch_context: FetchContext
+    ) -> None:
         self.context = context
         self.request = request
-        self.turn = turn
+        self.fetch_context = fetch_context
         self.committed_only = body.isolation_level == READ_COMMITTED
         self.max_bytes = min(body.max_bytes, context.settings.fetch_max_bytes)
         self.min_bytes = min(body.min_bytes, self.max_bytes)
@@ -179,7 +183,7 @@ class _Fetch:
 
     def start(self) -> None:
         """Answer now if there is enough or nothing to wait for."""
-        self.parts = [self._part(want) for want in self.turn.wanted]
+        self.parts = [self._part(want) for want in self.fetch_context.partitions]
         for part in self.parts:
             self._find(part)
         if self._hurries():
@@ -192,7 +196,7 @@ class _Fetch:
     def start_in_turns(self) -> Steps[FetchResponse | None]:
         """The same for many partitions; each is watched before it is looked at."""
         try:
-            for want in self.turn.wanted:
+            for want in self.fetch_context.partitions:
                 part = self._part(want)
                 self.parts.append(part)
                 self._watch(part)
@@ -201,7 +205,7 @@ class _Fetch:
         except BaseException:
             self._unwatch()
             raise
-        self._look_at_woken()
+        self._recheck_woken()
         if self._hurries():
             self._unwatch()
             return (yield from self._answer_in_turns())
@@ -242,11 +246,11 @@ class _Fetch:
 
     def recheck(self) -> None:
         """Answer if there is enough by now."""
-        if self.waiting and (self._look_at_woken() or self.found >= self.min_bytes):
+        if self.waiting and (self._recheck_woken() or self.found >= self.min_bytes):
             self._stop_waiting()
             self._answer()
 
-    def _look_at_woken(self) -> bool:
+    def _recheck_woken(self) -> bool:
         """Look at the partitions that changed; whether one has news that cannot wait."""
         woken, self._woken = self._woken, {}
         for part in woken:
@@ -258,7 +262,7 @@ class _Fetch:
         """The client has waited long enough: answer with what there is."""
         if self.waiting:
             self._stop_waiting()
-            self._look_at_woken()
+            self._recheck_woken()
             self._answer()
 
     def _stop_waiting(self) -> None:
@@ -269,7 +273,7 @@ class _Fetch:
 
     # -- finding bytes
 
-    def _part(self, want: Wanted) -> Part:
+    def _part(self, want: FetchPartition) -> Part:
         topic, index = want.key
         if isinstance(topic, bytes):
             name = self.context.metadata.name_of.get(topic)
@@ -398,7 +402,7 @@ class _Fetch:
 
     def _response_in_turns(self) -> Steps[FetchResponse]:
         answers, served = Answers(), []
-        self.turn.wanted = []
+        self.fetch_context.partitions = []
         for part in drained(self.parts):
             self._add_answer(part, answers)
             if part.records:
@@ -409,7 +413,7 @@ class _Fetch:
     def _add_answer(self, part: Part, answers: Answers) -> None:
         answer = self._partition_answer(part)
         mark, start = answer.high_watermark, answer.log_start_offset
-        if not self.turn.mentions(part.want, mark, start, part.news):
+        if not self.fetch_context.mentions(part.want, mark, start, part.news):
             return
         topic = part.want.key[0]
         if topic not in answers.topics:
@@ -418,13 +422,13 @@ class _Fetch:
         if part.failure is not None:
             self._hint_leader(part, answer, answers.hinted)
 
-    def _response(self, answers: Answers, served: list[Wanted]) -> FetchResponse:
-        self.turn.served(served)
-        response = FetchResponse(session_id=self.turn.session_id)
+    def _response(self, answers: Answers, served: list[FetchPartition]) -> FetchResponse:
+        self.fetch_context.served(served)
+        response = FetchResponse(session_id=self.fetch_context.session_id)
         response.responses = list(answers.topics.values())
         self._add_endpoints(response, answers.hinted)
         # This fetch may stay among the parked ones until its deadline: it must not keep records.
-        self.parts, self.turn.wanted = [], []
+        self.parts, self.fetch_context.partitions = [], []
         self._of, self._woken = {}, {}
         return response
 

@@ -3,10 +3,10 @@
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from headwater.broker.fetch_session import FetchPartition
 from headwater.errors import E, KafkaError
 from headwater.log.slices import FileSlice, SliceStream
 from headwater.model import NO_EPOCH
-from headwater.replication.fetch_session import Wanted
 from headwater.replication.replica import Replica
 from headwater.seams.files import Buffer
 from headwater.wire.messages.fetch import FetchResponse
@@ -20,7 +20,7 @@ Loaded: TypeAlias = bytes | SliceStream
 class Part:
     """One partition of a fetch: what is wanted and what was found."""
 
-    want: Wanted
+    want: FetchPartition
     replica: Replica | None
     failure: KafkaError | None
     divergence: Divergence | None = None
@@ -67,7 +67,7 @@ def topic_answer(topic: str | bytes) -> TopicAnswer:
     return TopicAnswer(topic=topic)
 
 
-def divergence(replica: Replica, want: Wanted) -> Divergence | None:
+def divergence(replica: Replica, want: FetchPartition) -> Divergence | None:
     """Where the client's history leaves this log's, if it does (KIP-595)."""
     epoch, end = replica.log.epochs.end_offset(want.last_fetched_epoch, replica.log.log_end_offset)
     if end < 0:

@@ -23,8 +23,8 @@ from headwater.records.batch import (
     RawHeader,
 )
 from headwater.records.checksum import crc32c
+from headwater.records.codec.uniform_batches import uniform_columns, uniform_rows
 from headwater.records.compression import decompress
-from headwater.records.pure_alike import alike_rows, columns_alike
 from headwater.records.record import Header, read_bytes, read_headers, unreadable_format, wrap
 from headwater.records.rules import INT64_MAX, INT64_MIN, MAX_UNCOMPRESSED_BYTES
 from headwater.records.varint import INT64_BYTES, read_varint
@@ -79,9 +79,9 @@ def named_rows(
     area = _area(buf, pos, header[1] + OVERHEAD, header, limit)
     new = tuple.__new__
     if not header[5] & LOG_APPEND_TIME and from_offset <= header[0] <= _LAST_BASE:
-        columns = columns_alike(area, header)
+        columns = uniform_columns(area, header)
         if columns is not None:
-            return map(new, repeat(kind), alike_rows(header, columns, head))
+            return map(new, repeat(kind), uniform_rows(header, columns, head))
     rows = _all_rows(area, header)
     if rows and rows[0][0] < from_offset:
         rows = [row for row in rows if row[0] >= from_offset]
@@ -89,8 +89,8 @@ def named_rows(
 
 
 def _all_rows(area: bytes, header: RawHeader) -> list[Row]:
-    columns = columns_alike(area, header)
-    rows = _rows(area, header) if columns is None else list(alike_rows(header, columns, ()))
+    columns = uniform_columns(area, header)
+    rows = _rows(area, header) if columns is None else list(uniform_rows(header, columns, ()))
     if not INT64_MIN + _PLACES <= header[0] <= _LAST_BASE:
         _check_offsets(rows)
     if header[5] & LOG_APPEND_TIME:

@@ -10,11 +10,11 @@ from itertools import accumulate
 
 from headwater.errors import E, KafkaError
 from headwater.records.batch import HEADER, Buffer, RawHeader, batches
+from headwater.records.codec.murmur import murmur2
+from headwater.records.codec.pure_reader import Row, decode_batch
+from headwater.records.codec.pure_runs import after_last, following
+from headwater.records.codec.pure_writer import BatchWriter
 from headwater.records.columns import MAX_COLUMN_BYTES, Column, Columns, Headers
-from headwater.records.murmur import murmur2
-from headwater.records.pure_reader import Row, decode_batch
-from headwater.records.pure_runs import after_last, following
-from headwater.records.pure_writer import BatchWriter
 from headwater.records.record import Header
 from headwater.records.rules import INT64_MAX, MAX_UNCOMPRESSED_BYTES
 

@@ -17,7 +17,7 @@ from headwater.records.batch import (
     Buffer,
     RawHeader,
 )
-from headwater.records.pure_reader import T, check_header, named_rows, undamaged
+from headwater.records.codec.pure_reader import T, check_header, named_rows, undamaged
 from headwater.records.rules import INT64_MAX, INT64_MIN, MAX_UNCOMPRESSED_BYTES
 
 

@@ -10,11 +10,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from headwater.records import pure_codec as chosen
+    from headwater.records.codec import pure as chosen
 
 _MODULES: Final = {
     "compiled": "headwater.records._codec",
-    "pure": "headwater.records.pure_codec",
+    "pure": "headwater.records.codec.pure",
 }
 
 

@@ -24,7 +24,7 @@ Key: TypeAlias = tuple[str | bytes, int]
 
 
 @dataclass(slots=True)
-class Wanted:
+class FetchPartition:
     """What a client wants of one partition, and what it was told of it last."""
 
     key: Key
@@ -33,10 +33,10 @@ class Wanted:
     current_leader_epoch: int
     last_fetched_epoch: int
     log_start_offset: int
-    told_high_watermark: int = -1
-    told_log_start: int = -1
+    sent_high_watermark: int = -1
+    sent_log_start: int = -1
 
-    def take(self, newer: "Wanted") -> None:
+    def update(self, newer: "FetchPartition") -> None:
         """The client changed its mind about this partition."""
         self.fetch_offset = newer.fetch_offset
         self.max_bytes = newer.max_bytes
@@ -45,7 +45,7 @@ class Wanted:
         self.log_start_offset = newer.log_start_offset
 
 
-class Session:
+class CachedSession:
     """One client's standing question."""
 
     __slots__ = ("by_id", "epoch", "last_used_ms", "partitions", "privileged", "session_id")
@@ -56,16 +56,16 @@ class Session:
         self.privileged = privileged
         self.epoch = 1
         self.last_used_ms = now_ms
-        self.partitions: dict[Key, Wanted] = {}
+        self.partitions: dict[Key, FetchPartition] = {}
 
-    def update(self, wanted: Iterable[Wanted], forgotten: Iterable[Key]) -> None:
+    def update(self, wanted: Iterable[FetchPartition], forgotten: Iterable[Key]) -> None:
         """Add, change and forget partitions; the order is kept."""
         for want in wanted:
             known = self.partitions.get(want.key)
             if known is None:
                 self.partitions[want.key] = want
             else:
-                known.take(want)
+                known.update(want)
         for key in forgotten:
             self.partitions.pop(key, None)
 
@@ -75,26 +75,28 @@ class Session:
 
 
 @dataclass(slots=True)
-class Turn:
+class FetchContext:
     """One fetch: the partitions it means and how its answer is cut down."""
 
-    session: Session | None
+    session: CachedSession | None
     incremental: bool
-    wanted: list[Wanted]
+    partitions: list[FetchPartition]
 
     @property
     def session_id(self) -> int:
         """What the answer carries."""
         return 0 if self.session is None else self.session.session_id
 
-    def mentions(self, want: Wanted, high_watermark: int, log_start: int, news: bool) -> bool:
+    def mentions(
+        self, want: FetchPartition, high_watermark: int, log_start: int, news: bool
+    ) -> bool:
         """Whether the answer must carry this partition; remembers what it is told."""
-        changed = want.told_high_watermark != high_watermark or want.told_log_start != log_start
+        changed = want.sent_high_watermark != high_watermark or want.sent_log_start != log_start
         if self.session is not None:
-            want.told_high_watermark, want.told_log_start = high_watermark, log_start
+            want.sent_high_watermark, want.sent_log_start = high_watermark, log_start
         return news or changed or not self.incremental
 
-    def served(self, wants: Iterable[Wanted]) -> None:
+    def served(self, wants: Iterable[FetchPartition]) -> None:
         """These partitions got bytes."""
         if self.session is not None:
             for want in wants:
@@ -102,14 +104,14 @@ class Turn:
                     self.session.rotate(want.key)
 
 
-class FetchSessions:
+class FetchSessionCache:
     """The bounded cache of sessions."""
 
     def __init__(self, slots: int, fresh_id: "Iterator[int]") -> None:
         self.slots = slots
         self.evictions = 0
         self._fresh_id = fresh_id
-        self._sessions: dict[int, Session] = {}
+        self._sessions: dict[int, CachedSession] = {}
         self.partitions = 0
         """How many all sessions remember."""
 
@@ -122,18 +124,18 @@ class FetchSessions:
         session_id: int,
         epoch: int,
         by_id: bool,
-        wanted: list[Wanted],
+        wanted: list[FetchPartition],
         forgotten: list[Key],
         privileged: bool = False,
         exists: Callable[[Key], bool] = lambda key: True,
-    ) -> Turn:
+    ) -> FetchContext:
         """What this request means; KafkaError for an unknown session or a wrong epoch."""
         if epoch in (FULL_EPOCH, FINAL_EPOCH):
             self._drop(session_id)
             session = None
             if epoch == FULL_EPOCH and all(exists(want.key) for want in wanted):
                 session = self._create(now_ms, by_id, wanted, privileged)
-            return Turn(session, incremental=False, wanted=wanted)
+            return FetchContext(session, incremental=False, partitions=wanted)
         return self._continue(now_ms, session_id, epoch, by_id, wanted, forgotten, exists)
 
     @property
@@ -151,10 +153,10 @@ class FetchSessions:
         session_id: int,
         epoch: int,
         by_id: bool,
-        wanted: list[Wanted],
+        wanted: list[FetchPartition],
         forgotten: list[Key],
         exists: Callable[[Key], bool],
-    ) -> Turn:
+    ) -> FetchContext:
         session = self._sessions.get(session_id)
         if session is None:
             raise KafkaError(E.FETCH_SESSION_ID_NOT_FOUND)
@@ -174,20 +176,20 @@ class FetchSessions:
         session.last_used_ms = now_ms
         if not session.partitions:
             del self._sessions[session_id]
-            return Turn(None, incremental=True, wanted=[])
+            return FetchContext(None, incremental=True, partitions=[])
         session.epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
         self._sessions[session_id] = self._sessions.pop(session_id)
-        return Turn(session, incremental=True, wanted=list(session.partitions.values()))
+        return FetchContext(session, incremental=True, partitions=list(session.partitions.values()))
 
     def _create(
-        self, now_ms: int, by_id: bool, wanted: list[Wanted], privileged: bool
-    ) -> Session | None:
+        self, now_ms: int, by_id: bool, wanted: list[FetchPartition], privileged: bool
+    ) -> CachedSession | None:
         if len(self._sessions) >= self.slots and not self._evict(now_ms, len(wanted), privileged):
             return None
         if not self._make_room(now_ms, len(wanted)):
             return None
         session_id = next(number for number in self._fresh_id if number not in self._sessions)
-        session = Session(session_id, by_id, privileged, now_ms)
+        session = CachedSession(session_id, by_id, privileged, now_ms)
         session.update(wanted, ())
         self._sessions[session_id] = session
         self.partitions += len(session.partitions)

@@ -1,6 +1,6 @@
 """Waiters by deadline."""
 
-from headwater.replication.parked import Parked
+from headwater.broker.purgatory import Parked
 
 
 class Waiter:

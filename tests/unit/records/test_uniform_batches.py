@@ -3,12 +3,12 @@
 import pytest
 
 from headwater.errors import KafkaError
-from headwater.records import pure_reader
 from headwater.records.batch import HEADER_SIZE, read_header
-from headwater.records.pure_alike import columns_alike
-from headwater.records.pure_reader import decode_batch
-from headwater.records.pure_runs import decode_run
-from headwater.records.pure_writer import BatchWriter
+from headwater.records.codec import pure_reader
+from headwater.records.codec.pure_reader import decode_batch
+from headwater.records.codec.pure_runs import decode_run
+from headwater.records.codec.pure_writer import BatchWriter
+from headwater.records.codec.uniform_batches import uniform_columns
 
 
 def batch(count, size, step=0, key=None):
@@ -19,7 +19,7 @@ def batch(count, size, step=0, key=None):
 
 
 def alike(data):
-    return columns_alike(data[HEADER_SIZE:], read_header(data))
+    return uniform_columns(data[HEADER_SIZE:], read_header(data))
 
 
 def one_by_one(data):

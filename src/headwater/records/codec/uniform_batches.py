@@ -83,7 +83,7 @@ _layouts: dict[tuple[int, int], _Layout] = {}
 """The last one seen for each count and size. Threads may replace entries: each is whole."""
 
 
-def columns_alike(area: bytes, header: RawHeader) -> Column | None:
+def uniform_columns(area: bytes, header: RawHeader) -> Column | None:
     """Timestamps and values of records that are all alike; None where they are not."""
     count, first_ms = header[12], header[7]
     if not _FEWEST <= count <= _TWO_BYTES or not INT64_MIN + 64 <= first_ms <= INT64_MAX - 64:
@@ -134,7 +134,7 @@ def _shape(area: bytes, count: int) -> tuple[bytes, int] | None:
     return (size_field, value_size) if ones * one + twos * two == len(area) else None
 
 
-def alike_rows(
+def uniform_rows(
     header: RawHeader, columns: Column, head: tuple[Any, ...]
 ) -> Iterator[tuple[Any, ...]]:
     """The rows that `decode_batch` would give, each behind the fields of `head`."""

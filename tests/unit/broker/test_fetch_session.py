@@ -4,28 +4,28 @@ import itertools
 
 import pytest
 
-from headwater.errors import E, KafkaError
-from headwater.replication.fetch_session import (
+from headwater.broker.fetch_session import (
     EVICTION_MS,
     FINAL_EPOCH,
     FULL_EPOCH,
     PARTITIONS_PER_SLOT,
-    FetchSessions,
-    Wanted,
+    FetchPartition,
+    FetchSessionCache,
 )
+from headwater.errors import E, KafkaError
 
 LAST_EPOCH = 2**31 - 1
 
 
-def want(partition: int, offset: int = 0, topic: str | bytes = "t") -> Wanted:
-    return Wanted((topic, partition), offset, 1000, -1, -1, -1)
+def want(partition: int, offset: int = 0, topic: str | bytes = "t") -> FetchPartition:
+    return FetchPartition((topic, partition), offset, 1000, -1, -1, -1)
 
 
-def sessions(slots: int = 10) -> FetchSessions:
-    return FetchSessions(slots, itertools.count(1))
+def sessions(slots: int = 10) -> FetchSessionCache:
+    return FetchSessionCache(slots, itertools.count(1))
 
 
-def full(cache: FetchSessions, *partitions: int, now=0, old=0, by_id=False, privileged=False):
+def full(cache: FetchSessionCache, *partitions: int, now=0, old=0, by_id=False, privileged=False):
     wanted = [want(partition) for partition in partitions]
     return cache.begin(now, old, FULL_EPOCH, by_id, wanted, [], privileged)
 
@@ -37,7 +37,7 @@ def more(cache, turn, epoch, *partitions, forgotten=(), now=0, by_id=False):
 
 
 def meant(turn) -> list[int]:
-    return [wanted.key[1] for wanted in turn.wanted]
+    return [wanted.key[1] for wanted in turn.partitions]
 
 
 def refusal(call) -> E:
@@ -61,7 +61,7 @@ def test_an_incremental_fetch_adds_changes_and_forgets():
     cache = sessions()
     first = full(cache, 0, 1)
     turn = cache.begin(0, first.session_id, 1, False, [want(1, 77), want(5)], [("t", 0)])
-    assert [(wanted.key[1], wanted.fetch_offset) for wanted in turn.wanted] == [(1, 77), (5, 0)]
+    assert [(wanted.key[1], wanted.fetch_offset) for wanted in turn.partitions] == [(1, 77), (5, 0)]
 
 
 def test_each_fetch_needs_the_next_epoch():
@@ -126,7 +126,7 @@ def test_a_session_by_name_cannot_go_on_by_id_nor_the_other_way():
 
 
 def test_ids_of_living_sessions_are_not_given_twice():
-    cache = FetchSessions(10, iter([5, 5, 5, 6]))
+    cache = FetchSessionCache(10, iter([5, 5, 5, 6]))
     assert [full(cache, 0).session_id, full(cache, 0).session_id] == [5, 6]
 
 
@@ -136,7 +136,7 @@ def test_ids_of_living_sessions_are_not_given_twice():
 def test_an_incremental_answer_mentions_only_what_is_new():
     cache = sessions()
     first = full(cache, 0)
-    (wanted,) = first.wanted
+    (wanted,) = first.partitions
     assert first.mentions(wanted, 10, 0, news=False), "a full answer mentions all"
     second = more(cache, first, 1)
     assert not second.mentions(wanted, 10, 0, news=False)
@@ -149,14 +149,14 @@ def test_an_incremental_answer_mentions_only_what_is_new():
 def test_partitions_that_got_bytes_go_to_the_end():
     cache = sessions()
     first = full(cache, 0, 1, 2)
-    first.served([first.wanted[0]])
+    first.served([first.partitions[0]])
     assert meant(more(cache, first, 1)) == [1, 2, 0]
 
 
 def test_a_partition_forgotten_meanwhile_is_not_brought_back_by_being_served():
     cache = sessions()
     first = full(cache, 0, 1)
-    served = first.wanted[0]
+    served = first.partitions[0]
     more(cache, first, 1, forgotten=[0])
     first.served([served])
     assert meant(more(cache, first, 2)) == [1]

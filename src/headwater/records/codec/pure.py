@@ -1,0 +1,24 @@
+"""The record codec of the clients in plain Python: the contract of `codec.py`, in one place."""
+
+from headwater.records.codec.murmur import murmur2
+from headwater.records.codec.pure_columns import (
+    ColumnReader,
+    decode_columns,
+    encode_columns,
+    split_rows,
+)
+from headwater.records.codec.pure_reader import decode_batch
+from headwater.records.codec.pure_runs import decode_run, read_end
+from headwater.records.codec.pure_writer import BatchWriter
+
+__all__ = [
+    "BatchWriter",
+    "ColumnReader",
+    "decode_batch",
+    "decode_columns",
+    "decode_run",
+    "encode_columns",
+    "murmur2",
+    "read_end",
+    "split_rows",
+]
