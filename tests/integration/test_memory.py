@@ -153,8 +153,8 @@ def test_an_answered_poll_keeps_no_records_until_its_deadline(tmp_path):
             writer.produce("t", batch(os.urandom(20_000)))
             assert reader.answer(FetchResponse, 12, number).responses
             numbers.append(number)
-        assert len(live.context.parked) >= len(numbers), "they are still parked"
-        kept = live.on_loop(lambda: _bytes_behind(live.context.parked))
+        assert len(live.context.purgatory) >= len(numbers), "they are still parked"
+        kept = live.on_loop(lambda: _bytes_behind(live.context.purgatory))
         assert kept < 20_000
 
 

@@ -31,13 +31,13 @@ class Sessions(RuleBasedStateMachine):
         self.clients = [Client() for _ in range(5)]
         self.now = 0
 
-    def wanted(self, offsets):
+    def partitions(self, offsets):
         return [
             FetchPartition(("t", at), offset, 1000, -1, -1, -1) for at, offset in offsets.items()
         ]
 
     def begin(self, client, epoch, changes, forgotten=()):
-        """The turn that comes of a request, or the code that refuses it."""
+        """The context that comes of a request, or the code that refuses it."""
         keys = [("t", at) for at in forgotten]
         try:
             return self.cache.begin(
@@ -46,17 +46,17 @@ class Sessions(RuleBasedStateMachine):
         except KafkaError as refused:
             return refused.code
 
-    def check(self, client, turn):
-        meant = {want.key[1]: want.fetch_offset for want in turn.partitions}
+    def check(self, client, context):
+        meant = {want.key[1]: want.fetch_offset for want in context.partitions}
         assert meant == client.offsets
 
     @rule(who=st.integers(0, 4), offsets=st.dictionaries(PARTITIONS, st.integers(0, 9), min_size=1))
     def begins_anew(self, who, offsets):
         client = self.clients[who]
         client.offsets = dict(offsets)
-        turn = self.cache.begin(self.now, client.session_id, 0, False, self.partitions(offsets), [])
-        self.check(client, turn)
-        client.session_id, client.epoch = turn.session_id, 1 if turn.session_id else 0
+        context = self.cache.begin(self.now, client.session_id, 0, False, self.partitions(offsets), [])
+        self.check(client, context)
+        client.session_id, client.epoch = context.session_id, 1 if context.session_id else 0
 
     @rule(
         who=st.integers(0, 4),
@@ -69,18 +69,18 @@ class Sessions(RuleBasedStateMachine):
         client = self.clients[who]
         if not client.session_id:
             return
-        turn = self.begin(client, client.epoch, changes, forgotten)
-        if isinstance(turn, E):
-            assert turn is E.FETCH_SESSION_ID_NOT_FOUND, "it can only have been evicted"
+        context = self.begin(client, client.epoch, changes, forgotten)
+        if isinstance(context, E):
+            assert context is E.FETCH_SESSION_ID_NOT_FOUND, "it can only have been evicted"
             client.session_id = client.epoch = 0
             client.offsets = {}
             return
         client.offsets.update(changes)
         for at in forgotten:
             client.offsets.pop(at, None)
-        self.check(client, turn)
+        self.check(client, context)
         client.epoch += 1
-        if not turn.session_id:
+        if not context.session_id:
             assert not client.offsets
             client.session_id = client.epoch = 0
 

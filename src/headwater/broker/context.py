@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from headwater.broker.fetch_session import FetchSessionCache
 from headwater.broker.metadata_cache import MetadataCache
-from headwater.broker.purgatory import Parked, Waiter
+from headwater.broker.purgatory import Purgatory, Waiter
 from headwater.broker.tick import Tick
 from headwater.broker.turns import Turns
 from headwater.config.broker import BrokerSettings
@@ -70,13 +70,11 @@ class Context:
     connection_quotas: ConnectionQuotas
     peer_log: RateLimitedLog
     authorizer: Authorizer
-    parked: Parked
+    purgatory: Purgatory
     sessions: FetchSessionCache
     off_loop: "OffLoop"
     memory: MemoryBudget
     """What connections hold together; it bounds what is read from them."""
-    wake_timer: Callable[[int], None]
-    """Called with the deadline of each parked request."""
     replicas: Replicas = field(init=False)
     controller: "ControllerLoop" = field(init=False)
     groups: "CoordinatorRuntime" = field(init=False)
@@ -114,8 +112,7 @@ class Context:
 
     def park(self, deadline_ms: int, waiter: Waiter) -> None:
         """Wake the waiter at the deadline, if nothing does before."""
-        self.parked.park(deadline_ms, waiter)
-        self.wake_timer(deadline_ms)
+        self.purgatory.park(deadline_ms, waiter)
 
     def topic_settings(self, topic: str) -> TopicSettings:
         """The settings in force for a topic."""

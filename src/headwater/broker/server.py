@@ -34,7 +34,7 @@ from headwater.broker.metadata_cache import MetadataCache
 from headwater.broker.open_files import OpenFiles
 from headwater.broker.partition_writer import PartitionWriter
 from headwater.broker.producer_ids import ProducerIdBlocks
-from headwater.broker.purgatory import Parked
+from headwater.broker.purgatory import Purgatory
 from headwater.broker.registration import (
     Registration,
     prepare_store,
@@ -44,7 +44,7 @@ from headwater.broker.registration import (
 from headwater.broker.server_connection import ServerConnection
 from headwater.broker.storage_health import StorageHealth
 from headwater.broker.tick import Tick
-from headwater.broker.timers import DeadlineTimer, PatientTimers
+from headwater.broker.timers import PatientTimers
 from headwater.config.broker import BrokerSettings
 from headwater.config.listeners import Listener
 from headwater.controller.channel_loop import Channels, OnReply
@@ -168,8 +168,6 @@ class BrokerServer:
 
     def _make_context(self, cluster_id: str) -> Context:
         settings, seams = self.settings, self.seams
-        parked = Parked()
-        self.timer = DeadlineTimer(parked, seams.clock)
         return Context(
             node_id=self.node_id,
             settings=settings,
@@ -181,13 +179,12 @@ class BrokerServer:
             connection_quotas=ConnectionQuotas(connection_limits(settings, self._shares)),
             peer_log=RateLimitedLog(log, seams.clock.monotonic_ms),
             authorizer=AllowAll(),
-            parked=parked,
+            purgatory=Purgatory(seams.clock),
             sessions=FetchSessionCache(
                 settings.max_incremental_fetch_session_cache_slots, self._session_ids()
             ),
             off_loop=self._off_loop,
             memory=MemoryBudget(memory_limit(settings)),
-            wake_timer=self.timer.arm,
         )
 
     def _compose(self, cluster_id: str) -> None:
@@ -394,7 +391,7 @@ class BrokerServer:
             connection.close()
         self.groups.close()
         self.controller.stop()
-        self.timer.close()
+        self.context.purgatory.close()
         await wait_for_callback(self.registration.withdraw)
         await self._end_flushes()
         marks = {

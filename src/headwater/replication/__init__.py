@@ -1,5 +1,4 @@
 """Replicas of partitions: who leads, what is committed, who waits for it.
 
-`partition`, `isr`, `parked` and `fetch_session` are pure machines; `replica` and `replicas` put
-them over a log. Nothing here knows sockets, tasks or the event loop.
+`partition` and `isr` are pure machines; `replica` and `replicas` put them over a log. Nothing here knows sockets, tasks or the event loop.
 """

@@ -372,7 +372,7 @@ def test_a_fetch_of_many_partitions_gives_what_small_ones_give(live, client, man
 def test_a_parked_fetch_of_many_partitions_is_woken_by_any_of_them(live, client, many):
     ends = {**many, ("many", 3): 2, ("many", LONG + 19): 1}
     client.send(fetch_request(ends, max_wait_ms=LONG_MS), 12)
-    until(lambda: live.on_loop(lambda: len(live.context.parked)))
+    until(lambda: live.on_loop(lambda: len(live.context.purgatory)))
     with live.client() as other:
         other.produce("many", batch(b"x"), partition=LONG + 1)
     found = rows(client.answer(FetchResponse, 12))
@@ -423,7 +423,7 @@ class Ignored:
 def test_waking_a_wide_fetch_looks_only_at_what_woke_it(live, client, monkeypatch):
     live.create("watched", LONG)
     client.send(fetch_request({("watched", n): 0 for n in range(LONG)}, max_wait_ms=LONG_MS), 12)
-    until(lambda: live.on_loop(lambda: len(live.context.parked)))
+    until(lambda: live.on_loop(lambda: len(live.context.purgatory)))
     looked = []
     find = _Fetch._find
 
@@ -447,7 +447,7 @@ def test_a_fetch_that_waits_for_more_bytes_adds_up_what_its_partitions_bring(liv
         ),
         12,
     )
-    until(lambda: live.on_loop(lambda: len(live.context.parked)))
+    until(lambda: live.on_loop(lambda: len(live.context.purgatory)))
     with live.client() as other:
         other.produce("summing", batch(b"0"), partition=0)
         other.produce("summing", batch(b"1"), partition=1)
