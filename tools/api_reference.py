@@ -63,7 +63,7 @@ CLASSES: Sequence[tuple[str, type]] = (
     ("headwater.RebalanceListener", headwater.RebalanceListener),
     ("headwater.NewTopic", headwater.NewTopic),
     ("headwater.ResetTo", headwater.ResetTo),
-    ("headwater.Resource", headwater.Resource),
+    ("headwater.ConfigResource", headwater.ConfigResource),
     ("headwater.TopicPartition", headwater.TopicPartition),
     ("headwater.OffsetAndMetadata", headwater.OffsetAndMetadata),
     ("headwater.KafkaError", headwater.KafkaError),

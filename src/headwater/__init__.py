@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headwater.client.admin import BlockingAdmin as Admin
-    from headwater.client.admin import NewTopic, ResetTo, Resource
+    from headwater.client.admin import ConfigResource, NewTopic, ResetTo
     from headwater.client.consumer.blocking import Consumer
     from headwater.client.consumer.listener import RebalanceListener
     from headwater.client.consumer.record import OffsetAndMetadata
@@ -20,6 +20,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Admin",
     "ConfigError",
+    "ConfigResource",
     "Consumer",
     "KafkaError",
     "NewTopic",
@@ -27,7 +28,6 @@ __all__ = [
     "Producer",
     "RebalanceListener",
     "ResetTo",
-    "Resource",
     "SqlOffsets",
     "TopicPartition",
     "__version__",
@@ -48,7 +48,7 @@ _HOMES = {
     "Producer": ("headwater.client.producer.blocking", "Producer"),
     "RebalanceListener": ("headwater.client.consumer.listener", "RebalanceListener"),
     "ResetTo": ("headwater.client.admin", "ResetTo"),
-    "Resource": ("headwater.client.admin", "Resource"),
+    "ConfigResource": ("headwater.client.admin", "ConfigResource"),
     "SqlOffsets": ("headwater.client.offsets_sql", "SqlOffsets"),
     "TopicPartition": ("headwater.model", "TopicPartition"),
     "codec": ("headwater.records.codec", "NAME"),

@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.client.administration.groups import GroupNotEmptyError as GroupNotEmptyError
+    from headwater.client.admin.groups import GroupNotEmptyError as GroupNotEmptyError
     from headwater.client.consumer.fetching.arrow import ArrowMissingError as ArrowMissingError
     from headwater.client.consumer.processing.process import ProcessingError as ProcessingError
     from headwater.client.consumer.subscription import IllegalStateError as IllegalStateError
@@ -243,7 +243,7 @@ _ELSEWHERE = {
     "DeliveryTimeoutError": "headwater.client.errors",
     "FencedInstanceIdError": "headwater.client.errors",
     "ForkedError": "headwater.client.errors",
-    "GroupNotEmptyError": "headwater.client.administration.groups",
+    "GroupNotEmptyError": "headwater.client.admin.groups",
     "IllegalStateError": "headwater.client.consumer.subscription",
     "InvalidTopicError": "headwater.client.errors",
     "LogTruncationError": "headwater.client.errors",

@@ -6,8 +6,8 @@ import datetime as dt
 import pytest
 
 import headwater
-from headwater import NewTopic, OffsetAndMetadata, ResetTo, Resource, TopicPartition, aio
-from headwater.client.admin import ConfigChange, GroupNotEmptyError, Operation
+from headwater import ConfigResource, NewTopic, OffsetAndMetadata, ResetTo, TopicPartition, aio
+from headwater.client.admin import AlterConfigOp, ConfigChange, GroupNotEmptyError
 from headwater.client.errors import UnknownTopicOrPartitionError
 from headwater.errors import E, KafkaError
 from tests.clients.broker_under_test import poll_until, until
@@ -88,7 +88,7 @@ def test_records_below_an_offset_are_deleted(broker, admin, topic):
 
 
 def test_configs_are_changed_one_by_one_and_replaced_as_a_whole(admin, topic):
-    resource = Resource.topic(topic)
+    resource = ConfigResource.topic(topic)
 
     def chosen():
         entries = admin.describe_configs([resource])[resource]
@@ -99,7 +99,7 @@ def test_configs_are_changed_one_by_one_and_replaced_as_a_whole(admin, topic):
     admin.alter_configs({resource: {"retention.ms": None}})
     until("unset", lambda: chosen() == {"segment.bytes": "2000000"})
     admin.alter_configs(
-        {resource: [ConfigChange("cleanup.policy", "compact", Operation.APPEND)]},
+        {resource: [ConfigChange("cleanup.policy", "compact", AlterConfigOp.APPEND)]},
     )
     until("appended", lambda: chosen().get("cleanup.policy") == "delete,compact")
     admin.replace_configs({resource: {"max.message.bytes": "5000"}})
@@ -114,7 +114,7 @@ def test_configs_are_changed_one_by_one_and_replaced_as_a_whole(admin, topic):
 
 def test_configs_of_brokers_are_described_with_words(admin):
     node = admin.describe_cluster().brokers[0].id
-    resource = Resource.broker(node)
+    resource = ConfigResource.broker(node)
     entries = admin.describe_configs([resource], documentation=True)[resource]
     row = entries["group.initial.rebalance.delay.ms"]
     assert (row.value, row.is_default) == ("0", False)

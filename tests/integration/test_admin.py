@@ -10,12 +10,12 @@ import pytest
 import headwater
 from headwater import aio
 from headwater.client.admin import (
+    AlterConfigOp,
     ConfigChange,
+    ConfigResource,
     GroupNotEmptyError,
     NewTopic,
-    Operation,
     ResetTo,
-    Resource,
 )
 from headwater.client.errors import ClosedError, TimedOutError, UnknownTopicOrPartitionError
 from headwater.errors import E, KafkaError
@@ -101,9 +101,11 @@ def shown(admin, resource):
 
 
 def test_configs_are_changed_and_return_to_their_defaults(admin, topic) -> None:
-    resource = Resource.topic(topic)
+    resource = ConfigResource.topic(topic)
     admin.alter_configs({resource: {"retention.ms": "5000", "cleanup.policy": "compact"}})
-    admin.alter_configs({resource: [ConfigChange("cleanup.policy", "delete", Operation.APPEND)]})
+    admin.alter_configs(
+        {resource: [ConfigChange("cleanup.policy", "delete", AlterConfigOp.APPEND)]}
+    )
     eventually(lambda: "delete" in shown(admin, resource)["cleanup.policy"].value)
     configs = admin.describe_configs([resource], documentation=True)[resource]
     assert configs["retention.ms"].value == "5000"
@@ -119,7 +121,7 @@ def test_configs_are_changed_and_return_to_their_defaults(admin, topic) -> None:
         admin.alter_configs({resource: {"retention.ms": "soon"}})
     assert refused.value.code is E.INVALID_CONFIG
     with pytest.raises(UnknownTopicOrPartitionError):
-        admin.describe_configs([Resource.topic("no-such-topic")])
+        admin.describe_configs([ConfigResource.topic("no-such-topic")])
 
 
 def test_brokers_tell_of_themselves(admin, broker, topic) -> None:
@@ -130,7 +132,7 @@ def test_brokers_tell_of_themselves(admin, broker, topic) -> None:
     (folder,) = admin.describe_log_dirs()
     assert folder.error is E.NONE
     assert folder.sizes[TopicPartition(topic, 0)] > 0
-    node = Resource.broker(1)
+    node = ConfigResource.broker(1)
     assert admin.describe_configs([node])[node]["log.dirs"].value == folder.path
     with pytest.raises(KafkaError, match="no broker 9"):
         admin.describe_log_dirs([9])

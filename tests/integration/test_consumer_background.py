@@ -12,7 +12,7 @@ import pytest
 import headwater
 import headwater.aio
 from headwater.client import blocking
-from headwater.client.administration.asking import Asking
+from headwater.client.admin.calls import Asking
 from headwater.client.cluster import Cluster
 from headwater.client.consumer.consumer_core import ConsumerCore
 from headwater.client.consumer.fetching.fetcher_loop import Fetcher

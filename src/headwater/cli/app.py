@@ -14,7 +14,7 @@ import click
 from headwater import __version__
 from headwater.errors import KafkaError
 
-NOUNS = {
+COMMANDS = {
     "up": "Start a broker.",
     "topics": "Create, list, describe, alter, trim and delete topics.",
     "produce": "Send records from lines, JSON or files.",
@@ -38,7 +38,7 @@ _INTERRUPTED = 130
 _TERMINATED = 143
 
 
-class OneLine(click.ClickException):
+class OneLineError(click.ClickException):
     """An error as one line, or as one JSON object on standard error with --json."""
 
     def __init__(self, message: str, ctx: click.Context, *, code: str | None = None) -> None:
@@ -55,24 +55,24 @@ class OneLine(click.ClickException):
             click.echo(f"Error: {self.message}", file=file, err=True)
 
 
-class WrongUsage(OneLine):
+class OneLineUsageError(OneLineError):
     """Words that mean no command."""
 
     exit_code = 2
 
 
-class Nouns(click.Group):
+class LazyGroup(click.Group):
     """Commands that live in `headwater.cli.<noun>` and are imported when asked for."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The nouns, in the order of the table."""
-        return list(NOUNS)
+        return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """The command of a noun; only its own module is imported."""
         if cmd_name.startswith(_KAFKA):
             command = import_module("headwater.cli.kafka_scripts").command_for(cmd_name)
-        elif cmd_name in NOUNS:
+        elif cmd_name in COMMANDS:
             command = import_module(f"headwater.cli.{cmd_name}").command
         else:
             return None
@@ -81,7 +81,7 @@ class Nouns(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The table as it stands, without importing a noun for its help line."""
         with formatter.section("Commands"):
-            formatter.write_dl(list(NOUNS.items()))
+            formatter.write_dl(list(COMMANDS.items()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the options before the noun; a mistake becomes one line and exit code 2."""
@@ -99,18 +99,18 @@ class Nouns(click.Group):
         except click.UsageError as wrong:
             raise _usage(wrong, ctx) from None
         except KafkaError as refused:
-            raise OneLine(refused.message, ctx, code=refused.code.name) from None
+            raise OneLineError(refused.message, ctx, code=refused.code.name) from None
         except BrokenPipeError as broken:
-            raise _nobody_reads(ctx, broken) from None
+            raise _closed_pipe(ctx, broken) from None
         except OSError as problem:
             said = problem.strerror or str(problem)
             said = f"{problem.filename}: {said}" if problem.filename else said
-            raise OneLine(said, ctx) from None
+            raise OneLineError(said, ctx) from None
         except KeyboardInterrupt:
             raise click.exceptions.Exit(_TERMINATED if _terminated else _INTERRUPTED) from None
 
 
-def _usage(wrong: click.UsageError, root: click.Context) -> OneLine:
+def _usage(wrong: click.UsageError, root: click.Context) -> OneLineError:
     """What is wrong, the nearest command where there is one, and where to read more."""
     context, said = wrong.ctx or root, " ".join(wrong.format_message().split()).rstrip(".")
     if isinstance(wrong, click.exceptions.NoArgsIsHelpError):
@@ -118,14 +118,14 @@ def _usage(wrong: click.UsageError, root: click.Context) -> OneLine:
     if isinstance(context.command, click.Group) and said.startswith("No such command"):
         name = said.split("'")[1]
         said = f"No such command '{name}'" + _nearest(name, _commands(context))
-    return WrongUsage(f"{said}; see {context.command_path} --help", root)
+    return OneLineUsageError(f"{said}; see {context.command_path} --help", root)
 
 
 def _commands(context: click.Context) -> list[str]:
     """What may follow, without what help hides."""
     group = context.command
     assert isinstance(group, click.Group)
-    if isinstance(group, Nouns):
+    if isinstance(group, LazyGroup):
         return group.list_commands(context)
     return [name for name, one in group.commands.items() if not one.hidden]
 
@@ -137,18 +137,18 @@ def _nearest(name: str, known: list[str]) -> str:
     return f"; did you mean {near[0]}?" if near else f"; there are {', '.join(known)}"
 
 
-def _nobody_reads(ctx: click.Context, broken: BrokenPipeError) -> Exception:
+def _closed_pipe(ctx: click.Context, broken: BrokenPipeError) -> Exception:
     """`consume | head` is a good end; a connection that broke is not."""
     watched = select.poll()
     watched.register(sys.stdout.fileno(), 0)
     if not watched.poll(0):
-        return OneLine(broken.strerror or str(broken), ctx)
+        return OneLineError(broken.strerror or str(broken), ctx)
     with open(os.devnull, "wb") as nowhere:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())  # what is buffered still has to go
     return click.exceptions.Exit(0)
 
 
-@click.group(cls=Nouns, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="headwater", message="%(prog)s %(version)s")
 def command() -> None:
     """Event streaming in Python: a broker that Kafka clients take for Kafka, and its tools."""

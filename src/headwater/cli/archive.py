@@ -9,13 +9,13 @@ import click
 
 from headwater.cli.options import bootstrap_option, json_option
 from headwater.cli.output import show, show_json
-from headwater.cli.running import told_in_a_line
+from headwater.cli.pipeline_runs import spark_errors_as_one_line
 from headwater.errors import E, KafkaError
 
 _COPY = "copy"
 
 
-class Copying(click.Group):
+class DefaultCommandGroup(click.Group):
     """A group whose first command need not be named."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -25,7 +25,7 @@ class Copying(click.Group):
         return super().parse_args(ctx, args)
 
 
-@click.group("archive", cls=Copying)
+@click.group("archive", cls=DefaultCommandGroup)
 def command() -> None:
     """Copy sealed segments to a folder, and work on them without the broker.
 
@@ -119,7 +119,7 @@ def audit(folder: str, compacted: bool, topic: str | None, master: str, as_json:
     from headwater.pipelines.session import spark_session
 
     path = os.path.abspath(folder)  # executors need not run where this command does
-    with told_in_a_line():
+    with spark_errors_as_one_line():
         spark = spark_session("headwater archive audit", master=master)
         report = run(spark, path, compacted=compacted, **({"topic": topic} if topic else {}))
     if as_json:
@@ -181,7 +181,7 @@ def replay(
         by_key=by_key,
         id=name,
     )
-    with told_in_a_line():
+    with spark_errors_as_one_line():
         counts = run(spark_session("headwater archive replay", master=master), what, bootstrap)
     rows = [{"topic": topic, "into": into, "records": count} for topic, count in counts.items()]
     show(rows, as_json=as_json)

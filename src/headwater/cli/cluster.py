@@ -2,13 +2,13 @@
 
 import click
 
-from headwater.cli.options import on_cluster
+from headwater.cli.options import with_admin
 from headwater.cli.output import show, show_json
 from headwater.client.admin import Admin
 
 
 @click.command("cluster")
-@on_cluster
+@with_admin
 async def command(admin: Admin, as_json: bool) -> None:
     """Describe the cluster: its id, its controller and its brokers with their folders."""
     cluster = await admin.describe_cluster()

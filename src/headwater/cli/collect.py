@@ -9,14 +9,14 @@ from typing import Any
 import click
 import uvloop
 
-from headwater.cli.completing import TOPIC
-from headwater.cli.connecting import look_first
+from headwater.cli.name_completion import TOPIC
 from headwater.cli.options import (
     bootstrap_option,
     client_settings,
     setting_option,
     timeout_option,
 )
+from headwater.cli.reach_broker import require_reachable
 from headwater.collect.events import EventRules
 from headwater.collect.file_positions import FilePositions, PositionsError
 from headwater.collect.file_tracker import FileTracker
@@ -45,7 +45,7 @@ def _topic(argument: str | None, named: str | None) -> str:
 def _look_first(bootstrap: str, timeout: float, topics: list[str]) -> None:
     """Refuse a topic that does not exist; a broker that is away is only reported: it may come."""
     try:
-        look_first(bootstrap, timeout, topics, to_write=True)
+        require_reachable(bootstrap, timeout, topics, to_write=True)
     except KafkaError as problem:
         if problem.code is not E.BROKER_NOT_AVAILABLE:
             raise

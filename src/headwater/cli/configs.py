@@ -5,16 +5,16 @@ from typing import Any
 
 import click
 
-from headwater.cli.completing import TOPIC
-from headwater.cli.options import on_cluster
+from headwater.cli.name_completion import TOPIC
+from headwater.cli.options import with_admin
 from headwater.cli.output import show, show_json
 from headwater.client.admin import (
     Admin,
+    AlterConfigOp,
     ConfigChange,
     ConfigEntry,
-    Operation,
-    Resource,
-    ResourceType,
+    ConfigResource,
+    ConfigResourceType,
 )
 from headwater.config.broker import BrokerSettings
 from headwater.config.foreign import idle_key
@@ -27,9 +27,9 @@ SOURCES = {
 }  # fmt: skip
 
 
-def name_of(resource: Resource) -> str:
+def name_of(resource: ConfigResource) -> str:
     """A resource in words."""
-    if resource.type is ResourceType.TOPIC:
+    if resource.type is ConfigResourceType.TOPIC:
         return f"topic {resource.name}"
     return f"broker {resource.name}" if resource.name else "the cluster"
 
@@ -47,13 +47,13 @@ def of_resource(work: Callable[..., Any]) -> Callable[..., Any]:
     return work
 
 
-def resource_from(topic: str | None, broker: int | None, cluster_default: bool) -> Resource:
+def resource_from(topic: str | None, broker: int | None, cluster_default: bool) -> ConfigResource:
     """The resource that the options name; a usage error unless it is exactly one."""
     if [topic is not None, broker is not None, cluster_default].count(True) != 1:
         raise click.UsageError("name one of --topic, --broker and --cluster-default")
     if topic is not None:
-        return Resource.topic(topic)
-    return Resource.broker(broker)
+        return ConfigResource.topic(topic)
+    return ConfigResource.broker(broker)
 
 
 @click.group("configs")
@@ -66,7 +66,7 @@ def command() -> None:
 @of_resource
 @click.option("--all", "everything", is_flag=True, help="Show defaults too, not only what was set.")
 @click.option("--explain", is_flag=True, help="Show what each key means and where else it is set.")
-@on_cluster
+@with_admin
 async def describe(
     admin: Admin,
     keys: tuple[str, ...],
@@ -97,7 +97,7 @@ async def describe(
 @command.command("set")
 @click.argument("changes", nargs=-1, required=True, metavar="KEY=VALUE...")
 @of_resource
-@on_cluster
+@with_admin
 async def set_(
     admin: Admin,
     changes: tuple[str, ...],
@@ -115,7 +115,7 @@ async def set_(
 @command.command()
 @click.argument("keys", nargs=-1, required=True, metavar="KEY...")
 @of_resource
-@on_cluster
+@with_admin
 async def unset(
     admin: Admin,
     keys: tuple[str, ...],
@@ -132,15 +132,17 @@ async def unset(
 
 
 async def described(
-    admin: Admin, resource: Resource, *, explain: bool = False
+    admin: Admin, resource: ConfigResource, *, explain: bool = False
 ) -> dict[str, ConfigEntry]:
     """The configs of a resource by name."""
-    if resource.type is ResourceType.BROKER and resource.name:
+    if resource.type is ConfigResourceType.BROKER and resource.name:
         await _require_broker(admin, int(resource.name))
     return (await admin.describe_configs([resource], documentation=explain))[resource]
 
 
-def require_known(known: dict[str, ConfigEntry], keys: Iterable[str], resource: Resource) -> None:
+def require_known(
+    known: dict[str, ConfigEntry], keys: Iterable[str], resource: ConfigResource
+) -> None:
     """KafkaError for a key that the resource does not have, with the nearest that it has."""
     for name in keys:
         if known and name not in known and resource.name:
@@ -151,7 +153,7 @@ def require_known(known: dict[str, ConfigEntry], keys: Iterable[str], resource: 
 
 async def topic_overrides(admin: Admin, names: Iterable[str]) -> dict[str, dict[str, str | None]]:
     """What was set for each topic itself."""
-    found = await admin.describe_configs([Resource.topic(name) for name in names])
+    found = await admin.describe_configs([ConfigResource.topic(name) for name in names])
     return {
         resource.name: {
             entry.name: entry.value
@@ -163,12 +165,12 @@ async def topic_overrides(admin: Admin, names: Iterable[str]) -> dict[str, dict[
 
 
 async def alter(
-    admin: Admin, resource: Resource, changes: Iterable[str], unset: Iterable[str]
+    admin: Admin, resource: ConfigResource, changes: Iterable[str], unset: Iterable[str]
 ) -> None:
     """Make the changes, all of them or none."""
     edits = [parse_change(text) for text in changes]
-    edits += [ConfigChange(name, None, Operation.DELETE) for name in unset]
-    if resource.type is ResourceType.BROKER and resource.name:
+    edits += [ConfigChange(name, None, AlterConfigOp.DELETE) for name in unset]
+    if resource.type is ConfigResourceType.BROKER and resource.name:
         await _require_broker(admin, int(resource.name))
     await admin.alter_configs({resource: edits})
 
@@ -186,14 +188,16 @@ async def _require_broker(admin: Admin, node_id: int) -> None:
 def parse_change(text: str) -> ConfigChange:
     """KEY=VALUE, KEY+=VALUE or KEY-=VALUE as a change; a usage error for anything else."""
     name, equals, value = text.partition("=")
-    operation = {"+": Operation.APPEND, "-": Operation.SUBTRACT}.get(name[-1:], Operation.SET)
+    operation = {"+": AlterConfigOp.APPEND, "-": AlterConfigOp.SUBTRACT}.get(
+        name[-1:], AlterConfigOp.SET
+    )
     name = name.rstrip("+-").strip()
     if not (name and equals):
         raise click.UsageError(f"{text}: write KEY=VALUE, KEY+=VALUE or KEY-=VALUE")
     return ConfigChange(name, value, operation)
 
 
-def _short(config: ConfigEntry, resource: Resource) -> dict[str, object]:
+def _short(config: ConfigEntry, resource: ConfigResource) -> dict[str, object]:
     return {
         "key": config.name,
         "value": "[hidden]" if config.sensitive else config.value,
@@ -202,17 +206,17 @@ def _short(config: ConfigEntry, resource: Resource) -> dict[str, object]:
     }
 
 
-def _update_mode(config: ConfigEntry, resource: Resource) -> str:
+def _update_mode(config: ConfigEntry, resource: ConfigResource) -> str:
     """Kafka's update mode of a key, or where it may be set."""
     if config.read_only:
         return Mode.READ_ONLY.value
-    if resource.type is ResourceType.TOPIC:
+    if resource.type is ConfigResourceType.TOPIC:
         return "per-topic"
     row = BrokerSettings.KEYS.get(config.name) or idle_key(config.name)
     return Mode.CLUSTER_WIDE.value if row is None else row.mode.value
 
 
-def _full(config: ConfigEntry, resource: Resource) -> dict[str, object]:
+def _full(config: ConfigEntry, resource: ConfigResource) -> dict[str, object]:
     return {
         "key": config.name,
         "value": config.value,
@@ -228,7 +232,7 @@ def _full(config: ConfigEntry, resource: Resource) -> dict[str, object]:
     }
 
 
-def _explain(configs: list[ConfigEntry], resource: Resource) -> None:
+def _explain(configs: list[ConfigEntry], resource: ConfigResource) -> None:
     for config in configs:
         row = _short(config, resource)
         click.echo(f"{row['key']} = {row['value']}  (from {row['source']}, {row['update']})")
@@ -238,7 +242,7 @@ def _explain(configs: list[ConfigEntry], resource: Resource) -> None:
             click.echo(f"    {SOURCES.get(source)}: {name} = {value}")
 
 
-def _done(resource: Resource, what: str, keys: list[str], as_json: bool) -> None:
+def _done(resource: ConfigResource, what: str, keys: list[str], as_json: bool) -> None:
     if as_json:
         show_json({"resource": name_of(resource), what: keys})
     else:

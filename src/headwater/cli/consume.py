@@ -8,16 +8,16 @@ from collections.abc import Callable, Sequence
 
 import click
 
-from headwater.cli.completing import GROUP, TOPIC
-from headwater.cli.connecting import look_first
+from headwater.cli.name_completion import GROUP, TOPIC
 from headwater.cli.options import (
     bootstrap_option,
     client_settings,
     setting_option,
     timeout_option,
 )
-from headwater.cli.templates import TemplateError, template
-from headwater.client.administration.resets import ResetTo, Target
+from headwater.cli.reach_broker import require_reachable
+from headwater.cli.record_format import RecordFormatError, compile_template
+from headwater.client.admin.offset_resets import ResetTarget, ResetTo
 from headwater.client.consumer.blocking import Consumer
 from headwater.client.consumer.record import ConsumerRecord, Records
 from headwater.model import TopicPartition
@@ -82,7 +82,7 @@ def command(
             "--group reads from where the group is: leave out --from, --until and --partition"
         )
     write = _writer(form, separator)
-    look_first(bootstrap, timeout, topics)
+    require_reachable(bootstrap, timeout, topics)
     options = client_settings(bootstrap, settings, auto_offset_reset="earliest")
     if group is not None:
         options |= {"group_id": group, "enable_auto_commit": False}
@@ -155,7 +155,7 @@ def _stops(
     if until is None:
         return None if follow else consumer.end_offsets(places)
     where = _where(until, consumer)
-    if where.target is Target.OFFSET and follow:
+    if where.target is ResetTarget.OFFSET and follow:
         return dict.fromkeys(places, where.number)
     return _offsets(consumer, places, where)
 
@@ -212,8 +212,8 @@ def _writer(form: str, separator: str) -> Callable[[ConsumerRecord], bytes]:
     if form == "full":
         return _full
     try:
-        return template(form)
-    except TemplateError as wrong:
+        return compile_template(form)
+    except RecordFormatError as wrong:
         raise click.UsageError(
             f"--format {form!r}: {wrong}; write value, key-value, json, full or a template"
         ) from None

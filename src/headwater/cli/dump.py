@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import BinaryIO, NamedTuple
 
-from headwater.cli.meanings import Meaning, control_meaning, meaning_for
+from headwater.cli.internal_records import Describer, describe_control_record, describer_for
 from headwater.errors import KafkaError
 from headwater.observe.logs import printable
 from headwater.records.batch import (
@@ -30,11 +30,11 @@ class DumpedBatch(NamedTuple):
     position: int
     header: BatchHeader
     records: list[Record]
-    meaning: Meaning
+    meaning: Describer
 
     def meaning_of(self, record: Record) -> str | None:
         """What the record says, if it is one that brokers write for themselves."""
-        return control_meaning(record) if self.header.control else self.meaning(record)
+        return describe_control_record(record) if self.header.control else self.meaning(record)
 
 
 class DamagedBatch(NamedTuple):
@@ -46,7 +46,7 @@ class DamagedBatch(NamedTuple):
 
 def batches_of(path: str) -> Iterator[DumpedBatch | DamagedBatch]:
     """The batches of a segment; the last one may be damage, and then it is the end."""
-    meaning = meaning_for(path)
+    meaning = describer_for(path)
     with open(path, "rb") as file:
         position = 0
         while True:
@@ -60,7 +60,7 @@ def batches_of(path: str) -> Iterator[DumpedBatch | DamagedBatch]:
 
 
 def _next_batch(
-    file: BinaryIO, position: int, meaning: Meaning
+    file: BinaryIO, position: int, meaning: Describer
 ) -> DumpedBatch | DamagedBatch | None:
     head = file.read(HEADER_SIZE)
     if not head:

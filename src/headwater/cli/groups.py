@@ -5,11 +5,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from headwater.cli.completing import GROUP, TOPIC
-from headwater.cli.connecting import require_topics
-from headwater.cli.options import on_cluster
+from headwater.cli.item_results import ItemResults
+from headwater.cli.name_completion import GROUP, TOPIC
+from headwater.cli.options import with_admin
 from headwater.cli.output import show, show_json
-from headwater.cli.reporting import Report
+from headwater.cli.reach_broker import require_topics
 from headwater.client.admin import Admin, GroupDescription, MemberDescription, ResetTo
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
@@ -48,7 +48,7 @@ def command() -> None:
 @click.option(
     "--state", "states", multiple=True, help="Only groups in this state; may be repeated."
 )
-@on_cluster
+@with_admin
 async def list_(admin: Admin, states: tuple[str, ...], as_json: bool) -> None:
     """List groups and their states."""
     wanted = {state.lower() for state in states}
@@ -70,7 +70,7 @@ async def list_(admin: Admin, states: tuple[str, ...], as_json: bool) -> None:
 @click.argument("names", nargs=-1, shell_complete=GROUP)
 @click.option("--all", "everything", is_flag=True, help="Describe every group.")
 @click.option("--members", is_flag=True, help="Show members instead of partitions.")
-@on_cluster
+@with_admin
 async def describe(
     admin: Admin, names: tuple[str, ...], everything: bool, members: bool, as_json: bool
 ) -> None:
@@ -92,10 +92,10 @@ async def describe(
 
 @command.command()
 @click.argument("names", nargs=-1, required=True, shell_complete=GROUP)
-@on_cluster
+@with_admin
 async def delete(admin: Admin, names: tuple[str, ...], as_json: bool) -> None:
     """Delete groups that have no members, with their offsets."""
-    report = Report("group", "deleted")
+    report = ItemResults("group", "deleted")
     for name in names:
         await report.attempt(name, admin.delete_groups([name]))
     report.show(as_json)
@@ -120,7 +120,7 @@ async def delete(admin: Admin, names: tuple[str, ...], as_json: bool) -> None:
 )
 @click.option("--all-topics", is_flag=True, help="Everything that the group has committed.")
 @click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
-@on_cluster
+@with_admin
 async def reset_offsets(
     admin: Admin,
     /,

@@ -8,7 +8,7 @@ from typing import Any, Concatenate, ParamSpec
 import click
 
 from headwater.cli.app import AS_JSON
-from headwater.cli.connecting import admin_of, unless_nobody_answers
+from headwater.cli.reach_broker import admin_for, cancel_if_unreachable
 from headwater.client.admin import Admin
 
 P = ParamSpec("P")
@@ -49,7 +49,7 @@ setting_option = click.option(
 )
 
 
-def on_cluster(
+def with_admin(
     work: Callable[Concatenate[Admin, P], Coroutine[Any, Any, None]],
 ) -> Callable[..., None]:
     """Give a command its options and an admin of the cluster as the first argument."""
@@ -60,15 +60,15 @@ def on_cluster(
     @wraps(work)
     def run(bootstrap: str, timeout: float, *args: P.args, **kwargs: P.kwargs) -> None:
         async def with_admin() -> None:
-            async with admin_of(bootstrap, timeout) as admin:
-                await unless_nobody_answers(bootstrap, timeout, work(admin, *args, **kwargs))
+            async with admin_for(bootstrap, timeout) as admin:
+                await cancel_if_unreachable(bootstrap, timeout, work(admin, *args, **kwargs))
 
         asyncio.run(with_admin())
 
     return run
 
 
-def assignments(texts: tuple[str, ...]) -> dict[str, str]:
+def parse_assignments(texts: tuple[str, ...]) -> dict[str, str]:
     """KEY=VALUE arguments as a dict; a usage error for anything else."""
     found = {}
     for text in texts:
@@ -83,5 +83,5 @@ def client_settings(
     bootstrap: str, texts: tuple[str, ...], **defaults: object
 ) -> dict[str, object]:
     """The keywords of a client: defaults of the command, then what -o says."""
-    chosen = {name.replace(".", "_"): value for name, value in assignments(texts).items()}
+    chosen = {name.replace(".", "_"): value for name, value in parse_assignments(texts).items()}
     return {**defaults, **chosen, "bootstrap_servers": bootstrap}

@@ -9,8 +9,7 @@ from typing import Protocol
 
 import click
 
-from headwater.cli.completing import TOPIC
-from headwater.cli.connecting import look_first
+from headwater.cli.name_completion import TOPIC
 from headwater.cli.options import (
     bootstrap_option,
     client_settings,
@@ -19,6 +18,7 @@ from headwater.cli.options import (
     timeout_option,
 )
 from headwater.cli.output import show, show_json
+from headwater.cli.reach_broker import require_reachable
 from headwater.client.consumer.blocking import Consumer
 from headwater.client.consumer.consumer import Consumer as AsyncConsumer
 from headwater.client.errors import TimedOutError
@@ -32,7 +32,7 @@ _PATIENCE_S = 30.0
 PERCENTILES = (50.0, 95.0, 99.0, 99.9)
 
 
-class Bar(Protocol):
+class ProgressBar(Protocol):
     """Something that shows how far it is."""
 
     def __call__(self, done: int) -> None:
@@ -64,7 +64,7 @@ def produce(
     as_json: bool,
 ) -> None:
     """Send records to TOPIC and time their acknowledgements."""
-    look_first(bootstrap, timeout, [topic], to_write=True)
+    require_reachable(bootstrap, timeout, [topic], to_write=True)
     value, every = bytes(size), max(records // _SAMPLES, 1)
     latencies: list[float] = []
     failures: list[KafkaError] = []
@@ -124,7 +124,7 @@ def consume(
     as_json: bool,
 ) -> None:
     """Read TOPIC from its beginning and time the polls."""
-    look_first(bootstrap, timeout, [topic])
+    require_reachable(bootstrap, timeout, [topic])
     options = client_settings(bootstrap, settings, auto_offset_reset="earliest")
     with Consumer(**options) as consumer:
         places = [(topic, number) for number in consumer.partitions_for(topic)]
@@ -174,7 +174,7 @@ def e2e(
     as_json: bool,
 ) -> None:
     """Time records from send() to the poll() that returns them, at a steady rate."""
-    look_first(bootstrap, timeout, [topic])
+    require_reachable(bootstrap, timeout, [topic])
     with _progress("e2e", records) as bar:
         begun = time.perf_counter()
         latencies = asyncio.run(_end_to_end(bootstrap, topic, records, size, rate, bar))
@@ -183,7 +183,7 @@ def e2e(
 
 
 async def _end_to_end(
-    bootstrap: str, topic: str, records: int, size: int, rate: int, bar: Bar
+    bootstrap: str, topic: str, records: int, size: int, rate: int, bar: ProgressBar
 ) -> list[float]:
     latencies: list[float] = []
     async with (
@@ -240,7 +240,7 @@ def _report(records: int, size: int, elapsed: float, latencies: list[float], as_
 
 
 @contextmanager
-def _progress(what: str, total: int) -> Iterator[Bar]:
+def _progress(what: str, total: int) -> Iterator[ProgressBar]:
     """A bar on a terminal; nothing in a pipe."""
     if not sys.stderr.isatty():
         yield lambda done: None

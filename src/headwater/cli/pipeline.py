@@ -12,10 +12,17 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headwater.cli.connecting import require_broker
-from headwater.cli.options import assignments, bootstrap_option, json_option
+from headwater.cli.options import bootstrap_option, json_option, parse_assignments
 from headwater.cli.output import show
-from headwater.cli.running import end_with, failures, running_options, shown, stopping, tell
+from headwater.cli.pipeline_runs import (
+    exit_if_stopped,
+    print_flows,
+    progress_display,
+    report_failures,
+    running_options,
+    stop_on_signals,
+)
+from headwater.cli.reach_broker import require_broker
 
 if TYPE_CHECKING:
     from headwater.pipelines.declaring.declare import Project
@@ -67,7 +74,11 @@ def run(
     require_broker(project.bootstrap_servers)
     from headwater.pipelines.running.runner import run as run_project
 
-    with shown(progress) as model, stopping() as stop, failures(project.storage, once, stop):
+    with (
+        progress_display(progress) as model,
+        stop_on_signals() as stop,
+        report_failures(project.storage, once, stop),
+    ):
         report = run_project(
             project,
             once=once,
@@ -78,8 +89,8 @@ def run(
             refresh=refreshed,
             say=partial(click.echo, err=True),
         )
-    tell(report.flows, as_json)
-    end_with(once, stop)
+    print_flows(report.flows, as_json)
+    exit_if_stopped(once, stop)
 
 
 @command.command()
@@ -166,7 +177,7 @@ def init(name: str, sdp: bool) -> None:
     "options",
     multiple=True,
     metavar="KEY=VALUE",
-    callback=lambda ctx, option, texts: assignments(texts),
+    callback=lambda ctx, option, texts: parse_assignments(texts),
     help="Set one option of the source, such as failOnDataLoss=false; may be repeated.",
 )
 @click.option(
@@ -222,7 +233,11 @@ def ingest(
     except IngestError as problem:
         raise click.UsageError(str(problem)) from None
     logs = plan.checkpoint_store.folder.parent
-    with shown(progress) as model, stopping() as stop, failures(logs, once, stop):
+    with (
+        progress_display(progress) as model,
+        stop_on_signals() as stop,
+        report_failures(logs, once, stop),
+    ):
         report = run_ingest(
             plan,
             once=once,
@@ -231,8 +246,8 @@ def ingest(
             settings=spark_settings,
             stop=stop,
         )
-    tell([report], as_json)
-    end_with(once, stop)
+    print_flows([report], as_json)
+    exit_if_stopped(once, stop)
 
 
 def _loaded(path: str, bootstrap: str | None) -> "Project":

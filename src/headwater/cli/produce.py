@@ -10,15 +10,15 @@ from typing import IO, Any, NamedTuple
 
 import click
 
-from headwater.cli.completing import TOPIC
-from headwater.cli.connecting import look_first
+from headwater.cli.name_completion import TOPIC
 from headwater.cli.options import (
-    assignments,
     bootstrap_option,
     client_settings,
+    parse_assignments,
     setting_option,
     timeout_option,
 )
+from headwater.cli.reach_broker import require_reachable
 from headwater.client.producer.blocking import Producer
 from headwater.client.producer.futures import RecordMetadata
 from headwater.errors import KafkaError
@@ -29,7 +29,7 @@ _OF_THE_READ = {"topic", "offset"}
 _JSON_FIELDS = {"key", "value", "headers", "partition", "timestamp"} | _OF_THE_READ
 
 
-class Line(NamedTuple):
+class InputRecord(NamedTuple):
     """A record as it was written down."""
 
     value: bytes | None
@@ -94,10 +94,10 @@ def command(
     key_base64 are bytes, headers a list of {"name": ..., "value": ...}; topic and offset are
     ignored.
     """
-    look_first(bootstrap, timeout, [topic], to_write=True)
+    require_reachable(bootstrap, timeout, [topic], to_write=True)
     sources = files or (sys.stdin.buffer,)
     lines = _READERS[form](sources)
-    common = tuple((name, text.encode()) for name, text in assignments(headers).items())
+    common = tuple((name, text.encode()) for name, text in parse_assignments(headers).items())
     sent = _Sent(topic, skip)
     with Producer(**client_settings(bootstrap, settings)) as producer:
         try:
@@ -154,18 +154,18 @@ class _Sent:
         raise problem
 
 
-def _lines(sources: Iterable[IO[bytes]]) -> Iterator[Line]:
+def _lines(sources: Iterable[IO[bytes]]) -> Iterator[InputRecord]:
     for source in sources:
         for line in source:
-            yield Line(line.rstrip(b"\r\n"))
+            yield InputRecord(line.rstrip(b"\r\n"))
 
 
-def _whole_files(sources: Iterable[IO[bytes]]) -> Iterator[Line]:
+def _whole_files(sources: Iterable[IO[bytes]]) -> Iterator[InputRecord]:
     for source in sources:
-        yield Line(source.read())
+        yield InputRecord(source.read())
 
 
-def _json_lines(sources: Iterable[IO[bytes]]) -> Iterator[Line]:
+def _json_lines(sources: Iterable[IO[bytes]]) -> Iterator[InputRecord]:
     for source in sources:
         for number, line in enumerate(source, start=1):
             if line.strip():
@@ -178,14 +178,14 @@ def _json_lines(sources: Iterable[IO[bytes]]) -> Iterator[Line]:
                     raise click.ClickException(f"{name}, line {number}: {wrong}") from None
 
 
-_READERS: dict[str, Callable[[Iterable[IO[bytes]]], Iterator[Line]]] = {
+_READERS: dict[str, Callable[[Iterable[IO[bytes]]], Iterator[InputRecord]]] = {
     "lines": _lines,
     "json": _json_lines,
     "file": _whole_files,
 }
 
 
-def _json_record(told: Any) -> Line:
+def _json_record(told: Any) -> InputRecord:
     if not isinstance(told, dict):
         raise TypeError('a record is {"value": ...}, with "key", "headers" and so on beside it')
     plain = _decoded(told)
@@ -194,7 +194,7 @@ def _json_record(told: Any) -> Line:
     unknown = plain.keys() - _JSON_FIELDS
     if unknown:
         raise ValueError(f"a record has no {', '.join(sorted(unknown))}")
-    return Line(
+    return InputRecord(
         _bytes(plain["value"]),
         _bytes(plain.get("key")),
         tuple((str(name), _bytes(value)) for name, value in _headers(plain.get("headers") or {})),
@@ -238,7 +238,7 @@ def _bytes(value: Any) -> bytes | None:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def _split(line: Line, separator: str | None, number: int) -> Line:
+def _split(line: InputRecord, separator: str | None, number: int) -> InputRecord:
     if separator is None or line.value is None or line.key is not None:
         return line
     key, found, value = line.value.partition(separator.encode())
@@ -250,7 +250,7 @@ def _split(line: Line, separator: str | None, number: int) -> Line:
     return line._replace(key=key, value=value)
 
 
-def _null(line: Line, null: str | None) -> Line:
+def _null(line: InputRecord, null: str | None) -> InputRecord:
     if null is None:
         return line
     mark = null.encode()

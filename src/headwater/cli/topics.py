@@ -5,13 +5,13 @@ from typing import NamedTuple, TypeAlias
 
 import click
 
-from headwater.cli.completing import TOPIC
 from headwater.cli.configs import alter, topic_overrides
-from headwater.cli.connecting import require_topics
-from headwater.cli.options import assignments, on_cluster
+from headwater.cli.item_results import ItemResults
+from headwater.cli.name_completion import TOPIC
+from headwater.cli.options import parse_assignments, with_admin
 from headwater.cli.output import cell, show, show_json
-from headwater.cli.reporting import Report
-from headwater.client.admin import Admin, NewTopic, Resource
+from headwater.cli.reach_broker import require_topics
+from headwater.client.admin import Admin, ConfigResource, NewTopic
 from headwater.client.cluster import TopicView
 from headwater.config.keys import nearest
 from headwater.config.profiles import PROFILES
@@ -62,7 +62,7 @@ def command() -> None:
     help="Set what this aim needs of a topic, and say what that is; your own options win.",
 )
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic already exists.")
-@on_cluster
+@with_admin
 async def create(
     admin: Admin,
     names: tuple[str, ...],
@@ -74,9 +74,9 @@ async def create(
     as_json: bool,
 ) -> None:
     """Create topics."""
-    chosen = _of_profile(profile) | assignments(configs)
+    chosen = _of_profile(profile) | parse_assignments(configs)
     factor = replication_factor or int(chosen.pop(_FACTOR, "0")) or None
-    report = Report("topic", "created", E.TOPIC_ALREADY_EXISTS if if_not_exists else E.NONE)
+    report = ItemResults("topic", "created", E.TOPIC_ALREADY_EXISTS if if_not_exists else E.NONE)
     for name in names:
         topic = NewTopic(name, partitions, factor, chosen)
         await report.attempt(name, admin.create_topics([topic]), lambda no: _hint(no, chosen))
@@ -108,7 +108,7 @@ def _hint(refused: KafkaError, configs: Iterable[str]) -> str:
 @command.command("list")
 @click.option("--internal", is_flag=True, help="Show internal topics too.")
 @click.option("--names", is_flag=True, help="Print nothing but names, one per line.")
-@on_cluster
+@with_admin
 async def list_(admin: Admin, internal: bool, names: bool, as_json: bool) -> None:
     """List topics with their partitions, replicas, records and bytes."""
     found = await admin.list_topics(internal=internal)
@@ -127,7 +127,7 @@ async def list_(admin: Admin, internal: bool, names: bool, as_json: bool) -> Non
 @command.command()
 @click.argument("names", nargs=-1, shell_complete=TOPIC)
 @click.option("--internal", is_flag=True, help="Without a name: show internal topics too.")
-@on_cluster
+@with_admin
 async def describe(admin: Admin, names: tuple[str, ...], internal: bool, as_json: bool) -> None:
     """Describe topics: partitions, replicas, offsets, bytes and configs. All without a name."""
     await require_topics(admin, names)
@@ -156,7 +156,7 @@ async def describe(admin: Admin, names: tuple[str, ...], internal: bool, as_json
 @click.option(
     "-u", "--unset", "unset", multiple=True, metavar="KEY", help="Return a config to its default."
 )
-@on_cluster
+@with_admin
 async def alter_(
     admin: Admin,
     name: str,
@@ -170,8 +170,8 @@ async def alter_(
         raise click.UsageError("say what to change: --partitions, --config or --unset")
     await require_topics(admin, [name])
     if configs or unset:
-        await alter(admin, Resource.topic(name), configs, unset)
-    report = Report("topic", "altered")
+        await alter(admin, ConfigResource.topic(name), configs, unset)
+    report = ItemResults("topic", "altered")
     grown = {name: partitions} if partitions is not None else {}
     await report.attempt(name, admin.create_partitions(grown) if grown else _nothing())
     report.show(as_json)
@@ -192,7 +192,7 @@ async def _nothing() -> None:
 @click.option(
     "-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only these."
 )
-@on_cluster
+@with_admin
 async def trim(
     admin: Admin, name: str, before: str, partitions: tuple[int, ...], as_json: bool
 ) -> None:
@@ -233,10 +233,10 @@ command.add_command(
 @command.command()
 @click.argument("names", nargs=-1, required=True, shell_complete=TOPIC)
 @click.option("--if-exists", is_flag=True, help="Do nothing if the topic does not exist.")
-@on_cluster
+@with_admin
 async def delete(admin: Admin, names: tuple[str, ...], if_exists: bool, as_json: bool) -> None:
     """Delete topics with all their records."""
-    report = Report("topic", "deleted", E.UNKNOWN_TOPIC_OR_PARTITION if if_exists else E.NONE)
+    report = ItemResults("topic", "deleted", E.UNKNOWN_TOPIC_OR_PARTITION if if_exists else E.NONE)
     for name in names:
         await report.attempt(name, admin.delete_topics([name]))
     report.show(as_json)

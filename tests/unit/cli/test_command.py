@@ -9,12 +9,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from headwater import __version__
-from headwater.cli.app import NOUNS, command
+from headwater.cli.app import COMMANDS, command
 from headwater.cli.configs import parse_change, resource_from
-from headwater.cli.connecting import parse_bootstrap
 from headwater.cli.groups import Position
+from headwater.cli.reach_broker import parse_bootstrap
 from headwater.cli.up import settings_from
-from headwater.client.admin import ConfigChange, Operation, Resource
+from headwater.client.admin import AlterConfigOp, ConfigChange, ConfigResource
 from headwater.config.keys import ConfigError
 from headwater.errors import KafkaError
 
@@ -29,7 +29,7 @@ def test_the_version_is_printed() -> None:
     assert run("--version").output == f"headwater {__version__}\n"
 
 
-@pytest.mark.parametrize("noun", NOUNS)
+@pytest.mark.parametrize("noun", COMMANDS)
 def test_each_noun_has_help(noun: str) -> None:
     result = run(noun, "--help")
     assert result.exit_code == 0
@@ -106,11 +106,11 @@ def test_an_address_needs_host_and_port(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "change"),
     [
-        ("a.b=c", ConfigChange("a.b", "c", Operation.SET)),
-        ("a.b=", ConfigChange("a.b", "", Operation.SET)),
-        ("a.b=c=d", ConfigChange("a.b", "c=d", Operation.SET)),
-        ("a.b+=c", ConfigChange("a.b", "c", Operation.APPEND)),
-        ("a.b-=c,d", ConfigChange("a.b", "c,d", Operation.SUBTRACT)),
+        ("a.b=c", ConfigChange("a.b", "c", AlterConfigOp.SET)),
+        ("a.b=", ConfigChange("a.b", "", AlterConfigOp.SET)),
+        ("a.b=c=d", ConfigChange("a.b", "c=d", AlterConfigOp.SET)),
+        ("a.b+=c", ConfigChange("a.b", "c", AlterConfigOp.APPEND)),
+        ("a.b-=c,d", ConfigChange("a.b", "c,d", AlterConfigOp.SUBTRACT)),
     ],
 )
 def test_a_change_sets_adds_or_takes(text: str, change: ConfigChange) -> None:
@@ -124,9 +124,9 @@ def test_a_change_needs_key_and_value(text: str) -> None:
 
 
 def test_configs_belong_to_exactly_one_resource() -> None:
-    assert resource_from("t", None, False) == Resource.topic("t")
-    assert resource_from(None, 0, False) == Resource.broker(0)
-    assert resource_from(None, None, True) == Resource.broker()
+    assert resource_from("t", None, False) == ConfigResource.topic("t")
+    assert resource_from(None, 0, False) == ConfigResource.broker(0)
+    assert resource_from(None, None, True) == ConfigResource.broker()
     with pytest.raises(click.UsageError):
         resource_from(None, None, False)
 

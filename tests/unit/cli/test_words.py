@@ -7,8 +7,8 @@ from click.testing import CliRunner, Result
 
 from headwater.cli.app import command
 from headwater.cli.kafka_scripts import answer
-from headwater.cli.produce import Line, _json_record
-from headwater.cli.templates import TemplateError, template
+from headwater.cli.produce import InputRecord, _json_record
+from headwater.cli.record_format import RecordFormatError, compile_template
 from headwater.cli.up import settings_from
 from headwater.client.consumer.record import ConsumerRecord
 
@@ -143,11 +143,11 @@ RECORD = ConsumerRecord("t", 2, 7, 5, 0, b"k", b"v", (("h", b"1"),))
 
 
 def test_a_template_prints_what_its_letters_say() -> None:
-    write = template(r"%t[%p]@%o %k=%s %T %h %K/%S 100%%\n")
+    write = compile_template(r"%t[%p]@%o %k=%s %T %h %K/%S 100%%\n")
     assert write(RECORD) == b"t[2]@7 k=v 5 h=1 1/1 100%\n"
-    assert template("%k%s%S")(RECORD._replace(key=None, value=None)) == b"-1"
-    with pytest.raises(TemplateError, match="there is no %q"):
-        template("%q")
+    assert compile_template("%k%s%S")(RECORD._replace(key=None, value=None)) == b"-1"
+    with pytest.raises(RecordFormatError, match="there is no %q"):
+        compile_template("%q")
 
 
 def test_produce_takes_the_json_that_consume_writes() -> None:
@@ -160,9 +160,9 @@ def test_produce_takes_the_json_that_consume_writes() -> None:
         "value_base64": "/w==",
         "headers": [{"name": "a", "value": "x"}, {"name": "b", "value_base64": "/g=="}],
     }
-    line = Line(b"\xff", None, (("a", b"x"), ("b", b"\xfe")), 1, 5)
+    line = InputRecord(b"\xff", None, (("a", b"x"), ("b", b"\xfe")), 1, 5)
     assert _json_record(written) == line
-    assert _json_record({"value": {"n": 1}, "headers": {"a": "x"}}) == Line(
+    assert _json_record({"value": {"n": 1}, "headers": {"a": "x"}}) == InputRecord(
         b'{"n":1}', None, (("a", b"x"),)
     )
 

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 import headwater.aio
-from headwater.client.administration.asking import Asking
+from headwater.client.admin.calls import Asking
 from headwater.client.cluster import Cluster
 from headwater.client.errors import (
     InvalidTopicError,

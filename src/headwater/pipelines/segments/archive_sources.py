@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from headwater.client.admin import BlockingAdmin
-from headwater.client.administration.brokers import LogDir
+from headwater.client.admin.brokers import LogDirDescription
 from headwater.errors import E, KafkaError
 from headwater.log import checkpoints
 from headwater.log.folders import name_of, read_topic_id
@@ -101,7 +101,7 @@ def held(path: str, refusal: str) -> Iterator[None]:
 
 
 def _folder_of(
-    partition: TopicPartition, leader: int, topic_id: bytes, log_dirs: Iterable[LogDir]
+    partition: TopicPartition, leader: int, topic_id: bytes, log_dirs: Iterable[LogDirDescription]
 ) -> str:
     """The leader's folder, once its topic id shows that it is the cluster's and not a namesake."""
     for log_dir in log_dirs:

@@ -191,7 +191,7 @@ def test_a_text_or_mapping_in_place_of_a_list_is_refused(admin) -> None:
 def test_numbers_and_booleans_in_configs_are_taken(admin) -> None:
     name = f"configured-{next(_numbers)}"
     admin.create_topics([headwater.NewTopic(name, configs={"retention.ms": 3_600_000})])
-    resource = headwater.Resource.topic(name)
+    resource = headwater.ConfigResource.topic(name)
     admin.alter_configs({resource: {"max.message.bytes": 2000, "preallocate": False}})
     found = admin.describe_configs([resource])[resource]
     assert (found["retention.ms"].value, found["max.message.bytes"].value) == ("3600000", "2000")

@@ -4,7 +4,7 @@ import datetime as dt
 
 import pytest
 
-from headwater.client.administration.resets import ResetTo, parse_duration
+from headwater.client.admin.offset_resets import ResetTo, parse_duration
 
 
 @pytest.mark.parametrize(

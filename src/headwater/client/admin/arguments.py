@@ -7,7 +7,7 @@ T = TypeVar("T")
 ConfigValue = str | int | float | bool
 
 
-def listed(call: str, given: Iterable[T]) -> list[T]:
+def as_list(call: str, given: Iterable[T]) -> list[T]:
     """What `call` got; TypeError for a text, whose letters would count as names, or a mapping."""
     if isinstance(given, str | bytes):
         raise TypeError(f"{call} takes a list: {call}([{given!r}])")

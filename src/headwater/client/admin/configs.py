@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from enum import IntEnum
 from typing import NamedTuple
 
-from headwater.client.administration.arguments import ConfigValue, config_text, listed
-from headwater.client.administration.asking import Asking
+from headwater.client.admin.arguments import ConfigValue, as_list, config_text
+from headwater.client.admin.calls import Asking
 from headwater.client.cluster import Node
 from headwater.wire.messages.configs import (
     AlterConfigsRequest,
@@ -17,31 +17,31 @@ from headwater.wire.messages.configs import (
 )
 
 
-class ResourceType(IntEnum):
+class ConfigResourceType(IntEnum):
     """What has configs."""
 
     TOPIC = 2
     BROKER = 4
 
 
-class Resource(NamedTuple):
+class ConfigResource(NamedTuple):
     """A topic or a broker; a broker without a name stands for all of them."""
 
-    type: ResourceType
+    type: ConfigResourceType
     name: str
 
     @classmethod
-    def topic(cls, name: str) -> "Resource":
+    def topic(cls, name: str) -> "ConfigResource":
         """A topic."""
-        return cls(ResourceType.TOPIC, name)
+        return cls(ConfigResourceType.TOPIC, name)
 
     @classmethod
-    def broker(cls, node_id: int | None = None) -> "Resource":
+    def broker(cls, node_id: int | None = None) -> "ConfigResource":
         """A broker, or what all brokers share."""
-        return cls(ResourceType.BROKER, "" if node_id is None else str(node_id))
+        return cls(ConfigResourceType.BROKER, "" if node_id is None else str(node_id))
 
 
-class Operation(IntEnum):
+class AlterConfigOp(IntEnum):
     """How a config changes."""
 
     SET = 0
@@ -55,7 +55,7 @@ class ConfigChange(NamedTuple):
 
     name: str
     value: str | None = None
-    operation: Operation = Operation.SET
+    operation: AlterConfigOp = AlterConfigOp.SET
 
 
 class ConfigEntry(NamedTuple):
@@ -81,11 +81,11 @@ class Configs(Asking):
     """What an admin does with configs."""
 
     async def describe_configs(
-        self, resources: Iterable[Resource], *, documentation: bool = False
-    ) -> dict[Resource, dict[str, ConfigEntry]]:
+        self, resources: Iterable[ConfigResource], *, documentation: bool = False
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """All configs of each resource, by name; `documentation` brings synonyms too."""
-        wanted = listed("describe_configs", resources)
-        found: dict[Resource, dict[str, ConfigEntry]] = {}
+        wanted = as_list("describe_configs", resources)
+        found: dict[ConfigResource, dict[str, ConfigEntry]] = {}
 
         async def attempt() -> None:
             for node, rows in (await self._by_node(wanted)).items():
@@ -105,7 +105,9 @@ class Configs(Asking):
                     for told in answer.results
                 )
                 for told in answer.results:
-                    resource = Resource(ResourceType(told.resource_type), told.resource_name)
+                    resource = ConfigResource(
+                        ConfigResourceType(told.resource_type), told.resource_name
+                    )
                     found[resource] = {row.name: _entry(row) for row in told.configs}
 
         await self._until_done("the description of configs", attempt)
@@ -113,7 +115,7 @@ class Configs(Asking):
 
     async def alter_configs(
         self,
-        changes: Mapping[Resource, Iterable[ConfigChange] | Mapping[str, ConfigValue | None]],
+        changes: Mapping[ConfigResource, Iterable[ConfigChange] | Mapping[str, ConfigValue | None]],
         *,
         validate_only: bool = False,
     ) -> None:
@@ -135,7 +137,10 @@ class Configs(Asking):
         await self._until_done("the change of configs", attempt)
 
     async def replace_configs(
-        self, configs: Mapping[Resource, Mapping[str, ConfigValue]], *, validate_only: bool = False
+        self,
+        configs: Mapping[ConfigResource, Mapping[str, ConfigValue]],
+        *,
+        validate_only: bool = False,
     ) -> None:
         """Give each resource exactly these configs; all others return to their defaults."""
 
@@ -165,14 +170,18 @@ class Configs(Asking):
 
         await self._until_done("the change of configs", attempt)
 
-    async def _by_node(self, resources: Iterable[Resource]) -> dict[Node, list[Resource]]:
+    async def _by_node(
+        self, resources: Iterable[ConfigResource]
+    ) -> dict[Node, list[ConfigResource]]:
         """Whom to ask: a broker about itself, any broker about the rest."""
         anyone = await self._cluster.any_node()
-        grouped: dict[Node, list[Resource]] = {}
+        grouped: dict[Node, list[ConfigResource]] = {}
         for one in resources:
-            if not isinstance(one, Resource):
-                raise TypeError(f"{one!r} is not a Resource: write Resource.topic({one!r})")
-            own = one.type is ResourceType.BROKER and one.name
+            if not isinstance(one, ConfigResource):
+                raise TypeError(
+                    f"{one!r} is not a ConfigResource: write ConfigResource.topic({one!r})"
+                )
+            own = one.type is ConfigResourceType.BROKER and one.name
             node = self._cluster.nodes.get(int(one.name), anyone) if own else anyone
             grouped.setdefault(node, []).append(one)
         return grouped
@@ -195,16 +204,16 @@ def _changes(
 ) -> list[ConfigChange]:
     if isinstance(rows, Mapping):
         return [
-            ConfigChange(name, None, Operation.DELETE)
+            ConfigChange(name, None, AlterConfigOp.DELETE)
             if value is None
-            else ConfigChange(name, config_text(name, value), Operation.SET)
+            else ConfigChange(name, config_text(name, value), AlterConfigOp.SET)
             for name, value in rows.items()
         ]
     return list(rows)
 
 
 def _incremental(
-    resource: Resource, changes: Iterable[ConfigChange]
+    resource: ConfigResource, changes: Iterable[ConfigChange]
 ) -> IncrementalAlterConfigsRequest.AlterConfigsResource:
     return IncrementalAlterConfigsRequest.AlterConfigsResource(
         resource_type=resource.type,

@@ -5,7 +5,7 @@ import os
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
-from headwater.client.admin import Admin, Resource
+from headwater.client.admin import Admin, ConfigResource
 from headwater.config.client import address_problem
 from headwater.config.keys import ConfigError
 from headwater.errors import E, KafkaError
@@ -16,7 +16,7 @@ CONNECT_S = 5.0
 """How long all addresses together may take to answer."""
 
 
-def look_first(
+def require_reachable(
     bootstrap: str, timeout_s: float, topics: Sequence[str], *, to_write: bool = False
 ) -> None:
     """Check that a broker answers and the topics exist, before a client begins to wait for them.
@@ -26,7 +26,7 @@ def look_first(
 
     async def look() -> None:
         await find_broker(bootstrap, timeout_s)
-        async with admin_of(bootstrap, timeout_s) as admin:
+        async with admin_for(bootstrap, timeout_s) as admin:
             if not (to_write and await _creates_topics(admin)):
                 await require_topics(admin, topics)
 
@@ -39,14 +39,14 @@ def require_broker(bootstrap: str) -> None:
 
 
 async def _creates_topics(admin: Admin) -> bool:
-    broker = Resource.broker((await admin.describe_cluster()).brokers[0].id)
+    broker = ConfigResource.broker((await admin.describe_cluster()).brokers[0].id)
     configs = (await admin.describe_configs([broker]))[broker]
     return "auto.create.topics.enable" in configs and (
         configs["auto.create.topics.enable"].value == "true"
     )
 
 
-def admin_of(bootstrap: str, timeout_s: float) -> Admin:
+def admin_for(bootstrap: str, timeout_s: float) -> Admin:
     """An admin whose calls give up after `timeout_s`."""
     limit_ms = max(1, int(timeout_s * 1000))
     return Admin(
@@ -71,7 +71,7 @@ async def require_topics(admin: Admin, names: Sequence[str]) -> None:
     )
 
 
-async def unless_nobody_answers(
+async def cancel_if_unreachable(
     bootstrap: str, timeout_s: float, work: Coroutine[Any, Any, None]
 ) -> None:
     """Await `work`; cancel it as soon as it is known that no broker answers."""

@@ -9,7 +9,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "0": "\0", "\\": "\\"}
 _PART = re.compile(r"%(.?)|\\(.)", re.DOTALL)
 
 
-class TemplateError(ValueError):
+class RecordFormatError(ValueError):
     """The template has a letter that means nothing, or no letter at all."""
 
 
@@ -35,7 +35,7 @@ _LETTERS: dict[str, Callable[[ConsumerRecord], bytes]] = {
 }
 
 
-def template(text: str) -> Callable[[ConsumerRecord], bytes]:
+def compile_template(text: str) -> Callable[[ConsumerRecord], bytes]:
     """A function that prints a record as the template says."""
     parts: list[Callable[[ConsumerRecord], bytes]] = []
     end = 0
@@ -45,13 +45,15 @@ def template(text: str) -> Callable[[ConsumerRecord], bytes]:
         end = found.end()
     parts.append(_constant(text[end:]))
     if "%" not in text:
-        raise TemplateError("it is no format, and has no % to be a template")
+        raise RecordFormatError("it is no format, and has no % to be a template")
     return lambda record: b"".join(part(record) for part in parts)
 
 
 def _letter(letter: str) -> Callable[[ConsumerRecord], bytes]:
     if letter not in _LETTERS:
-        raise TemplateError(f"there is no %{letter}, but {' '.join('%' + one for one in _LETTERS)}")
+        raise RecordFormatError(
+            f"there is no %{letter}, but {' '.join('%' + one for one in _LETTERS)}"
+        )
     return _LETTERS[letter]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from headwater.client.administration.asking import Asking
+from headwater.client.admin.calls import Asking
 from headwater.client.cluster import Node
 from headwater.client.errors import failure
 from headwater.errors import E, error_of
@@ -22,7 +22,7 @@ class ClusterDescription(NamedTuple):
     brokers: tuple[Node, ...]
 
 
-class LogDir(NamedTuple):
+class LogDirDescription(NamedTuple):
     """A folder of a broker and the bytes of each replica in it."""
 
     broker_id: int
@@ -43,20 +43,22 @@ class Brokers(Asking):
         brokers = tuple(sorted(cluster.nodes.values()))
         return ClusterDescription(cluster.cluster_id, cluster.controller_id, brokers)
 
-    async def describe_log_dirs(self, broker_ids: Iterable[int] | None = None) -> list[LogDir]:
+    async def describe_log_dirs(
+        self, broker_ids: Iterable[int] | None = None
+    ) -> list[LogDirDescription]:
         """The log folders of some brokers, or of all, with the size of every replica."""
         chosen = None if broker_ids is None else list(broker_ids)
 
-        async def attempt() -> list[LogDir]:
+        async def attempt() -> list[LogDirDescription]:
             await self._cluster.refresh()
-            found: list[LogDir] = []
+            found: list[LogDirDescription] = []
             for broker_id in sorted(self._cluster.nodes) if chosen is None else chosen:
                 found += await self._log_dirs_of(broker_id)
             return found
 
         return await self._until_done("the description of log folders", attempt)
 
-    async def _log_dirs_of(self, broker_id: int) -> list[LogDir]:
+    async def _log_dirs_of(self, broker_id: int) -> list[LogDirDescription]:
         node = self._cluster.nodes.get(broker_id)
         if node is None:
             raise failure(E.BROKER_ID_NOT_REGISTERED, f"there is no broker {broker_id}")
@@ -64,7 +66,7 @@ class Brokers(Asking):
         answer = await self._cluster.ask(node, request, DescribeLogDirsResponse)
         await self._refuse([(f"broker {broker_id}", answer.error_code, None)])
         return [
-            LogDir(
+            LogDirDescription(
                 broker_id,
                 row.log_dir,
                 error_of(row.error_code),

@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable
 import click
 
 from headwater.cli.output import show_json
-from headwater.client.administration.asking import named
+from headwater.client.admin.calls import named
 from headwater.errors import E, KafkaError
 
 
-class Report:
+class ItemResults:
     """Attempts on things of one kind; a refusal does not keep the others from being tried."""
 
     def __init__(self, kind: str, done: str, accepted: E = E.NONE) -> None:

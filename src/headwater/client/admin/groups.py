@@ -5,9 +5,9 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from headwater.client.administration.arguments import listed
-from headwater.client.administration.resets import OffsetChange, ResetTo
-from headwater.client.administration.topics import EARLIEST, LATEST, Topics
+from headwater.client.admin.arguments import as_list
+from headwater.client.admin.offset_resets import OffsetChange, ResetTo
+from headwater.client.admin.topics import EARLIEST, LATEST, Topics
 from headwater.client.consumer.group.consumer_protocol import by_topic, decode_assignment
 from headwater.client.consumer.offset_lookups import OffsetLookups
 from headwater.client.consumer.record import NO_OFFSET, OffsetAndMetadata
@@ -87,7 +87,7 @@ class Groups(Topics):
 
     async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
         """All groups, or those in some states, by name."""
-        wanted = {state.lower() for state in listed("list_groups", states)}
+        wanted = {state.lower() for state in as_list("list_groups", states)}
 
         async def attempt() -> list[GroupListing]:
             await self._cluster.refresh()
@@ -122,7 +122,7 @@ class Groups(Topics):
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """State, strategy and members of several groups."""
-        wanted = dict.fromkeys(listed("describe_groups", group_ids))
+        wanted = dict.fromkeys(as_list("describe_groups", group_ids))
         found = await asyncio.gather(*(self.describe_group(group_id) for group_id in wanted))
         return dict(zip(wanted, found, strict=True))
 
@@ -140,7 +140,7 @@ class Groups(Topics):
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups without members, with their offsets."""
-        for group_id in listed("delete_groups", group_ids):
+        for group_id in as_list("delete_groups", group_ids):
             deletion = partial(self._delete, group_id)
             await self._until_done(f"the deletion of group {group_id}", deletion)
 

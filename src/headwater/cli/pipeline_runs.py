@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headwater.cli.options import assignments, json_option
+from headwater.cli.options import json_option, parse_assignments
 from headwater.cli.output import show, show_json
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def running_options(with_mode: Callable[..., None]) -> Callable[..., None]:
             "spark_settings",
             multiple=True,
             metavar="KEY=VALUE",
-            callback=lambda ctx, option, texts: assignments(texts),
+            callback=lambda ctx, option, texts: parse_assignments(texts),
             help="Set one config key of Spark; may be repeated.",
         ),
         json_option,
@@ -56,7 +56,7 @@ def running_options(with_mode: Callable[..., None]) -> Callable[..., None]:
 
 
 @contextmanager
-def told_in_a_line() -> Iterator[None]:
+def spark_errors_as_one_line() -> Iterator[None]:
     """What Spark raises becomes one line and exit code 1, without its traces."""
     from headwater.pipelines.running.flow_errors import SPARK_ERRORS, error_text
 
@@ -67,7 +67,7 @@ def told_in_a_line() -> Iterator[None]:
 
 
 @contextmanager
-def shown(wanted: bool) -> "Iterator[RunProgress]":
+def progress_display(wanted: bool) -> "Iterator[RunProgress]":
     """A model of progress, displayed where that is wanted."""
     from headwater.pipelines.running.display import Display
     from headwater.pipelines.running.progress import RunProgress
@@ -78,7 +78,7 @@ def shown(wanted: bool) -> "Iterator[RunProgress]":
 
 
 @contextmanager
-def stopping() -> Iterator[threading.Event]:
+def stop_on_signals() -> Iterator[threading.Event]:
     """An event that SIGINT and SIGTERM set."""
     from headwater.pipelines.running.signals import stop_on_signals
 
@@ -88,7 +88,7 @@ def stopping() -> Iterator[threading.Event]:
 
 
 @contextmanager
-def failures(storage: Path, once: bool, stop: threading.Event) -> Iterator[None]:
+def report_failures(storage: Path, once: bool, stop: threading.Event) -> Iterator[None]:
     """A flow that failed is one line and exit code 1; what cannot run is exit code 2.
 
     Spark that cannot start is a line too, and none where a signal took its JVM along.
@@ -117,13 +117,13 @@ def failures(storage: Path, once: bool, stop: threading.Event) -> Iterator[None]
         ) from None
 
 
-def end_with(once: bool, stop: threading.Event) -> None:
+def exit_if_stopped(once: bool, stop: threading.Event) -> None:
     """A run that was to read everything and was stopped has not done so."""
     if once and stop.is_set():
         sys.exit(_INTERRUPTED)
 
 
-def tell(flows: "Sequence[FlowReport]", as_json: bool) -> None:
+def print_flows(flows: "Sequence[FlowReport]", as_json: bool) -> None:
     """Print what each flow has done."""
     if as_json:
         show_json([asdict(flow) for flow in flows])

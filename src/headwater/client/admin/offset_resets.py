@@ -13,7 +13,7 @@ _DURATION = re.compile(
 )
 
 
-class Target(Enum):
+class ResetTarget(Enum):
     """The strategies."""
 
     EARLIEST = "earliest"
@@ -28,33 +28,33 @@ class Target(Enum):
 class ResetTo(NamedTuple):
     """A strategy with its number: an offset, a shift, or milliseconds."""
 
-    target: Target
+    target: ResetTarget
     number: int = 0
 
     @classmethod
     def earliest(cls) -> "ResetTo":
         """The first record there is."""
-        return cls(Target.EARLIEST)
+        return cls(ResetTarget.EARLIEST)
 
     @classmethod
     def latest(cls) -> "ResetTo":
         """What comes from now on."""
-        return cls(Target.LATEST)
+        return cls(ResetTarget.LATEST)
 
     @classmethod
     def current(cls) -> "ResetTo":
         """Where the group is; the end where it has committed nothing."""
-        return cls(Target.CURRENT)
+        return cls(ResetTarget.CURRENT)
 
     @classmethod
     def offset(cls, offset: int) -> "ResetTo":
         """An offset, or the nearest that exists."""
-        return cls(Target.OFFSET, offset)
+        return cls(ResetTarget.OFFSET, offset)
 
     @classmethod
     def shift_by(cls, count: int) -> "ResetTo":
         """So many records on, or back with a negative number."""
-        return cls(Target.SHIFT_BY, count)
+        return cls(ResetTarget.SHIFT_BY, count)
 
     @classmethod
     def datetime(cls, when: dt.datetime | str | int) -> "ResetTo":
@@ -63,36 +63,36 @@ class ResetTo(NamedTuple):
         Without a time zone it is UTC, as in Kafka's own tool.
         """
         if isinstance(when, int):
-            return cls(Target.TIME, when)
+            return cls(ResetTarget.TIME, when)
         moment = dt.datetime.fromisoformat(when) if isinstance(when, str) else when
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=dt.UTC)
-        return cls(Target.TIME, int(moment.timestamp() * 1000))
+        return cls(ResetTarget.TIME, int(moment.timestamp() * 1000))
 
     @classmethod
     def duration(cls, ago: dt.timedelta | str) -> "ResetTo":
         """The first record of the last while: a timedelta, or PnDTnHnMnS."""
         span = parse_duration(ago) if isinstance(ago, str) else ago
-        return cls(Target.DURATION, int(span.total_seconds() * 1000))
+        return cls(ResetTarget.DURATION, int(span.total_seconds() * 1000))
 
     def timestamp(self, now_ms: int) -> int | None:
         """The time to look for, where there is one."""
-        if self.target is Target.TIME:
+        if self.target is ResetTarget.TIME:
             return max(self.number, 0)
-        return max(now_ms - self.number, 0) if self.target is Target.DURATION else None
+        return max(now_ms - self.number, 0) if self.target is ResetTarget.DURATION else None
 
     def offset_in(
         self, committed: int | None, first: int, end: int, at_time: int | None
     ) -> int | None:
         """The new offset of a partition, within its ends; None where it cannot be told."""
         wanted = {
-            Target.EARLIEST: first,
-            Target.LATEST: end,
-            Target.CURRENT: end if committed is None else committed,
-            Target.OFFSET: self.number,
-            Target.SHIFT_BY: None if committed is None else committed + self.number,
-            Target.TIME: end if at_time is None else at_time,
-            Target.DURATION: end if at_time is None else at_time,
+            ResetTarget.EARLIEST: first,
+            ResetTarget.LATEST: end,
+            ResetTarget.CURRENT: end if committed is None else committed,
+            ResetTarget.OFFSET: self.number,
+            ResetTarget.SHIFT_BY: None if committed is None else committed + self.number,
+            ResetTarget.TIME: end if at_time is None else at_time,
+            ResetTarget.DURATION: end if at_time is None else at_time,
         }[self.target]
         return None if wanted is None else min(max(wanted, first), end)
 

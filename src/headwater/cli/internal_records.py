@@ -9,16 +9,16 @@ from headwater.observe.logs import printable
 from headwater.records.control import ControlType
 from headwater.records.record import Record
 
-Meaning: TypeAlias = Callable[[Record], str | None]
+Describer: TypeAlias = Callable[[Record], str | None]
 
 
-def meaning_for(path: str) -> Meaning:
+def describer_for(path: str) -> Describer:
     """How to read the records of a segment, by the partition folder that it lies in."""
     folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
-    return _group_record if folder.rpartition("-")[0] == CONSUMER_OFFSETS else _nothing
+    return _describe_group_record if folder.rpartition("-")[0] == CONSUMER_OFFSETS else _nothing
 
 
-def control_meaning(record: Record) -> str | None:
+def describe_control_record(record: Record) -> str | None:
     """What a control record marks."""
     kind = int.from_bytes((record.key or b"")[2:4]) if record.key else -1
     return ControlType(kind).name.lower() if kind in list(ControlType) else None
@@ -28,7 +28,7 @@ def _nothing(record: Record) -> str | None:
     return None
 
 
-def _group_record(record: Record) -> str | None:
+def _describe_group_record(record: Record) -> str | None:
     from headwater.coordination.groups.records import GroupRecord, OffsetRecord, decode
     from headwater.wire.codec import WireError
 

@@ -4,52 +4,28 @@ from collections.abc import Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, TypeVar
 
-from headwater.client.administration.arguments import ConfigValue
-from headwater.client.administration.brokers import Brokers, ClusterDescription, LogDir
-from headwater.client.administration.configs import (
+from headwater.client.admin.arguments import ConfigValue
+from headwater.client.admin.brokers import Brokers, ClusterDescription, LogDirDescription
+from headwater.client.admin.configs import (
     ConfigChange,
     ConfigEntry,
+    ConfigResource,
     Configs,
-    Operation,
-    Resource,
-    ResourceType,
 )
-from headwater.client.administration.groups import (
+from headwater.client.admin.groups import (
     GroupDescription,
     GroupListing,
-    GroupNotEmptyError,
     Groups,
-    MemberDescription,
     PartitionLag,
 )
-from headwater.client.administration.resets import OffsetChange, ResetTo
-from headwater.client.administration.topics import NewTopic
+from headwater.client.admin.offset_resets import OffsetChange, ResetTo
+from headwater.client.admin.topics import NewTopic
 from headwater.client.blocking import LoopThread, forked_error, register, unregister
 from headwater.client.cluster import TopicView
 from headwater.client.consumer.record import OffsetAndMetadata, OffsetAndTimestamp
 from headwater.client.errors import ForkedError
 from headwater.config.client import AdminSettings
 from headwater.model import TopicPartition
-
-__all__ = [
-    "Admin",
-    "BlockingAdmin",
-    "ClusterDescription",
-    "ConfigChange",
-    "ConfigEntry",
-    "GroupDescription",
-    "GroupListing",
-    "GroupNotEmptyError",
-    "LogDir",
-    "MemberDescription",
-    "NewTopic",
-    "OffsetChange",
-    "Operation",
-    "PartitionLag",
-    "ResetTo",
-    "Resource",
-    "ResourceType",
-]
 
 T = TypeVar("T")
 Partitions = Iterable[TopicPartition | tuple[str, int]]
@@ -144,14 +120,14 @@ class BlockingAdmin:
     # -- configs
 
     def describe_configs(
-        self, resources: Iterable[Resource], *, documentation: bool = False
-    ) -> dict[Resource, dict[str, ConfigEntry]]:
+        self, resources: Iterable[ConfigResource], *, documentation: bool = False
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """All configs of each resource, by name."""
         return self._call(self._admin.describe_configs(resources, documentation=documentation))
 
     def alter_configs(
         self,
-        changes: Mapping[Resource, Iterable[ConfigChange] | Mapping[str, ConfigValue | None]],
+        changes: Mapping[ConfigResource, Iterable[ConfigChange] | Mapping[str, ConfigValue | None]],
         *,
         validate_only: bool = False,
     ) -> None:
@@ -159,7 +135,10 @@ class BlockingAdmin:
         self._call(self._admin.alter_configs(changes, validate_only=validate_only))
 
     def replace_configs(
-        self, configs: Mapping[Resource, Mapping[str, ConfigValue]], *, validate_only: bool = False
+        self,
+        configs: Mapping[ConfigResource, Mapping[str, ConfigValue]],
+        *,
+        validate_only: bool = False,
     ) -> None:
         """Give each resource exactly these configs; all others return to their defaults."""
         self._call(self._admin.replace_configs(configs, validate_only=validate_only))
@@ -225,7 +204,7 @@ class BlockingAdmin:
         """Id, controller and live brokers."""
         return self._call(self._admin.describe_cluster())
 
-    def describe_log_dirs(self, broker_ids: Iterable[int] | None = None) -> list[LogDir]:
+    def describe_log_dirs(self, broker_ids: Iterable[int] | None = None) -> list[LogDirDescription]:
         """The log folders of some brokers, or of all, with the size of every replica."""
         return self._call(self._admin.describe_log_dirs(broker_ids))
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from headwater.client.administration.arguments import ConfigValue, config_text, listed
-from headwater.client.administration.asking import Asking
+from headwater.client.admin.arguments import ConfigValue, as_list, config_text
+from headwater.client.admin.calls import Asking
 from headwater.client.cluster import TopicView
 from headwater.client.consumer.group.consumer_protocol import by_topic
 from headwater.client.consumer.offset_lookups import OffsetLookups
@@ -49,7 +49,7 @@ class Topics(Asking):
         """Make topics; with `validate_only` only say whether that would work."""
         wanted = [
             NewTopic(topic) if isinstance(topic, str) else topic
-            for topic in listed("create_topics", topics)
+            for topic in as_list("create_topics", topics)
         ]
         request = CreateTopicsRequest(
             topics=[_creatable(topic) for topic in wanted],
@@ -72,7 +72,7 @@ class Topics(Asking):
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicView]:
         """Partitions, leaders, replicas and in-sync replicas of topics."""
-        wanted = listed("describe_topics", names)
+        wanted = as_list("describe_topics", names)
         await self._until_done("the description of topics", self._cluster.all_topics)
         missing = [name for name in wanted if name not in self._cluster.topics]
         if missing:
@@ -82,7 +82,7 @@ class Topics(Asking):
     async def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics with all their records."""
         request = DeleteTopicsRequest(
-            topic_names=listed("delete_topics", names), timeout_ms=self._timeout_ms
+            topic_names=as_list("delete_topics", names), timeout_ms=self._timeout_ms
         )
 
         async def attempt() -> None:

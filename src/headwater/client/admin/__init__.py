@@ -1,0 +1,40 @@
+"""The admin client: topics, configs, groups, records and brokers; asyncio and blocking."""
+
+from headwater.client.admin.admin import Admin, BlockingAdmin
+from headwater.client.admin.brokers import ClusterDescription, LogDirDescription
+from headwater.client.admin.configs import (
+    AlterConfigOp,
+    ConfigChange,
+    ConfigEntry,
+    ConfigResource,
+    ConfigResourceType,
+)
+from headwater.client.admin.groups import (
+    GroupDescription,
+    GroupListing,
+    GroupNotEmptyError,
+    MemberDescription,
+    PartitionLag,
+)
+from headwater.client.admin.offset_resets import OffsetChange, ResetTo
+from headwater.client.admin.topics import NewTopic
+
+__all__ = [
+    "Admin",
+    "AlterConfigOp",
+    "BlockingAdmin",
+    "ClusterDescription",
+    "ConfigChange",
+    "ConfigEntry",
+    "ConfigResource",
+    "ConfigResourceType",
+    "GroupDescription",
+    "GroupListing",
+    "GroupNotEmptyError",
+    "LogDirDescription",
+    "MemberDescription",
+    "NewTopic",
+    "OffsetChange",
+    "PartitionLag",
+    "ResetTo",
+]

@@ -1,1 +1,0 @@
-"""What an admin can do, one noun per file; `headwater.client.admin` puts them together."""
