@@ -14,14 +14,7 @@ import click
 
 from headwater.cli.options import bootstrap_option, json_option, parse_assignments
 from headwater.cli.output import show
-from headwater.cli.pipeline_runs import (
-    exit_if_stopped,
-    print_flows,
-    progress_display,
-    report_failures,
-    running_options,
-    stop_on_signals,
-)
+from headwater.cli.pipeline_runs import exit_if_stopped, print_flows, run_scope, running_options
 from headwater.cli.reach_broker import require_broker
 
 if TYPE_CHECKING:
@@ -74,11 +67,7 @@ def run(
     require_broker(project.bootstrap_servers)
     from headwater.pipelines.running.runner import run as run_project
 
-    with (
-        progress_display(progress) as model,
-        stop_on_signals() as stop,
-        report_failures(project.storage, once, stop),
-    ):
+    with run_scope(progress, project.storage, once) as (model, stop):
         report = run_project(
             project,
             once=once,
@@ -233,11 +222,7 @@ def ingest(
     except IngestError as problem:
         raise click.UsageError(str(problem)) from None
     logs = plan.checkpoint_store.folder.parent
-    with (
-        progress_display(progress) as model,
-        stop_on_signals() as stop,
-        report_failures(logs, once, stop),
-    ):
+    with run_scope(progress, logs, once) as (model, stop):
         report = run_ingest(
             plan,
             once=once,

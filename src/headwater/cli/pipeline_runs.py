@@ -117,6 +117,19 @@ def report_failures(storage: Path, once: bool, stop: threading.Event) -> Iterato
         ) from None
 
 
+@contextmanager
+def run_scope(
+    progress: bool, storage: Path, once: bool
+) -> "Iterator[tuple[RunProgress, threading.Event]]":
+    """Everything around a run: its progress, the event that stops it, its failures as one line."""
+    with (
+        progress_display(progress) as model,
+        stop_on_signals() as stop,
+        report_failures(storage, once, stop),
+    ):
+        yield model, stop
+
+
 def exit_if_stopped(once: bool, stop: threading.Event) -> None:
     """A run that was to read everything and was stopped has not done so."""
     if once and stop.is_set():
