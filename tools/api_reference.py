@@ -244,7 +244,7 @@ def pipelines_page() -> str:
     parts = [
         "# Reference of the pipelines\n",
         _NOTE,
-        "What stands in `headwater.pipelines` is imported when it is first used, so that declaring a "
+        "The names of `headwater.pipelines` are imported on first use: declaring a "
         "pipeline needs no Spark.\n",
     ]
     for title, words, things in PIPELINES:

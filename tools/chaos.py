@@ -1,6 +1,6 @@
-"""`make chaos`: kill -9 under load, again and again, and then every acknowledged record is asked for.
+"""`make chaos`: kill -9 under load, again and again; then ask for every acknowledged record.
 
-Real producers write without a pause while the broker is killed at random points and started anew.
+Real producers write without a pause while the broker is killed at random points and started again.
 At the end everything is read back and the files are checked: no acknowledged record may be lost,
 none of an idempotent producer may be there twice or out of its order, and no committed offset of a
 group may have gone back. A third topic is deleted, truncated and created again under its name while
@@ -322,7 +322,7 @@ class Commits:
 
 
 def run(rounds: int, seed: int, *, talkative: bool = False) -> Report:
-    """So many kills under load, then every check."""
+    """Kill the broker `rounds` times under load, then check everything."""
     report = Report(seed)
     randomness = random.Random(seed)
     with Broker(SETTINGS, subprocess=True) as broker:

@@ -86,7 +86,7 @@ class Writer:
             self.problems.append(f"writer {self._name}: send failed: {problem!r}")
 
     def _settle(self, left: int) -> None:
-        """Wait for the oldest until so many are under way."""
+        """Wait for the oldest until at most `left` are under way."""
         while len(self._under_way) > left or (self._under_way and self._under_way[0][1].done()):
             value, future = self._under_way.popleft()
             try:
@@ -168,7 +168,7 @@ class Ledger:
             self._grown.notify_all()
 
     def wait_for(self, count: int) -> None:
-        """Return when so many places were read, or when patience ends."""
+        """Return when `count` offsets were read or PATIENCE_S has passed."""
         with self._grown:
             self._grown.wait_for(lambda: len(self.consumed) >= count, PATIENCE_S)
 

@@ -181,7 +181,7 @@ def run(
     minutes: float = math.inf,
     victims: Sequence[str] = VICTIMS,
 ) -> Report:
-    """Kill so many times or for so long, let it finish, and compare."""
+    """Kill `kills` times or for `minutes`, let the pipeline finish, and compare."""
     chance = random.Random(seed)
     report = Report(seed)
     started = time.monotonic()

@@ -1,7 +1,8 @@
-"""What linters cannot say of this house; run by a test, and by hand with `python -m tools.tidy`.
+"""What linters cannot check; run by a test, and by hand with `python -m tools.tidy`.
 
-Each rule is a function from a source file to complaints. An exception to a rule stands in a table
-here, with its reason, and a reason that is no longer needed is a complaint too.
+Each rule is a function from a source file to complaints; `tidy_words` and `tidy_names` have the rules
+about the project as a whole. An exception to a rule is an entry of a table, with its reason; an
+exception that nothing needs is a complaint too.
 """
 
 import ast
@@ -9,10 +10,10 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
-ROOT = Path(__file__).resolve().parent.parent
-FOLDERS = ("src", "simulator", "tools", "tests", "benchmarks")
+from tools import tidy_names, tidy_words
+from tools.tidy_sources import ROOT, Source, sources, texts
+
 LONGEST_FILE = 500
 LONGEST_FUNCTION = 60
 
@@ -30,24 +31,10 @@ ASYNC_FILES = {"aio.py": "the asyncio face of the clients"}
 
 _LEFTOVER = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 _MACHINE_PATH = re.compile(r"""["'\s(](/(?:home|root|work|Users|mnt)/[\w.-]+)""")
+_MARK = re.compile(r"\s*#+ ?[-=~*─]{2,}")
+_SECTION = re.compile(r"\s*# -- \w.*[^-=~*─\s]")
 _CLOCKS = {"time", "random"}
 _STOPWATCHES = {"monotonic", "perf_counter", "time", "monotonic_ns", "perf_counter_ns", "time_ns"}
-
-
-class Source(NamedTuple):
-    """One file, read once."""
-
-    path: str
-    text: str
-    tree: ast.Module
-
-    @property
-    def room(self) -> str:
-        """The package directly below headwater, or the file's own name."""
-        parts = self.path.split("/")
-        if parts[0] == "simulator":
-            return parts[0]
-        return parts[2] if parts[:2] == ["src", "headwater"] and len(parts) > 2 else ""
 
 
 Rule = Callable[[Source], Iterator[str]]
@@ -84,10 +71,17 @@ def leftovers(source: Source) -> Iterator[str]:
 
 
 def machine_paths(source: Source) -> Iterator[str]:
-    """The house stands on any machine."""
+    """The project works on any machine."""
     for number, line in enumerate(source.text.splitlines(), 1):
         if found := _MACHINE_PATH.search(line):
             yield f"line {number}: the path {found[1]} is one machine's own"
+
+
+def section_marks(source: Source) -> Iterator[str]:
+    """A section of a file begins with `# -- its subject`."""
+    for number, line in enumerate(source.text.splitlines(), 1):
+        if _MARK.match(line) and not _SECTION.fullmatch(line):
+            yield f"line {number}: a section begins with `# -- its subject`"
 
 
 def docstrings(source: Source) -> Iterator[str]:
@@ -167,6 +161,7 @@ RULES: tuple[Rule, ...] = (
     function_length,
     leftovers,
     machine_paths,
+    section_marks,
     docstrings,
     async_in_its_rooms,
     clocks_in_seams,
@@ -174,21 +169,13 @@ RULES: tuple[Rule, ...] = (
 )
 
 
-def sources(root: Path = ROOT) -> Iterator[Source]:
-    """Every Python file of the house."""
-    for folder in FOLDERS:
-        for path in sorted((root / folder).rglob("*.py")):
-            text = path.read_text()
-            yield Source(str(path.relative_to(root)), text, ast.parse(text))
-
-
 def complaints(source: Source) -> list[str]:
-    """What every rule says of one file."""
+    """What every rule finds in one file."""
     return [f"{source.path}: {text}" for rule in RULES for text in rule(source)]
 
 
 def rooms_without_docstring(root: Path = ROOT) -> list[str]:
-    """Folders of code that are no packages, and so say nothing of themselves."""
+    """Folders of code that are not packages and so have no docstring."""
     folders = {path.parent for path in (root / "src" / "headwater").rglob("*.py")}
     return [
         f"{folder.relative_to(root)}: has no __init__.py"
@@ -203,10 +190,22 @@ def exceptions_without_use(root: Path = ROOT) -> list[str]:
     return [f"{path}: is excepted but gone" for path in named if not (root / path).exists()]
 
 
+def project_complaints() -> list[str]:
+    """What the rules about the project as a whole find."""
+    code, others = list(sources()), list(texts())
+    return [
+        *rooms_without_docstring(),
+        *exceptions_without_use(),
+        *tidy_words.all_banned_words([*((one.path, one.text) for one in code), *others]),
+        *tidy_names.classes_named_twice(code),
+        *tidy_names.names_without_caller(code, others),
+        *tidy_names.exceptions_without_use(code),
+    ]
+
+
 def main() -> int:
-    """Tell everything that is untidy."""
-    found = [text for source in sources() for text in complaints(source)]
-    found += rooms_without_docstring() + exceptions_without_use()
+    """Print everything that is untidy."""
+    found = [text for source in sources() for text in complaints(source)] + project_complaints()
     for text in found:
         print(text)
     return 1 if found else 0

@@ -1,19 +1,18 @@
-"""The house is tidy, and the rules can tell when it is not."""
+"""The project is tidy, and each rule finds what it is for."""
 
 import ast
 
 import pytest
 from hypothesis import HealthCheck, settings
-from tools import tidy
+from tools import tidy, tidy_names, tidy_words
 
 
 def test_every_file_is_tidy():
     assert [text for source in tidy.sources() for text in tidy.complaints(source)] == []
 
 
-def test_every_folder_of_code_is_a_room_and_every_exception_is_used():
-    assert tidy.rooms_without_docstring() == []
-    assert tidy.exceptions_without_use() == []
+def test_the_project_as_a_whole_is_tidy():
+    assert tidy.project_complaints() == []
 
 
 def source(text: str, path: str = "src/headwater/log/some.py") -> tidy.Source:
@@ -35,6 +34,8 @@ DOC = '"""A room."""\n'
         (DOC + "async def f():\n    pass\n", "async outside of its rooms"),
         (DOC + "import time\n", "take a Clock"),
         (DOC + "from random import choice\n", "take a Clock"),
+        (DOC + "# ---- reading ----\n", "line 2: a section begins with"),
+        (DOC + "# ==========\n", "line 2: a section begins with"),
     ],
 )
 def test_each_rule_finds_what_it_is_for(text, complaint):
@@ -60,10 +61,69 @@ def test_no_test_may_hope_for_a_quick_machine(condition):
         ("src/headwater/seams/some.py", DOC + "import time\n"),
         ("tests/unit/test_some.py", "import time\n"),
         ("src/headwater/log/some.py", DOC + "import timeit\n"),
+        ("src/headwater/log/some.py", DOC + "# -- reading, and what follows\n"),
     ],
 )
 def test_what_is_allowed_is_not_complained_of(path, text):
     assert tidy.complaints(source(text, path)) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Reads the file anew.",
+        "A topic stands twice in the request.",
+        "Mend the disk.",
+        "whoever calls this",
+        "So many records.",
+        "the one that waits",
+        "is no JSON",
+        "it is told of the end",
+        "the word that it came",
+        "serialise the behaviour",
+    ],
+)
+def test_a_banned_word_is_found_with_what_to_write_instead(line):
+    (found, *_) = tidy_words.all_banned_words([("docs/some/page.md", f"# Page\n\n{line}\n")])
+    assert found.startswith("docs/some/page.md: line 3: '")
+    assert "; write " in found
+
+
+@pytest.mark.parametrize(
+    "line", ["`...` stands for anything", "there is no C compiler", "it is no longer there"]
+)
+def test_plain_words_are_not_banned(line):
+    assert tidy_words.all_banned_words([("docs/some/page.md", line)]) == []
+
+
+def test_a_public_class_name_means_one_thing():
+    one = source("class Fetch:\n    pass\n", "src/headwater/log/one.py")
+    two = source("class Fetch:\n    pass\n", "src/headwater/broker/two.py")
+    private = source("class _Fetch:\n    pass\n", "src/headwater/broker/three.py")
+    (found,) = tidy_names.classes_named_twice([one, two, private, private])
+    assert "broker/two.py and src/headwater/log/one.py: each defines a public class Fetch" in found
+
+
+def test_a_public_name_has_a_caller_in_production():
+    home = source(
+        "__all__ = ['unused']\nLIMIT = 1\ndef used(): ...\ndef unused(): ...\n"
+        "class Thing:\n    def called(self): ...\n    def uncalled(self): ...\n"
+    )
+    caller = source("print(f'{used()}', Thing().called())\n", "src/headwater/log/caller.py")
+    test = source("LIMIT, unused(), Thing().uncalled()\n", "tests/unit/test_some.py")
+    found = tidy_names.names_without_caller([home, caller, test])
+    named = [text.partition(" uses ")[2].partition(";")[0] for text in found]
+    assert named == ["LIMIT", "unused", "Thing.uncalled"]
+    page = ("docs/clients/page.md", "Call `unused()` with `LIMIT`.")
+    (left,) = tidy_names.names_without_caller([home, caller], [page])
+    assert "Thing.uncalled" in left
+
+
+def test_an_exception_that_nothing_needs_is_a_complaint():
+    found = tidy_names.exceptions_without_use([source("x = 1\n")])
+    assert len(found) == len(
+        {**tidy_names.TWICE, **tidy_names.UNCALLED, **tidy_names.UNCALLED_FILES}
+    )
 
 
 def test_no_property_fails_because_the_machine_is_busy():

@@ -1,0 +1,190 @@
+"""Names of the package: a public class name means one thing; no public name is there for tests alone.
+
+A name counts as used when code in `src` mentions it outside of its definitions, imports and
+`__all__`, or when users meet it: in examples and on the pages about clients and pipelines.
+Exceptions are in tables here, each with its reason; an exception that nothing needs is a complaint.
+"""
+
+import ast
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from tools.tidy_sources import Source
+
+TWICE: dict[str, str] = {
+    "Admin": "two faces, blocking and asyncio",
+    "Consumer": "two faces, blocking and asyncio",
+    "Producer": "two faces, blocking and asyncio",
+}
+"""Public class names that several modules may define, and why."""
+
+BEING_RENAMED = frozenset(
+    """
+    Attempt Batch Broker Brokers Change Cluster Column Connection Ends Entry Fetched Identity Join
+    JsonLines Line Listening LogDir Manifest Member Node Notice Operation Origin Outcome Peer Phase
+    Piece Place PlainLines Plan Positions Progress Reading Record RequestHeader Resource ResourceType
+    Sender Settings Source State Step Surroundings Target TemplateError Timer Verdict Wanted
+    Whereabouts
+    """.split()  # noqa: SIM905
+)
+"""Class names that still mean several things."""
+
+_CLICK = "click calls it"
+_CLUSTER = (
+    "for followers: the state machine and its tests are complete, the fetcher is not there yet"
+)
+_TRANSACTIONS = (
+    "for transactions: the log and its tests are complete, the coordinator is not there yet"
+)
+_PROTOCOL = "part of the protocol's types, which are complete"
+UNCALLED: dict[str, str] = {
+    "format_commands": _CLICK,
+    "get_command": _CLICK,
+    "capture_signals": "uvicorn calls it",
+    "append_verbatim": _CLUSTER,
+    "truncate_to": _CLUSTER,
+    "follower_fetched": _CLUSTER,
+    "leader_told_hw": _CLUSTER,
+    "truncated": _CLUSTER,
+    "isr_stored": _CLUSTER,
+    "isr_refused": _CLUSTER,
+    "stage_built": _TRANSACTIONS,
+    "build_marker": _TRANSACTIONS,
+    "delete_horizon_ms": "for compaction: when a tombstone may go",
+    "CLEANER_POINTS": "for compaction: Kafka's file name, which recovery must know",
+    "state_change": "Kafka's third log",
+    "Metrics": "counters that the broker is about to get",
+    "prometheus_text": "counters that the broker is about to get",
+    "cluster_id_of": "being looked at",
+    "offset_for_time": "being looked at",
+    "FIRST_WITH_LEADER_EPOCH": "being looked at",
+    "decoder": "tests and benchmarks compare the compiled functions",
+    "encoder": "tests and benchmarks compare the compiled functions",
+    "u16": _PROTOCOL,
+    "f64": _PROTOCOL,
+    "ResponseHeader": _PROTOCOL,
+}
+"""Public names without a caller in `src`, and why they stay."""
+
+UNCALLED_FILES: dict[str, str] = {
+    "src/headwater/wire/messages/internal.py": "schemas of stored records, complete for log dump",
+}
+"""Files of which no name needs a caller."""
+
+MET_BY_USERS = ("README.md", "docs/clients/", "docs/pipelines/", "examples/")
+_CAMEL = re.compile(r"[a-z]+[A-Z]\w*")
+"""Spark's spelling: it calls what is named so."""
+_WORD = re.compile(r"[A-Za-z_]\w*")
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+
+
+class Name(NamedTuple):
+    """A public definition: `word` as code mentions it, `full` with its class."""
+
+    word: str
+    full: str
+    path: str
+    line: int
+
+
+def classes_named_twice(sources: Sequence[Source]) -> list[str]:
+    """One name, one meaning."""
+    homes: dict[str, list[str]] = defaultdict(list)
+    for source in sources:
+        for node in source.tree.body if source.ships else ():
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                homes[node.name].append(source.path)
+    twice = {name: sorted(paths) for name, paths in homes.items() if len(paths) > 1}
+    return [
+        f"{' and '.join(paths)}: each defines a public class {name}; rename one of them"
+        for name, paths in twice.items()
+        if name not in TWICE and name not in BEING_RENAMED
+    ]
+
+
+def definitions(source: Source) -> Iterator[Name]:
+    """The public names that a module and its public classes define."""
+    for node in source.tree.body:
+        for word in _defined(node):
+            yield Name(word, word, source.path, node.lineno)
+        if isinstance(node, ast.ClassDef):
+            for part in node.body:
+                if isinstance(part, _Function) and not part.name.startswith("_"):
+                    yield Name(part.name, f"{node.name}.{part.name}", source.path, part.lineno)
+
+
+def _defined(node: ast.stmt) -> Iterator[str]:
+    words: list[str] = []
+    if isinstance(node, _Function | ast.ClassDef):
+        words = [node.name]
+    elif isinstance(node, ast.Assign | ast.AnnAssign):
+        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+        words = [target.id for target in targets if isinstance(target, ast.Name)]
+    return (word for word in words if not word.startswith("_"))
+
+
+def mentions(source: Source) -> Iterator[str]:
+    """The names that a module's code reads; a string that is a name is read by a table or getattr."""
+    listed = {id(part) for node in source.tree.body if _is_all(node) for part in ast.walk(node)}
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.Attribute):
+            yield node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if id(node) not in listed and _WORD.fullmatch(node.value):
+                yield node.value
+        elif isinstance(node, _Function) and any(map(_registers, node.decorator_list)):
+            yield node.name
+
+
+def _is_all(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and any(
+        isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets
+    )
+
+
+def _registers(decorator: ast.expr) -> bool:
+    """Whether a decorator makes a function a command."""
+    called = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return isinstance(called, ast.Attribute) and called.attr in {"command", "group"}
+
+
+def names_without_caller(
+    sources: Sequence[Source], texts: Iterable[tuple[str, str]] = ()
+) -> list[str]:
+    """What only tests use is not part of the product."""
+    ours = [source for source in sources if source.ships]
+    names = [name for source in ours for name in definitions(source)]
+    used = {word for source in ours for word in mentions(source)}
+    read = [source for source in sources if source.path.startswith(MET_BY_USERS)]
+    met = {word for source in read for word in mentions(source)}
+    for path, text in texts:
+        if path.startswith(MET_BY_USERS) or path.endswith((".pyx", ".pxi")):
+            met.update(_WORD.findall(text))
+    return [
+        f"{name.path}: line {name.line}: no production code uses {name.full}; delete it, or say in"
+        " UNCALLED (tools/tidy_names.py) why it stays"
+        for name in names
+        if name.word not in used
+        and name.word not in met
+        and name.word not in UNCALLED
+        and name.path not in UNCALLED_FILES
+        and not _CAMEL.fullmatch(name.word)
+    ]
+
+
+def exceptions_without_use(sources: Sequence[Source]) -> list[str]:
+    """Exceptions for names that are gone."""
+    ours = [source for source in sources if source.ships]
+    known = {name.word for source in ours for name in definitions(source)}
+    classes = Counter(
+        node.name for source in ours for node in source.tree.body if isinstance(node, ast.ClassDef)
+    )
+    paths = {source.path for source in ours}
+    gone = [f"UNCALLED: {name} is gone" for name in UNCALLED if name not in known]
+    gone += [f"UNCALLED_FILES: {path} is gone" for path in UNCALLED_FILES if path not in paths]
+    gone += [f"TWICE: {name} is defined once" for name in TWICE if classes[name] < 2]
+    return [f"tools/tidy_names.py: {text}; remove it" for text in gone]

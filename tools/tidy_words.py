@@ -1,0 +1,101 @@
+"""Words that `docs/style.md` bans, in code, comments, messages and pages."""
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+
+BANNED: dict[str, str] = {
+    r"anew": "again",
+    r"told of": "reported, or received",
+    r"stands(?! for\b)": "is, or appears",
+    r"mend(?:s|ed|ing)?": "fix, or repair",
+    r"whoever": "callers, or the code that",
+    r"so many": "N, or as many",
+    r"the one (?:that|which|who)": "the noun itself",
+    r"(?<!there )is no (?!longer\b|more\b)\w+": "is not a, or has no",
+    r"the words? that": "what it does",
+    r"\w*(?:behaviour|neighbour|honour|colour)\w*": "American spelling",
+    r"\w*(?:recogni|seriali|initiali|optimi|synchroni|normali|summari|organi)s(?:e|ed|es|er|ing|ation)s?":
+        "American spelling",
+}  # fmt: skip
+"""Patterns and what to write instead."""
+
+_ANY = re.compile(r"\b(?:" + "|".join(BANNED) + r")\b", re.IGNORECASE)
+
+ABOUT_WORDS = {
+    "docs/style.md": "names the words",
+    "tools/tidy_words.py": "names the words",
+    "tests/unit/test_tidy.py": "tries the rule",
+}
+"""Files that must mention banned words, and why."""
+
+BEING_REWORDED: dict[str, int] = {
+    "benchmarks": 2,
+    "benchmarks/clients": 2,
+    "benchmarks/load": 3,
+    "benchmarks/micro": 1,
+    "benchmarks/pipelines": 1,
+    "docs": 7,
+    "docs/clients": 7,
+    "docs/decisions": 1,
+    "docs/pipelines": 29,
+    "docs/reference": 3,
+    "docs/walks": 1,
+    "examples/behavior": 1,
+    "src/headwater": 2,
+    "src/headwater/broker": 15,
+    "src/headwater/cli": 9,
+    "src/headwater/client": 40,
+    "src/headwater/collect": 18,
+    "src/headwater/config": 4,
+    "src/headwater/controller": 20,
+    "src/headwater/coordination": 8,
+    "src/headwater/log": 25,
+    "src/headwater/observe": 1,
+    "src/headwater/pipelines": 73,
+    "src/headwater/records": 21,
+    "src/headwater/replication": 3,
+    "src/headwater/seams": 1,
+    "simulator": 6,
+    "simulator/workload": 2,
+    "src/headwater/transport": 8,
+    "src/headwater/wire": 16,
+    "tests/clients": 14,
+    "tests/compat": 13,
+    "tests/integration": 11,
+    "tests/pipelines": 12,
+    "tests/properties": 4,
+    "tests/sim": 4,
+    "tests/unit": 40,
+}
+"""How many banned words a folder may still have."""
+
+
+def banned_words(path: str, text: str) -> Iterable[str]:
+    """The banned words of a file, line by line."""
+    if path in ABOUT_WORDS:
+        return
+    for number, line in enumerate(text.splitlines(), 1):
+        for found in _ANY.finditer(line):
+            yield f"line {number}: '{found[0]}'; write {_instead(found[0])} (docs/style.md)"
+
+
+def _instead(word: str) -> str:
+    return next(
+        text for pattern, text in BANNED.items() if re.fullmatch(pattern, word, re.IGNORECASE)
+    )
+
+
+def folder_of(path: str) -> str:
+    """The folder that one person rewords at a time."""
+    parts = path.split("/")[:-1]
+    return "/".join(parts[: 3 if parts[:1] == ["src"] else 2]) or path
+
+
+def all_banned_words(files: Iterable[tuple[str, str]]) -> list[str]:
+    """The banned words of all files, without those that a folder may still have."""
+    found: list[tuple[str, str]] = []
+    for path, text in files:
+        found += [(folder_of(path), f"{path}: {one}") for one in banned_words(path, text)]
+    counts = Counter(folder for folder, _ in found)
+    return [text for folder, text in found if counts[folder] > BEING_REWORDED.get(folder, 0)]
