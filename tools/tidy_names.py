@@ -26,7 +26,7 @@ BEING_RENAMED = frozenset(
     JsonLines Line Listening LogDir Manifest Member Node Notice Operation Origin Outcome Peer Phase
     Piece Place PlainLines Plan Positions Progress Reading Record RequestHeader Resource ResourceType
     Sender Settings Source State Step Surroundings Target TemplateError Timer Verdict Wanted
-    Whereabouts
+    Whereabouts FileSlice
     """.split()  # noqa: SIM905
 )
 """Class names that still mean several things."""
@@ -46,7 +46,7 @@ UNCALLED: dict[str, str] = {
     "append_verbatim": _CLUSTER,
     "truncate_to": _CLUSTER,
     "follower_fetched": _CLUSTER,
-    "leader_told_hw": _CLUSTER,
+    "leader_hw_received": _CLUSTER,
     "truncated": _CLUSTER,
     "isr_stored": _CLUSTER,
     "isr_refused": _CLUSTER,
@@ -64,6 +64,7 @@ UNCALLED: dict[str, str] = {
     "encoder": "tests and benchmarks compare the compiled functions",
     "u16": _PROTOCOL,
     "f64": _PROTOCOL,
+    "RequestHeader": _PROTOCOL,
     "ResponseHeader": _PROTOCOL,
 }
 """Public names without a caller in `src`, and why they stay."""
