@@ -14,7 +14,6 @@ from typing import NamedTuple
 from tools.tidy_sources import Source
 
 TWICE: dict[str, str] = {
-    "Admin": "two faces, blocking and asyncio",
     "Consumer": "two faces, blocking and asyncio",
     "Producer": "two faces, blocking and asyncio",
 }
@@ -22,7 +21,7 @@ TWICE: dict[str, str] = {
 
 BEING_RENAMED = frozenset(
     """
-    Attempt Batch Broker Brokers Change Cluster Column Connection Ends Entry Fetched Identity Join
+    Admin Attempt Batch Broker Brokers Change Cluster Column Connection Ends Entry Fetched Identity Join
     JsonLines Line Listening LogDir Manifest Member Node Notice Operation Origin Outcome Peer Phase
     Piece Place PlainLines Plan Positions Progress Reading Record RequestHeader Resource ResourceType
     Sender Settings Source State Step Surroundings Target TemplateError Timer Verdict Wanted
@@ -31,6 +30,7 @@ BEING_RENAMED = frozenset(
 )
 """Class names that still mean several things."""
 
+_ASYNCIO = "asyncio calls it"
 _CLICK = "click calls it"
 _CLUSTER = (
     "for followers: the state machine and its tests are complete, the fetcher is not there yet"
@@ -40,6 +40,10 @@ _TRANSACTIONS = (
 )
 _PROTOCOL = "part of the protocol's types, which are complete"
 UNCALLED: dict[str, str] = {
+    "get_buffer": _ASYNCIO,
+    "buffer_updated": _ASYNCIO,
+    "pause_writing": _ASYNCIO,
+    "resume_writing": _ASYNCIO,
     "format_commands": _CLICK,
     "get_command": _CLICK,
     "capture_signals": "uvicorn calls it",
@@ -57,6 +61,10 @@ UNCALLED: dict[str, str] = {
     "state_change": "Kafka's third log",
     "Metrics": "counters that the broker is about to get",
     "prometheus_text": "counters that the broker is about to get",
+    "AdminOptions": "being looked at",
+    "ProducerOptions": "being looked at",
+    "ConsumerOptions": "being looked at",
+    "request_frame": "being looked at",
     "cluster_id_of": "being looked at",
     "offset_for_time": "being looked at",
     "FIRST_WITH_LEADER_EPOCH": "being looked at",

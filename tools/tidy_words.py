@@ -47,7 +47,7 @@ BEING_REWORDED: dict[str, int] = {
     "src/headwater/cli": 9,
     "src/headwater/client": 40,
     "src/headwater/collect": 18,
-    "src/headwater/config": 4,
+    "src/headwater/config": 6,
     "src/headwater/controller": 20,
     "src/headwater/coordination": 8,
     "src/headwater/log": 25,
