@@ -33,6 +33,13 @@ SETS: dict[str, tuple[str, ...]] = {
     "kafka-tools-3.9.2": ("org.apache.kafka:kafka-tools:3.9.2", _SILENT_LOGGER),
     "kafka-clients-4.3.1": ("org.apache.kafka:kafka-clients:4.3.1", _JSON, _SILENT_LOGGER),
     "kafka-clients-3.9.2": ("org.apache.kafka:kafka-clients:3.9.2", _JSON, _SILENT_LOGGER),
+    # metrics-core and snappy-java are "provided" in its POM, and without them it never serves.
+    "zookeeper-3.9.5": (
+        "org.apache.zookeeper:zookeeper:3.9.5",
+        "io.dropwizard.metrics:metrics-core:4.1.12.1",
+        "org.xerial.snappy:snappy-java:1.1.10.5",
+        "org.slf4j:slf4j-nop:2.0.13",
+    ),
     # Central has no 4.3.0 of these and no token provider beside 4.0.0; this mix runs on Spark 4.3.0.
     "spark-kafka-4.2.0": (
         "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",

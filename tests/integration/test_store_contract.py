@@ -1,6 +1,9 @@
 """What every metadata store promises. A new store joins by adding its maker to STORES."""
 
-from collections.abc import Callable
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from random import Random
 from typing import Any
 
 import pytest
@@ -10,7 +13,6 @@ from headwater.controller.store.metadata_store import (
     Check,
     Create,
     Delete,
-    MetadataStore,
     Set,
     Stat,
     StoreError,
@@ -18,32 +20,41 @@ from headwater.controller.store.metadata_store import (
     WatchEvent,
     Znode,
 )
-from tests.unit.controller.fake_loop import FakeLoop, MemoryFiles, embedded
+from tests.integration.metadata_stores import EmbeddedCase, KazooCase, StoreProcess, zookeepers
+
+SESSION_MS = 60_000
+"""Longer than a case that waits while the others run."""
 
 
-class EmbeddedCase:
-    """An embedded store; `reopen` begins a new session on the same files."""
-
-    def __init__(self) -> None:
-        self.loop = FakeLoop()
-        self.files = MemoryFiles()
-        self.store: MetadataStore = embedded(self.loop, self.files)
-
-    def reopen(self) -> None:
-        self.store.close()
-        self.loop.run()
-        self.store = embedded(self.loop, self.files)
-
-    def settle(self) -> None:
-        self.loop.run()
+def _embedded() -> Iterator[Callable[[], Any]]:
+    yield lambda: EmbeddedCase("")
 
 
-STORES = [EmbeddedCase]
+def _served() -> Iterator[Callable[[], Any]]:
+    with tempfile.TemporaryDirectory() as folder:
+        process = StoreProcess(folder)
+        yield lambda: KazooCase(process.address, SESSION_MS)
+        assert process.stop() == 0
 
 
-@pytest.fixture(params=STORES, ids=lambda case: case.__name__)
-def case(request: pytest.FixtureRequest) -> Any:
-    return request.param()
+def _zookeeper() -> Iterator[Callable[[], Any]]:
+    with zookeepers(1) as (server,):
+        yield lambda: KazooCase(server.address, SESSION_MS)
+
+
+STORES = {"embedded": _embedded, "headwater store": _served, "zookeeper": _zookeeper}
+
+
+@pytest.fixture(scope="module", params=STORES, ids=str)
+def open_case(request: pytest.FixtureRequest) -> Iterator[Callable[[], Any]]:
+    yield from STORES[request.param]()
+
+
+@pytest.fixture
+def case(open_case: Callable[[], Any]) -> Iterator[Any]:
+    made = open_case()
+    yield made
+    made.close()
 
 
 def call(case: Any, ask: Callable[[Callable[[Any], None]], object]) -> Any:
@@ -244,3 +255,75 @@ def test_a_closed_store_refuses(case):
     case.store.close()
     case.settle()
     assert kind(create(case, "/a")) is StoreFailure.SESSION_EXPIRED
+
+
+def _random_calls(seed: int, count: int) -> Iterator[tuple[str, tuple[Any, ...], dict[str, bool]]]:
+    """Calls on a small tree, so that most of them meet something."""
+    chance = Random(seed)
+    paths = ["/a", "/b", "/a/x", "/a/y", "/b/x", "/a/x/deep", "/b/n_0000000001"]
+    versions = [ANY_VERSION, ANY_VERSION, 0, 1, 2]
+
+    def op() -> Any:
+        path, version, data = chance.choice(paths), chance.choice(versions), chance.randbytes(3)
+        match chance.randrange(6):
+            case 0 | 1:
+                return Create(path, data, ephemeral=chance.random() < 0.2)
+            case 2:
+                return Create(chance.choice(["/a/n_", "/b/n_"]), data, sequential=True)
+            case 3:
+                return Set(path, data, version)
+            case 4:
+                return Delete(path, version)
+            case _:
+                return Check(path, version)
+
+    for _ in range(count):
+        one = op()
+        match chance.randrange(5):
+            case 0:
+                yield "multi", ([op() for _ in range(chance.randrange(1, 5))],), {}
+            case 1:
+                yield chance.choice(["get", "exists", "children"]), (one.path,), {}
+            case _ if isinstance(one, Create):
+                how = {"ephemeral": one.ephemeral, "sequential": one.sequential}
+                yield "create", (one.path, one.data), how
+            case _ if isinstance(one, Set):
+                yield "set", (one.path, one.data, one.version), {}
+            case _ if isinstance(one, Delete):
+                yield "delete", (one.path, one.version), {}
+            case _:
+                yield "multi", ([one],), {}
+
+
+def _comparable(answer: Any) -> Any:
+    """An answer without what depends on the store: its numbers of transactions, times, sessions."""
+    if isinstance(answer, StoreError):
+        return answer.kind, answer.index
+    if isinstance(answer, Znode):
+        return answer.data, _comparable(answer.stat)
+    if isinstance(answer, Stat):
+        same = (answer.version, answer.cversion, answer.num_children, answer.data_length)
+        return (*same, answer.ephemeral_owner != 0, answer.mzxid > answer.czxid)
+    if isinstance(answer, list):
+        return [_comparable(one) for one in answer]
+    return answer
+
+
+def test_random_calls_get_the_same_answers_from_every_store():
+    with ExitStack() as stack:
+        opened = [stack.enter_context(contextmanager(maker)()) for maker in STORES.values()]
+        cases = [open_case() for open_case in opened]
+        given: list[list[Any]] = [[] for _ in cases]
+        for case, answers in zip(cases, given, strict=True):
+            for seed in range(10):
+                for method, args, how in _random_calls(seed, 1000):
+                    getattr(case.store, method)(*args, answers.append, **how)
+                case.settle()
+        embedded, *others = [[_comparable(answer) for answer in answers] for answers in given]
+        assert len(embedded) == 10_000
+        kinds = {answer[0] for answer in embedded if isinstance(answer, tuple)}
+        assert len(kinds & set(StoreFailure)) >= 5, "the calls are too tame to compare anything"
+        for other in others:
+            assert other == embedded
+        for case in cases:
+            case.close()

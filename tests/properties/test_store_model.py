@@ -116,9 +116,9 @@ def test_the_store_does_what_the_model_does_over_any_restarts(script):
             result = run(loop, store, many)
             expected = model.multi(many)
             assert (result.kind if isinstance(result, StoreError) else None) == expected
-        assert seen(store._tree) == model.nodes
-        assert store._tree.zxid >= zxid
-        zxid = store._tree.zxid
+        assert seen(store.tree) == model.nodes
+        assert store.tree.zxid >= zxid
+        zxid = store.tree.zxid
 
 
 @given(st.lists(transactions, min_size=1, max_size=8), st.data())
@@ -136,5 +136,5 @@ def test_a_crash_at_any_byte_keeps_exactly_the_whole_writes_before_it(script, dr
     files.content[JOURNAL].extend(torn)
     survived = [known for end, known in promised if end <= cut][-1]
     survived.restart()
-    assert seen(embedded(loop, files)._tree) == survived.nodes
-    assert seen(embedded(loop, files)._tree) == survived.nodes, "recovery is not repeatable"
+    assert seen(embedded(loop, files).tree) == survived.nodes
+    assert seen(embedded(loop, files).tree) == survived.nodes, "recovery is not repeatable"

@@ -50,7 +50,8 @@ from headwater.config.listeners import Listener
 from headwater.controller.channel_loop import Channels, OnReply
 from headwater.controller.control_requests import ControlRequest
 from headwater.controller.controller_loop import ControllerLoop
-from headwater.controller.store.embedded_store import EmbeddedStore, on_file_thread
+from headwater.controller.store.embedded_store import EmbeddedStore
+from headwater.controller.store.engine import on_file_thread
 from headwater.controller.store.znodes import BrokerEndpoint, BrokerNode
 from headwater.controller.topic_rules import ControllerSettings
 from headwater.coordination.groups.settings import GroupSettings
@@ -162,6 +163,7 @@ class BrokerServer:
             folder,
             asyncio.get_running_loop().call_soon,
             on_file_thread(self.seams.tasks),
+            self.seams.clock,
         )
         fresh = uuid_text(self.seams.randomness.uuid())
         return await wait_for_reply(partial(prepare_store, self.store, fresh))

@@ -16,6 +16,7 @@ from headwater.errors import KafkaError
 
 COMMANDS = {
     "up": "Start a broker.",
+    "store": "Start a metadata store that speaks ZooKeeper's protocol.",
     "topics": "Create, list, describe, alter, trim and delete topics.",
     "produce": "Send records from lines, JSON or files.",
     "consume": "Print records.",

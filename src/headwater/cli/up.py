@@ -91,7 +91,7 @@ def command(
         except OSError as problem:
             raise click.ClickException(f"--log-dir {log_dir} cannot be used: {problem}") from None
     if until_stdin_closes:
-        threading.Thread(target=_stop_with_stdin, name="stdin", daemon=True).start()
+        threading.Thread(target=stop_with_stdin, name="stdin", daemon=True).start()
 
     def ready(address: str) -> None:
         data = list(settings.log_dirs)
@@ -107,7 +107,8 @@ def command(
         raise click.ClickException(str(problem)) from problem
 
 
-def _stop_with_stdin() -> None:
+def stop_with_stdin() -> None:
+    """Wait for the end of standard input, then ask this process to stop."""
     with contextlib.suppress(OSError):  # it may be closed from the start
         while os.read(0, 4096):
             pass

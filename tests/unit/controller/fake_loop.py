@@ -157,7 +157,7 @@ class MemoryFiles:
 
 
 def embedded(loop: FakeLoop, files: MemoryFiles) -> EmbeddedStore:
-    return EmbeddedStore(files, "/store", loop.call_soon, loop.off_loop)  # type: ignore[arg-type]
+    return EmbeddedStore(files, "/store", loop.call_soon, loop.off_loop, loop)  # type: ignore[arg-type]
 
 
 class OneBroker:

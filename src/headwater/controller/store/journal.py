@@ -1,48 +1,64 @@
 """The embedded store on disk: a journal of transactions and, now and then, a snapshot of the tree.
 
     journal   = group*                 one group = one write + one fdatasync
-    group     = "HWJ1" length crc32 body          (big-endian u32 each; crc over the body)
-    body      = (zxid:i64 count:u32 edit*)*
-    edit      = kind:u8 path:(u16 bytes) [data:(u32 bytes)] [owner:i64]
-    snapshot  = "HWS1" length crc32 body;  body = zxid:i64 node*
+    group     = "HWJ2" length crc32 body          (big-endian u32 each; crc over the body)
+    body      = (zxid:i64 time_ms:i64 count:u32 edit*)*
+    edit      = kind:u8 fields of the kind
+    snapshot  = "HWS2" length crc32 body;  body = zxid:i64 session_count:u32 session* node*
 
 A group is written only after the one before it is on the disk. So a broken group with nothing
 valid behind it is the torn tail of a crash, never answered to anyone, and is cut; a broken group
 with a newer one behind it is damage to what was promised, and the store refuses to open.
+
+Files of the first format (HWJ1, HWS1: no times, ACLs and sessions) are still read. A journal of that
+format is replaced by a snapshot before anything is appended to it.
 """
 
 import logging
 import struct
 import zlib
 from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
+from headwater.controller.store.metadata_store import OPEN_ACL, Acl
 from headwater.controller.store.tree import (
-    ROOT,
     Edit,
     Made,
     Removed,
+    Restricted,
+    SessionClosed,
+    SessionOpened,
     Tree,
     TreeNode,
     Wrote,
-    parent_of,
 )
 from headwater.errors import E, KafkaError
 from headwater.seams.files import Files, read_file, read_fully, replace_file, write_fully
 
 log = logging.getLogger(__name__)
 
-GROUP_MAGIC = b"HWJ1"
-SNAPSHOT_MAGIC = b"HWS1"
+GROUP_MAGIC, FIRST_GROUP_MAGIC = b"HWJ2", b"HWJ1"
+SNAPSHOT_MAGIC, FIRST_SNAPSHOT_MAGIC = b"HWS2", b"HWS1"
 SNAPSHOT_FROM_BYTES = 4 << 20
 """A journal shorter than this is never worth a snapshot."""
 
 _FRAME = struct.Struct(">4sII")
-_TRANSACTION = struct.Struct(">qI")
-_TEXT = struct.Struct(">BH")
+_TRANSACTION = struct.Struct(">qqI")
+_FIRST_TRANSACTION = struct.Struct(">qI")
+_KIND = struct.Struct(">B")
+_SHORT = struct.Struct(">H")
 _SIZE = struct.Struct(">I")
-_OWNER = struct.Struct(">q")
-_NODE = struct.Struct(">HIqqiiqi")
-_MADE, _WROTE, _REMOVED = 1, 2, 3
+_LONG = struct.Struct(">q")
+_SESSION = struct.Struct(">qi16s")
+_NODE = struct.Struct(">HIqqiiqiqiqq")
+_FIRST_NODE = struct.Struct(">HIqqiiqi")
+_NODE_NUMBERS = (
+    "czxid", "mzxid", "version", "cversion", "owner", "sequence",
+    "pzxid", "aversion", "ctime_ms", "mtime_ms",
+)  # fmt: skip
+"""In the order of the layouts; the first format ends after `sequence`."""
+
+_MADE, _WROTE, _REMOVED, _MADE_WITH_ACL, _RESTRICTED, _OPENED, _CLOSED = range(1, 8)
 
 
 class StoreDamaged(KafkaError):
@@ -52,96 +68,183 @@ class StoreDamaged(KafkaError):
         super().__init__(E.KAFKA_STORAGE_ERROR, message)
 
 
-def encode_transaction(zxid: int, edits: Sequence[Edit]) -> bytes:
-    """One transaction as it stands in a group."""
-    parts = [_TRANSACTION.pack(zxid, len(edits))]
+class Transaction(NamedTuple):
+    """What one transaction did, and when."""
+
+    zxid: int
+    now_ms: int
+    edits: list[Edit]
+
+
+# -- encoding
+
+
+def encode_transaction(zxid: int, now_ms: int, edits: Sequence[Edit]) -> bytes:
+    """One transaction of a group."""
+    parts = [_TRANSACTION.pack(zxid, now_ms, len(edits))]
     for edit in edits:
-        path = edit.path.encode()
-        kind = _MADE if isinstance(edit, Made) else _WROTE if isinstance(edit, Wrote) else _REMOVED
-        parts += (_TEXT.pack(kind, len(path)), path)
-        if not isinstance(edit, Removed):
-            parts += (_SIZE.pack(len(edit.data)), edit.data)
-        if isinstance(edit, Made):
-            parts.append(_OWNER.pack(edit.owner))
+        _encode_edit(edit, parts)
     return b"".join(parts)
 
 
-def decode_transactions(body: bytes) -> Iterator[tuple[int, list[Edit]]]:
-    """The transactions of a group whose checksum was right."""
-    pos = 0
-    while pos < len(body):
-        zxid, count = _TRANSACTION.unpack_from(body, pos)
-        pos += _TRANSACTION.size
-        edits = []
-        for _ in range(count):
-            edit, pos = _decode_edit(body, pos)
-            edits.append(edit)
-        yield zxid, edits
+def _encode_edit(edit: Edit, parts: list[bytes]) -> None:
+    match edit:
+        case Made(path, data, owner, acl):
+            kind = _MADE if acl == OPEN_ACL else _MADE_WITH_ACL
+            parts += (_KIND.pack(kind), _text(path), _sized(data), _LONG.pack(owner))
+            if kind == _MADE_WITH_ACL:
+                parts.append(_encode_acl(acl))
+        case Wrote(path, data):
+            parts += (_KIND.pack(_WROTE), _text(path), _sized(data))
+        case Removed(path):
+            parts += (_KIND.pack(_REMOVED), _text(path))
+        case Restricted(path, acl):
+            parts += (_KIND.pack(_RESTRICTED), _text(path), _encode_acl(acl))
+        case SessionOpened():
+            parts += (_KIND.pack(_OPENED), _SESSION.pack(*edit))
+        case SessionClosed(session):
+            parts += (_KIND.pack(_CLOSED), _LONG.pack(session))
 
 
-def _decode_edit(body: bytes, pos: int) -> tuple[Edit, int]:
-    kind, size = _TEXT.unpack_from(body, pos)
-    pos += _TEXT.size
-    path = body[pos : pos + size].decode()
-    pos += size
-    if kind == _REMOVED:
-        return Removed(path), pos
-    (size,) = _SIZE.unpack_from(body, pos)
-    pos += _SIZE.size
-    data = body[pos : pos + size]
-    pos += size
-    if kind == _WROTE:
-        return Wrote(path, data), pos
-    (owner,) = _OWNER.unpack_from(body, pos)
-    return Made(path, data, owner), pos + _OWNER.size
+def _text(value: str) -> bytes:
+    content = value.encode()
+    return _SHORT.pack(len(content)) + content
+
+
+def _sized(value: bytes) -> bytes:
+    return _SIZE.pack(len(value)) + value
+
+
+def _encode_acl(acl: Sequence[Acl]) -> bytes:
+    entries = [_LONG.pack(one.permissions) + _text(one.scheme) + _text(one.identity) for one in acl]
+    return _SHORT.pack(len(entries)) + b"".join(entries)
+
+
+def encode_snapshot(tree: Tree) -> bytes:
+    """The whole tree; parents come before their children."""
+    parts = [_LONG.pack(tree.zxid), _SIZE.pack(len(tree.sessions))]
+    parts += [_SESSION.pack(*session) for session in tree.sessions.values()]
+    for path, node in sorted(tree.nodes.items()):
+        text = path.encode()
+        numbers = (getattr(node, name) for name in _NODE_NUMBERS)
+        parts += (_NODE.pack(len(text), len(node.data), *numbers), text, node.data)
+        parts.append(_encode_acl(() if node.acl == OPEN_ACL else node.acl))
+    return _framed(SNAPSHOT_MAGIC, b"".join(parts))
 
 
 def _framed(magic: bytes, body: bytes) -> bytes:
     return _FRAME.pack(magic, len(body), zlib.crc32(body)) + body
 
 
-def _unframed(magic: bytes, data: bytes, pos: int) -> bytes | None:
-    """The body of the frame at `pos`, or None if that is not a whole and sound frame."""
+# -- decoding
+
+
+def _unframed(data: bytes, pos: int, *magics: bytes) -> tuple[bytes, bytes] | None:
+    """Magic and body of the frame at `pos`, or None if that is not a whole and sound frame."""
     if pos + _FRAME.size > len(data):
         return None
     found, size, crc = _FRAME.unpack_from(data, pos)
     body = data[pos + _FRAME.size : pos + _FRAME.size + size]
-    return body if found == magic and len(body) == size and zlib.crc32(body) == crc else None
+    sound = found in magics and len(body) == size and zlib.crc32(body) == crc
+    return (found, body) if sound else None
 
 
-def encode_snapshot(tree: Tree) -> bytes:
-    """The whole tree; parents stand before their children."""
-    parts = [_OWNER.pack(tree.zxid)]
-    for path, node in sorted(tree.nodes.items()):
-        text = path.encode()
-        numbers = (node.czxid, node.mzxid, node.version, node.cversion, node.owner, node.sequence)
-        parts += (_NODE.pack(len(text), len(node.data), *numbers), text, node.data)
-    return _framed(SNAPSHOT_MAGIC, b"".join(parts))
+class _Body:
+    """Reads the body of a frame whose checksum was right."""
+
+    __slots__ = ("_data", "pos")
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.pos = 0
+
+    @property
+    def ended(self) -> bool:
+        return self.pos >= len(self._data)
+
+    def numbers(self, layout: struct.Struct) -> tuple[int, ...]:
+        values = layout.unpack_from(self._data, self.pos)
+        self.pos += layout.size
+        return values
+
+    def raw(self, size: int) -> bytes:
+        self.pos += size
+        return self._data[self.pos - size : self.pos]
+
+    def text(self) -> str:
+        return self.raw(self.numbers(_SHORT)[0]).decode()
+
+    def sized(self) -> bytes:
+        return self.raw(self.numbers(_SIZE)[0])
+
+    def session(self) -> SessionOpened:
+        session, timeout_ms, password = _SESSION.unpack(self.raw(_SESSION.size))
+        return SessionOpened(session, timeout_ms, password)
+
+    def acl(self) -> tuple[Acl, ...]:
+        (count,) = self.numbers(_SHORT)
+        entries = (Acl(self.numbers(_LONG)[0], self.text(), self.text()) for _ in range(count))
+        return tuple(entries) or OPEN_ACL
+
+    def edit(self) -> Edit:
+        (kind,) = self.numbers(_KIND)
+        if kind == _OPENED:
+            return self.session()
+        if kind == _CLOSED:
+            return SessionClosed(self.numbers(_LONG)[0])
+        path = self.text()
+        if kind == _REMOVED:
+            return Removed(path)
+        if kind == _RESTRICTED:
+            return Restricted(path, self.acl())
+        data = self.sized()
+        if kind == _WROTE:
+            return Wrote(path, data)
+        (owner,) = self.numbers(_LONG)
+        return Made(path, data, owner, self.acl() if kind == _MADE_WITH_ACL else OPEN_ACL)
+
+
+def decode_transactions(magic: bytes, content: bytes) -> Iterator[Transaction]:
+    """The transactions of a group."""
+    body = _Body(content)
+    while not body.ended:
+        if magic == FIRST_GROUP_MAGIC:
+            zxid, count = body.numbers(_FIRST_TRANSACTION)
+            now_ms = 0
+        else:
+            zxid, now_ms, count = body.numbers(_TRANSACTION)
+        yield Transaction(zxid, now_ms, [body.edit() for _ in range(count)])
 
 
 def decode_snapshot(data: bytes) -> Tree:
     """The tree that `encode_snapshot` wrote; StoreDamaged for anything else."""
-    body = _unframed(SNAPSHOT_MAGIC, data, 0)
-    if body is None:
+    frame = _unframed(data, 0, SNAPSHOT_MAGIC, FIRST_SNAPSHOT_MAGIC)
+    if frame is None:
         raise StoreDamaged(
             "the store's snapshot is damaged; restore the store's folder from a copy"
         )
-    tree = Tree()
-    (tree.zxid,) = _OWNER.unpack_from(body)
-    pos = _OWNER.size
-    while pos < len(body):
-        path_size, data_size, czxid, mzxid, version, cversion, owner, sequence = _NODE.unpack_from(
-            body, pos
-        )
-        pos += _NODE.size
-        path = body[pos : pos + path_size].decode()
-        pos += path_size
-        content = body[pos : pos + data_size]
-        pos += data_size
-        tree.nodes[path] = TreeNode(content, czxid, mzxid, version, cversion, owner, sequence)
-        if path != ROOT:
-            tree.nodes[parent_of(path)].adopt(path.rpartition("/")[2])
+    magic, content = frame
+    body = _Body(content)
+    tree = Tree(zxid=body.numbers(_LONG)[0])
+    if magic == SNAPSHOT_MAGIC:
+        for _ in range(body.numbers(_SIZE)[0]):
+            session = body.session()
+            tree.sessions[session.session] = session
+    layout = _NODE if magic == SNAPSHOT_MAGIC else _FIRST_NODE
+    while not body.ended:
+        path_size, data_size, *numbers = body.numbers(layout)
+        path, content = body.raw(path_size).decode(), body.raw(data_size)
+        node = TreeNode(content, 0, 0)
+        for name, number in zip(_NODE_NUMBERS, numbers, strict=False):
+            setattr(node, name, number)
+        if magic == SNAPSHOT_MAGIC:
+            node.acl = body.acl()
+        tree.restore(path, node)
     return tree
+
+
+class _NoSnapshot(OSError):
+    """The snapshot could not be written; the journal is untouched."""
 
 
 class Journal:
@@ -155,6 +258,7 @@ class Journal:
         self._journal = f"{directory}/journal"
         self._fd = files.open(self._journal, create=True)
         self._end = 0
+        self._must_replace = False
         self._compact_at = SNAPSHOT_FROM_BYTES
         self.in_doubt = False
         """A sync failed: the kernel may have dropped pages, so the file cannot be believed."""
@@ -168,6 +272,8 @@ class Journal:
             tree = decode_snapshot(content)
         data = read_fully(self._files, self._fd, self._files.size(self._fd), 0)
         self._end = self._replay(tree, data)
+        if self._must_replace:
+            self._replace_by_snapshot(tree)
         if self._end < len(data):
             self._files.truncate(self._fd, self._end)
             self._sync()
@@ -175,7 +281,7 @@ class Journal:
         return tree
 
     def append(self, transactions: Sequence[bytes]) -> None:
-        """Make a group durable. After an OSError the caller must `load` anew or give up."""
+        """Make a group durable. After an OSError the caller must `load` again or give up."""
         frame = _framed(GROUP_MAGIC, b"".join(transactions))
         write_fully(self._files, self._fd, [frame], self._end)
         self._sync()
@@ -185,14 +291,20 @@ class Journal:
         """Replace the journal by a snapshot once it has outgrown the last one."""
         if self._end < self._compact_at:
             return
+        try:
+            self._replace_by_snapshot(tree)
+        except _NoSnapshot as failure:
+            log.warning("no snapshot of the metadata store for now: %s", failure.__cause__)
+            self._outgrown_past(self._end)
+
+    def _replace_by_snapshot(self, tree: Tree) -> None:
         content = encode_snapshot(tree)
         try:
             replace_file(self._files, self._snapshot, content)
         except OSError as failure:
-            log.warning("no snapshot of the metadata store for now: %s", failure)
-            self._outgrown_past(self._end)
-            return
+            raise _NoSnapshot from failure
         self._outgrown_past(len(content))
+        self._must_replace = False
         # A crash from here on finds groups older than the snapshot, and `load` passes over them.
         self._files.truncate(self._fd, 0)
         self._end = 0
@@ -216,21 +328,24 @@ class Journal:
 
     def _replay(self, tree: Tree, data: bytes) -> int:
         pos = 0
-        while (body := _unframed(GROUP_MAGIC, data, pos)) is not None:
-            for zxid, edits in decode_transactions(body):
-                if zxid > tree.zxid:
-                    tree.replay(zxid, edits)
+        while (frame := _unframed(data, pos, GROUP_MAGIC, FIRST_GROUP_MAGIC)) is not None:
+            magic, body = frame
+            self._must_replace |= magic == FIRST_GROUP_MAGIC
+            for transaction in decode_transactions(magic, body):
+                if transaction.zxid > tree.zxid:
+                    tree.replay(*transaction)
             pos += _FRAME.size + len(body)
-        self._refuse_if_promised(tree.zxid, data, pos)
+        for magic in (GROUP_MAGIC, FIRST_GROUP_MAGIC):
+            self._refuse_if_promised(magic, tree.zxid, data, pos)
         return pos
 
-    def _refuse_if_promised(self, zxid: int, data: bytes, broken: int) -> None:
-        at = data.find(GROUP_MAGIC, broken + 1)
+    def _refuse_if_promised(self, magic: bytes, zxid: int, data: bytes, broken: int) -> None:
+        at = data.find(magic, broken + 1)
         while at >= 0:
-            body = _unframed(GROUP_MAGIC, data, at)
-            if body and max(number for number, _ in decode_transactions(body)) > zxid:
+            frame = _unframed(data, at, magic)
+            if frame and max(number for number, *_ in decode_transactions(*frame)) > zxid:
                 raise StoreDamaged(
                     f"{self._journal} is damaged at byte {broken}: whole transactions follow; "
                     "restore the store's folder from a copy"
                 )
-            at = data.find(GROUP_MAGIC, at + 1)
+            at = data.find(magic, at + 1)

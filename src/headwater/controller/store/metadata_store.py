@@ -26,24 +26,30 @@ class StoreFailure(Enum):
     BAD_VERSION = "the node has another version"
     NOT_EMPTY = "the node has children"
     EPHEMERAL_PARENT = "an ephemeral node cannot have children"
+    BAD_PATH = "the path is not valid"
+    NOT_AUTHORIZED = "the node's ACL does not allow it"
+    INVALID_ACL = "the ACL is not valid"
+    AUTH_FAILED = "the store does not accept these credentials"
     SESSION_EXPIRED = "the session has expired"
     CONNECTION_LOSS = "the store cannot be reached, the outcome is unknown"
 
 
 class StoreError(Exception):
-    """A refusal; `path` is the node that caused it."""
+    """A refusal; `path` is the node that caused it, `index` its operation in a multi."""
 
-    def __init__(self, kind: StoreFailure, path: str) -> None:
+    def __init__(self, kind: StoreFailure, path: str, index: int = 0) -> None:
         super().__init__(f"{path}: {kind.value}")
         self.kind = kind
         self.path = path
+        self.index = index
 
 
 class Stat(NamedTuple):
     """What the store knows of a node beside its data.
 
-    `czxid` and `mzxid` are the transactions that made and last changed it; `version` counts changes
-    of the data, `cversion` those of the list of children.
+    `czxid` and `mzxid` are the transactions that created and last changed it, `pzxid` the one that
+    last changed its list of children; `version` counts changes of the data, `cversion` those of the
+    list of children, `aversion` those of the ACL.
     """
 
     czxid: int
@@ -52,6 +58,11 @@ class Stat(NamedTuple):
     cversion: int
     ephemeral_owner: int
     num_children: int
+    data_length: int = 0
+    pzxid: int = 0
+    aversion: int = 0
+    ctime_ms: int = 0
+    mtime_ms: int = 0
 
 
 class Znode(NamedTuple):
@@ -61,14 +72,28 @@ class Znode(NamedTuple):
     stat: Stat
 
 
+class Acl(NamedTuple):
+    """Who may do what to a node: ZooKeeper's permission bits for one identity of a scheme."""
+
+    permissions: int
+    scheme: str
+    identity: str
+
+
+READ, WRITE, CREATE, DELETE, ADMIN = 1, 2, 4, 8, 16
+OPEN_ACL = (Acl(READ | WRITE | CREATE | DELETE | ADMIN, "world", "anyone"),)
+"""Everyone may do everything."""
+
+
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Make a node; a sequential one gets ten digits of its parent's counter at the end."""
+    """Create a node; a sequential one gets ten digits of its parent's counter at the end."""
 
     path: str
     data: bytes = b""
     ephemeral: bool = False
     sequential: bool = False
+    acl: tuple[Acl, ...] = OPEN_ACL
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,199 @@
+"""Every metadata store behind one driver: embedded, `headwater store`, ZooKeeper, an ensemble."""
+
+import contextlib
+import json
+import queue
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from tools.jars import jars
+
+from headwater.controller.store.metadata_store import MetadataStore, SessionState
+from headwater.controller.store.zookeeper_store import ZooKeeperSettings, ZooKeeperStore
+from headwater.seams.clock import SystemClock
+from tests.unit.controller.fake_loop import FakeLoop, MemoryFiles, embedded
+
+PATIENCE_S = 60
+
+
+class EmbeddedCase:
+    """An embedded store; `reopen` begins a new session on the same files."""
+
+    def __init__(self, _: str) -> None:
+        self.loop = FakeLoop()
+        self.files = MemoryFiles()
+        self.store: MetadataStore = embedded(self.loop, self.files)
+
+    def reopen(self) -> None:
+        self.store.close()
+        self.loop.run()
+        self.store = embedded(self.loop, self.files)
+
+    def settle(self) -> None:
+        self.loop.run()
+
+    def close(self) -> None:
+        self.store.close()
+
+
+class KazooCase:
+    """A store behind kazoo, in a chroot of its own; the loop is a queue that `settle` empties."""
+
+    _cases = 0
+
+    def __init__(self, address: str, session_timeout_ms: int = 10_000, chroot: str = "") -> None:
+        KazooCase._cases += 1
+        chroot = chroot or f"/case/{KazooCase._cases}-{time.monotonic_ns()}"
+        self._settings = ZooKeeperSettings(address, chroot, session_timeout_ms)
+        self._events: queue.Queue[tuple[Callable[..., None], tuple[Any, ...]]] = queue.Queue()
+        self._timers: list[tuple[float, Callable[[], None]]] = []
+        self.sessions: list[SessionState] = []
+        self.store = self._open()
+
+    def _open(self) -> ZooKeeperStore:
+        store = ZooKeeperStore(self._settings, SystemClock(), self._call_soon, self._call_later)
+        store.on_session(self.sessions.append)
+        self.sessions.clear()
+        self.until(lambda: self.sessions == [SessionState.OPEN])
+        return store
+
+    def _call_soon(self, call: Callable[..., None], *args: Any) -> None:
+        self._events.put((call, args))
+
+    def _call_later(self, delay_s: float, call: Callable[[], None]) -> None:
+        self._timers.append((time.monotonic() + delay_s, call))
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Run events and timers until `holds`."""
+        deadline = time.monotonic() + PATIENCE_S
+        while not holds():
+            assert time.monotonic() < deadline, "the store does not answer"
+            with contextlib.suppress(queue.Empty):
+                call, args = self._events.get(timeout=0.02)
+                call(*args)
+            due = [timer for timer in self._timers if timer[0] <= time.monotonic()]
+            self._timers = [timer for timer in self._timers if timer not in due]
+            for _, fire in due:
+                fire()
+
+    def settle(self) -> None:
+        """Wait for an answer behind everything that was asked: all before it has arrived then."""
+        answers: list[Any] = []
+        self.store.exists("/", answers.append)
+        self.until(lambda: bool(answers))
+
+    def reopen(self) -> None:
+        self.close()
+        self.store = self._open()
+
+    def close(self) -> None:
+        self.store.close()
+        self.store.wait_closed(PATIENCE_S)
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class StoreProcess:
+    """`headwater store` in a process of its own."""
+
+    def __init__(self, folder: str, port: int = 0) -> None:
+        command = [sys.executable, "-m", "headwater", "store", "--json", "--until-stdin-closes"]
+        command += ["--data-dir", folder, "--port", str(port), "--log-level", "WARNING"]
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        assert self._process.stdout is not None
+        self.address = json.loads(self._process.stdout.readline())["address"]
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.communicate()
+
+    def stop(self) -> int:
+        self._process.terminate()
+        self._process.communicate()
+        return self._process.returncode
+
+
+class ZooKeeperServer:
+    """One member of a ZooKeeper ensemble, or a ZooKeeper alone."""
+
+    def __init__(self, folder: Path, port: int, extra: str = "") -> None:
+        self.address = f"127.0.0.1:{port}"
+        self._port = port
+        self._config = folder / "zoo.cfg"
+        self._config.write_text(
+            f"tickTime=200\nmaxSessionTimeout=60000\ndataDir={folder}\nclientPort={port}\n"
+            "clientPortAddress=127.0.0.1\nadmin.enableServer=false\n4lw.commands.whitelist=*\n"
+            + extra
+        )
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            ["java", "-Xmx96M", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp",
+             f"{jars('zookeeper-3.9.5')}/*",
+             "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(self._config)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def report(self) -> str:
+        """What it says to `srvr`; empty while it does not serve."""
+        with (
+            contextlib.suppress(OSError),
+            socket.create_connection(("127.0.0.1", self._port), timeout=5) as stream,
+        ):
+            stream.sendall(b"srvr")
+            answer = b""
+            while piece := stream.recv(4096):
+                answer += piece
+            return answer.decode() if b"Mode:" in answer else ""
+        return ""
+
+    def wait_until_serving(self) -> None:
+        deadline = time.monotonic() + PATIENCE_S
+        while not self.report():
+            assert self._process.poll() is None, "ZooKeeper has ended"
+            assert time.monotonic() < deadline, "ZooKeeper does not serve"
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@contextlib.contextmanager
+def zookeepers(count: int) -> Iterator[list[ZooKeeperServer]]:
+    """An ensemble of `count` servers, serving."""
+    root = Path(tempfile.mkdtemp(prefix="zookeeper-"))
+    ports = [free_port() for _ in range(3 * count)]
+    peers = "".join(
+        f"server.{n + 1}=127.0.0.1:{ports[count + 2 * n]}:{ports[count + 2 * n + 1]}\n"
+        for n in range(count)
+    )
+    extra = f"initLimit=50\nsyncLimit=20\nstandaloneEnabled=false\n{peers}" if count > 1 else ""
+    members = []
+    try:
+        for n in range(count):
+            folder = root / str(n + 1)
+            folder.mkdir()
+            (folder / "myid").write_text(f"{n + 1}\n")
+            members.append(ZooKeeperServer(folder, ports[n], extra))
+        for member in members:
+            member.wait_until_serving()
+        yield members
+    finally:
+        for member in members:
+            member.kill()
+        shutil.rmtree(root, ignore_errors=True)
