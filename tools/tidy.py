@@ -25,7 +25,7 @@ LONG_FUNCTIONS = {
     "src/headwater/records/codec/pure_reader.py:_rows": "numbers are read in line, for speed",
 }
 
-ASYNC_ROOMS = ("seams", "transport", "broker", "testing", "cli", "client", "simulator")
+ASYNC_ROOMS = ("seams", "transport", "broker", "testing", "cli", "client", "simulator", "zookeeper")
 """Everything else is plain code that a simulator can call; `*_loop.py` files are the doors."""
 ASYNC_FILES = {"aio.py": "the asyncio face of the clients"}
 
