@@ -4,6 +4,7 @@ no property fails because the machine is busy.
 
 import logging
 import os
+import signal
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -13,6 +14,10 @@ pytest.register_assert_rewrite("tests.compat.checks")
 
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
+
+# A shell that starts the suite in the background has it ignore Ctrl-C, and so would every program
+# that a test starts and interrupts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _LOGGERS = [logging.getLogger(name) for name in ("headwater", "asyncio")]
 

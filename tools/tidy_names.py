@@ -48,6 +48,8 @@ UNCALLED: dict[str, str] = {
     "get_command": _CLICK,
     "capture_signals": "uvicorn calls it",
     "append_verbatim": _CLUSTER,
+    "ZooKeeperStore": _CLUSTER,
+    "wait_closed": _CLUSTER,
     "truncate_to": _CLUSTER,
     "follower_fetched": _CLUSTER,
     "leader_hw_received": _CLUSTER,

@@ -54,7 +54,9 @@ class Sessions(RuleBasedStateMachine):
     def begins_anew(self, who, offsets):
         client = self.clients[who]
         client.offsets = dict(offsets)
-        context = self.cache.begin(self.now, client.session_id, 0, False, self.partitions(offsets), [])
+        context = self.cache.begin(
+            self.now, client.session_id, 0, False, self.partitions(offsets), []
+        )
         self.check(client, context)
         client.session_id, client.epoch = context.session_id, 1 if context.session_id else 0
 

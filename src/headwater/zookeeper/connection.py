@@ -17,7 +17,7 @@ from headwater.controller.store.engine import StoreEngine, WatchKey
 from headwater.controller.store.metadata_store import Create, StoreError, StoreFailure, WatchEvent
 from headwater.controller.store.tree import Caller
 from headwater.zookeeper import messages
-from headwater.zookeeper.jute import Encoder, Malformed
+from headwater.zookeeper.jute import Encoder, MalformedFrame
 from headwater.zookeeper.messages import Code, Connect, OpCode
 
 log = logging.getLogger(__name__)
@@ -38,7 +38,7 @@ class SessionHost(Protocol):
         """The answer to a four-letter word, None if it is not one."""
 
     def begin_session(self, connection: "StoreConnection", connect: Connect) -> None:
-        """Open a session, or take up the one that `connect` names; calls `session_begun`."""
+        """Open a session, or take up again what `connect` names; calls `session_begun`."""
 
     def heard(self, session: int) -> None: ...
 
@@ -81,7 +81,7 @@ class StoreConnection(asyncio.Protocol):
         self._buffer += data
         try:
             self._read_frames()
-        except Malformed as broken:
+        except MalformedFrame as broken:
             log.warning("closing the connection of %s: malformed request (%s)", self.peer, broken)
             self.close()
 
@@ -104,7 +104,7 @@ class StoreConnection(asyncio.Protocol):
                 break
             (size,) = _LENGTH.unpack_from(buffer, at)
             if not 0 < size <= MAX_FRAME_BYTES:
-                raise Malformed(f"a frame of {size} bytes")
+                raise MalformedFrame(f"a frame of {size} bytes")
             if len(buffer) - at - _LENGTH.size < size:
                 break
             at += _LENGTH.size
@@ -141,7 +141,7 @@ class StoreConnection(asyncio.Protocol):
                 self._respond(xid, Code.UNIMPLEMENTED)
             case messages.Close():
                 self._host.end_session(self.session, partial(self._closed, xid))
-            case messages.Write():
+            case messages.WriteRequest():
                 self._submit(xid, partial(self._write, request), writes=1)
             case messages.Multi(ops):
                 self._submit(xid, partial(self._multi, ops), writes=len(ops))
@@ -190,12 +190,12 @@ class StoreConnection(asyncio.Protocol):
 
     # -- in a request's turn
 
-    def _write(self, write: messages.Write) -> bytes:
+    def _write(self, write: messages.WriteRequest) -> bytes:
         (result,) = self._engine.transact([write.op], self._caller())
         stat = self._engine.tree.stat(result) if isinstance(result, str) else None
         return messages.encode_result(write, result, stat)
 
-    def _multi(self, writes: tuple[messages.Write, ...]) -> bytes:
+    def _multi(self, writes: tuple[messages.WriteRequest, ...]) -> bytes:
         try:
             results = self._engine.transact([write.op for write in writes], self._caller())
         except StoreError as refusal:

@@ -1,6 +1,6 @@
 """Jute, ZooKeeper's serialization: big-endian numbers, strings and vectors behind their length.
 
-Decoding never trusts a length: whatever would read past the end of the frame is a Malformed.
+Decoding never trusts a length: whatever would read past the end of the frame is a MalformedFrame.
 """
 
 import struct
@@ -13,7 +13,7 @@ _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
 
 
-class Malformed(ValueError):
+class MalformedFrame(ValueError):
     """The bytes are not what the protocol says; the connection that sent them is closed."""
 
 
@@ -29,7 +29,7 @@ class Decoder:
     def _next(self, size: int) -> int:
         at = self._at
         if size < 0 or at + size > len(self._data):
-            raise Malformed(f"{size} bytes at {at} of a frame of {len(self._data)}")
+            raise MalformedFrame(f"{size} bytes at {at} of a frame of {len(self._data)}")
         self._at = at + size
         return at
 
@@ -60,12 +60,12 @@ class Decoder:
         try:
             return self.buffer().decode()
         except UnicodeDecodeError as broken:
-            raise Malformed("a string is not UTF-8") from broken
+            raise MalformedFrame("a string is not UTF-8") from broken
 
     def vector(self, item: Callable[[], T]) -> list[T]:
         count = self.int32()
         if count > self.remaining:
-            raise Malformed(f"{count} items in {self.remaining} bytes")
+            raise MalformedFrame(f"{count} items in {self.remaining} bytes")
         return [item() for _ in range(count)]
 
 

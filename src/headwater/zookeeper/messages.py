@@ -23,7 +23,7 @@ from headwater.controller.store.metadata_store import (
     StoreFailure,
     WatchEvent,
 )
-from headwater.zookeeper.jute import Decoder, Encoder, Malformed
+from headwater.zookeeper.jute import Decoder, Encoder, MalformedFrame
 
 PASSWORD_BYTES = 16
 WATCH_XID, PING_XID, AUTH_XID, SET_WATCHES_XID = -1, -2, -4, -8
@@ -123,7 +123,7 @@ def encode_connected(connect: Connect, timeout_ms: int, session_id: int, passwor
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class WriteRequest:
     """One operation that changes the tree; `with_stat` for create2."""
 
     op: Op
@@ -132,7 +132,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Multi:
-    ops: tuple[Write, ...]
+    ops: tuple[WriteRequest, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ class Unserved:
 
 
 Request: TypeAlias = (
-    Write | Multi | Read | SetAcl | Sync | Auth | SetWatches | Ping | Close | Unserved
+    WriteRequest | Multi | Read | SetAcl | Sync | Auth | SetWatches | Ping | Close | Unserved
 )
 
 
@@ -230,30 +230,30 @@ def _decode(opcode: OpCode, reader: Decoder) -> Request:
             return _decode_write(opcode, reader)
 
 
-def _decode_write(code: int, reader: Decoder) -> Write:
+def _decode_write(code: int, reader: Decoder) -> WriteRequest:
     match code:
         case OpCode.CREATE | OpCode.CREATE2:
             path, data, acl, flags = (
                 reader.text(), reader.buffer(), _decode_acl(reader), reader.int32(),
             )  # fmt: skip
             if flags & ~(_EPHEMERAL | _SEQUENTIAL):
-                raise Malformed(f"create flags {flags}")
+                raise MalformedFrame(f"create flags {flags}")
             ephemeral, sequential = bool(flags & _EPHEMERAL), bool(flags & _SEQUENTIAL)
-            return Write(
+            return WriteRequest(
                 Create(path, data, ephemeral, sequential, acl), with_stat=code == OpCode.CREATE2
             )
         case OpCode.SET_DATA:
-            return Write(Set(reader.text(), reader.buffer(), reader.int32()))
+            return WriteRequest(Set(reader.text(), reader.buffer(), reader.int32()))
         case OpCode.DELETE:
-            return Write(Delete(reader.text(), reader.int32()))
+            return WriteRequest(Delete(reader.text(), reader.int32()))
         case OpCode.CHECK:
-            return Write(Check(reader.text(), reader.int32()))
+            return WriteRequest(Check(reader.text(), reader.int32()))
         case _:
-            raise Malformed(f"operation {code} inside a multi")
+            raise MalformedFrame(f"operation {code} inside a multi")
 
 
 def _decode_multi(reader: Decoder) -> Multi:
-    ops: list[Write] = []
+    ops: list[WriteRequest] = []
     while True:
         code, done, _ = reader.int32(), reader.boolean(), reader.int32()
         if done:
@@ -304,7 +304,7 @@ def encode_acl(acl: Sequence[Acl]) -> bytes:
     return writer.body()
 
 
-def encode_result(write: Write, result: OpResult, stat: Stat | None) -> bytes:
+def encode_result(write: WriteRequest, result: OpResult, stat: Stat | None) -> bytes:
     """The body of one write's answer; `stat` is the created node's, for create2."""
     if isinstance(result, str):
         path = Encoder().text(result).body()
@@ -312,7 +312,9 @@ def encode_result(write: Write, result: OpResult, stat: Stat | None) -> bytes:
     return encode_stat(result) if isinstance(result, Stat) else b""
 
 
-def encode_multi(writes: Sequence[Write], results: Sequence[tuple[OpResult, Stat | None]]) -> bytes:
+def encode_multi(
+    writes: Sequence[WriteRequest], results: Sequence[tuple[OpResult, Stat | None]]
+) -> bytes:
     """The results of a multi that was applied."""
     writer = Encoder()
     for write, (result, stat) in zip(writes, results, strict=True):
@@ -321,7 +323,7 @@ def encode_multi(writes: Sequence[Write], results: Sequence[tuple[OpResult, Stat
 
 
 def encode_failed_multi(count: int, failed_at: int, code: int) -> bytes:
-    """The error of each operation: none before the one that failed, inconsistent behind it."""
+    """The error of each operation: none before the failure, inconsistent behind it."""
     writer = Encoder()
     for index in range(count):
         error = (
@@ -333,7 +335,7 @@ def encode_failed_multi(count: int, failed_at: int, code: int) -> bytes:
     return writer.int32(-1).boolean(True).int32(-1).body()
 
 
-def _opcode(write: Write) -> OpCode:
+def _opcode(write: WriteRequest) -> OpCode:
     match write.op:
         case Create():
             return OpCode.CREATE2 if write.with_stat else OpCode.CREATE

@@ -120,7 +120,7 @@ class StoreServer:
         self.engine.submit(lambda: self.engine.open_session(timeout_ms, password), opened, writes=1)
 
     def _bind(self, connection: StoreConnection, session: int) -> None:
-        """The newest connection of a session is the one that counts."""
+        """The newest connection of a session replaces the others."""
         older = self._by_session.get(session)
         self._by_session[session] = connection
         if older is not None and older is not connection:
