@@ -7,7 +7,7 @@ file operation, or at any moment; the next life finds what the disk kept.
 import asyncio
 from collections.abc import Mapping
 
-from headwater.broker.server import BrokerServer
+from headwater.broker.lifecycle_loop import BrokerServer
 from headwater.config.broker import BrokerSettings
 from headwater.log.folders import partition_of
 from headwater.log.verify import verify_log

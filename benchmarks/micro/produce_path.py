@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import uvloop
 
-from headwater.broker.server import BrokerServer, system_seams
+from headwater.broker.lifecycle_loop import BrokerServer
+from headwater.broker.process import system_seams
 from headwater.broker.server_connection import ServerConnection
 from headwater.config.broker import BrokerSettings
 from headwater.controller.commands import CreateTopics, TopicCreation, TopicOutcome
@@ -102,7 +103,7 @@ async def measure(case: Case, profile: cProfile.Profile | None) -> float:
 
 async def _frame(broker: BrokerServer, case: Case) -> bytes:
     created: asyncio.Future[list[TopicOutcome]] = asyncio.get_running_loop().create_future()
-    broker.controller.submit(CreateTopics([TopicCreation("t", 1, 1)]), created.set_result)
+    broker.context.controller.submit(CreateTopics([TopicCreation("t", 1, 1)]), created.set_result)
     (topic,) = await created
     now = int(time.time() * 1000)
     batch = build_batch([Record(timestamp=now, value=VALUE)] * case.records, now=now)
@@ -118,7 +119,7 @@ async def _frame(broker: BrokerServer, case: Case) -> bytes:
 
 
 def _peer(broker: BrokerServer) -> ServerConnection:
-    peer = ServerConnection(broker.context, "PLAINTEXT", broker.dispatch.frame)
+    peer = ServerConnection(broker.context, "PLAINTEXT", broker.parts.dispatch.frame)
     peer.connection_made(Sink())
     return peer
 

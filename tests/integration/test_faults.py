@@ -302,7 +302,7 @@ def test_a_disk_that_is_not_mounted_is_missed_until_it_is_back_or_given_up(two, 
     two.dirs[1].rename(tmp_path / "disk")
     two.dirs[1].mkdir()
     with two.live() as live, live.client() as client:
-        (missing,) = live.broker.log_dirs.missing
+        (missing,) = live.broker.parts.log_dirs.missing
         assert client.produce("t", batch(), partition=here).error_code == 0
         for lost in (
             client.produce("t", batch(), partition=there),
@@ -389,10 +389,10 @@ def test_a_broker_whose_last_disk_failed_says_so(tmp_path):
     files = FaultyFiles()
     with Live(tmp_path, files=files) as live, live.client() as client:
         live.create("t")
-        assert not live.on_loop(live.broker.ruined.is_set)
+        assert not live.on_loop(live.broker.storage_lost.is_set)
         files.break_("pwritev", tmp_path / "t-0", errno.EIO)
         assert client.produce("t", batch()).error_code == E.KAFKA_STORAGE_ERROR
-        assert live.on_loop(live.broker.ruined.is_set)
+        assert live.on_loop(live.broker.storage_lost.is_set)
 
 
 def test_a_broker_whose_metadata_store_failed_says_so(tmp_path):
@@ -401,9 +401,9 @@ def test_a_broker_whose_metadata_store_failed_says_so(tmp_path):
     with Live(tmp_path, files=files) as live, live.client() as client:
         live.create("t")
         files.break_("fdatasync", tmp_path / "headwater-metadata", errno.EIO)
-        assert not live.on_loop(live.broker.ruined.is_set)
+        assert not live.on_loop(live.broker.storage_lost.is_set)
         topic = CreateTopicsRequest.CreatableTopic(name="u", num_partitions=1, replication_factor=1)
         request = CreateTopicsRequest(topics=[topic], timeout_ms=9000)
         assert client.ask(request, CreateTopicsResponse, 7).topics[0].error_code
-        until(lambda: live.on_loop(live.broker.ruined.is_set))
+        until(lambda: live.on_loop(live.broker.storage_lost.is_set))
         assert client.produce("t", batch()).error_code == 0

@@ -1,10 +1,11 @@
 """What handlers work with: the broker's services, passed to each call."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from headwater.broker.control_state import ControlState
 from headwater.broker.fetch_session import FetchSessionCache
 from headwater.broker.metadata_cache import MetadataCache
 from headwater.broker.purgatory import Purgatory, Waiter
@@ -32,6 +33,7 @@ from headwater.transport.listener import ConnectionQuotas
 from headwater.transport.memory import MemoryBudget
 
 if TYPE_CHECKING:
+    from headwater.broker.config_changes import ConfigChanges
     from headwater.broker.producer_ids import ProducerIdBlocks
     from headwater.broker.request import Request
     from headwater.controller.controller_loop import ControllerLoop
@@ -66,6 +68,7 @@ class Context:
     randomness: Randomness
     files: Files
     metadata: MetadataCache
+    control: ControlState
     tick: Tick
     connection_quotas: ConnectionQuotas
     peer_log: RateLimitedLog
@@ -79,6 +82,9 @@ class Context:
     controller: "ControllerLoop" = field(init=False)
     groups: "CoordinatorRuntime" = field(init=False)
     producer_ids: "ProducerIdBlocks" = field(init=False)
+    configs: "ConfigChanges" = field(init=False)
+    topics_deleted: Callable[[Iterable[str]], None] = field(init=False)
+    """Called with topics that the cluster no longer has."""
     turns: Turns = field(default_factory=Turns)
     """Runs what would hold the event loop in steps."""
     serving: bool = False

@@ -6,36 +6,35 @@ one in common.
 """
 
 import logging
-from collections.abc import Callable, Mapping
 from struct import Struct as Packer
 from types import GeneratorType
-from typing import Any, NamedTuple, cast
+from typing import Any, cast
 
+from headwater.broker.apis import SERVED, Listeners, ServedApi, served_on
 from headwater.broker.context import Context
 from headwater.broker.handlers import produce
 from headwater.broker.request import Request
 from headwater.broker.server_connection import ServerConnection
 from headwater.broker.turns import Steps, finish
+from headwater.controller.channel_loop import OnReply
+from headwater.controller.control_requests import ControlRequest, ControlResponse
 from headwater.errors import KafkaError
 from headwater.wire import codec
 from headwater.wire.apis import (
     ALTER_CONFIGS,
-    API,
     API_VERSIONS,
     CREATE_PARTITIONS,
     CREATE_TOPICS,
     DELETE_TOPICS,
     INCREMENTAL_ALTER_CONFIGS,
     PRODUCE,
-    Api,
+    key_of,
 )
 from headwater.wire.framing import ParsedRequestHeader, read_request_header
 from headwater.wire.schema import Struct
 
 log = logging.getLogger("headwater.server")
 
-Handler = Callable[[Context, Request, Any], Struct | Steps[Struct | None] | None]
-"""A handler whose work grows with its request or answer is a generator: see `turns`."""
 LARGE = 8 * 1024
 """A request of more bytes is decoded in turns; its array items are counted before they are made."""
 MAX_CONTROLLER_ELEMENTS = 10_000
@@ -48,23 +47,22 @@ _CONTROLLER_APIS = frozenset(
 _read_start = Packer(">hhi").unpack_from
 
 
-class _Entry(NamedTuple):
-    api: Api
-    first: int
-    last: int
-    handler: Handler
-
-
 class Dispatch:
-    """The table of what this broker serves."""
+    """Serves requests of clients, from their frames, and those of the local controller."""
 
-    def __init__(self, context: Context, handlers: Mapping[int, Handler]) -> None:
+    def __init__(self, context: Context) -> None:
         self._context = context
-        self._table = {
-            key: _Entry(API[key], API[key].served.lowest, API[key].served.highest, handler)
-            for key, handler in handlers.items()
-        }
-        self.requests: dict[int, int] = dict.fromkeys(handlers, 0)
+        self._table = served_on(Listeners.CLIENT)
+        self._control = served_on(Listeners.CONTROL)
+        self.requests: dict[int, int] = dict.fromkeys(SERVED, 0)
+
+    def receive(self, message: ControlRequest, on_reply: OnReply) -> None:
+        """Serve a request of this broker's own controller."""
+        row = self._control[key_of(type(message))]
+        self.requests[row.api.key] += 1
+        response = row.handler(self._context, _LocalRequest(on_reply), message)
+        if response is not None:
+            on_reply(cast("ControlResponse", response))
 
     def frame(self, connection: ServerConnection, start: int, end: int) -> None:
         """Handle the request in `connection.buffer[start:end]`."""
@@ -79,17 +77,17 @@ class Dispatch:
         ):
             self.requests[PRODUCE] += 1
             return
-        entry = self._table.get(api_key)
-        if entry is None or not entry.first <= version <= entry.last:
-            if entry is None or api_key != API_VERSIONS:
+        row = self._table.get(api_key)
+        if row is None or not row.api.served.holds(version):
+            if row is None or api_key != API_VERSIONS:
                 self._refuse(connection, f"API key {api_key} version {version} is not served")
                 return
             version = 0
         self.requests[api_key] += 1
-        self._handle(connection, entry, version, start, end)
+        self._handle(connection, row, version, start, end)
 
     def _handle(
-        self, connection: ServerConnection, entry: _Entry, version: int, start: int, end: int
+        self, connection: ServerConnection, row: ServedApi, version: int, start: int, end: int
     ) -> None:
         connection.frame = (start, end)
         view = connection.view
@@ -98,56 +96,56 @@ class Dispatch:
             if header.version != version:
                 body = None
             elif end - start > LARGE:
-                self._decode_large(connection, entry, start, end)
+                self._decode_large(connection, row, start, end)
                 return
             else:
-                body, _ = codec.decode(entry.api.request, version, view, header.body, end)
+                body, _ = codec.decode(row.api.request, version, view, header.body, end)
         except codec.WireError as broken:
-            self._refuse(connection, f"a {entry.api.name} request cannot be read: {broken}")
+            self._refuse(connection, f"a {row.api.name} request cannot be read: {broken}")
             return
-        self._serve(connection, entry, version, header, body)
+        self._serve(connection, row, version, header, body)
 
     def _decode_large(
-        self, connection: ServerConnection, entry: _Entry, start: int, end: int
+        self, connection: ServerConnection, row: ServedApi, start: int, end: int
     ) -> None:
         """Decode a large request in turns; the client's next one is taken after it.
 
         Batches of a produce request are used where they were received, so it is decoded at once.
         """
         limit = self._context.settings.max_request_elements
-        if entry.api.key in _CONTROLLER_APIS:
+        if row.api.key in _CONTROLLER_APIS:
             limit = min(limit, MAX_CONTROLLER_ELEMENTS)
-        if entry.api.key == PRODUCE:
+        if row.api.key == PRODUCE:
             header = read_request_header(connection.view, start, end)
             steps = codec.decode_in_steps(
-                entry.api.request, header.version, connection.view, header.body, end, limit
+                row.api.request, header.version, connection.view, header.body, end, limit
             )
-            self._serve(connection, entry, header.version, header, finish(steps)[0])
+            self._serve(connection, row, header.version, header, finish(steps)[0])
             return
         frame = bytes(connection.view[start:end])
         connection.hold()
-        self._context.turns.start(self._decode(connection, entry, frame, limit), connection)
+        self._context.turns.start(self._decode(connection, row, frame, limit), connection)
 
     def _decode(
-        self, connection: ServerConnection, entry: _Entry, frame: bytes, limit: int
+        self, connection: ServerConnection, row: ServedApi, frame: bytes, limit: int
     ) -> Steps[None]:
         try:
             header = read_request_header(frame, 0, len(frame))
             body, _ = yield from codec.decode_in_steps(
-                entry.api.request, header.version, frame, header.body, len(frame), limit
+                row.api.request, header.version, frame, header.body, len(frame), limit
             )
         except codec.WireError as broken:
-            self._refuse(connection, f"a {entry.api.name} request cannot be read: {broken}")
+            self._refuse(connection, f"a {row.api.name} request cannot be read: {broken}")
         else:
             del frame
-            self._serve(connection, entry, header.version, header, body)
+            self._serve(connection, row, header.version, header, body)
         finally:
             connection.release()
 
     def _serve(
         self,
         connection: ServerConnection,
-        entry: _Entry,
+        row: ServedApi,
         version: int,
         header: ParsedRequestHeader,
         body: Any,
@@ -156,13 +154,13 @@ class Dispatch:
             connection, header.api_key, version, header.correlation_id, header.client_id
         )
         try:
-            response = entry.handler(self._context, request, body)
+            response = row.handler(self._context, request, body)
         except KafkaError as refused:
             request.reply_nothing()
-            self._refuse(connection, f"a {entry.api.name} request was refused: {refused.message}")
+            self._refuse(connection, f"a {row.api.name} request was refused: {refused.message}")
             return
         except Exception:
-            log.exception("handling a %s request failed", entry.api.name)
+            log.exception("handling a %s request failed", row.api.name)
             request.reply_nothing()
             connection.dismiss()
             return
@@ -174,3 +172,15 @@ class Dispatch:
     def _refuse(self, connection: ServerConnection, why: str) -> None:
         self._context.peer_log.warning("requests", connection.host, f"closed a connection: {why}")
         connection.dismiss()
+
+
+class _LocalRequest:
+    """A request of the controller in this process."""
+
+    __slots__ = ("_on_reply",)
+
+    def __init__(self, on_reply: OnReply) -> None:
+        self._on_reply = on_reply
+
+    def reply(self, response: Struct) -> None:
+        self._on_reply(cast("ControlResponse", response))

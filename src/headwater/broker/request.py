@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from headwater.broker.server_connection import PendingResponse, ServerConnection
 from headwater.broker.turns import Steps
@@ -9,6 +10,13 @@ from headwater.wire import framing
 from headwater.wire.schema import Struct
 
 log = logging.getLogger("headwater.server")
+
+
+class Replier(Protocol):
+    """Who gets the response to a request: a client, or the controller in this process."""
+
+    def reply(self, response: Struct) -> None:
+        """Answer, exactly once."""
 
 
 class Request(PendingResponse):

@@ -79,7 +79,7 @@ def command(
     """
     settings = settings_from(port, data_dir, file, assignments, profile)
     # The broker is imported once the settings are known to be good, and only here.
-    from headwater.broker.server import run
+    from headwater.broker.process import run
     from headwater.controller.store.journal import StoreDamaged
     from headwater.log.log_dir import LogDirError
     from headwater.observe import logs

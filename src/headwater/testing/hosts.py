@@ -14,7 +14,8 @@ from typing import Protocol
 
 import uvloop
 
-from headwater.broker.server import BrokerServer, system_seams
+from headwater.broker.lifecycle_loop import BrokerServer
+from headwater.broker.process import system_seams
 from headwater.config.broker import BrokerSettings
 
 STOP_TIMEOUT_S = 30
@@ -93,7 +94,7 @@ class ThreadHost:
 
     def kill(self) -> None:
         """A thread cannot be killed."""
-        raise RuntimeError("only BrokerServer(subprocess=True) can be killed")
+        raise RuntimeError("only Broker(subprocess=True) can be killed")
 
 
 class ProcessHost:

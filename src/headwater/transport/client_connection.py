@@ -15,7 +15,7 @@ from headwater.errors import E, KafkaError, error_of
 from headwater.seams.network import Network
 from headwater.transport.response_reader import Frame, ResponseReader
 from headwater.wire import codec
-from headwater.wire.apis import API
+from headwater.wire.apis import API, API_VERSIONS, key_of
 from headwater.wire.framing import read_response_header
 from headwater.wire.framing import request as wire_request
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
@@ -26,7 +26,6 @@ Answer = TypeVar("Answer", bound=Struct)
 T = TypeVar("T")
 Read = Callable[[Frame], T]
 
-_API_VERSIONS = 18
 _LAST_CORRELATION_ID = 2**31 - 1
 
 
@@ -114,7 +113,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def decode(self, frame: Frame, answer: type[Answer], version: int) -> Answer:
         """The answer in `frame`; one that cannot be read ends the connection."""
-        key = _schema_key(answer)
+        key = key_of(answer)
         try:
             _, body = read_response_header(frame, key, version)
             decoded, _ = codec.decode(answer, version, frame, body)
@@ -135,7 +134,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return agreed
 
     def _agree(self, request: Struct, newest: int | None) -> int:
-        key = _key_of(request)
+        key = key_of(type(request))
         theirs, ours = self._served.get(key), request.__schema__.versions
         name = API[key].name
         if theirs is None:
@@ -207,9 +206,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         version: int,
         timeout_s: float | None = None,
     ) -> Answer:
-        key = _key_of(request)
+        key = key_of(type(request))
         frame = await self._answer_to(request, version, timeout_s or self._timeout_s)
-        if key == _API_VERSIONS and frame[4:6] == E.UNSUPPORTED_VERSION.to_bytes(2):
+        if key == API_VERSIONS and frame[4:6] == E.UNSUPPORTED_VERSION.to_bytes(2):
             version = 0  # a broker that does not know the version says so in the oldest one
         return self.decode(frame, answer, version)
 
@@ -219,7 +218,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             async with asyncio.timeout(timeout_s):
                 return await reply
         except TimeoutError:
-            late = self._timed_out(API[_key_of(request)].name, timeout_s)
+            late = self._timed_out(API[key_of(type(request))].name, timeout_s)
             self.abort(late)  # later answers would be taken for those of earlier requests
             raise late from None
 
@@ -292,14 +291,3 @@ def _complete(reply: "asyncio.Future[T]", read: Read[T], frame: Frame) -> None:
         reply.set_exception(problem)
     else:
         reply.set_result(result)
-
-
-def _key_of(request: Struct) -> int:
-    return _schema_key(type(request))
-
-
-def _schema_key(message: type[Struct]) -> int:
-    key = message.__schema__.api_key
-    if key is None:
-        raise TypeError(f"{message.__schema__.name} belongs to no API")
-    return key

@@ -125,6 +125,14 @@ def response_header_version(key: int, version: int) -> int:
     return 1 if version >= _known(key).flexible_from else 0
 
 
+def key_of(message: type[Struct]) -> int:
+    """The API to which a request or response belongs."""
+    key = message.__schema__.api_key
+    if key is None:
+        raise TypeError(f"{message.__schema__.name} does not belong to an API")
+    return key
+
+
 def _known(key: int) -> Api:
     if key not in API:
         raise WireError(f"no API has the key {key}")

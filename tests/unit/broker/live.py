@@ -11,7 +11,8 @@ from dataclasses import replace
 
 import uvloop
 
-from headwater.broker.server import BrokerServer, system_seams
+from headwater.broker.lifecycle_loop import BrokerServer
+from headwater.broker.process import system_seams
 from headwater.config.broker import BrokerSettings
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
@@ -29,7 +30,7 @@ NOTHING = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partition
 
 
 class Live:
-    """`headwater.broker.server.BrokerServer` on a thread; `on_loop` runs a call where its state lives."""
+    """`headwater.broker.lifecycle_loop.BrokerServer` on a thread; `on_loop` runs a call where its state lives."""
 
     def __init__(
         self, data_dir, settings=None, *, files: Files | None = None, open_files: int | None = None

@@ -305,9 +305,3 @@ def test_without_access_rules_every_operation_on_the_cluster_is_shown(client):
     )
     shown = sum(1 << operation for operation in OPERATIONS_ON[AclResourceType.CLUSTER])
     assert answer.cluster_authorized_operations == shown
-
-
-def test_what_is_advertised_is_what_has_a_handler(live):
-    """The reference page lists the advertised APIs as those that a broker answers."""
-    served = set(live.broker.dispatch.requests)
-    assert {key for key, api in API.items() if api.advertised is not None} == served

@@ -1,7 +1,9 @@
 """Messages of controllers: the newest one is obeyed, and only in this life of the broker."""
 
-import pytest
+from concurrent.futures import Future
 
+from headwater.broker.control_state import ControlState
+from headwater.broker.handlers.control import FULL
 from headwater.errors import E
 from headwater.replication.partition import Role
 from headwater.wire.messages.control import (
@@ -9,19 +11,17 @@ from headwater.wire.messages.control import (
     StopReplicaRequest,
     UpdateMetadataRequest,
 )
-from tests.unit.broker.live import batch
+from tests.unit.broker.live import WAIT_S, batch
 
 TopicState = LeaderAndIsrRequest.LeaderAndIsrTopicState
 PartitionState = LeaderAndIsrRequest.LeaderAndIsrPartitionState
 
 
-@pytest.fixture
-def control(live):
-    return live.broker.control
-
-
 def receive(live, message):
-    return live.on_loop(lambda: live.broker.control.receive(message))
+    """The response to a message of the local controller, which comes at once or a little later."""
+    replied = Future()
+    live.on_loop(lambda: live.broker.parts.dispatch.receive(message, replied.set_result))
+    return replied.result(WAIT_S)
 
 
 def leadership(live, topic, *, epoch_step=1, leader=1, topic_id=None, is_new=False, **epochs):
@@ -44,9 +44,9 @@ def leadership(live, topic, *, epoch_step=1, leader=1, topic_id=None, is_new=Fal
 
 def now(live, controller=0, broker=0):
     """The epochs of the moment, moved by so much."""
-    mine = live.broker.control
+    mine = live.context.control
     return {
-        "controller_epoch": mine._controller_epoch + controller,
+        "controller_epoch": mine.controller_epoch + controller,
         "broker_epoch": mine.broker_epoch + broker,
     }
 
@@ -150,3 +150,27 @@ def test_stopping_with_deletion_removes_the_files(live, topic, client):
     receive(live, StopReplicaRequest(topic_states=[states], **now(live)))
     assert not folder.exists()
     until(lambda: not list(folder.parent.glob("*-delete")))
+
+
+def joining(live):
+    """The two moments a start waits for, as before the first message of a controller."""
+    live.context.control = ControlState()
+    return live.context.control
+
+
+def test_only_a_full_message_says_that_every_partition_was_named(live, topic):
+    """A remote controller names partitions some at a time; the others are not strays yet."""
+    control = joining(live)
+    receive(live, leadership(live, topic))
+    assert not control.assignment_known.is_set
+    full = leadership(live, topic)
+    full.type = FULL
+    receive(live, full)
+    assert control.assignment_known.is_set
+
+
+def test_metadata_alone_does_not_say_which_partitions_this_broker_has(live):
+    control = joining(live)
+    receive(live, UpdateMetadataRequest(**now(live)))
+    assert control.metadata_known.is_set
+    assert not control.assignment_known.is_set

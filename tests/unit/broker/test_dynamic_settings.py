@@ -36,7 +36,7 @@ def log(live):
 
 def producers_left(live) -> int:
     run = asyncio.run_coroutine_threadsafe
-    run(live.broker.housekeeping._expire_producers(), live._loop).result(WAIT_S)
+    run(live.broker.parts.housekeeping._expire_producers(), live._loop).result(WAIT_S)
     return len(live.replica("t").log.producers)
 
 
@@ -70,7 +70,7 @@ IN_USE = {
     "min.insync.replicas": ("2", lambda live: live.replica("t").partition.min_insync, 2),
     "unclean.leader.election.enable": (
         "true",
-        lambda live: live.broker.controller._controller._settings.unclean_leader_election,
+        lambda live: live.context.controller._controller._settings.unclean_leader_election,
         True,
     ),
     "log.validate.records": ("true", lambda live: rules(live).validate_records, True),
@@ -134,4 +134,4 @@ def test_a_lower_limit_of_connections_turns_new_ones_away(live):
         with live.client() as one_too_many:
             assert one_too_many.is_closed()
         assert inside.ask(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0
-        live.on_loop(lambda: live.broker._broker_configured("", {}))
+        live.on_loop(lambda: live.broker.parts.dynamic_config.broker_changed("", {}))

@@ -69,4 +69,4 @@ def test_more_partitions_than_descriptors_are_written_and_read(tmp_path):
             assert (answer.error_code, answer.base_offset) == (0, 0)
         for partition in range(count):
             assert client.fetch("wide", partition=partition).records
-        assert not live.broker.ruined.is_set()
+        assert not live.broker.storage_lost.is_set()

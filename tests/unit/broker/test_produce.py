@@ -95,9 +95,9 @@ def test_the_short_way_is_really_taken(live, topic, monkeypatch):
     from headwater.broker.handlers import produce
 
     monkeypatch.setitem(
-        live.broker.dispatch._table,
+        live.broker.parts.dispatch._table,
         0,
-        live.broker.dispatch._table[0]._replace(
+        live.broker.parts.dispatch._table[0]._replace(
             handler=lambda *call: (decoded.append(1), produce.handle_produce(*call))[1]
         ),
     )

@@ -1,12 +1,11 @@
 """The handlers of topics, configs and the cluster on a whole controller, in every served version."""
 
-from collections.abc import Callable, Mapping
 from types import GeneratorType, SimpleNamespace
 from typing import Any
 
 import pytest
 
-from headwater.broker.handlers import cluster, configs, topics
+from headwater.broker.apis import SERVED
 from headwater.broker.metadata_cache import MetadataCache
 from headwater.broker.turns import finish
 from headwater.config.broker import BrokerSettings
@@ -30,11 +29,6 @@ from headwater.wire.messages.topics import (
 from headwater.wire.schema import Struct
 from tests.unit.controller.fake_loop import OneBroker
 
-HANDLERS: Mapping[int, Callable[..., Any]] = {
-    **topics.HANDLERS,
-    **configs.HANDLERS,
-    **cluster.HANDLERS,
-}
 NewTopic = CreateTopicsRequest.CreatableTopic
 
 
@@ -82,7 +76,7 @@ class Desk:
             ),
         )
         sent, _ = codec.decode(api.request, version, codec.encode_bytes(body, version))
-        answer = HANDLERS[api.key](self.context(), request, sent)
+        answer = SERVED[api.key].handler(self.context(), request, sent)
         if isinstance(answer, GeneratorType):
             answer = finish(answer)
         self.broker.loop.run()

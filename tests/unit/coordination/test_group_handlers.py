@@ -5,7 +5,7 @@ from types import GeneratorType, SimpleNamespace
 
 import pytest
 
-from headwater.broker.handlers.groups import HANDLERS
+from headwater.broker.apis import SERVED
 from headwater.broker.metadata_cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
 from headwater.broker.turns import finish
 from headwater.config.broker import BrokerSettings
@@ -95,7 +95,7 @@ class Stage:
         raw = codec.encode_bytes(body, version)
         body, _ = codec.decode(type(body), version, raw)
         request = Request(api_key, version)
-        answer = HANDLERS[api_key](self, request, body)
+        answer = SERVED[api_key].handler(self, request, body)
         if answer is not None:
             request.reply_in_turns(answer)
         self.harness.commit_all()

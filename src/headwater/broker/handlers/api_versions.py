@@ -39,6 +39,3 @@ def handle_api_versions(
             return ApiVersionsResponse(error_code=E.INVALID_REQUEST)
         request.connection.client_software = software
     return ApiVersionsResponse(api_keys=_KEYS)
-
-
-HANDLERS = {API_VERSIONS: handle_api_versions}

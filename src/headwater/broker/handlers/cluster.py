@@ -52,6 +52,3 @@ def _operations(context: Context, request: Request) -> int:
     if not context.authorize(request, AclOperation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
         return 0
     return context.authorized_operations(request, AclResourceType.CLUSTER, CLUSTER_NAME)
-
-
-HANDLERS = {60: handle_describe_cluster}

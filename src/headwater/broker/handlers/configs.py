@@ -1,6 +1,6 @@
 """DescribeConfigs, AlterConfigs, IncrementalAlterConfigs, ListConfigResources."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
 from functools import partial
 from typing import Any
@@ -263,11 +263,3 @@ def _names(context: Context, kind: int) -> list[str]:
     if kind in (ConfigResourceKind.BROKER, ConfigResourceKind.BROKER_LOGGER):
         return [str(broker_id) for broker_id in sorted(context.metadata.brokers)]
     return []
-
-
-HANDLERS: dict[int, Callable[..., Any]] = {
-    32: handle_describe_configs,
-    33: handle_alter_configs,
-    44: handle_incremental_alter_configs,
-    74: handle_list_config_resources,
-}

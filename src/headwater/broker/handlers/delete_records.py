@@ -113,6 +113,3 @@ def _advance(replica: Replica, offset: int) -> int:
         raise KafkaError(E.OFFSET_OUT_OF_RANGE)
     replica.log.advance_start(offset)
     return offset
-
-
-HANDLERS = {21: handle_delete_records}

@@ -490,6 +490,3 @@ class _Fetch:
                         node_id=node, host=host, port=port, rack=metadata.brokers[node].rack
                     )
                 )
-
-
-HANDLERS = {1: handle_fetch}

@@ -4,18 +4,11 @@ What a version implies is decided here, so that the shard knows no versions. A g
 asked (elsewhere, or still loading) is an error in the answer, never a closed connection.
 """
 
-from collections.abc import Callable
 from itertools import chain, islice
-from typing import Any, cast
+from typing import cast
 
 from headwater.broker.context import Context
-from headwater.broker.handlers.coordinators import handle_find_coordinator
 from headwater.broker.handlers.group_calls import Gather, call_shard
-from headwater.broker.handlers.group_offsets import (
-    handle_offset_commit,
-    handle_offset_delete,
-    handle_offset_fetch,
-)
 from headwater.broker.request import Request
 from headwater.broker.turns import ELEMENTS_A_TURN, Steps, drained, each
 from headwater.coordination.groups.commands import (
@@ -51,7 +44,6 @@ from headwater.wire.messages.groups import (
     SyncGroupRequest,
     SyncGroupResponse,
 )
-from headwater.wire.schema import Struct
 
 FIRST_JOIN_WITH_MEMBER_ID_REQUIRED = 4
 FIRST_JOIN_WITH_NULL_PROTOCOL = 7
@@ -378,18 +370,3 @@ def handle_delete_groups(
         else:
             gather.slot(place)(E.GROUP_AUTHORIZATION_FAILED)
         yield
-
-
-HANDLERS: dict[int, Callable[[Context, Request, Any], Struct | Steps[Any] | None]] = {
-    8: handle_offset_commit,
-    9: handle_offset_fetch,
-    10: handle_find_coordinator,
-    11: handle_join_group,
-    12: handle_heartbeat,
-    13: handle_leave_group,
-    14: handle_sync_group,
-    15: handle_describe_groups,
-    16: handle_list_groups,
-    42: handle_delete_groups,
-    47: handle_offset_delete,
-}

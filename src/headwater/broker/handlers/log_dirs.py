@@ -52,6 +52,3 @@ def _topics(replicas: Iterable[Replica]) -> list[_Topic]:
             )
         )
     return list(topics.values())
-
-
-HANDLERS = {35: handle_describe_log_dirs}

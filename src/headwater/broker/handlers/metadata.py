@@ -292,6 +292,3 @@ def _page_partition(
         last_known_elr=[],
         offline_replicas=told.offline_replicas,
     )
-
-
-HANDLERS = {3: handle_metadata, 75: handle_describe_topic_partitions}

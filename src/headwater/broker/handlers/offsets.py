@@ -224,6 +224,3 @@ def _epoch_end(
     except KafkaError as refused:
         found.error_code = refused.code
     return found
-
-
-HANDLERS = {2: handle_list_offsets, 23: handle_offset_for_leader_epoch}

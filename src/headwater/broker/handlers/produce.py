@@ -458,6 +458,3 @@ def try_fast_path(
     except KafkaError as refused:
         slot.fail(refused)
     return True
-
-
-HANDLERS = {0: handle_produce}

@@ -102,6 +102,3 @@ def _producer(producer: ProducerStateEntry) -> DescribeProducersResponse.Produce
         coordinator_epoch=producer.coordinator_epoch,
         current_txn_start_offset=producer.transaction_start,
     )
-
-
-HANDLERS = {22: handle_init_producer_id, 61: handle_describe_producers}

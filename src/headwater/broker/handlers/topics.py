@@ -1,7 +1,7 @@
 """CreateTopics, DeleteTopics, CreatePartitions: checked for rights here, decided by the controller."""
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from functools import partial
 from types import MappingProxyType
 from typing import TypeAlias
@@ -243,10 +243,3 @@ def handle_create_partitions(
 
 def _grown(outcome: TopicOutcome) -> _Grown:
     return _Grown(name=outcome.name or "", error_code=outcome.error, error_message=outcome.message)
-
-
-HANDLERS: dict[int, Callable[..., Steps[None]]] = {
-    19: handle_create_topics,
-    20: handle_delete_topics,
-    37: handle_create_partitions,
-}

@@ -1,0 +1,194 @@
+"""Builds one broker from its settings, its seams and a metadata store. Nothing runs yet."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from headwater.broker.config_changes import ConfigChanges
+from headwater.broker.context import Context
+from headwater.broker.control_state import ControlState
+from headwater.broker.disk_reserve import DiskReserve
+from headwater.broker.dispatch import Dispatch
+from headwater.broker.dynamic_config import DynamicConfig, controller_settings
+from headwater.broker.fetch_session import FetchSessionCache
+from headwater.broker.housekeeping_loop import Housekeeping
+from headwater.broker.listening import connection_limits, memory_limit
+from headwater.broker.metadata_cache import MetadataCache
+from headwater.broker.open_files import OpenFiles
+from headwater.broker.partition_writer import PartitionWriter
+from headwater.broker.producer_ids import ProducerIdBlocks
+from headwater.broker.purgatory import Purgatory
+from headwater.broker.replica_host import BrokerReplicaHost
+from headwater.broker.storage_health import StorageHealth
+from headwater.broker.tick import Tick
+from headwater.broker.timers import PatientTimers
+from headwater.config.broker import BrokerSettings
+from headwater.controller.channel_loop import Channels
+from headwater.controller.controller_loop import ControllerLoop
+from headwater.controller.store.metadata_store import MetadataStore
+from headwater.coordination.groups.settings import GroupSettings
+from headwater.coordination.runtime_loop import CoordinatorRuntime
+from headwater.log.log_dirs import Identity, LogDirs
+from headwater.model import CONSUMER_OFFSETS
+from headwater.observe.rate_limited_log import RateLimitedLog
+from headwater.replication.replica import Done
+from headwater.replication.replicas import Replicas
+from headwater.seams import Seams
+from headwater.seams.randomness import Randomness
+from headwater.seams.tasks import Lane, Tasks
+from headwater.security.acls import AllowAll
+from headwater.transport.listener import ConnectionQuotas
+from headwater.transport.memory import MemoryBudget
+
+log = logging.getLogger("headwater.server")
+
+
+@dataclass(slots=True)
+class Parts:
+    """What a broker consists of, for the code that starts and stops it."""
+
+    context: Context
+    store: MetadataStore
+    log_dirs: LogDirs
+    health: StorageHealth
+    reserve: DiskReserve
+    channels: Channels
+    dispatch: Dispatch
+    housekeeping: Housekeeping
+    dynamic_config: DynamicConfig
+
+
+def compose(
+    settings: BrokerSettings,
+    seams: Seams,
+    store: MetadataStore,
+    reserve: DiskReserve,
+    cluster_id: str,
+    on_storage_lost: Callable[[], None],
+) -> Parts:
+    """Build a broker of the cluster `cluster_id` over `store`; call on its event loop."""
+    open_files = OpenFiles.of(seams.open_files)
+    context = _context(settings, seams, cluster_id, open_files)
+    log_dirs = LogDirs(
+        seams.files,
+        seams.randomness,
+        settings.log_dirs,
+        Identity(settings.node_id, cluster_id),
+        open_files.files,
+    )
+    health = StorageHealth(log_dirs, seams.files, on_storage_lost)
+    store.on_session(health.store_session_changed)
+    context.replicas = Replicas(
+        context.node_id,
+        log_dirs,
+        context.topic_settings,
+        context.policy,
+        BrokerReplicaHost(context, health),
+        settings.replica_lag_time_max_ms,
+    )
+    channels = Channels(asyncio.get_running_loop().call_soon)
+    dynamic_config = DynamicConfig(context, open_files)
+    _add_metadata(context, seams, store, channels, dynamic_config)
+    _add_groups(context, seams)
+    return Parts(
+        context,
+        store,
+        log_dirs,
+        health,
+        reserve,
+        channels,
+        Dispatch(context),
+        Housekeeping(context, seams.tasks, health, reserve),
+        dynamic_config,
+    )
+
+
+def _context(
+    settings: BrokerSettings, seams: Seams, cluster_id: str, open_files: OpenFiles
+) -> Context:
+    slots = settings.max_incremental_fetch_session_cache_slots
+    return Context(
+        node_id=settings.node_id,
+        settings=settings,
+        clock=seams.clock,
+        randomness=seams.randomness,
+        files=seams.files,
+        metadata=MetadataCache(cluster_id),
+        control=ControlState(),
+        tick=Tick(),
+        connection_quotas=ConnectionQuotas(connection_limits(settings, open_files)),
+        peer_log=RateLimitedLog(log, seams.clock.monotonic_ms),
+        authorizer=AllowAll(),
+        purgatory=Purgatory(seams.clock),
+        sessions=FetchSessionCache(slots, _session_ids(seams.randomness)),
+        off_loop=partial(_run_off_loop, seams.tasks),
+        memory=MemoryBudget(memory_limit(settings)),
+    )
+
+
+def _add_metadata(
+    context: Context,
+    seams: Seams,
+    store: MetadataStore,
+    channels: Channels,
+    dynamic: DynamicConfig,
+) -> None:
+    """What reads and changes the metadata store."""
+    loop = asyncio.get_running_loop()
+    context.configs = ConfigChanges(
+        store, context.node_id, dynamic.topic_changed, dynamic.broker_changed
+    )
+    context.controller = ControllerLoop(
+        store,
+        context.node_id,
+        controller_settings(context.settings),
+        clock=seams.clock,
+        new_topic_id=seams.randomness.uuid,
+        channels=channels,
+        when_config_applied=context.configs.when_applied,
+        call_soon=loop.call_soon,
+        call_later=loop.call_later,
+    )
+    context.producer_ids = ProducerIdBlocks(store, context.node_id)
+
+    def topics_deleted(topics: Iterable[str]) -> None:
+        dynamic.topics_deleted(topics)
+        for topic in topics:
+            context.groups.topic_deleted(topic)
+
+    context.topics_deleted = topics_deleted
+
+
+def _add_groups(context: Context, seams: Seams) -> None:
+    def append_failed(partition: int) -> None:
+        context.groups.append_failed(partition)
+
+    context.groups = CoordinatorRuntime(
+        PartitionWriter(CONSUMER_OFFSETS, context.replicas, append_failed, context.off_loop),
+        seams.clock,
+        seams.randomness,
+        PatientTimers(asyncio.get_running_loop().call_later, seams.clock.monotonic_ms),
+        GroupSettings.of(context.settings),
+        lambda: context.metadata.partition_count(CONSUMER_OFFSETS),
+    )
+
+
+def _session_ids(randomness: Randomness) -> Iterator[int]:
+    while True:
+        yield 1 + randomness.below(2**31 - 1)
+
+
+def _run_off_loop(
+    tasks: Tasks, call: Callable[[], object], done: Done, lane: Lane = Lane.READ
+) -> None:
+    def ended(future: asyncio.Future[object]) -> None:
+        if future.cancelled():
+            return  # the broker stops, and nobody waits any more
+        failure = future.exception()
+        if failure is not None and not isinstance(failure, Exception):
+            raise failure
+        done(None if failure else future.result(), failure)
+
+    tasks.in_thread(call, lane).add_done_callback(ended)

@@ -1,0 +1,30 @@
+"""Which controller this broker obeys, and how much it has heard from it."""
+
+from headwater.broker.callbacks import Latch
+from headwater.errors import E
+
+
+class ControlState:
+    """The epochs that fence control requests, and the two moments that a start waits for."""
+
+    def __init__(self) -> None:
+        self.controller_epoch = -1
+        # The epoch of this broker's registration; -1 until it is known.
+        self.broker_epoch = -1
+        # The first UpdateMetadata was applied: the cluster is known, though maybe not all of it.
+        self.metadata_known = Latch()
+        # Every partition of this broker was named to it. Only then is a log without a partition
+        # a stray. A local controller sets it once idle, a remote one with a full LeaderAndIsr.
+        self.assignment_known = Latch()
+
+    def refuse(self, controller_epoch: int, broker_epoch: int) -> E:
+        """NONE for a request of the newest controller to this life of the broker.
+
+        Remembers the controller's epoch.
+        """
+        if controller_epoch < self.controller_epoch:
+            return E.STALE_CONTROLLER_EPOCH
+        if -1 < broker_epoch < self.broker_epoch:
+            return E.STALE_BROKER_EPOCH
+        self.controller_epoch = controller_epoch
+        return E.NONE

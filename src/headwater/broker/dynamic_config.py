@@ -1,0 +1,60 @@
+"""Applies changed settings of topics and of this broker while it runs."""
+
+import logging
+from collections.abc import Iterable, Mapping
+
+from headwater.broker.context import Context
+from headwater.broker.listening import connection_limits
+from headwater.broker.open_files import OpenFiles
+from headwater.config.broker import BrokerSettings
+from headwater.controller.topic_rules import ControllerSettings
+
+log = logging.getLogger("headwater.server")
+
+
+class DynamicConfig:
+    """Keeps `Context.settings` and `Context.topic_overrides` current, and what depends on them."""
+
+    def __init__(self, context: Context, open_files: OpenFiles) -> None:
+        self._context = context
+        self._open_files = open_files
+
+    def topic_changed(self, topic: str, overrides: Mapping[str, str]) -> None:
+        """Use new overrides of one topic."""
+        context = self._context
+        context.topic_overrides[topic] = dict(overrides)
+        context.replicas.topic_settings_changed(topic)
+        context.changed()
+
+    def broker_changed(self, scope: str, overrides: Mapping[str, str]) -> None:
+        """Use new overrides of this broker, or of all brokers: both are read again."""
+        context = self._context
+        settings = context.settings.with_dynamic(
+            context.configs.broker_overrides(""),
+            context.configs.broker_overrides(str(context.node_id)),
+        )
+        for problem in settings.ignored:
+            log.warning("a stored setting is ignored: %s", problem.message)
+        context.settings = settings
+        context.connection_quotas.limits = connection_limits(settings, self._open_files)
+        context.controller.use_settings(controller_settings(settings))
+        for topic in context.replicas.topics():
+            context.replicas.topic_settings_changed(topic)
+        context.changed()
+
+    def topics_deleted(self, topics: Iterable[str]) -> None:
+        """Forget the overrides of topics that are gone."""
+        for topic in topics:
+            self._context.configs.forget(topic)
+            self._context.topic_overrides.pop(topic, None)
+
+
+def controller_settings(settings: BrokerSettings) -> ControllerSettings:
+    """What the controller needs to know of this broker's settings."""
+    return ControllerSettings(
+        num_partitions=settings.num_partitions,
+        default_replication_factor=settings.default_replication_factor,
+        unclean_leader_election=settings.unclean_leader_election_enable,
+        delete_topic_enable=settings.delete_topic_enable,
+        inter_broker_listener=settings.inter_broker_listener.name,
+    )

@@ -1,0 +1,151 @@
+"""LeaderAndIsr, UpdateMetadata, StopReplica: a controller says who leads what.
+
+The local controller and, later, a remote one send the same messages. A message of an older
+controller, or for an earlier life of this broker, changes nothing.
+"""
+
+import logging
+
+from headwater.broker.context import Context
+from headwater.broker.request import Replier
+from headwater.errors import E
+from headwater.model import CONSUMER_OFFSETS, TopicPartition
+from headwater.replication.partition import Role
+from headwater.replication.replicas import LeaderAndIsr
+from headwater.wire.messages.control import (
+    LeaderAndIsrRequest,
+    LeaderAndIsrResponse,
+    StopReplicaRequest,
+    StopReplicaResponse,
+    UpdateMetadataRequest,
+    UpdateMetadataResponse,
+)
+
+FULL = 2
+"""The type of a LeaderAndIsr that names every partition of the broker (KIP-516)."""
+
+log = logging.getLogger("headwater.state-change")
+
+
+# -- LeaderAndIsr
+
+
+def handle_leader_and_isr(context: Context, request: Replier, body: LeaderAndIsrRequest) -> None:
+    """Lead or follow partitions; the settings of their topics are read before their logs open."""
+
+    def apply() -> None:
+        request.reply(_leader_and_isr(context, body))
+
+    context.configs.learn([topic.topic_name for topic in body.topic_states], apply)
+
+
+def _leader_and_isr(context: Context, body: LeaderAndIsrRequest) -> LeaderAndIsrResponse:
+    refusal = context.control.refuse(body.controller_epoch, body.broker_epoch)
+    response = LeaderAndIsrResponse(error_code=refusal)
+    if refusal is not E.NONE:
+        return response
+    for topic in body.topic_states:
+        errors = LeaderAndIsrResponse.LeaderAndIsrTopicError(topic_id=topic.topic_id)
+        response.topics.append(errors)
+        for state in topic.partition_states:
+            errors.partition_errors.append(
+                LeaderAndIsrResponse.LeaderAndIsrPartitionError(
+                    partition_index=state.partition_index,
+                    error_code=_apply(context, topic, state),
+                )
+            )
+    context.changed()
+    if body.type == FULL:
+        context.control.assignment_known.set()
+    return response
+
+
+def _apply(
+    context: Context,
+    topic: LeaderAndIsrRequest.LeaderAndIsrTopicState,
+    state: LeaderAndIsrRequest.LeaderAndIsrPartitionState,
+) -> E:
+    decided = LeaderAndIsr(
+        TopicPartition(topic.topic_name, state.partition_index),
+        topic.topic_id,
+        state.leader,
+        state.leader_epoch,
+        state.partition_epoch,
+        tuple(state.replicas),
+        tuple(state.isr),
+        state.is_new,
+    )
+    known = context.replicas.get(*decided.topic_partition)
+    led = known is not None and known.partition.role is Role.LEADER
+    epoch = -1 if known is None else known.partition.leader_epoch
+    code = context.replicas.apply(decided)
+    log.debug(
+        "%s: leader %d in epoch %d, in sync %s, by controller epoch %d: %s",
+        decided.topic_partition,
+        decided.leader,
+        decided.leader_epoch,
+        decided.isr,
+        context.control.controller_epoch,
+        code.name,
+    )
+    if code is E.NONE and topic.topic_name == CONSUMER_OFFSETS:
+        if state.leader == context.node_id and (not led or state.leader_epoch > epoch):
+            context.groups.elected(state.partition_index, state.leader_epoch)
+        elif state.leader != context.node_id and led:
+            context.groups.resigned(state.partition_index)
+    return code
+
+
+# -- UpdateMetadata
+
+
+def handle_update_metadata(
+    context: Context, request: Replier, body: UpdateMetadataRequest
+) -> UpdateMetadataResponse:
+    """Learn which brokers live, which topics exist and who leads their partitions."""
+    refusal = context.control.refuse(body.controller_epoch, body.broker_epoch)
+    if refusal is E.NONE:
+        removed = context.metadata.apply(body)
+        context.changed()
+        known = context.metadata.topics
+        deleted = dict.fromkeys(at.topic for at in removed if at.topic not in known)
+        if deleted:
+            context.topics_deleted(deleted)
+        context.control.metadata_known.set()
+    return UpdateMetadataResponse(error_code=refusal)
+
+
+# -- StopReplica
+
+
+def handle_stop_replica(
+    context: Context, request: Replier, body: StopReplicaRequest
+) -> StopReplicaResponse:
+    """Stop serving partitions, and delete their logs where the topic is deleted."""
+    refusal = context.control.refuse(body.controller_epoch, body.broker_epoch)
+    response = StopReplicaResponse(error_code=refusal)
+    if refusal is not E.NONE:
+        return response
+    for topic in body.topic_states:
+        for state in topic.partition_states:
+            at = TopicPartition(topic.topic_name, state.partition_index)
+            response.partition_errors.append(
+                StopReplicaResponse.StopReplicaPartitionError(
+                    topic_name=at.topic,
+                    partition_index=at.partition,
+                    error_code=_stop(context, at, state.delete_partition),
+                )
+            )
+    context.changed()
+    return response
+
+
+def _stop(context: Context, at: TopicPartition, delete: bool) -> E:
+    if at.topic == CONSUMER_OFFSETS:
+        context.groups.resigned(at.partition)
+    try:
+        context.replicas.stop(at, delete)
+    except OSError as failure:
+        log.error("%s cannot be removed: %s", at, failure)
+        return E.KAFKA_STORAGE_ERROR
+    return E.NONE

@@ -1,0 +1,221 @@
+"""The life of a broker: store, recover, listen, join, serve, stop.
+
+Nothing is served before this broker knows what it leads, and a log is set aside as a stray only
+once the controller has named every partition that this broker holds.
+"""
+
+import asyncio
+import logging
+from functools import partial
+
+from headwater.broker.callbacks import wait_for_callback, wait_for_reply
+from headwater.broker.compose import Parts, compose
+from headwater.broker.context import Context
+from headwater.broker.listening import warn_of_plaintext
+from headwater.broker.local_store import LocalStore
+from headwater.broker.open_files import OpenFiles
+from headwater.broker.registration import (
+    Registration,
+    prepare_store,
+    read_log_dirs,
+    store_log_dirs,
+)
+from headwater.broker.server_connection import ServerConnection
+from headwater.config.broker import BrokerSettings
+from headwater.config.listeners import Listener
+from headwater.controller.store.znodes import BrokerEndpoint, BrokerNode
+from headwater.log.settings import LogSettings
+from headwater.model import uuid_text
+from headwater.seams import Seams
+from headwater.seams.network import ListenerHandle
+from headwater.transport.listener import open_listener
+
+log = logging.getLogger("headwater.server")
+
+
+class BrokerServer:
+    """One broker: `start`, serve, `stop`. `abandon` undoes a start that failed."""
+
+    parts: Parts
+    context: Context
+    registration: Registration
+
+    def __init__(self, settings: BrokerSettings, seams: Seams) -> None:
+        self.seams = seams
+        # Where clients connect, with the ports that were really bound.
+        self.listeners: list[Listener] = []
+        # Set when no log dir is left, or the metadata store is lost: the broker must stop.
+        self.storage_lost = asyncio.Event()
+        self._boot_settings = settings
+        self._local_store: LocalStore | None = None
+        self._opened: list[ListenerHandle] = []
+        self._log_dirs_open = False
+
+    # -- starting
+
+    async def start(self) -> None:
+        """Recover the logs, join the cluster, and serve once this broker knows what it leads."""
+        await self._compose()
+        await wait_for_callback(self.context.configs.start)
+        await self._open_log_dirs()
+        self._recover()
+        await self._listen()
+        await self._join()
+        self._serve()
+
+    async def _compose(self) -> None:
+        settings, seams = self._boot_settings, self.seams
+        local = self._local_store = LocalStore.open(seams, settings.log_dirs[0])
+        fresh = uuid_text(seams.randomness.uuid())
+        cluster_id = await wait_for_reply(partial(prepare_store, local.store, fresh))
+        self.parts = compose(
+            settings, seams, local.store, local.reserve, cluster_id, self.storage_lost.set
+        )
+        self.context = self.parts.context
+
+    async def _open_log_dirs(self) -> None:
+        """Open them, and remember their ids: a disk that is not mounted must be noticed."""
+        store, log_dirs, node_id = self.parts.store, self.parts.log_dirs, self.context.node_id
+        abandoned = set(self.context.settings.log_dirs_abandoned)
+        stored = await wait_for_reply(partial(read_log_dirs, store, node_id))
+        known = {at: path for at, path in stored.items() if at not in abandoned}
+        self._log_dirs_open = True
+        log_dirs.open(known)
+        known.update(log_dirs.directory_ids)
+        if known != stored:
+            await wait_for_reply(partial(store_log_dirs, store, node_id, known))
+
+    def _recover(self) -> None:
+        log_dirs = self.parts.log_dirs
+
+        def settings_of(topic: str) -> LogSettings:
+            return self.context.policy(topic).log_settings
+
+        log_dirs.load(settings_of, self.seams.clock.wall_ms())
+        reports = log_dirs.recovered.values()
+        log.info(
+            "recovered %d partitions, scanned %d bytes",
+            len(log_dirs.logs),
+            sum(report.scanned_bytes for report in reports),
+        )
+
+    async def _listen(self) -> None:
+        settings = self.context.settings
+        descriptors = OpenFiles.of(self.seams.open_files)
+        backlog = min(settings.socket_listen_backlog_size, descriptors.backlog)
+        on_frame = self.parts.dispatch.frame
+        for listener, shown in zip(settings.listening, settings.advertised, strict=True):
+            warn_of_plaintext(listener)
+            factory = partial(ServerConnection, self.context, listener.name, on_frame)
+            opened = await open_listener(self.seams.network, listener, factory, backlog)
+            self._opened.append(opened)
+            self.listeners.append(shown if shown.port else shown._replace(port=opened.port))
+
+    async def _join(self) -> None:
+        """Register, stand for controller, and wait until this broker knows what it leads.
+
+        Another broker's controller says so with a full LeaderAndIsr; this broker's own controller
+        has said everything once it is idle.
+        """
+        context, control = self.context, self.context.control
+        self.parts.channels.attach(context.node_id, self.parts.dispatch.receive)
+        self.registration = Registration(self.parts.store, self._node(), self._registered)
+        context.controller.start()
+        await wait_for_callback(control.metadata_known.when_set)
+        context.controller.when_idle(control.assignment_known.set)
+        await wait_for_callback(control.assignment_known.when_set)
+        self._set_strays_aside()
+        log.info(
+            "node %d of cluster %s, controller %d, %d topics",
+            context.node_id,
+            context.metadata.cluster_id,
+            context.metadata.controller_id,
+            len(context.metadata.topics),
+        )
+
+    def _node(self) -> BrokerNode:
+        return BrokerNode(
+            self.context.node_id,
+            tuple(BrokerEndpoint(at.name, at.host, at.port, at.protocol) for at in self.listeners),
+            rack=self.context.settings.broker_rack,
+            timestamp_ms=self.seams.clock.wall_ms(),
+        )
+
+    def _registered(self, epoch: int) -> None:
+        self.context.control.broker_epoch = epoch
+
+    def _set_strays_aside(self) -> None:
+        """Keep, but never serve, folders of partitions that the cluster does not place here.
+
+        A partition that could not be opened keeps its folder.
+        """
+        log_dirs, metadata = self.parts.log_dirs, self.context.metadata
+        for partition in list(log_dirs.logs):
+            known = metadata.partition(*partition)
+            if known is not None and self.context.node_id in known.replicas:
+                continue
+            try:
+                folder = log_dirs.set_aside(partition)
+            except OSError as failure:
+                log.warning("no topic has %s, its folder cannot be renamed: %s", partition, failure)
+            else:
+                log.warning("no topic has %s: its folder is now %s", partition, folder)
+
+    def _serve(self) -> None:
+        parts, context = self.parts, self.context
+        if parts.reserve.given_up:
+            parts.health.found_full(context.settings.log_dirs[0], context.replicas)
+        else:
+            parts.reserve.make()
+        parts.housekeeping.start()
+        for connection in context.connection_quotas.open:
+            connection.release()
+        context.serving = True
+
+    # -- stopping
+
+    async def stop(self) -> None:
+        """Accept no more requests, write what was accepted, and leave a clean log behind."""
+        context = self.context
+        for opened in self._opened:
+            opened.close()
+        self.parts.housekeeping.stop()
+        context.tick.flush()
+        for connection in list(context.connection_quotas.open):
+            connection.close()
+        context.groups.close()
+        context.controller.stop()
+        context.purgatory.close()
+        await wait_for_callback(self.registration.withdraw)
+        await self._end_flushes()
+        self._close_logs()
+
+    async def _end_flushes(self) -> None:
+        """Wait for flushes under way: a log whose flush fails now must not be marked clean."""
+        for replica in list(self.context.replicas):
+            while replica.flushing:
+                await wait_for_callback(replica.when_not_flushing)
+
+    def _close_logs(self) -> None:
+        marks = {
+            replica.topic_partition: replica.partition.high_watermark
+            for replica in self.context.replicas
+        }
+        self.parts.store.close()
+        # A checkpoint still under way would overwrite the last one with what was true before it.
+        tasks = self.seams.tasks
+        tasks.close()
+        self.parts.log_dirs.close(marks, self.context.control.broker_epoch, tasks.run_all)
+        if self._local_store is not None:
+            self._local_store.unlock()
+
+    def abandon(self) -> None:
+        """Give back what a start that failed had taken."""
+        for opened in self._opened:
+            opened.close()
+        if self._log_dirs_open:
+            self.parts.log_dirs.abandon()
+        if self._local_store is not None:
+            self._local_store.store.close()
+            self._local_store.unlock()
+        self.seams.tasks.close()

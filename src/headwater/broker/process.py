@@ -1,0 +1,65 @@
+"""A broker as a process: signals, the garbage collector, the real seams."""
+
+import asyncio
+import gc
+import signal
+from collections.abc import Callable
+
+from headwater.broker.lifecycle_loop import BrokerServer
+from headwater.config.broker import BrokerSettings
+from headwater.log.log_dir import LogDirError
+from headwater.seams import Seams
+from headwater.seams.clock import SystemClock
+from headwater.seams.files import OsFiles
+from headwater.seams.limits import raise_open_file_limit
+from headwater.seams.network import TcpNetwork
+from headwater.seams.randomness import SystemRandomness
+from headwater.seams.tasks import LoopTasks
+
+GC_THRESHOLD = 20_000
+"""New objects between two collections: requests make no cycles, so frequent ones are waste."""
+
+
+def system_seams() -> Seams:
+    """The seams to the real clock, disk, network and threads."""
+    clock, randomness, files = SystemClock(), SystemRandomness(), OsFiles()
+    return Seams(clock, randomness, files, TcpNetwork(), LoopTasks(), raise_open_file_limit())
+
+
+def run(settings: BrokerSettings, on_ready: Callable[[str], None]) -> None:
+    """Serve until SIGTERM or SIGINT; `on_ready` gets the address once clients may connect."""
+    import uvloop
+
+    uvloop.run(_serve(settings, on_ready))
+
+
+async def _serve(settings: BrokerSettings, on_ready: Callable[[str], None]) -> None:
+    loop = asyncio.get_running_loop()
+    broker = BrokerServer(settings, system_seams())
+    stopped = asyncio.Event()
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stopped.set)
+    gc.disable()
+    try:
+        await broker.start()
+    except BaseException:
+        broker.abandon()
+        raise
+    _collect_rarely()
+    first = broker.listeners[0]
+    on_ready(f"{first.host or '127.0.0.1'}:{first.port}")
+    ends = [asyncio.ensure_future(event.wait()) for event in (stopped, broker.storage_lost)]
+    await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+    for end in ends:
+        end.cancel()
+    await broker.stop()
+    if broker.storage_lost.is_set():
+        raise LogDirError("the disks failed (see the log): repair them and restart the broker")
+
+
+def _collect_rarely() -> None:
+    """What a start made stays: the collector never looks at it again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)
+    gc.enable()

@@ -1,0 +1,38 @@
+"""What replicas ask of the broker around them: `replication.replica`'s host, for this process."""
+
+import logging
+
+from headwater.broker.context import Context
+from headwater.broker.storage_health import StorageHealth
+from headwater.model import CONSUMER_OFFSETS
+from headwater.replication.effects import ProposeIsr
+from headwater.replication.replica import Replica
+
+log = logging.getLogger("headwater.server")
+
+
+class BrokerReplicaHost:
+    """Connects replicas to the clock, the tick, the coordinators and the health of the disks."""
+
+    def __init__(self, context: Context, health: StorageHealth) -> None:
+        self._context = context
+        self._health = health
+        self.now_ms = context.clock.monotonic_ms
+        self.wall_ms = context.clock.wall_ms
+        self.write_soon = context.tick.write_soon
+        self.off_loop = context.off_loop
+
+    def high_watermark_advanced(self, replica: Replica) -> None:
+        """Let coordinators send the answers that waited for it."""
+        if replica.topic_partition.topic == CONSUMER_OFFSETS:
+            self._context.groups.committed(
+                replica.topic_partition.partition, replica.partition.high_watermark
+            )
+
+    def propose_isr(self, replica: Replica, proposal: ProposeIsr) -> None:
+        """A cluster of one has no follower to drop or to add."""
+        log.warning("%s: no controller accepts %s yet", replica.topic_partition, proposal)
+
+    def storage_failed(self, replica: Replica, failure: OSError, *, flushing: bool) -> None:
+        """The disk refused a write, or a flush of what was written."""
+        self._health.failed(self._context.replicas, replica, failure, flushing=flushing)

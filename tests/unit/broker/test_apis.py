@@ -1,0 +1,20 @@
+"""The table of served APIs is complete, and says of each API what dispatch needs."""
+
+from headwater.broker.apis import NOT_SERVED, SERVED, Listeners, served_on
+from headwater.wire.apis import API
+
+
+def test_every_api_of_the_wire_table_is_served_or_has_a_reason_not_to_be():
+    assert SERVED.keys() | NOT_SERVED.keys() == API.keys()
+    assert not SERVED.keys() & NOT_SERVED.keys()
+
+
+def test_clients_are_told_of_exactly_what_their_listeners_serve():
+    advertised = {key for key, api in API.items() if api.advertised is not None}
+    assert advertised == served_on(Listeners.CLIENT).keys()
+
+
+def test_requests_of_a_controller_are_not_served_to_clients():
+    control = served_on(Listeners.CONTROL)
+    assert control.keys() == {4, 5, 6}
+    assert not control.keys() & served_on(Listeners.CLIENT).keys()
