@@ -89,7 +89,7 @@ SERVED: dict[int, ServedApi] = {
 }
 
 NOT_SERVED = {
-    7: "ControlledShutdown: one broker has no other to hand its partitions to",
+    7: "ControlledShutdown needs a second broker that takes the partitions over",
 }
 """APIs of the wire table that have no row, and why."""
 

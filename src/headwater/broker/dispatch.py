@@ -10,7 +10,7 @@ from struct import Struct as Packer
 from types import GeneratorType
 from typing import Any, cast
 
-from headwater.broker.apis import SERVED, Listeners, ServedApi, served_on
+from headwater.broker.apis import NOT_SERVED, SERVED, Listeners, ServedApi, served_on
 from headwater.broker.context import Context
 from headwater.broker.handlers import produce
 from headwater.broker.request import Request
@@ -80,7 +80,7 @@ class Dispatch:
         row = self._table.get(api_key)
         if row is None or not row.api.served.holds(version):
             if row is None or api_key != API_VERSIONS:
-                self._refuse(connection, f"API key {api_key} version {version} is not served")
+                self._refuse(connection, _why_not_served(api_key, version))
                 return
             version = 0
         self.requests[api_key] += 1
@@ -172,6 +172,11 @@ class Dispatch:
     def _refuse(self, connection: ServerConnection, why: str) -> None:
         self._context.peer_log.warning("requests", connection.host, f"closed a connection: {why}")
         connection.dismiss()
+
+
+def _why_not_served(api_key: int, version: int) -> str:
+    reason = NOT_SERVED.get(api_key)
+    return f"API key {api_key} version {version} is not served{f' ({reason})' if reason else ''}"
 
 
 class _LocalRequest:
