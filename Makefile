@@ -2,21 +2,27 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test check setup peers format bench sim chaos chaos-pipeline lock clean
+.PHONY: run test test-fast check docs setup peers format bench sim chaos chaos-pipeline lock clean
 
 run: setup                ## a broker, an evening of events, the reference pipeline on Spark, its answers
 	$(BIN)/python -m examples.behavior
 
 test: peers check         ## everything: checks, unit, property, simulation, integration, real clients
 	$(BIN)/python -m tools.side_by_side \
-	  spark $(BIN)/pytest tests/pipelines --override-ini=cache_dir=.cache/pytest-spark -- \
-	  rest $(BIN)/pytest --ignore=tests/pipelines
+	  spark $(BIN)/pytest tests/pipelines --durations=10 --override-ini=cache_dir=.cache/pytest-spark -- \
+	  rest $(BIN)/pytest --ignore=tests/pipelines --durations=10
 
-check: setup              ## format, lint, types, import contracts
+test-fast: setup          ## unit tests and properties, in about two minutes
+	$(BIN)/pytest tests/unit tests/properties --numprocesses=auto --durations=10
+
+check: setup docs         ## format, lint, types, import contracts, docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+docs: setup               ## the site, into .cache/site; a broken link or a page without a place is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 bench: peers              ## speed and size, as ratios to references in the same run
 	$(BIN)/python -m benchmarks.load
