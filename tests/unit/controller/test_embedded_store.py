@@ -1,17 +1,23 @@
 """The embedded store's disk: group commit, failures, snapshots, damage."""
 
+import struct
+import zlib
 from typing import Any
 
 import pytest
 
 from headwater.controller.store import journal
+from headwater.controller.store.engine import StoreEngine
 from headwater.controller.store.journal import StoreDamaged
 from headwater.controller.store.metadata_store import (
+    Acl,
+    Create,
     SessionState,
     StoreError,
     StoreFailure,
     WatchEvent,
 )
+from headwater.controller.store.tree import Caller, Removed, SessionClosed
 from tests.unit.controller.fake_loop import FakeLoop, MemoryFiles, embedded
 
 JOURNAL = "/store/journal"
@@ -173,3 +179,44 @@ def test_a_reply_that_raises_does_not_stop_the_others(loop, files, caplog):
     loop.run()
     assert isinstance(answers[0], StoreError)
     assert "not taken" in caplog.text
+
+
+def test_a_folder_of_the_first_format_is_read_and_written_on(loop, files):
+    edit = struct.pack(">BH", 1, 2) + b"/a" + struct.pack(">I", 3) + b"one" + struct.pack(">q", 0)
+    body = struct.pack(">qI", 1, 1) + edit
+    node = struct.pack(">HIqqiiqi", 1, 0, 0, 0, 0, 1, 0, 1) + b"/"
+    old = struct.pack(">HIqqiiqi", 4, 1, 0, 0, 2, 0, 0, 0) + b"/old" + b"x"
+    snapshot = struct.pack(">q", 0) + node + old
+    for path, magic, content in (
+        (JOURNAL, b"HWJ1", body),
+        ("/store/snapshot", b"HWS1", snapshot),
+    ):
+        frame = struct.pack(">4sII", magic, len(content), zlib.crc32(content)) + content
+        files.content[path] = bytearray(frame)
+    store = embedded(loop, files)
+    assert names(loop, store) == ["a", "old"]
+    store.create("/b", b"", lambda _: None)
+    loop.run()
+    again = embedded(loop, files)
+    assert names(loop, again) == ["a", "b", "old"]
+    assert again.tree.get("/old").stat.version == 2
+
+
+def test_sessions_acls_and_times_survive_a_snapshot_and_a_restart(loop, files, monkeypatch):
+    monkeypatch.setattr(journal, "SNAPSHOT_FROM_BYTES", 1)
+    engine = StoreEngine(files, "/store", loop.call_soon, loop.off_loop, loop)
+    sessions: list[int] = []
+    engine.submit(lambda: engine.open_session(1000, b"p" * 16), sessions.append, writes=1)
+    loop.run()
+    restricted = Create("/e", b"x", ephemeral=True, acl=(Acl(1, "ip", "10.0.0.0/8"),))
+    caller = Caller(sessions[0], loop.wall_ms())
+    engine.submit(lambda: engine.transact([restricted], caller), lambda _: None, writes=1)
+    loop.run()
+    engine.close()
+    again = StoreEngine(files, "/store", loop.call_soon, loop.off_loop, loop)
+    assert again.tree == engine.tree
+    node = again.tree.nodes["/e"]
+    assert (node.owner, node.acl) == (sessions[0], restricted.acl)
+    assert node.ctime_ms == loop.wall_ms()
+    removed, ended = again.tree.close_session(sessions[0], 0)
+    assert (removed, ended) == (Removed("/e"), SessionClosed(sessions[0]))
