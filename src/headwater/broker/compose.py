@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from headwater.broker.compose_coordinators import compose_coordinators
 from headwater.broker.config_changes import ConfigChanges
 from headwater.broker.context import Context
 from headwater.broker.control_state import ControlState
@@ -17,21 +18,16 @@ from headwater.broker.housekeeping_loop import Housekeeping
 from headwater.broker.listening import connection_limits, memory_limit
 from headwater.broker.metadata_cache import MetadataCache
 from headwater.broker.open_files import OpenFiles
-from headwater.broker.partition_writer import PartitionWriter
 from headwater.broker.producer_ids import ProducerIdBlocks
 from headwater.broker.purgatory import Purgatory
 from headwater.broker.replica_host import BrokerReplicaHost
 from headwater.broker.storage_health import StorageHealth
 from headwater.broker.tick import Tick
-from headwater.broker.timers import PatientTimers
 from headwater.config.broker import BrokerSettings
 from headwater.controller.channel_loop import Channels
 from headwater.controller.controller_loop import ControllerLoop
 from headwater.controller.store.metadata_store import MetadataStore
-from headwater.coordination.groups.settings import GroupSettings
-from headwater.coordination.runtime_loop import CoordinatorRuntime
 from headwater.log.log_dirs import Identity, LogDirs
-from headwater.model import CONSUMER_OFFSETS
 from headwater.observe.rate_limited_log import RateLimitedLog
 from headwater.replication.replica import Done
 from headwater.replication.replicas import Replicas
@@ -91,7 +87,7 @@ def compose(
     channels = Channels(asyncio.get_running_loop().call_soon)
     dynamic_config = DynamicConfig(context, open_files)
     _add_metadata(context, seams, store, channels, dynamic_config)
-    _add_groups(context, seams)
+    compose_coordinators(context, asyncio.get_running_loop().call_later)
     return Parts(
         context,
         store,
@@ -156,23 +152,9 @@ def _add_metadata(
     def topics_deleted(topics: Iterable[str]) -> None:
         dynamic.topics_deleted(topics)
         for topic in topics:
-            context.groups.topic_deleted(topic)
+            context.coordinators.topic_deleted(topic)
 
     context.topics_deleted = topics_deleted
-
-
-def _add_groups(context: Context, seams: Seams) -> None:
-    def append_failed(partition: int) -> None:
-        context.groups.append_failed(partition)
-
-    context.groups = CoordinatorRuntime(
-        PartitionWriter(CONSUMER_OFFSETS, context.replicas, append_failed, context.off_loop),
-        seams.clock,
-        seams.randomness,
-        PatientTimers(asyncio.get_running_loop().call_later, seams.clock.monotonic_ms),
-        GroupSettings.of(context.settings),
-        lambda: context.metadata.partition_count(CONSUMER_OFFSETS),
-    )
 
 
 def _session_ids(randomness: Randomness) -> Iterator[int]:

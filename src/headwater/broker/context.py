@@ -37,7 +37,8 @@ if TYPE_CHECKING:
     from headwater.broker.producer_ids import ProducerIdBlocks
     from headwater.broker.request import Request
     from headwater.controller.controller_loop import ControllerLoop
-    from headwater.coordination.runtime_loop import CoordinatorRuntime
+    from headwater.coordination.coordinators import Coordinators
+    from headwater.coordination.group_coordinator import GroupCoordinator
 
 log = logging.getLogger("headwater.server")
 
@@ -80,7 +81,8 @@ class Context:
     """What connections hold together; it bounds what is read from them."""
     replicas: Replicas = field(init=False)
     controller: "ControllerLoop" = field(init=False)
-    groups: "CoordinatorRuntime" = field(init=False)
+    coordinators: "Coordinators" = field(init=False)
+    groups: "GroupCoordinator" = field(init=False)
     producer_ids: "ProducerIdBlocks" = field(init=False)
     configs: "ConfigChanges" = field(init=False)
     topics_deleted: Callable[[Iterable[str]], None] = field(init=False)

@@ -183,7 +183,7 @@ class BrokerServer:
         context.tick.flush()
         for connection in list(context.connection_quotas.open):
             connection.close()
-        context.groups.close()
+        context.coordinators.close()
         context.controller.stop()
         context.purgatory.close()
         await wait_for_callback(self.registration.withdraw)

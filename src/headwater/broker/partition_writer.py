@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import TypeAlias, cast
 
 from headwater.errors import E, KafkaError
+from headwater.model import TopicPartition
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
 from headwater.replication.replica import Replica
@@ -22,7 +23,7 @@ class PartitionWriter:
         self,
         topic: str,
         replicas: Replicas,
-        append_failed: Callable[[int], None],
+        append_failed: Callable[[TopicPartition], None],
         off_loop: OffLoop,
     ) -> None:
         self._topic = topic
@@ -37,7 +38,7 @@ class PartitionWriter:
             [Record(index, now_ms, key, value, ()) for index, (key, value) in enumerate(records)],
             now=now_ms,
         )
-        pending = _Staged(partition, self._append_failed)
+        pending = _Staged(TopicPartition(self._topic, partition), self._append_failed)
         replica.append_built(batch, pending)
         return pending.last_offset + 1
 
@@ -96,15 +97,15 @@ class _Staged:
 
     __slots__ = (
         "_append_failed",
-        "_partition",
+        "_at",
         "append_time",
         "base_offset",
         "last_offset",
         "parked",
     )
 
-    def __init__(self, partition: int, append_failed: Callable[[int], None]) -> None:
-        self._partition = partition
+    def __init__(self, at: TopicPartition, append_failed: Callable[[TopicPartition], None]) -> None:
+        self._at = at
         self._append_failed = append_failed
         self.base_offset = self.last_offset = self.append_time = -1
         self.parked = False
@@ -121,4 +122,4 @@ class _Staged:
 
     def fail(self, failure: KafkaError) -> None:
         """What the coordinator believes to have written is not there."""
-        self._append_failed(self._partition)
+        self._append_failed(self._at)

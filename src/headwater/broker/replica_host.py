@@ -4,7 +4,6 @@ import logging
 
 from headwater.broker.context import Context
 from headwater.broker.storage_health import StorageHealth
-from headwater.model import CONSUMER_OFFSETS
 from headwater.replication.effects import ProposeIsr
 from headwater.replication.replica import Replica
 
@@ -24,10 +23,9 @@ class BrokerReplicaHost:
 
     def high_watermark_advanced(self, replica: Replica) -> None:
         """Let coordinators send the answers that waited for it."""
-        if replica.topic_partition.topic == CONSUMER_OFFSETS:
-            self._context.groups.committed(
-                replica.topic_partition.partition, replica.partition.high_watermark
-            )
+        self._context.coordinators.high_watermark_advanced(
+            replica.topic_partition, replica.partition.high_watermark
+        )
 
     def propose_isr(self, replica: Replica, proposal: ProposeIsr) -> None:
         """A cluster of one has no follower to drop or to add."""

@@ -7,7 +7,7 @@ loop thread, one event after another; nothing here blocks.
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from headwater.controller.channel_loop import Channels, error_of
 from headwater.controller.commands import Command
@@ -45,6 +45,7 @@ from headwater.controller.store.znodes import CONTROLLER, CONTROLLER_EPOCH, deco
 from headwater.controller.topic_rules import ControllerSettings, sites
 from headwater.model import NO_LEADER, Uuid
 from headwater.seams.clock import Clock
+from headwater.seams.timers import CallLater, CallSoon, Timer
 
 log = logging.getLogger(__name__)
 
@@ -52,15 +53,6 @@ R = TypeVar("R")
 RETRY_S = 0.5
 
 
-class Timer(Protocol):
-    """A call that is to come."""
-
-    def cancel(self) -> None:
-        """Let it not come."""
-
-
-CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
-CallLater: TypeAlias = Callable[[float, Callable[[], None]], Timer]
 WhenConfigApplied: TypeAlias = Callable[[int, Callable[[], object]], None]
 """Calls back once this broker has applied the config notification of that number."""
 

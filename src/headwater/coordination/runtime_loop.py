@@ -1,54 +1,59 @@
-"""Runs the group shards this broker leads: append, replay, and answer once it is safe.
+"""Runs the shards of a coordinator that this broker leads: append, replay, answer once it is safe.
 
 A command's records are staged in the log and replayed at once, so that the next command sees them.
 Its replies, and those of every later command, reads included, wait until the high watermark has
-passed the shard's last staged record: nobody ever learns what a failover could take back.
-A failed append throws the shard away and loads it again from the log.
+passed the shard's last staged record: no client ever learns what a failover could take back.
+A failed append drops the shard and loads it again from the log.
+
+The runtime knows nothing of what its shards coordinate: the topic, the shards, the codec of their
+records and the receiver of their effects are parameters.
 """
 
 import logging
-import uuid
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable
 from enum import Enum, auto
-from typing import Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from headwater.coordination.deadlines import Now
-from headwater.coordination.groups import records
-from headwater.coordination.groups.classic import GroupOutcome
-from headwater.coordination.groups.commands import RebalanceReason, RebalanceStarted
-from headwater.coordination.groups.records import OffsetRecord, Record
-from headwater.coordination.groups.settings import GroupSettings
-from headwater.coordination.groups.shard import GroupShard
-from headwater.coordination.shard import Token
+from headwater.coordination.shard import (
+    InternalTopic,
+    Outcome,
+    RecordCodec,
+    Shard,
+    Token,
+    TopicImage,
+)
 from headwater.errors import E, KafkaError
-from headwater.model import coordinator_partition
+from headwater.model import TopicPartition, coordinator_partition
 from headwater.records.batch import CRC_START, Buffer, batches
 from headwater.records.checksum import crc32c
 from headwater.records.record import decode_records
 from headwater.seams.clock import Clock
-from headwater.seams.randomness import Randomness
+from headwater.seams.timers import CallLater
 from headwater.wire.codec import WireError
 
 log = logging.getLogger(__name__)
 
+S = TypeVar("S", bound=Shard[Any])
+R = TypeVar("R")
 C = TypeVar("C")
-Command: TypeAlias = Callable[[GroupShard, Now, C, Token], GroupOutcome]
+Command: TypeAlias = Callable[[S, Now, C, Token], Outcome[R]]
 Reply: TypeAlias = Callable[[object], None]
-"""Takes the shard's answer, or a KafkaError when the shard is gone before it could be given."""
+"""Takes the shard's answer, or a KafkaError if the shard is gone before it can answer."""
 
 LOAD_CHUNK_BYTES = 64 * 1024
 MAX_LOAD_CHUNK_BYTES = 256 * 1024 * 1024
 LOAD_RETRY_S = 1.0
 RECORDS_PER_BATCH = 500
-REPLIES_A_TURN = 200
+REPLIES_PER_TURN = 200
 
 
 class CoordinatorLog(Protocol):
-    """The broker's side of `__consumer_offsets`."""
+    """The coordinator's topic on this broker, partition by partition."""
 
     def stage(self, partition: int, records: list[tuple[bytes, bytes | None]], now_ms: int) -> int:
-        """Append one batch; the offset after it. KafkaError when it cannot be."""
+        """Append one batch and return the offset after it; KafkaError if the log refuses it."""
 
     def read(
         self,
@@ -57,7 +62,7 @@ class CoordinatorLog(Protocol):
         max_bytes: int,
         done: Callable[[Buffer | KafkaError], None],
     ) -> None:
-        """Whole batches from the first one that ends after `offset`; empty at the log end.
+        """Read whole batches from the first one that ends after `offset`; empty at the log end.
 
         `done` is called now, or later if the disk has to be read.
         """
@@ -66,107 +71,56 @@ class CoordinatorLog(Protocol):
         """The log end offset."""
 
     def high_watermark(self, partition: int) -> int:
-        """Up to where the log is committed. Later moves are told by `committed`."""
-
-
-class Timer(Protocol):
-    """What `call_later` returns."""
-
-    def cancel(self) -> None:
-        """Do not call."""
-
-
-CallLater: TypeAlias = Callable[[float, Callable[[], None]], Timer]
-
-
-COUNTED_ROWS = 10_000
-
-
-class Rebalances:
-    """How often groups rebalanced, by reason and by group, reason and member."""
-
-    def __init__(self) -> None:
-        self.by_reason: Counter[RebalanceReason] = Counter()
-        self.by_member: dict[tuple[str, RebalanceReason, str], int] = {}
-        """The rows that were counted last, at most COUNTED_ROWS of them."""
-
-    def count(self, started: RebalanceStarted) -> None:
-        """Count one."""
-        self.by_reason[started.reason] += 1
-        row = (started.group_id, started.reason, started.member_id)
-        self.by_member[row] = self.by_member.pop(row, 0) + 1
-        if len(self.by_member) > COUNTED_ROWS:
-            del self.by_member[next(iter(self.by_member))]
-
-    def of_group(self, group_id: str) -> Counter[RebalanceReason]:
-        """How often one group rebalanced, by reason."""
-        found: Counter[RebalanceReason] = Counter()
-        for (group, reason, _), count in self.by_member.items():
-            if group == group_id:
-                found[reason] += count
-        return found
+        """Up to where the log is committed; `high_watermark_advanced` reports later moves."""
 
 
 class ShardState(Enum):
-    """What a shard is doing."""
-
     LOADING = auto()
     ACTIVE = auto()
     CLOSED = auto()
 
 
-class ShardRuntime:
-    """One shard from election to resignation."""
+class ShardRuntime(Generic[S, R]):
+    """One shard, from its election to its resignation."""
 
-    def __init__(
-        self,
-        partition: int,
-        shard: GroupShard,
-        writer: CoordinatorLog,
-        clock: Clock,
-        call_later: CallLater,
-        on_failure: Callable[[int], None],
-        rebalances: "Rebalances",
-    ) -> None:
-        self.partition = partition
-        self.shard = shard
+    def __init__(self, runtime: "CoordinatorRuntime[S, R]", at: TopicPartition) -> None:
         self.state = ShardState.LOADING
+        self.shard = runtime.new_shard()
         self.skipped_records = 0
-        self._writer = writer
-        self._clock = clock
-        self._call_later = call_later
-        self._on_failure = on_failure
-        self._rebalances = rebalances
+        self._at = at
+        self._partition = at.partition
+        self._runtime = runtime
+        self._log = runtime.log
+        self._clock = runtime.clock
+        self._call_later = runtime.call_later
         self._held: deque[tuple[int, Reply, object]] = deque()
         self._high_watermark = 0
         self._staged = 0  # replies wait until the high watermark is here
         self._answering = False
         self._armed_ms: int | None = None
-        self._complained = False
+        self._append_failure_logged = False
         self._topics_deleted: list[str] = []  # while loading
         self._load_offset = 0
         self._load_bytes = LOAD_CHUNK_BYTES
-        self._timer = call_later(0, self._load_chunk)
+        self._timer = self._call_later(0, self._load_chunk)
 
-    # Loading
+    # -- loading
 
     def _load_chunk(self) -> None:
-        """Replay a bite of the log; the loop breathes between two of them."""
+        """Replay a chunk of the log; the event loop turns between two of them."""
         try:
-            self._staged = self._writer.end(self.partition)
-            self._high_watermark = self._writer.high_watermark(self.partition)
+            self._staged = self._log.end(self._partition)
+            self._high_watermark = self._log.high_watermark(self._partition)
         except KafkaError as failure:
             self._load_failed(failure)
             return
         if self._load_offset < self._staged:
-            self._writer.read(
-                self.partition, self._load_offset, self._load_bytes, self._loaded_chunk
-            )
+            self._log.read(self._partition, self._load_offset, self._load_bytes, self._loaded_chunk)
         else:
             self._become_active()
 
     def _load_failed(self, failure: KafkaError) -> None:
-        log.error("group partition %d cannot be read (%s); trying again", self.partition, failure)
+        log.error("%s cannot be read (%s); trying again", self._at, failure)
         self._timer = self._call_later(LOAD_RETRY_S, self._load_chunk)
 
     def _loaded_chunk(self, chunk: Buffer | KafkaError) -> None:
@@ -189,12 +143,12 @@ class ShardRuntime:
         self.run(self.shard.loaded(self._now()))
         for topic in self._topics_deleted:
             self.topic_deleted(topic)
-        notable = self.shard.groups or self.skipped_records
+        summary = self.shard.summary()
         log.log(
-            logging.INFO if notable else logging.DEBUG,
-            "group partition %d is loaded: %d groups, %d records of unknown types skipped",
-            self.partition,
-            len(self.shard.groups),
+            logging.INFO if summary or self.skipped_records else logging.DEBUG,
+            "%s is loaded: %s, %d records of unknown types skipped",
+            self._at,
+            summary or "empty",
             self.skipped_records,
         )
 
@@ -215,7 +169,7 @@ class ShardRuntime:
         elif not chunk:
             self._load_offset = self._staged  # compaction left nothing up to the end (KAFKA-9065)
         elif self._load_bytes < MAX_LOAD_CHUNK_BYTES:
-            self._load_bytes *= 2  # a batch larger than the bite (KAFKA-7286)
+            self._load_bytes *= 2  # a batch larger than the chunk (KAFKA-7286)
         else:
             raise KafkaError(E.CORRUPT_MESSAGE, f"no whole batch at offset {before}")
 
@@ -227,75 +181,72 @@ class ShardRuntime:
             else:
                 self.shard.replay(known)
 
-    def _decode(self, key: bytes, value: bytes | None) -> Record | None:
+    def _decode(self, key: bytes, value: bytes | None) -> R | None:
         try:
-            return records.decode(key, value)
+            return self._runtime.codec.decode(key, value)
         except WireError as damage:
-            log.warning("group partition %d: a record was skipped: %s", self.partition, damage)
+            log.warning("%s: skipped a damaged record: %s", self._at, damage)
             return None
 
-    # Running
+    # -- running
 
-    def submit(self, command: Command[C], argument: C, reply: Reply) -> None:
-        """Run a command; KafkaError when the shard cannot be asked now."""
+    def submit(self, command: Command[S, C, R], argument: C, reply: Reply) -> None:
+        """Run a command; KafkaError while the shard is loading or closed."""
         if self.state is not ShardState.ACTIVE:
             loading = self.state is ShardState.LOADING
             raise KafkaError(E.COORDINATOR_LOAD_IN_PROGRESS if loading else E.NOT_COORDINATOR)
         self.run(command(self.shard, self._now(), argument, reply))
 
-    def run(self, outcome: GroupOutcome) -> None:
+    def run(self, outcome: Outcome[R]) -> None:
         """Append, replay, then answer as soon as it is safe."""
         staged = self._staged
         try:
             self._append(outcome.records)
         except KafkaError as failure:
-            self._refused(outcome, failure, clean=staged == self._staged)
+            self._append_refused(outcome, failure, clean=staged == self._staged)
             return
-        self._complained = False
+        self._append_failure_logged = False
         for effect in outcome.effects:
-            self._note(effect)
+            self._runtime.on_effect(effect)
         for token, answer in outcome.replies:
             self._held.append((self._staged, _as_reply(token), answer))
         self._wait_for_deadline()
-        self.committed(self._high_watermark)
+        self.high_watermark_advanced(self._high_watermark)
 
-    def _refused(self, outcome: GroupOutcome, failure: KafkaError, *, clean: bool) -> None:
-        """The log takes nothing: answer, and read the shard again if it is ahead of the log.
-
-        Offsets change by replay alone. If none of them was staged, the shard is as it was.
-        """
-        if not self._complained:
-            self._complained = True
-            log.warning("group partition %d: append failed: %s", self.partition, failure)
+    def _append_refused(self, outcome: Outcome[R], failure: KafkaError, *, clean: bool) -> None:
+        """Answer with the error, and load the shard again if it is ahead of the log."""
+        if not self._append_failure_logged:
+            self._append_failure_logged = True
+            log.warning("%s: append failed: %s", self._at, failure)
         lost = _as_coordinator_error(failure)
         self._answer_all((token for token, _ in outcome.replies), lost)
-        if not clean or not all(isinstance(one, OffsetRecord) for one in outcome.records):
-            self._on_failure(self.partition)
-        else:
+        if clean and self.shard.survives_loss_of(outcome.records):
             self._wait_for_deadline()
+        else:
+            self._runtime.append_failed(self._partition)
 
-    def _append(self, new: list[Record]) -> None:
+    def _append(self, new: list[R]) -> None:
         for start in range(0, len(new), RECORDS_PER_BATCH):
             part = new[start : start + RECORDS_PER_BATCH]
             try:
-                encoded = [records.encode(record) for record in part]
+                encoded = [self._runtime.codec.encode(record) for record in part]
             except WireError as bad:
                 raise KafkaError(E.UNKNOWN_SERVER_ERROR, str(bad)) from bad
             now_ms = self._clock.wall_ms()
-            self._staged = self._writer.stage(self.partition, encoded, now_ms)
+            self._staged = self._log.stage(self._partition, encoded, now_ms)
             for record in part:
                 self.shard.replay(record)
 
-    def committed(self, high_watermark: int) -> None:
-        """The high watermark moved: answer what it covers, in order."""
+    def high_watermark_advanced(self, high_watermark: int) -> None:
+        """Answer what the high watermark covers, in order."""
         self._high_watermark = max(self._high_watermark, high_watermark)
         if not self._answering:
             self._answer_some()
 
     def _answer_some(self) -> None:
-        """Answer some of those who may be answered; the loop breathes before the next ones."""
+        """Send some of the covered replies; the event loop turns before the next ones."""
         self._answering = True
-        for _ in range(REPLIES_A_TURN):
+        for _ in range(REPLIES_PER_TURN):
             if not self._held or self._held[0][0] > self._high_watermark:
                 self._answering = False
                 return
@@ -304,7 +255,7 @@ class ShardRuntime:
         self._call_later(0, self._answer_some)
 
     def close(self, why: KafkaError) -> None:
-        """Give the shard up: everyone who waits is told to look for the new coordinator."""
+        """Give the shard up and answer every waiting request with `why`."""
         self.state = ShardState.CLOSED
         self._timer.cancel()
         held = [reply for _, reply, _ in self._held]
@@ -333,17 +284,6 @@ class ShardRuntime:
         self._armed_ms = None
         self.run(self.shard.expire(self._now()))
 
-    def _note(self, effect: object) -> None:
-        if isinstance(effect, RebalanceStarted):
-            self._rebalances.count(effect)
-            log.info(
-                "group %r rebalances: %s (member %r, reason %r)",
-                effect.group_id,
-                effect.reason.value,
-                effect.member_id,
-                effect.client_reason,
-            )
-
     def _now(self) -> Now:
         return Now(self._clock.monotonic_ms(), self._clock.wall_ms())
 
@@ -352,109 +292,110 @@ class ShardRuntime:
             _as_reply(token)(answer)
 
 
-class CoordinatorRuntime:
-    """All shards of this broker, by partition of `__consumer_offsets`."""
+class CoordinatorRuntime(Generic[S, R]):
+    """All shards of one coordinator on this broker, by partition of its topic."""
 
     def __init__(
         self,
-        writer: CoordinatorLog,
+        topic: InternalTopic,
+        new_shard: Callable[[], S],
+        codec: RecordCodec[R],
+        *,
+        log: CoordinatorLog,
+        topics: TopicImage,
         clock: Clock,
-        randomness: Randomness,
         call_later: CallLater,
-        settings: GroupSettings,
-        partition_count: Callable[[], int],
+        on_effect: Callable[[object], None] = lambda effect: None,
     ) -> None:
-        self.rebalances = Rebalances()
-        self._shards: dict[int, ShardRuntime] = {}
-        self._writer = writer
-        self._clock = clock
-        self._randomness = randomness
-        self._call_later = call_later
-        self._settings = settings
-        self._partition_count = partition_count
+        self.topic = topic
+        self.new_shard = new_shard
+        self.codec = codec
+        self.log = log
+        self.clock = clock
+        self.call_later = call_later
+        self.on_effect = on_effect
+        self._topics = topics
+        self._shards: dict[int, ShardRuntime[S, R]] = {}
 
-    def partition_of(self, group_id: str) -> int | None:
-        """The partition that coordinates a group; None before the topic exists."""
-        count = self._partition_count()
-        return coordinator_partition(group_id, count) if count else None
+    def partition_of(self, key: str) -> int | None:
+        """The partition that coordinates `key`; None before the topic exists."""
+        count = self._topics.partition_count(self.topic.name)
+        return coordinator_partition(key, count) if count else None
 
-    def submit(self, group_id: str, command: Command[C], argument: C, reply: Reply) -> None:
-        """Ask the shard of `group_id`; KafkaError when it is not here or not loaded yet."""
-        partition = self.partition_of(group_id)
-        runner = None if partition is None else self._shards.get(partition)
-        if runner is None:
+    def submit(self, key: str, command: Command[S, C, R], argument: C, reply: Reply) -> None:
+        """Run a command on the shard of `key`; KafkaError if it is not here or not loaded yet."""
+        partition = self.partition_of(key)
+        shard = None if partition is None else self._shards.get(partition)
+        if shard is None:
             raise KafkaError(E.NOT_COORDINATOR)
-        runner.submit(command, argument, reply)
+        shard.submit(command, argument, reply)
 
-    def submit_everywhere(
-        self, command: Command[C], argument: C, reply: Callable[[list[object]], None]
+    def submit_to_all(
+        self, command: Command[S, C, R], argument: C, reply: Callable[[list[object]], None]
     ) -> None:
-        """Ask every shard here and reply with all answers; KafkaError while one is loading."""
-        runners = list(self._shards.values())
-        if any(runner.state is ShardState.LOADING for runner in runners):
+        """Run a command on every shard here and reply with all answers.
+
+        Raises KafkaError while one of them is loading.
+        """
+        shards = list(self._shards.values())
+        if any(shard.state is ShardState.LOADING for shard in shards):
             raise KafkaError(E.COORDINATOR_LOAD_IN_PROGRESS)
-        if not runners:
+        if not shards:
             reply([])
         answers: list[object] = []
 
         def collect(answer: object) -> None:
             answers.append(answer)
-            if len(answers) == len(runners):
+            if len(answers) == len(shards):
                 reply(answers)
 
-        for runner in runners:
-            runner.submit(command, argument, collect)
+        for shard in shards:
+            shard.submit(command, argument, collect)
+
+    # -- what happens to partitions of the topic
 
     def elected(self, partition: int, leader_epoch: int) -> None:
-        """This broker leads a partition now: load it. A new epoch starts over."""
+        """Load a partition that this broker leads from now on; a new epoch starts over."""
         self._close(partition, E.NOT_COORDINATOR)
-        log.debug("group partition %d: loading (leader epoch %d)", partition, leader_epoch)
+        log.debug("%s: loading (leader epoch %d)", self._at(partition), leader_epoch)
         self._load(partition)
 
     def resigned(self, partition: int) -> None:
-        """Another broker leads a partition now."""
+        """Give up a partition that another broker leads from now on."""
         self._close(partition, E.NOT_COORDINATOR)
 
-    def committed(self, partition: int, high_watermark: int) -> None:
-        """The high watermark of a partition moved."""
-        runner = self._shards.get(partition)
-        if runner is not None:
-            runner.committed(high_watermark)
+    def high_watermark_advanced(self, partition: int, high_watermark: int) -> None:
+        """Send the replies that waited for it."""
+        shard = self._shards.get(partition)
+        if shard is not None:
+            shard.high_watermark_advanced(high_watermark)
 
     def append_failed(self, partition: int) -> None:
-        """What was staged did not reach the log: forget it and read the log again."""
+        """Load a shard again, because staged records did not reach the log."""
         if partition in self._shards:
             self._close(partition, E.NOT_COORDINATOR)
             self._load(partition)
 
     def topic_deleted(self, name: str) -> None:
-        """Offsets go with their topic."""
-        for runner in list(self._shards.values()):
-            runner.topic_deleted(name)
+        """Let every shard drop what it keeps about a deleted topic."""
+        for shard in list(self._shards.values()):
+            shard.topic_deleted(name)
 
     def close(self) -> None:
-        """The broker stops."""
+        """Close every shard: the broker stops."""
         for partition in list(self._shards):
             self._close(partition, E.COORDINATOR_NOT_AVAILABLE)
 
     def _load(self, partition: int) -> None:
-        self._shards[partition] = ShardRuntime(
-            partition,
-            GroupShard(self._settings, self._new_member_id),
-            self._writer,
-            self._clock,
-            self._call_later,
-            self.append_failed,
-            self.rebalances,
-        )
-
-    def _new_member_id(self, prefix: str) -> str:
-        return f"{prefix}-{uuid.UUID(bytes=self._randomness.uuid())}"
+        self._shards[partition] = ShardRuntime(self, self._at(partition))
 
     def _close(self, partition: int, why: E) -> None:
-        runner = self._shards.pop(partition, None)
-        if runner is not None:
-            runner.close(KafkaError(why))
+        shard = self._shards.pop(partition, None)
+        if shard is not None:
+            shard.close(KafkaError(why))
+
+    def _at(self, partition: int) -> TopicPartition:
+        return TopicPartition(self.topic.name, partition)
 
 
 def _as_reply(token: Token) -> Reply:
@@ -464,7 +405,7 @@ def _as_reply(token: Token) -> Reply:
 
 
 def _as_coordinator_error(failure: KafkaError) -> KafkaError:
-    """What a group client can act on: ask again here, look for another coordinator, or give up."""
+    """The error as a client can act on it: ask again here, find the coordinator again, or give up."""
     if failure.code in (
         E.NOT_ENOUGH_REPLICAS,
         E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,

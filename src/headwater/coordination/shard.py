@@ -1,16 +1,21 @@
-"""The shape every coordinator shard has: a command gives an Outcome, replay changes what is stored.
+"""What a coordinator shard is: a command gives an Outcome, and replay changes what is stored.
 
-A shard never waits and never writes. It returns records to append, replies for tokens and effects;
-the loop appends first, replays, and hands out the replies once the high watermark covers them.
+A shard holds the state of one partition of a coordinator's topic. It never waits and never writes.
+It returns records to append, replies for tokens, and effects; the runtime appends the records first,
+replays them, and sends the replies once the high watermark covers them.
 """
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeAlias, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeAlias, TypeVar
+
+from headwater.coordination.deadlines import Now
+from headwater.model import Uuid
 
 R = TypeVar("R")
 
 Token: TypeAlias = object
-"""A waiting requester. Opaque here; answered exactly once."""
+"""A waiting requester. Opaque to shards; answered exactly once."""
 
 
 @dataclass(slots=True)
@@ -22,5 +27,70 @@ class Outcome(Generic[R]):
     effects: list[object] = field(default_factory=list)
 
     def reply(self, token: Token, answer: object) -> None:
-        """Answer `token` once the records of this outcome are safe."""
+        """Answer `token` once the records of this outcome are committed."""
         self.replies.append((token, answer))
+
+
+class Shard(Protocol[R]):
+    """One partition's state. Commands are further methods that take (now, argument, token)."""
+
+    def replay(self, record: R) -> None:
+        """Apply one record of the log, during a load or right after it was staged."""
+
+    def loaded(self, now: Now) -> Outcome[R]:
+        """Start working: every record of the log has been replayed."""
+
+    def expire(self, now: Now) -> Outcome[R]:
+        """Do what is due."""
+
+    def next_deadline(self) -> int | None:
+        """When to call `expire`, by the monotonic clock."""
+
+    def topic_deleted(self, now: Now, topic: str) -> Outcome[R]:
+        """Drop what the shard keeps about a topic that no longer exists."""
+
+    def survives_loss_of(self, records: Sequence[R]) -> bool:
+        """Whether the shard still equals its log although `records` were never appended.
+
+        False makes the runtime drop the shard and load it again.
+        """
+
+    def parked(self) -> list[Token]:
+        """The tokens that still wait for a reply."""
+
+    def summary(self) -> str:
+        """What the shard holds, for the log, such as "3 groups"; empty if it holds nothing."""
+
+
+class RecordCodec(Protocol[R]):
+    """How a coordinator's records become keys and values."""
+
+    def encode(self, record: R) -> tuple[bytes, bytes | None]:
+        """The key and the value; a value of None deletes."""
+
+    def decode(self, key: bytes, value: bytes | None) -> R | None:
+        """What `encode` wrote; None for a record that this version does not know."""
+
+
+class TopicImage(Protocol):
+    """The topics of the cluster, as this broker knows them; read-only.
+
+    Commands may read it. `replay` must not: a load has to give the same state at any time.
+    """
+
+    def partition_count(self, topic: str) -> int:
+        """The number of partitions; 0 if the topic does not exist."""
+
+    def topic_id(self, topic: str) -> Uuid | None:
+        """The id of a topic, if it exists."""
+
+
+class InternalTopic(NamedTuple):
+    """The topic in which a coordinator keeps its records, as it is to be created."""
+
+    name: str
+    partitions: int
+    replication_factor: int
+    configs: Mapping[str, str]
+    clamped: bool = False
+    """Whether fewer live brokers than replicas reduce the replication factor."""

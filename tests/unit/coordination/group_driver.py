@@ -35,6 +35,16 @@ WALL_START = 1_700_000_000_000
 DEFAULTS = GroupSettings()
 
 
+class NoTopics:
+    """A cluster without topics."""
+
+    def partition_count(self, topic: str) -> int:
+        return 0
+
+    def topic_id(self, topic: str) -> None:
+        return None
+
+
 class Driver:
     """One shard, its clock, and everything it ever answered."""
 
@@ -47,12 +57,12 @@ class Driver:
         self.waiting: set[int] = set()
         self.answers: dict[int, object] = {}
         self.rebalances: list[RebalanceStarted] = []
-        self.log: list[records.Record] = []
+        self.log: list[records.CoordinatorRecord] = []
         self.shard = self._new_shard()
         self.run(self.shard.loaded(self.now))
 
     def _new_shard(self) -> GroupShard:
-        return GroupShard(self.settings, self._new_id)
+        return GroupShard(self.settings, NoTopics(), self._new_id)
 
     def _new_id(self, prefix: str) -> str:
         self.ids += 1

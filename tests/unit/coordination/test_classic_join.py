@@ -3,8 +3,8 @@
 import pytest
 
 from headwater.coordination.groups.commands import Leaver, RebalanceReason
+from headwater.coordination.groups.pending_ids import MAX_BYTES, OVERHEAD_BYTES
 from headwater.coordination.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
-from headwater.coordination.groups.shard import MAX_PENDING_BYTES, PENDING_OVERHEAD
 from headwater.coordination.groups.states import GroupState
 from headwater.errors import E
 from tests.unit.coordination.group_driver import DELAY_MS, REBALANCE_MS, SESSION_MS, Driver
@@ -241,10 +241,10 @@ def test_ids_given_out_and_never_used_take_bounded_memory():
     driver = Driver()
     given = [
         driver.joined(driver.join(needs_member_id=True, group=f"g{number % 3}")).member_id
-        for number in range(MAX_PENDING_BYTES // PENDING_OVERHEAD + 100)
+        for number in range(MAX_BYTES // OVERHEAD_BYTES + 100)
     ]
     pending = {one for group in driver.shard.groups.values() for one in group.pending}
-    assert len(pending) < MAX_PENDING_BYTES // PENDING_OVERHEAD
+    assert len(pending) < MAX_BYTES // OVERHEAD_BYTES
     assert given[0] not in pending
     assert given[-1] in pending
     late = driver.joined(driver.join(given[0], group="g0"))
@@ -258,7 +258,7 @@ def test_groups_of_huge_client_ids_take_bounded_memory():
     for number in range(200):
         driver.join(needs_member_id=True, client="x" * 30_000, group=f"g{number}")
     held = sum(len(one) for group in driver.shard.groups.values() for one in group.pending)
-    assert held <= MAX_PENDING_BYTES
+    assert held <= MAX_BYTES
     assert len(driver.shard.groups) < 100
 
 
@@ -268,7 +268,7 @@ def test_an_id_that_was_taken_back_no_longer_holds_a_rebalance_up():
     driver.join(needs_member_id=True)
     waiting = driver.join(a, protocols=(("range", b"other"),))
     assert waiting in driver.waiting
-    for number in range(MAX_PENDING_BYTES // PENDING_OVERHEAD + 1):
+    for number in range(MAX_BYTES // OVERHEAD_BYTES + 1):
         driver.join(needs_member_id=True, group=f"other{number}")
     assert waiting not in driver.waiting
 

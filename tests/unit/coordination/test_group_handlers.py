@@ -10,6 +10,7 @@ from headwater.broker.metadata_cache import BrokerInfo, MetadataCache, Partition
 from headwater.broker.turns import finish
 from headwater.config.broker import BrokerSettings
 from headwater.controller.commands import TopicOutcome
+from headwater.coordination.group_coordinator import offsets_topic
 from headwater.errors import E
 from headwater.model import CONSUMER_OFFSETS, ZERO_UUID
 from headwater.security.acls import AclOperation, AclResourceType
@@ -21,7 +22,7 @@ from headwater.wire.messages.offsets import (
     OffsetDeleteRequest,
     OffsetFetchRequest,
 )
-from tests.unit.coordination.test_runtime_loop import Harness
+from tests.unit.coordination.runtime_harness import Harness
 
 TOPIC_ID = b"t" * 16
 HERE = PartitionInfo(1, 0, (1,), (1,), (), 0)
@@ -69,11 +70,14 @@ class Stage:
     """The broker around the handlers: a real shard loop over a log in memory."""
 
     def __init__(self, elected=True):
-        self.harness = Harness()
-        self.groups = self.harness.loop
         self.controller = Controller()
         self.settings = BrokerSettings.load(None, {})
         self.metadata = MetadataCache("cluster")
+        one_partition = SimpleNamespace(
+            partition_count=lambda topic: 1, topic_id=self.metadata.topic_id
+        )
+        self.harness = Harness(topics=one_partition)
+        self.groups = self.harness.loop
         self.metadata.brokers[1] = BrokerInfo(1, {"PLAINTEXT": ("here", 9092)}, None)
         for name, topic_id in [(CONSUMER_OFFSETS, b"o" * 16), ("t", TOPIC_ID)]:
             self.metadata.topics[name] = TopicInfo(name, topic_id, {0: HERE, 1: HERE})
@@ -216,7 +220,8 @@ def test_the_first_question_creates_the_offsets_topic_and_waits_for_it():
 def test_a_replication_factor_that_was_set_is_kept_to():
     stage = Stage(elected=False)
     stage.metadata.topics.pop(CONSUMER_OFFSETS, None)
-    stage.settings = BrokerSettings.load(None, {"offsets.topic.replication.factor": "2"})
+    chosen = BrokerSettings.load(None, {"offsets.topic.replication.factor": "2"})
+    stage.groups.topic = offsets_topic(chosen)
     stage.ask(10, 2, wire.FindCoordinatorRequest(key="g"))
     ((command, _),) = stage.controller.asked
     (topic,) = command.topics

@@ -16,7 +16,7 @@ from headwater.coordination.groups.records import CommittedOffset, OffsetRecord
 from headwater.coordination.groups.settings import GroupSettings
 from headwater.errors import E
 from headwater.model import ZERO_UUID, TopicPartition
-from tests.unit.coordination.group_driver import DELAY_MS, SESSION_MS, WALL_START, Driver
+from tests.unit.coordination.group_driver import DELAY_MS, SESSION_MS, WALL_START, Driver, NoTopics
 
 HOUR_MS = 3_600_000
 WEEK_MS = 7 * 24 * HOUR_MS
@@ -128,14 +128,19 @@ def test_offsets_survive_a_restart():
     assert driver.list_groups() == ["g"]
 
 
+class OnlyTopicA(NoTopics):
+    def topic_id(self, topic):
+        return b"a" * 16 if topic == "a" else None
+
+
 def test_all_offsets_of_a_group_are_told_by_topic():
     driver = Driver()
     for topic, partition in [("b", 0), ("a", 1), ("a", 0)]:
         driver.commit(partition, topic=topic, partition=partition)
-    found = driver.shard.offsets.fetch(FetchOffsets("g", None))
-    assert [(it.topic, list(it.partitions)) for it in found] == [
-        ("a", [0, 1]),
-        ("b", [0]),
+    found = driver.shard.offsets.fetch(FetchOffsets("g", None), OnlyTopicA())
+    assert [(it.topic, it.topic_id, list(it.partitions)) for it in found] == [
+        ("a", b"a" * 16, [0, 1]),
+        ("b", ZERO_UUID, [0]),
     ]
 
 
@@ -146,7 +151,7 @@ def test_all_offsets_of_a_group_are_told_by_topic():
 def test_an_offset_of_a_former_topic_of_the_same_name_is_none(stored, asked, offset):
     offsets = Offsets()
     offsets.replay(OffsetRecord("g", "t", 0, CommittedOffset(1, topic_id=stored)))
-    (found,) = offsets.fetch(FetchOffsets("g", (WantedTopic("t", asked, (0,)),)))
+    (found,) = offsets.fetch(FetchOffsets("g", (WantedTopic("t", asked, (0,)),)), NoTopics())
     committed = found.offsets[0]
     assert (None if committed is None else committed.offset) == offset
 

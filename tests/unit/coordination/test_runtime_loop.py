@@ -1,151 +1,22 @@
-"""The shard loop: answers wait for the high watermark, and the log is the only memory."""
-
-from dataclasses import dataclass, field
+"""The coordinator runtime: answers wait for the high watermark, and the log is the only memory."""
 
 import pytest
 
 from headwater.coordination.groups.commands import (
     Heartbeat,
     Joined,
-    JoinGroup,
     LeaveGroup,
     Leaver,
     RebalanceReason,
     SyncGroup,
 )
-from headwater.coordination.groups.offsets import CommitOffsets, FetchOffsets, NewOffset
+from headwater.coordination.groups.offsets import CommitOffsets, NewOffset
 from headwater.coordination.groups.records import CommittedOffset, OffsetRecord, encode
-from headwater.coordination.groups.settings import GroupSettings
 from headwater.coordination.groups.shard import GroupShard, ListGroups
-from headwater.coordination.runtime_loop import REPLIES_A_TURN, CoordinatorRuntime
+from headwater.coordination.runtime_loop import REPLIES_PER_TURN
 from headwater.errors import E, KafkaError
 from headwater.model import ZERO_UUID
-from headwater.records.batch import batches
-from headwater.records.builder import build_batch
-from headwater.records.record import Record
-
-
-@dataclass
-class Clock:
-    """A clock that stands still until it is moved, with the timers that hang on it."""
-
-    ms: int = 0
-    timers: list["Timer"] = field(default_factory=list)
-
-    def monotonic_ms(self):
-        return self.ms
-
-    def wall_ms(self):
-        return self.ms + 1_700_000_000_000
-
-    def call_later(self, delay_s, call):
-        timer = Timer(self.ms + round(delay_s * 1000), call)
-        self.timers.append(timer)
-        return timer
-
-    def advance(self, ms):
-        end = self.ms + ms
-        while due := [it for it in self.timers if it.at_ms <= end and not it.cancelled]:
-            timer = min(due, key=lambda it: it.at_ms)
-            self.timers.remove(timer)
-            self.ms = max(self.ms, timer.at_ms)
-            timer.call()
-        self.ms = end
-
-
-@dataclass(eq=False)
-class Timer:
-    at_ms: int
-    call: object
-    cancelled: bool = False
-
-    def cancel(self):
-        self.cancelled = True
-
-
-class MemoryLog:
-    """One partition, as a list of batches."""
-
-    def __init__(self):
-        self.batches = []
-        self.next_offset = 0
-        self.committed = 0
-        self.failure = None
-        self.reads = 0
-
-    def stage(self, partition, records, now_ms):
-        if self.failure is not None:
-            raise self.failure
-        rows = [Record(i, now_ms, key, value, ()) for i, (key, value) in enumerate(records)]
-        batch = build_batch(rows, base_offset=self.next_offset, now=now_ms)
-        self.batches.append((self.next_offset, bytes(batch)))
-        self.next_offset += len(rows)
-        return self.next_offset
-
-    def read(self, partition, offset, max_bytes, done):
-        self.reads += 1
-        chunk = b""
-        for _, batch in self.batches:
-            ((_, header),) = batches(batch)
-            if header.next_offset > offset and (not chunk or len(chunk) + len(batch) <= max_bytes):
-                chunk += batch
-        done(chunk)
-
-    def end(self, partition):
-        return self.next_offset
-
-    def high_watermark(self, partition):
-        return self.committed
-
-
-class FixedIds:
-    def __init__(self):
-        self.given = 0
-
-    def uuid(self):
-        self.given += 1
-        return self.given.to_bytes(16, "big")
-
-    def below(self, limit):
-        return 0
-
-
-class Harness:
-    """A loop over one partition."""
-
-    def __init__(self, log=None):
-        self.log = log or MemoryLog()
-        self.clock = Clock()
-        self.answers = []
-        self.loop = CoordinatorRuntime(
-            self.log, self.clock, FixedIds(), self.clock.call_later, GroupSettings(), lambda: 1
-        )
-
-    def elected(self):
-        self.loop.elected(0, 1)
-        self.clock.advance(0)
-        return self
-
-    def commit_all(self):
-        self.log.committed = self.log.next_offset
-        self.loop.committed(0, self.log.committed)
-
-    def submit(self, command, argument):
-        self.loop.submit("g", command, argument, self.answers.append)
-
-    def join(self):
-        protocols = (("range", b""),)
-        command = JoinGroup(
-            "g", "", None, "consumer", protocols, 10_000, 60_000, "c", "/h", False, False
-        )
-        self.submit(GroupShard.join, command)
-
-    def commit(self, offset, partition=0):
-        new = NewOffset("t", ZERO_UUID, partition, offset, -1, "")
-        self.submit(GroupShard.commit, CommitOffsets("g", "", None, -1, (new,)))
-
-    def fetch(self):
-        self.submit(GroupShard.fetch_offsets, FetchOffsets("g", None))
+from tests.unit.coordination.runtime_harness import Harness, MemoryLog
 
 
 def test_a_partition_led_elsewhere_is_not_coordinated_here():
@@ -254,15 +125,15 @@ def test_a_half_staged_commit_is_forgotten_and_the_log_read_again():
 
 def test_many_answers_leave_in_order_and_not_all_in_one_turn():
     harness = Harness().elected()
-    for offset in range(3 * REPLIES_A_TURN):
+    for offset in range(3 * REPLIES_PER_TURN):
         harness.commit(offset)
     harness.log.committed = harness.log.next_offset
-    harness.loop.committed(0, harness.log.committed)
-    assert len(harness.answers) == REPLIES_A_TURN
-    harness.loop.committed(0, harness.log.committed)
-    assert len(harness.answers) == REPLIES_A_TURN, "a further move of the mark must not overtake"
+    harness.loop.high_watermark_advanced(0, harness.log.committed)
+    assert len(harness.answers) == REPLIES_PER_TURN
+    harness.loop.high_watermark_advanced(0, harness.log.committed)
+    assert len(harness.answers) == REPLIES_PER_TURN, "a further move of the mark must not overtake"
     harness.clock.advance(0)
-    assert len(harness.answers) == 3 * REPLIES_A_TURN
+    assert len(harness.answers) == 3 * REPLIES_PER_TURN
 
 
 def test_rebalances_are_counted_by_cause_group_and_member():
@@ -274,7 +145,7 @@ def test_rebalances_are_counted_by_cause_group_and_member():
     harness.submit(GroupShard.sync, SyncGroup("g", joined.member_id, None, 1, None, None, {}))
     harness.commit_all()
     harness.submit(GroupShard.leave, LeaveGroup("g", (leaver,)))
-    counted = harness.loop.rebalances
+    counted = harness.rebalances
     assert counted.by_reason == {RebalanceReason.JOIN: 1, RebalanceReason.POLL_TIMEOUT: 1}
     assert counted.by_member["g", RebalanceReason.POLL_TIMEOUT, joined.member_id] == 1
     assert counted.of_group("g") == counted.by_reason
@@ -317,7 +188,7 @@ def test_whoever_is_parked_when_leadership_moves_is_told_once():
     harness.loop.resigned(0)
     assert [answer.code for answer in harness.answers] == [E.NOT_COORDINATOR, E.NOT_COORDINATOR]
     harness.clock.advance(600_000)
-    harness.loop.committed(0, 100)
+    harness.loop.high_watermark_advanced(0, 100)
     assert len(harness.answers) == 2
 
 
@@ -334,7 +205,7 @@ def test_timeouts_come_without_any_request():
     harness.commit_all()
     harness.submit(GroupShard.heartbeat, Heartbeat("g", joined.member_id, None, 1))
     assert harness.answers[-1] is E.UNKNOWN_MEMBER_ID
-    assert harness.loop.rebalances.by_reason.total() == 2
+    assert harness.rebalances.by_reason.total() == 2
 
 
 def test_a_long_log_is_loaded_in_bites():
@@ -412,7 +283,7 @@ def test_a_log_that_cannot_be_read_is_tried_again():
     assert refusal.value.code is E.COORDINATOR_LOAD_IN_PROGRESS
     harness.log.read = broken
     harness.clock.advance(1_000)
-    harness.loop.committed(0, 1)
+    harness.loop.high_watermark_advanced(0, 1)
     harness.fetch()
     assert harness.answers == [[]]
 
@@ -434,7 +305,7 @@ def test_many_records_go_in_several_batches():
     offsets = tuple(NewOffset("t", ZERO_UUID, i, i, -1, "") for i in range(1_200))
     harness.submit(GroupShard.commit, CommitOffsets("g", "", None, -1, offsets))
     assert len(harness.log.batches) == 3
-    harness.loop.committed(0, 1_199)
+    harness.loop.high_watermark_advanced(0, 1_199)
     assert harness.answers == []
     harness.commit_all()
     assert len(harness.answers[0]) == 1_200
@@ -445,13 +316,13 @@ def test_all_shards_are_asked_and_answer_together():
     harness.loop.elected(0, 1)
     harness.loop.elected(1, 1)
     with pytest.raises(KafkaError):
-        harness.loop.submit_everywhere(GroupShard.list_groups, ListGroups(), harness.answers.append)
+        harness.loop.submit_to_all(GroupShard.list_groups, ListGroups(), harness.answers.append)
     harness.clock.advance(0)
-    harness.loop.submit_everywhere(GroupShard.list_groups, ListGroups(), harness.answers.append)
+    harness.loop.submit_to_all(GroupShard.list_groups, ListGroups(), harness.answers.append)
     assert harness.answers == [[[], []]]
 
 
 def test_without_shards_there_are_no_groups():
     harness = Harness()
-    harness.loop.submit_everywhere(GroupShard.list_groups, ListGroups(), harness.answers.append)
+    harness.loop.submit_to_all(GroupShard.list_groups, ListGroups(), harness.answers.append)
     assert harness.answers == [[]]

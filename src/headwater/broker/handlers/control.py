@@ -9,7 +9,7 @@ import logging
 from headwater.broker.context import Context
 from headwater.broker.request import Replier
 from headwater.errors import E
-from headwater.model import CONSUMER_OFFSETS, TopicPartition
+from headwater.model import TopicPartition
 from headwater.replication.partition import Role
 from headwater.replication.replicas import LeaderAndIsr
 from headwater.wire.messages.control import (
@@ -88,11 +88,11 @@ def _apply(
         context.control.controller_epoch,
         code.name,
     )
-    if code is E.NONE and topic.topic_name == CONSUMER_OFFSETS:
+    if code is E.NONE:
         if state.leader == context.node_id and (not led or state.leader_epoch > epoch):
-            context.groups.elected(state.partition_index, state.leader_epoch)
+            context.coordinators.elected(decided.topic_partition, state.leader_epoch)
         elif state.leader != context.node_id and led:
-            context.groups.resigned(state.partition_index)
+            context.coordinators.resigned(decided.topic_partition)
     return code
 
 
@@ -141,8 +141,7 @@ def handle_stop_replica(
 
 
 def _stop(context: Context, at: TopicPartition, delete: bool) -> E:
-    if at.topic == CONSUMER_OFFSETS:
-        context.groups.resigned(at.partition)
+    context.coordinators.resigned(at)
     try:
         context.replicas.stop(at, delete)
     except OSError as failure:

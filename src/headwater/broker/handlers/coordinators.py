@@ -12,8 +12,8 @@ from headwater.broker.context import Context
 from headwater.broker.request import Request
 from headwater.broker.turns import each
 from headwater.controller.commands import CreateTopics, TopicCreation, TopicOutcome
+from headwater.coordination.shard import InternalTopic
 from headwater.errors import E, KafkaError
-from headwater.model import CONSUMER_OFFSETS
 from headwater.security.acls import AclOperation, AclResourceType
 from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
@@ -34,8 +34,9 @@ def handle_find_coordinator(
     context: Context, request: Request, body: FindCoordinatorRequest
 ) -> None:
     """Name the coordinator of each key."""
-    if body.key_type == KeyType.GROUP and not context.metadata.partition_count(CONSUMER_OFFSETS):
-        _create_offsets_topic(context, lambda problem: _answer(context, request, body, problem))
+    topic = context.groups.topic
+    if body.key_type == KeyType.GROUP and not context.metadata.partition_count(topic.name):
+        _create_topic(context, topic, lambda problem: _answer(context, request, body, problem))
     else:
         _answer(context, request, body)
 
@@ -100,7 +101,7 @@ def _locate(context: Context, request: Request, key_type: int, key: str) -> tupl
 
 
 def _leader(context: Context, request: Request, partition: int) -> tuple[int, str, int]:
-    info = context.metadata.partition(CONSUMER_OFFSETS, partition)
+    info = context.metadata.partition(context.groups.topic.name, partition)
     if info is None:
         raise KafkaError(E.COORDINATOR_NOT_AVAILABLE)
     endpoint = context.metadata.endpoint(info.leader, request.connection.listener)
@@ -109,28 +110,25 @@ def _leader(context: Context, request: Request, partition: int) -> tuple[int, st
     return info.leader, *endpoint
 
 
-def _create_offsets_topic(context: Context, then: Callable[[str | None], None]) -> None:
-    """Make the topic with the first question, so that the first group need not ask again."""
+def _create_topic(
+    context: Context, topic: InternalTopic, then: Callable[[str | None], None]
+) -> None:
+    """Create the topic with the first request, so that the first group need not ask again."""
 
     def created(outcomes: list[TopicOutcome]) -> None:
         problem = None
         for outcome in outcomes:
             if outcome.error not in (E.NONE, E.TOPIC_ALREADY_EXISTS):
-                problem = f"topic {CONSUMER_OFFSETS!r} cannot be created: {outcome.message}"
-                context.peer_log.warning("groups", CONSUMER_OFFSETS, problem)
+                problem = f"topic {topic.name!r} cannot be created: {outcome.message}"
+                context.peer_log.warning("groups", topic.name, problem)
         then(problem)
 
-    settings = context.settings
-    topic = TopicCreation(
-        CONSUMER_OFFSETS,
-        settings.offsets_topic_num_partitions,
-        settings.offsets_topic_replication_factor,
-        configs={
-            "cleanup.policy": "compact",
-            "compression.type": "producer",
-            "segment.bytes": str(settings.offsets_topic_segment_bytes),
-        },
+    creation = TopicCreation(
+        topic.name,
+        topic.partitions,
+        topic.replication_factor,
+        configs=dict(topic.configs),
         internal=True,
-        clamped=not settings.is_set("offsets.topic.replication.factor"),
+        clamped=topic.clamped,
     )
-    context.controller.submit(CreateTopics([topic]), created)
+    context.controller.submit(CreateTopics([creation]), created)

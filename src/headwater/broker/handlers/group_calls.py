@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
 from headwater.broker.context import Context
-from headwater.coordination.runtime_loop import Command
+from headwater.coordination.group_coordinator import GroupCommand
 from headwater.errors import E, KafkaError
 
 A = TypeVar("A")
@@ -14,7 +14,7 @@ C = TypeVar("C")
 def call_shard(
     context: Context,
     group_id: str,
-    command: Command[C],
+    command: GroupCommand[C],
     argument: C,
     refused: Callable[[E], A],
     done: Callable[[A], None],

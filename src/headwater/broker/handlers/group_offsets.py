@@ -332,21 +332,20 @@ def _visible(
     by_id = request.version >= FIRST_WITH_TOPIC_ID
     shown: list[FetchedTopic] = []
     for topic in topics:
-        topic_id = context.metadata.topic_id(topic.topic)
         if not context.authorize(
             request, AclOperation.DESCRIBE, AclResourceType.TOPIC, topic.topic
         ):
             continue
         if not by_id:
             shown.append(topic)
-        elif topic_id is not None:
+        elif topic.topic_id != ZERO_UUID:
             kept = [
                 (index, offset)
                 for index, offset in zip(topic.partitions, topic.offsets, strict=True)
-                if same_topic(offset, topic_id) is not None
+                if same_topic(offset, topic.topic_id) is not None
             ]
             indexes, offsets = [it[0] for it in kept], [it[1] for it in kept]
-            shown.append(FetchedTopic(topic.topic, topic_id, indexes, offsets))
+            shown.append(FetchedTopic(topic.topic, topic.topic_id, indexes, offsets))
     return shown
 
 

@@ -327,7 +327,7 @@ def handle_list_groups(
 
     wanted = ListGroups(frozenset(body.states_filter), frozenset(body.types_filter))
     try:
-        context.groups.submit_everywhere(GroupShard.list_groups, wanted, done)
+        context.groups.submit_to_all(GroupShard.list_groups, wanted, done)
     except KafkaError as loading:
         return ListGroupsResponse(error_code=loading.code)
     return None

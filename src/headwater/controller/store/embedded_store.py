@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from headwater.controller.store.engine import CallSoon, OffLoop, StoreEngine
+from headwater.controller.store.engine import OffLoop, StoreEngine
 from headwater.controller.store.metadata_store import (
     Create,
     Delete,
@@ -20,6 +20,7 @@ from headwater.controller.store.metadata_store import (
 from headwater.controller.store.tree import Caller, Tree
 from headwater.seams.clock import Clock
 from headwater.seams.files import Files
+from headwater.seams.timers import CallSoon
 
 _NO_PASSWORD = bytes(16)
 

@@ -29,6 +29,7 @@ from headwater.controller.store.tree import Caller, Edit, Tree, seen_by_watches
 from headwater.seams.clock import Clock
 from headwater.seams.files import Files
 from headwater.seams.tasks import Lane, Tasks
+from headwater.seams.timers import CallSoon
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,6 @@ OPS_PER_ROUND = 1000
 DELIVERIES_PER_TICK = 200
 """Both keep one tick of the loop well under 10 ms."""
 
-CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
 OffLoop: TypeAlias = Callable[[Callable[[], None], Callable[[BaseException | None], None]], None]
 """Runs the first call where blocking is allowed, then the second one on the loop with its failure."""
 

@@ -8,19 +8,13 @@ member has a session. Every parked token leaves through `_answer_join` or `_answ
 Stored is only what a restart needs, at the moment a generation is complete or the group empties.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple, TypeAlias
 
 from headwater.coordination.deadlines import Deadlines, Now
-from headwater.coordination.groups.classic_facts import (
-    COMPLETING,
-    EMPTY,
-    PREPARING,
-    STABLE,
-    ClassicFacts,
-)
 from headwater.coordination.groups.commands import (
     NO_MEMBER,
+    Described,
     Heartbeat,
     Joined,
     JoinGroup,
@@ -32,11 +26,14 @@ from headwater.coordination.groups.commands import (
     leave_reason,
     rejoin_reason,
 )
-from headwater.coordination.groups.members import Member
-from headwater.coordination.groups.records import GroupRecord, Record, StoredGroup
+from headwater.coordination.groups.group import DeadlineKey, GroupOutcome
+from headwater.coordination.groups.members import Member, Members
+from headwater.coordination.groups.offsets import Retention
+from headwater.coordination.groups.records import GroupRecord, StoredGroup
 from headwater.coordination.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
-from headwater.coordination.groups.states import ALLOWED_PREVIOUS, GroupState
-from headwater.coordination.shard import Outcome, Token
+from headwater.coordination.groups.states import ALLOWED_PREVIOUS, GroupKind, GroupState
+from headwater.coordination.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
+from headwater.coordination.shard import Token
 from headwater.errors import E
 
 SHORTEST_WAIT_MS = 1_000
@@ -48,10 +45,11 @@ SYNC_PHASE = "sync"
 SESSION = "session"
 PENDING = "pending"
 
-DeadlineKey: TypeAlias = tuple[str, str, str]
-"""Group, what for, member (empty for a phase)."""
+EMPTY = GroupState.EMPTY
+PREPARING = GroupState.PREPARING_REBALANCE
+COMPLETING = GroupState.COMPLETING_REBALANCE
+STABLE = GroupState.STABLE
 
-GroupOutcome: TypeAlias = Outcome[Record]
 NewId: TypeAlias = Callable[[str], str]
 
 
@@ -63,13 +61,22 @@ class InitialDelay(NamedTuple):
     joined_meanwhile: bool = False
 
 
-class ClassicGroup(ClassicFacts):
+class ClassicGroup:
     """One group. All changes enter through join, sync, heartbeat, leave and expire."""
+
+    kind = GroupKind.CLASSIC
 
     def __init__(
         self, group_id: str, settings: GroupSettings, deadlines: Deadlines[DeadlineKey], now: Now
     ) -> None:
-        super().__init__(group_id, now)
+        self.group_id = group_id
+        self.state = EMPTY
+        self.state_timestamp = now.wall_ms
+        self.generation = 0
+        self.protocol_type: str | None = None
+        self.protocol: str | None = None
+        self.members = Members()
+        self.pending: dict[str, None] = {}  # ids given out that have not joined yet
         self._unsynced: set[str] = set()  # members of this generation that have not synced yet
         self._initial: InitialDelay | None = None
         self._settings = settings
@@ -99,7 +106,7 @@ class ClassicGroup(ClassicFacts):
             group.members.leader = stored.leader
         return group
 
-    # Joining
+    # -- joining
 
     def join(
         self, now: Now, command: JoinGroup, token: Token, new_id: NewId, out: GroupOutcome
@@ -163,7 +170,7 @@ class ClassicGroup(ClassicFacts):
         out.reply(token, Joined(E.MEMBER_ID_REQUIRED, member_id))
 
     def _join_known(self, now: Now, command: JoinGroup, token: Token, out: GroupOutcome) -> None:
-        refusal = self.validate_member(command.member_id, command.instance_id)
+        refusal = self.members.validate(command.member_id, command.instance_id)
         if refusal is not E.NONE:
             out.reply(token, Joined(refusal, command.member_id))
             return
@@ -176,7 +183,9 @@ class ClassicGroup(ClassicFacts):
             return
         reason = rejoin_reason(command.reason, unchanged_leader=leads and unchanged)
         self._update(member, command, token, out)
-        self._rebalance_or_complete(now, reason, member.member_id, command.reason, out)
+        self._rebalance_or_complete(
+            now, self._because(reason, member.member_id, command.reason), out
+        )
 
     def _add(
         self, now: Now, member_id: str, command: JoinGroup, token: Token, out: GroupOutcome
@@ -190,7 +199,8 @@ class ClassicGroup(ClassicFacts):
         member.join_token = token
         self.members.add(member)
         self._deadline(now, SESSION, NEW_MEMBER_JOIN_TIMEOUT_MS, member_id)
-        self._rebalance_or_complete(now, RebalanceReason.JOIN, member_id, command.reason, out)
+        why = self._because(RebalanceReason.JOIN, member_id, command.reason)
+        self._rebalance_or_complete(now, why, out)
 
     def _update(self, member: Member, command: JoinGroup, token: Token, out: GroupOutcome) -> None:
         self._answer_join(member, Joined(E.REBALANCE_IN_PROGRESS, member.member_id), out)
@@ -216,7 +226,8 @@ class ClassicGroup(ClassicFacts):
         self.members.update(member, command, token)
         self._start_session(now, member)
         if self.state is not STABLE or self.members.choose_protocol() != self.protocol:
-            self._rebalance_or_complete(now, RebalanceReason.STATIC, new_id, command.reason, out)
+            why = self._because(RebalanceReason.STATIC, new_id, command.reason)
+            self._rebalance_or_complete(now, why, out)
             return
         self._store(out)
         if command.may_skip_assignment:
@@ -227,32 +238,17 @@ class ClassicGroup(ClassicFacts):
             answer = self.joined(member)._replace(leader=former_leader or NO_MEMBER, members=())
         self._answer_join(member, answer, out)
 
-    # The two phases
+    # -- the two phases of a rebalance
 
-    def _rebalance_or_complete(
-        self,
-        now: Now,
-        reason: RebalanceReason,
-        member_id: str,
-        client_reason: str | None,
-        out: GroupOutcome,
-    ) -> None:
+    def _rebalance_or_complete(self, now: Now, why: RebalanceStarted, out: GroupOutcome) -> None:
         if self.state is PREPARING:
             self._maybe_complete_join(now, out)
         else:
-            self.prepare_rebalance(now, reason, member_id, client_reason, out)
+            self.prepare_rebalance(now, why, out)
 
-    def prepare_rebalance(
-        self,
-        now: Now,
-        reason: RebalanceReason,
-        member_id: str,
-        client_reason: str | None,
-        out: GroupOutcome,
-    ) -> None:
+    def prepare_rebalance(self, now: Now, why: RebalanceStarted, out: GroupOutcome) -> None:
         """Begin the join phase: everyone is to join again before its deadline."""
-        shown = (client_reason or "")[:LONGEST_REASON]
-        out.effects.append(RebalanceStarted(self.group_id, reason, member_id, shown))
+        out.effects.append(why)
         self._end_sync_phase()
         if self.state is COMPLETING:
             self._call_off_sync(now, out)
@@ -328,9 +324,9 @@ class ClassicGroup(ClassicFacts):
             return
         for member_id in sorted(late):
             self._remove(member_id, out)
-        self.prepare_rebalance(now, RebalanceReason.SYNC, _names(late), None, out)
+        self.prepare_rebalance(now, self._because(RebalanceReason.SYNC, _names(late)), out)
 
-    # Syncing
+    # -- syncing
 
     def sync(self, now: Now, command: SyncGroup, token: Token, out: GroupOutcome) -> None:
         """Give the member its assignment, now or when the leader brings it."""
@@ -362,11 +358,11 @@ class ClassicGroup(ClassicFacts):
             if self._answer_sync(member, self.synced(member), out):
                 self._start_session(now, member)
 
-    # Living and leaving
+    # -- living and leaving
 
     def heartbeat(self, now: Now, command: Heartbeat) -> E:
         """Keep the session; say when a new generation is being made."""
-        refusal = self.validate_member(command.member_id, command.instance_id)
+        refusal = self.members.validate(command.member_id, command.instance_id)
         if refusal is not E.NONE:
             return refusal
         if command.generation != self.generation:
@@ -385,7 +381,8 @@ class ClassicGroup(ClassicFacts):
         errors = [self._leave_one(leaver, gone, out) for leaver in leavers]
         if gone:
             client_reason = next((one.reason for one in leavers if one.reason), None)
-            self._members_went(now, leave_reason(client_reason), _names(gone), client_reason, out)
+            why = self._because(leave_reason(client_reason), _names(gone), client_reason)
+            self._members_went(now, why, out)
         self._maybe_complete_join(now, out)  # it may have waited for an id that left unused
         return errors
 
@@ -395,24 +392,17 @@ class ClassicGroup(ClassicFacts):
             return E.NONE
         by_instance = self.members.static_member_id(leaver.instance_id) or NO_MEMBER
         member_id = leaver.member_id or by_instance
-        refusal = self.validate_member(member_id, leaver.instance_id)
+        refusal = self.members.validate(member_id, leaver.instance_id)
         if refusal is E.NONE:
             self._remove(member_id, out)
             gone.add(member_id)
         return refusal
 
-    def _members_went(
-        self,
-        now: Now,
-        reason: RebalanceReason,
-        member_id: str,
-        client_reason: str | None,
-        out: GroupOutcome,
-    ) -> None:
+    def _members_went(self, now: Now, why: RebalanceStarted, out: GroupOutcome) -> None:
         if self.state is PREPARING:
             self._maybe_complete_join(now, out)
         elif self.state is not EMPTY:
-            self.prepare_rebalance(now, reason, member_id, client_reason, out)
+            self.prepare_rebalance(now, why, out)
 
     def expire(self, now: Now, what: str, member_id: str, out: GroupOutcome) -> None:
         if what == JOIN_PHASE:
@@ -431,17 +421,24 @@ class ClassicGroup(ClassicFacts):
         if parked and not member.is_new:
             return  # it waits for us, not we for it; its session starts again with the answer
         self._remove(member_id, out)
-        self._members_went(now, RebalanceReason.SESSION, member_id, None, out)
+        self._members_went(now, self._because(RebalanceReason.SESSION, member_id), out)
 
-    def drop_pending(self, now: Now, member_id: str, out: GroupOutcome) -> None:
-        """Take back an id that was given out and has not joined: there are too many of them."""
+    def newest_pending(self) -> str | None:
+        """The id handed out last to a client that has not joined with it."""
+        return next(reversed(self.pending), None)
+
+    def drop_pending(self, now: Now, member_id: str, out: GroupOutcome) -> bool:
+        """Take back an id that has not joined; False if it is not pending."""
+        if member_id not in self.pending:
+            return False
         self._forget_pending(member_id)
         self._maybe_complete_join(now, out)
+        return True
 
     def check_capacity(self, now: Now, out: GroupOutcome) -> None:
         """After a load under a smaller group.max.size: rejoining sheds those who are too many."""
         if len(self.members) > self._settings.max_size:
-            self.prepare_rebalance(now, RebalanceReason.CAPACITY, NO_MEMBER, None, out)
+            self.prepare_rebalance(now, self._because(RebalanceReason.CAPACITY), out)
 
     def close(self) -> None:
         """The group was deleted: ids that were given out are worth nothing now."""
@@ -449,7 +446,121 @@ class ClassicGroup(ClassicFacts):
             self._forget_pending(member_id)
         self.state = GroupState.DEAD
 
-    # Small parts
+    # -- validating
+
+    def validate_commit(self, member_id: str, instance_id: str | None, generation: int) -> E:
+        """Whether offsets may be committed: by a member of this generation, or by anyone while Empty."""
+        if generation < 0 and self.state is EMPTY:
+            return E.NONE
+        if generation < 0 and member_id == NO_MEMBER and instance_id is None:
+            return E.UNKNOWN_MEMBER_ID
+        refusal = self.members.validate(member_id, instance_id)
+        if refusal is not E.NONE:
+            return refusal
+        if generation != self.generation:
+            return E.ILLEGAL_GENERATION
+        return E.REBALANCE_IN_PROGRESS if self.state is COMPLETING else E.NONE
+
+    def validate_delete(self) -> E:
+        return E.NONE if self.state is EMPTY else E.NON_EMPTY_GROUP
+
+    def validate_offset_delete(self) -> E:
+        """Whether single offsets may be deleted: what a consumer subscribes to is looked up later."""
+        if self.state is EMPTY or self.protocol_type == CONSUMER_PROTOCOL_TYPE:
+            return E.NONE
+        return E.NON_EMPTY_GROUP
+
+    def validate_sync(self, command: SyncGroup) -> E:
+        """Whether this is a member of this generation, and of this protocol if it names one."""
+        refusal = self.members.validate(command.member_id, command.instance_id)
+        if refusal is not E.NONE:
+            return refusal
+        if command.generation != self.generation:
+            return E.ILLEGAL_GENERATION
+        of_type = _differs(command.protocol_type, self.protocol_type)
+        if of_type or _differs(command.protocol, self.protocol):
+            return E.INCONSISTENT_GROUP_PROTOCOL
+        return E.REBALANCE_IN_PROGRESS if self.state is PREPARING else E.NONE
+
+    # -- asking
+
+    @property
+    def vacant(self) -> bool:
+        """Whether it has no members and nobody got an id to join with."""
+        return not self.members.by_id and not self.pending
+
+    def subscribed_among(self, topics: Collection[str]) -> frozenset[str]:
+        """Those of `topics` that a member reads; all, where a consumer group cannot be asked."""
+        known = self._subscribed_topics()
+        if known is None:
+            unknown = self.protocol_type == CONSUMER_PROTOCOL_TYPE
+            return frozenset(topics if unknown else ())
+        return known.intersection(topics)
+
+    def retention(self) -> Retention | None:
+        """Which offsets may expire, or None: never those of a group at work or in a rebalance."""
+        if self.protocol_type is None:
+            return Retention()
+        if self.state is EMPTY:
+            return Retention(since_ms=self.state_timestamp)
+        topics = self._subscribed_topics()
+        if self.state is not STABLE or topics is None:
+            return None
+        return Retention(kept_topics=topics)
+
+    def describe(self) -> Described:
+        """The group as DescribeGroups shows it: metadata only while it is Stable."""
+        protocol = self.protocol if self.state is STABLE else None
+        return Described(
+            E.NONE,
+            self.state.value,
+            self.protocol_type or "",
+            protocol or "",
+            self.members.described(protocol),
+        )
+
+    def to_stored(self) -> StoredGroup:
+        return StoredGroup(
+            self.protocol_type or "",
+            self.generation,
+            self.protocol,
+            self.members.leader,
+            self.state_timestamp,
+            tuple(member.to_stored(self.protocol) for member in self.members.by_id.values()),
+        )
+
+    def joined(self, member: Member) -> Joined:
+        """What a member is told of the current generation."""
+        leader = self.members.leader or NO_MEMBER
+        leads = leader == member.member_id
+        return Joined(
+            E.NONE,
+            member.member_id,
+            self.generation,
+            self.protocol_type,
+            self.protocol,
+            leader,
+            self.members.for_leader(self.protocol) if leads else (),
+        )
+
+    def synced(self, member: Member) -> Synced:
+        return Synced(E.NONE, self.protocol_type, self.protocol, member.assignment)
+
+    def parked(self) -> list[Token]:
+        return self.members.parked()
+
+    def _subscribed_topics(self) -> frozenset[str] | None:
+        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
+            return None
+        return self.members.subscribed_topics(self.protocol)
+
+    # -- helpers
+
+    def _because(
+        self, reason: RebalanceReason, member_id: str = NO_MEMBER, client_reason: str | None = None
+    ) -> RebalanceStarted:
+        shown = (client_reason or "")[:LONGEST_REASON]
+        return RebalanceStarted(self.group_id, reason, member_id, shown)
 
     def _enter(self, state: GroupState, now: Now) -> None:
         if self.state not in ALLOWED_PREVIOUS[state]:
@@ -495,3 +606,7 @@ def _names(members: set[str]) -> str:
     shown = sorted(members)[:SHOWN_MEMBERS]
     more = len(members) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")
+
+
+def _differs(said: str | None, known: str | None) -> bool:
+    return said is not None and known is not None and said != known

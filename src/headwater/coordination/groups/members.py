@@ -7,9 +7,11 @@ nothing of states, time or replies.
 from collections import Counter
 from dataclasses import dataclass
 
-from headwater.coordination.groups.commands import JoinedMember, JoinGroup
+from headwater.coordination.groups.commands import DescribedMember, JoinedMember, JoinGroup
 from headwater.coordination.groups.records import StoredMember
+from headwater.coordination.groups.subscriptions import subscribed_topics
 from headwater.coordination.shard import Token
+from headwater.errors import E
 
 Protocols = tuple[tuple[str, bytes], ...]
 
@@ -157,6 +159,16 @@ class Members:
         """Who holds a static identity."""
         return None if instance_id is None else self._by_instance.get(instance_id)
 
+    def validate(self, member_id: str, instance_id: str | None) -> E:
+        """Whether this is a member; one whose static identity was taken over is fenced."""
+        if instance_id is not None:
+            holder = self.static_member_id(instance_id)
+            if holder is None:
+                return E.UNKNOWN_MEMBER_ID
+            if holder != member_id:
+                return E.FENCED_INSTANCE_ID
+        return E.NONE if member_id in self.by_id else E.UNKNOWN_MEMBER_ID
+
     def elect_joined_leader(self) -> bool:
         """Keep or find a leader that is waiting for the new generation; False when nobody is."""
         current = self.by_id.get(self.leader or "")
@@ -191,12 +203,46 @@ class Members:
         votes = Counter(member.vote(candidates) for member in self.by_id.values())
         return votes.most_common(1)[0][0]
 
-    def described(self, protocol: str | None) -> tuple[JoinedMember, ...]:
-        """What the leader is told."""
+    def for_leader(self, protocol: str | None) -> tuple[JoinedMember, ...]:
+        """What the leader needs to assign partitions."""
         return tuple(
             JoinedMember(member.member_id, member.instance_id, member.metadata(protocol))
             for member in self.by_id.values()
         )
+
+    def described(self, protocol: str | None) -> tuple[DescribedMember, ...]:
+        """The members as DescribeGroups shows them; without a protocol their metadata is empty."""
+        return tuple(
+            DescribedMember(
+                member.member_id,
+                member.instance_id,
+                member.client_id,
+                member.client_host,
+                member.metadata(protocol) if protocol else b"",
+                member.assignment,
+            )
+            for member in self.by_id.values()
+        )
+
+    def subscribed_topics(self, protocol: str | None) -> frozenset[str] | None:
+        """All topics that consumers subscribe to; None if it cannot be known."""
+        if not self.by_id:
+            return frozenset()
+        if protocol is None:
+            return None
+        topics: set[str] = set()
+        for member in self.by_id.values():
+            found = subscribed_topics(member.metadata(protocol))
+            if found is None:
+                return None
+            topics |= found
+        return frozenset(topics)
+
+    def parked(self) -> list[Token]:
+        """The tokens of all parked joins and syncs."""
+        members = self.by_id.values()
+        tokens = [member.join_token for member in members] + [each.sync_token for each in members]
+        return [token for token in tokens if token is not None]
 
 
 def _names(member: Member) -> set[str]:

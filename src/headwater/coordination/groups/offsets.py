@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from headwater.coordination.groups.records import CommittedOffset, OffsetRecord
+from headwater.coordination.shard import TopicImage
 from headwater.errors import E
 from headwater.model import NO_TIMESTAMP, ZERO_UUID, TopicPartition, Uuid
 
@@ -57,7 +58,7 @@ class FetchOffsets(NamedTuple):
 class FetchedTopic(NamedTuple):
     """Partitions of a topic and the offset of each, None where there is none.
 
-    Without a topic id if all offsets of the group were asked for.
+    The topic id is zero for a topic that does not exist.
     """
 
     topic: str
@@ -148,10 +149,10 @@ class Offsets:
         """How many offsets a group has."""
         return sum(map(len, self._by_group.get(group_id, _NO_TOPICS).values()))
 
-    def fetch(self, command: FetchOffsets) -> list[FetchedTopic]:
+    def fetch(self, command: FetchOffsets, topics: TopicImage) -> list[FetchedTopic]:
         """Answer a FetchOffsets."""
         if command.topics is None:
-            return self._fetch_all(command.group_id)
+            return self._fetch_all(command.group_id, topics)
         known = self._by_group.get(command.group_id, _NO_TOPICS)
         return [_fetch_topic(known, wanted) for wanted in command.topics]
 
@@ -191,12 +192,13 @@ class Offsets:
             if rule.has_passed(topic, committed, now_ms, retention_ms)
         ]
 
-    def _fetch_all(self, group_id: str) -> list[FetchedTopic]:
+    def _fetch_all(self, group_id: str, topics: TopicImage) -> list[FetchedTopic]:
         found = []
         for topic, known in sorted(self._by_group.get(group_id, _NO_TOPICS).items()):
             partitions = sorted(known)
             offsets = [known[partition] for partition in partitions]
-            found.append(FetchedTopic(topic, ZERO_UUID, partitions, offsets))
+            topic_id = topics.topic_id(topic) or ZERO_UUID
+            found.append(FetchedTopic(topic, topic_id, partitions, offsets))
         return found
 
 

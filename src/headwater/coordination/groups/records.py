@@ -82,10 +82,10 @@ class GroupRecord(NamedTuple):
     stored: StoredGroup | None
 
 
-Record: TypeAlias = OffsetRecord | GroupRecord
+CoordinatorRecord: TypeAlias = OffsetRecord | GroupRecord
 
 
-def encode(record: Record) -> tuple[bytes, bytes | None]:
+def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
     """Key and value of `record`."""
     if isinstance(record, OffsetRecord):
         return _offset_key(record), _offset_value(record.committed)
@@ -93,7 +93,7 @@ def encode(record: Record) -> tuple[bytes, bytes | None]:
     return _GROUP_KEY_PREFIX + key, _group_value(record.stored)
 
 
-def decode(key: bytes, value: bytes | None) -> Record | None:
+def decode(key: bytes, value: bytes | None) -> CoordinatorRecord | None:
     """Read what `encode`, or Kafka, wrote; None for a record of another kind of group."""
     if len(key) < _INT16.size:
         return None

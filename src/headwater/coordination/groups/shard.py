@@ -6,16 +6,11 @@ it (who waits, who votes, whose session runs) are soft: after a failed append th
 together with the shard, and it is loaded again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from headwater.coordination.deadlines import Deadlines, Now
-from headwater.coordination.groups.classic import (
-    PENDING,
-    ClassicGroup,
-    DeadlineKey,
-    GroupOutcome,
-)
+from headwater.coordination.groups.classic import PENDING, ClassicGroup
 from headwater.coordination.groups.commands import (
     NO_MEMBER,
     Described,
@@ -28,6 +23,7 @@ from headwater.coordination.groups.commands import (
     Synced,
     SyncGroup,
 )
+from headwater.coordination.groups.group import CoordinatorGroup, DeadlineKey, GroupOutcome
 from headwater.coordination.groups.offsets import (
     CommitOffsets,
     DeleteOffsets,
@@ -36,20 +32,22 @@ from headwater.coordination.groups.offsets import (
     OffsetsDeleted,
     plan_commit,
 )
-from headwater.coordination.groups.records import GroupRecord, Record, StoredGroup
+from headwater.coordination.groups.pending_ids import PendingIds
+from headwater.coordination.groups.records import (
+    CoordinatorRecord,
+    GroupRecord,
+    OffsetRecord,
+    StoredGroup,
+)
 from headwater.coordination.groups.settings import GroupSettings
 from headwater.coordination.groups.states import GroupState
-from headwater.coordination.shard import Outcome, Token
+from headwater.coordination.shard import Outcome, Token, TopicImage
 from headwater.errors import E
 
 OFFSET_CHECK = "offset check"
 CLOCK_JUMP_MS = 3_600_000
 LONGEST_NAME = 32_000
 GROUPS_PER_CHECK = 200
-MAX_PENDING_BYTES = 2 * 1024 * 1024
-"""What ids that were given out and have not joined may take in one shard, some thousand of them."""
-PENDING_OVERHEAD = 400
-"""Bytes that the bookkeeping of one such id takes beside its text."""
 NO_SUCH_GROUP = Described(E.GROUP_ID_NOT_FOUND, GroupState.DEAD.value)
 _OFFSET_CHECK_KEY: DeadlineKey = ("", OFFSET_CHECK, "")
 
@@ -64,22 +62,23 @@ class ListGroups(NamedTuple):
 class GroupShard:
     """Commands in, Outcomes out."""
 
-    def __init__(self, settings: GroupSettings, new_id: Callable[[str], str]) -> None:
-        self.groups: dict[str, ClassicGroup] = {}
+    def __init__(
+        self, settings: GroupSettings, topics: TopicImage, new_id: Callable[[str], str]
+    ) -> None:
+        self.groups: dict[str, CoordinatorGroup] = {}
         self.stored: dict[str, StoredGroup] = {}
         self.offsets = Offsets()
         self._deadlines: Deadlines[DeadlineKey] = Deadlines()
         self._settings = settings
+        self._topics = topics
         self._new_id = new_id
         self._last_check: Now | None = None
         self._unchecked: list[str] = []
-        self._pending: dict[tuple[str, str], None] = {}
-        """Group and member id, oldest first; those that joined since are among them."""
-        self._pending_bytes = 0
+        self._pending = PendingIds()
 
-    # Loading and storing
+    # -- loading and storing
 
-    def replay(self, record: Record) -> None:
+    def replay(self, record: CoordinatorRecord) -> None:
         """Apply one record of the log, at load or right after it was staged."""
         if not isinstance(record, GroupRecord):
             self.offsets.replay(record)
@@ -95,21 +94,28 @@ class GroupShard:
         """The log has been read: bring the groups to life."""
         out: GroupOutcome = Outcome()
         for group_id, stored in self.stored.items():
-            self.groups[group_id] = ClassicGroup.loaded(
-                group_id, stored, self._settings, self._deadlines, now
-            )
-            self.groups[group_id].check_capacity(now, out)
+            group = ClassicGroup.loaded(group_id, stored, self._settings, self._deadlines, now)
+            self.groups[group_id] = group
+            group.check_capacity(now, out)
         for group_id in self.offsets.groups():
             if group_id not in self.groups:
                 self.groups[group_id] = self._new_group(group_id, now)
         self._plan_offset_check(now)
         return out
 
+    def survives_loss_of(self, records: Sequence[CoordinatorRecord]) -> bool:
+        """Whether only offsets are among `records`: offsets change by replay alone."""
+        return all(isinstance(record, OffsetRecord) for record in records)
+
+    def summary(self) -> str:
+        """The number of groups, for the log."""
+        return f"{len(self.groups)} groups" if self.groups else ""
+
     def parked(self) -> list[Token]:
-        """All tokens that wait here; whoever unloads the shard answers them."""
+        """The tokens that wait in any group."""
         return [token for group in self.groups.values() for token in group.parked()]
 
-    # The classic protocol
+    # -- the classic protocol
 
     def join(self, now: Now, command: JoinGroup, token: Token) -> GroupOutcome:
         """JoinGroup. Answered with Joined."""
@@ -118,46 +124,37 @@ class GroupShard:
         if refusal is not E.NONE:
             out.reply(token, Joined(refusal, command.member_id))
             return out
-        group = self.groups.get(command.group_id) or self._new_group(command.group_id, now)
+        group = self._classic(command.group_id) or self._new_group(command.group_id, now)
         group.join(now, command, token, self._new_id, out)
-        if group.members.by_id or group.pending:  # a refused join founds no group
+        if not group.vacant:  # a refused join does not create a group
             self.groups[command.group_id] = group
-        if group.pending:
-            self._limit_pending(now, group, out)
+        self._limit_pending(now, group, out)
         return out
 
     def _limit_pending(self, now: Now, group: ClassicGroup, out: GroupOutcome) -> None:
-        """Take back the oldest ids given out and never used, once they take too much memory."""
-        newest = next(reversed(group.pending))
-        if (group.group_id, newest) not in self._pending:
-            self._pending[group.group_id, newest] = None
-            self._pending_bytes += _pending_size(group.group_id, newest)
-        while self._pending_bytes > MAX_PENDING_BYTES:
-            group_id, member_id = next(iter(self._pending))
-            del self._pending[group_id, member_id]
-            self._pending_bytes -= _pending_size(group_id, member_id)
-            held = self.groups.get(group_id)
-            if held is not None and member_id in held.pending:
-                held.drop_pending(now, member_id, out)
+        """Take back the oldest ids that never joined, once they take too much memory."""
+        newest = group.newest_pending()
+        if newest is None:
+            return
+        self._pending.add(group.group_id, newest)
+        for group_id, member_id in self._pending.pop_excess():
+            holder = self._classic(group_id)
+            if holder is not None and holder.drop_pending(now, member_id, out):
                 self._drop_unused(group_id)
 
     def _drop_unused(self, group_id: str) -> None:
-        """Forget a group of which nothing is left and nothing was ever stored."""
+        """Forget a group that is vacant and was never stored."""
         group = self.groups.get(group_id)
-        if (
-            group is not None
-            and not group.members.by_id
-            and not group.pending
-            and group_id not in self.stored
-            and group_id not in self.offsets
-        ):
+        if group is None or not group.vacant:
+            return
+        if group_id not in self.stored and group_id not in self.offsets:
             group.close()
             del self.groups[group_id]
 
     def sync(self, now: Now, command: SyncGroup, token: Token) -> GroupOutcome:
         """SyncGroup. Answered with Synced."""
         out: GroupOutcome = Outcome()
-        group = self.groups.get(command.group_id)
+        group = self._classic(command.group_id)
         if group is None:
             out.reply(token, Synced(_no_such_group(command.group_id)))
         else:
@@ -167,7 +164,7 @@ class GroupShard:
     def heartbeat(self, now: Now, command: Heartbeat, token: Token) -> GroupOutcome:
         """Heartbeat. Answered with an E."""
         out: GroupOutcome = Outcome()
-        group = self.groups.get(command.group_id)
+        group = self._classic(command.group_id)
         if group is None:
             out.reply(token, _no_such_group(command.group_id))
         else:
@@ -177,7 +174,7 @@ class GroupShard:
     def leave(self, now: Now, command: LeaveGroup, token: Token) -> GroupOutcome:
         """LeaveGroup. Answered with Left."""
         out: GroupOutcome = Outcome()
-        group = self.groups.get(command.group_id)
+        group = self._classic(command.group_id)
         if group is None:
             out.reply(token, _left_no_group(command))
             return out
@@ -220,7 +217,7 @@ class GroupShard:
         out.reply(token, error)
         return out
 
-    # Offsets
+    # -- offsets
 
     def commit(self, now: Now, command: CommitOffsets, token: Token) -> GroupOutcome:
         """OffsetCommit. Answered with one E for each offset."""
@@ -243,7 +240,7 @@ class GroupShard:
     def fetch_offsets(self, now: Now, command: FetchOffsets, token: Token) -> GroupOutcome:
         """OffsetFetch for one group. Answered with a list of FetchedTopic."""
         out: GroupOutcome = Outcome()
-        out.reply(token, self.offsets.fetch(command))
+        out.reply(token, self.offsets.fetch(command, self._topics))
         return out
 
     def delete_offsets(self, now: Now, command: DeleteOffsets, token: Token) -> GroupOutcome:
@@ -273,7 +270,7 @@ class GroupShard:
         out.records.extend(self.offsets.deletions_of_topic(topic))
         return out
 
-    # Time
+    # -- time
 
     def next_deadline(self) -> int | None:
         """When to call `expire`, by the monotonic clock."""
@@ -315,7 +312,7 @@ class GroupShard:
         retention_ms = self._settings.offsets_retention_ms
         expired = self.offsets.expired(group_id, rule, now.wall_ms, retention_ms)
         out.records.extend(expired)
-        unused = group.state is GroupState.EMPTY and not group.pending
+        unused = group.state is GroupState.EMPTY and group.vacant
         if unused and len(expired) == self.offsets.count(group_id):
             out.records.append(GroupRecord(group_id, None))
 
@@ -330,7 +327,11 @@ class GroupShard:
         at_ms = now.monotonic_ms + self._settings.offsets_check_interval_ms
         self._deadlines.set(_OFFSET_CHECK_KEY, at_ms)
 
-    # Small parts
+    # -- helpers
+
+    def _classic(self, group_id: str) -> ClassicGroup | None:
+        group = self.groups.get(group_id)
+        return group if isinstance(group, ClassicGroup) else None
 
     def _new_group(self, group_id: str, now: Now) -> ClassicGroup:
         return ClassicGroup(group_id, self._settings, self._deadlines, now)
@@ -346,7 +347,10 @@ class GroupShard:
         timeout_ms = command.session_timeout_ms
         if not settings.min_session_timeout_ms <= timeout_ms <= settings.max_session_timeout_ms:
             return E.INVALID_SESSION_TIMEOUT
-        if command.member_id != NO_MEMBER and command.group_id not in self.groups:
+        group = self.groups.get(command.group_id)
+        if group is not None and not isinstance(group, ClassicGroup):
+            return E.INCONSISTENT_GROUP_PROTOCOL
+        if group is None and command.member_id != NO_MEMBER:
             return E.UNKNOWN_MEMBER_ID
         return E.NONE
 
@@ -362,10 +366,6 @@ class GroupShard:
 def _too_long(name: str) -> bool:
     """Whether the records, whose strings have int16 lengths, could not hold an id made of it."""
     return len(name.encode()) > LONGEST_NAME
-
-
-def _pending_size(group_id: str, member_id: str) -> int:
-    return len(group_id) + len(member_id) + PENDING_OVERHEAD
 
 
 def _left_no_group(command: LeaveGroup) -> Left:

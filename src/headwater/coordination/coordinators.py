@@ -1,0 +1,51 @@
+"""The coordinators of this broker, by the topic in which each keeps its records.
+
+Replicas and control requests report what happens to any partition; here it reaches the coordinator
+that owns the partition's topic, if there is one. A new coordinator is one more row.
+"""
+
+from typing import Any
+
+from headwater.coordination.runtime_loop import CoordinatorRuntime
+from headwater.model import TopicPartition
+
+
+class Coordinators:
+    """The table {topic: runtime}."""
+
+    def __init__(self) -> None:
+        self._by_topic: dict[str, CoordinatorRuntime[Any, Any]] = {}
+
+    def add(self, runtime: CoordinatorRuntime[Any, Any]) -> None:
+        """Let `runtime` own its topic."""
+        self._by_topic[runtime.topic.name] = runtime
+
+    def elected(self, at: TopicPartition, leader_epoch: int) -> None:
+        """Load the shard of a partition that this broker leads from now on."""
+        if runtime := self._by_topic.get(at.topic):
+            runtime.elected(at.partition, leader_epoch)
+
+    def resigned(self, at: TopicPartition) -> None:
+        """Give up the shard of a partition that this broker no longer leads."""
+        if runtime := self._by_topic.get(at.topic):
+            runtime.resigned(at.partition)
+
+    def high_watermark_advanced(self, at: TopicPartition, high_watermark: int) -> None:
+        """Send the replies that waited for the high watermark."""
+        if runtime := self._by_topic.get(at.topic):
+            runtime.high_watermark_advanced(at.partition, high_watermark)
+
+    def append_failed(self, at: TopicPartition) -> None:
+        """Load a shard again whose staged records did not reach the log."""
+        if runtime := self._by_topic.get(at.topic):
+            runtime.append_failed(at.partition)
+
+    def topic_deleted(self, name: str) -> None:
+        """Let every coordinator drop what it keeps about a deleted topic."""
+        for runtime in self._by_topic.values():
+            runtime.topic_deleted(name)
+
+    def close(self) -> None:
+        """Close every shard: the broker stops."""
+        for runtime in self._by_topic.values():
+            runtime.close()
