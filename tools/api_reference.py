@@ -17,15 +17,8 @@ from typing import Any
 import headwater
 from headwater import aio, pipelines
 from headwater.client import errors
-from headwater.client.admin import ConfigChange, ConfigEntry, GroupDescription, OffsetChange
-from headwater.client.consumer.assignors import Assignor, GroupMember
-from headwater.client.consumer.interceptors import ConsumerInterceptor
 from headwater.client.consumer.processing.process import ProcessingError
-from headwater.client.consumer.record import ConsumerRecord, OffsetAndTimestamp, Records
 from headwater.client.offsets_sql import StaleOffsetsError
-from headwater.client.producer.bulk import SentMany
-from headwater.client.producer.futures import RecordMetadata, SendFuture
-from headwater.client.producer.interceptors import Interceptor, ProducerRecord
 from headwater.config.client import (
     AdminSettings,
     ClientSettings,
@@ -70,21 +63,28 @@ CLASSES: Sequence[tuple[str, type]] = (
     ("headwater.ConfigError", headwater.ConfigError),
 )
 BESIDE: Sequence[type] = (
-    SendFuture,
-    SentMany,
-    RecordMetadata,
-    ProducerRecord,
-    Interceptor,
-    ConsumerRecord,
-    Records,
-    OffsetAndTimestamp,
-    ConsumerInterceptor,
-    Assignor,
-    GroupMember,
-    ConfigChange,
-    ConfigEntry,
-    GroupDescription,
-    OffsetChange,
+    headwater.SendFuture,
+    headwater.SentMany,
+    headwater.RecordMetadata,
+    headwater.ProducerRecord,
+    headwater.ProducerInterceptor,
+    headwater.ConsumerRecord,
+    headwater.Records,
+    headwater.OffsetAndTimestamp,
+    headwater.ConsumerInterceptor,
+    headwater.Assignor,
+    headwater.GroupMember,
+    headwater.ConfigResourceType,
+    headwater.AlterConfigOp,
+    headwater.ConfigChange,
+    headwater.ConfigEntry,
+    headwater.GroupListing,
+    headwater.GroupDescription,
+    headwater.MemberDescription,
+    headwater.PartitionLag,
+    headwater.OffsetChange,
+    headwater.ClusterDescription,
+    headwater.LogDirDescription,
 )
 
 PIPELINES: Sequence[tuple[str, str, Sequence[Callable[..., Any]]]] = (
@@ -201,7 +201,7 @@ def reference_page() -> str:
         parts += _class(f"`{name}`", cls)
     parts.append("# What they take and return\n")
     for cls in BESIDE:
-        parts += _class(f"`{cls.__module__}.{cls.__name__}`", cls)
+        parts += _class(f"`headwater.{cls.__name__}`", cls)
     parts += ["# Errors\n", _errors()]
     return "\n".join(parts)
 
@@ -224,7 +224,9 @@ def settings_page() -> str:
         "# Settings of the clients\n",
         _NOTE,
         "Keyword arguments of `Producer`, `Consumer` and `Admin`. Names, defaults and bounds are "
-        "Kafka's, with underscores for dots, unless a row says otherwise.\n",
+        "Kafka's, with underscores for dots, unless a row says otherwise. Keys with dots work too, from a "
+        'dictionary: `Producer(**{"bootstrap.servers": "localhost:9092"})`. An unknown key is refused '
+        "with the nearest known one.\n",
         "## Of every client\n",
         _settings(ClientSettings.KEYS.values()),
     ]

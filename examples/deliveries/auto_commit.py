@@ -6,7 +6,7 @@ whether the work on it is done, and nothing is committed between two such moment
 
 from job import batches, open_consumer, open_ledger, start
 
-from headwater.client.consumer.record import ConsumerRecord
+from headwater import ConsumerRecord
 
 
 def run_inline(bootstrap: str, path: str, group: str) -> None:

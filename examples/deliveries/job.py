@@ -15,8 +15,7 @@ import argparse
 import sqlite3
 from collections.abc import Callable, Iterator
 
-from headwater import Consumer, RebalanceListener, TopicPartition
-from headwater.client.consumer.record import ConsumerRecord
+from headwater import Consumer, ConsumerRecord, RebalanceListener, TopicPartition
 
 TOPIC = "orders"
 

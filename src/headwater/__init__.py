@@ -1,72 +1,228 @@
-"""Headwater: event streaming in Python that Kafka clients take for Kafka."""
+"""Event streaming in Python that speaks the Kafka protocol.
+
+    from headwater import Admin, Consumer, NewTopic, Producer
+
+    with Admin(bootstrap_servers="localhost:9092") as admin:
+        admin.create_topics([NewTopic("orders", partitions=6)])
+
+    with Producer(bootstrap_servers="localhost:9092") as producer:
+        producer.send("orders", b"a book", key=b"alice")
+
+    with Consumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+        consumer.subscribe(["orders"])
+        for record in consumer:
+            print(record.offset, record.value)
+
+Producer, Consumer and Admin block the calling thread; `headwater.aio` has the same three for
+asyncio. Settings are Kafka's, with underscores for dots: `linger_ms=20`. Every error is a
+KafkaError; all of them are here and in `headwater.errors`. `headwater.testing` starts a broker for
+tests. On a command line, `headwater --help` lists the tools.
+
+Names are imported when they are first used: a program that only produces loads no consumer.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headwater.client.admin import BlockingAdmin as Admin
-    from headwater.client.admin import ConfigResource, NewTopic, ResetTo
+    from headwater import (
+        aio,
+        errors,
+        testing,
+    )
+    from headwater.client.admin import (
+        AlterConfigOp,
+        ClusterDescription,
+        ConfigChange,
+        ConfigEntry,
+        ConfigResource,
+        ConfigResourceType,
+        GroupDescription,
+        GroupListing,
+        LogDirDescription,
+        MemberDescription,
+        NewTopic,
+        OffsetChange,
+        PartitionLag,
+        ResetTo,
+    )
+    from headwater.client.admin.blocking import Admin
+    from headwater.client.consumer.assignors import Assignor, GroupMember
     from headwater.client.consumer.blocking import Consumer
+    from headwater.client.consumer.interceptors import ConsumerInterceptor
     from headwater.client.consumer.listener import RebalanceListener
-    from headwater.client.consumer.record import OffsetAndMetadata
+    from headwater.client.consumer.record import (
+        ConsumerRecord,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        Records,
+    )
     from headwater.client.offsets_sql import SqlOffsets
     from headwater.client.producer.blocking import Producer
-    from headwater.config.keys import ConfigError
-    from headwater.errors import *  # noqa: F403 - the errors that `__getattr__` finds
-    from headwater.errors import KafkaError
+    from headwater.client.producer.bulk import SentMany
+    from headwater.client.producer.futures import RecordMetadata, SendFuture
+    from headwater.client.producer.interceptors import ProducerInterceptor, ProducerRecord
+    from headwater.errors import (
+        ArrowMissingError,
+        AuthorizationError,
+        BufferExhaustedError,
+        ClientError,
+        ClosedError,
+        CommitFailedError,
+        ConcurrentUseError,
+        ConfigError,
+        CorruptRecordError,
+        DeliveryTimeoutError,
+        FencedInstanceIdError,
+        ForkedError,
+        GroupNotEmptyError,
+        IllegalStateError,
+        InvalidTopicError,
+        KafkaError,
+        LogTruncationError,
+        LoopDiedError,
+        NetworkError,
+        NoOffsetForPartitionError,
+        NotEnoughReplicasError,
+        OffsetOutOfRangeError,
+        OutOfOrderSequenceError,
+        ProcessingError,
+        ProducerFencedError,
+        RecordTooLargeError,
+        SerializationError,
+        SkippedRecordsError,
+        StaleOffsetsError,
+        TimedOutError,
+        UnknownTopicOrPartitionError,
+        WakeupError,
+    )
     from headwater.model import TopicPartition
 
 __version__ = "0.1.0"
 __all__ = [
     "Admin",
+    "AlterConfigOp",
+    "ArrowMissingError",
+    "Assignor",
+    "AuthorizationError",
+    "BufferExhaustedError",
+    "ClientError",
+    "ClosedError",
+    "ClusterDescription",
+    "CommitFailedError",
+    "ConcurrentUseError",
+    "ConfigChange",
+    "ConfigEntry",
     "ConfigError",
     "ConfigResource",
+    "ConfigResourceType",
     "Consumer",
+    "ConsumerInterceptor",
+    "ConsumerRecord",
+    "CorruptRecordError",
+    "DeliveryTimeoutError",
+    "FencedInstanceIdError",
+    "ForkedError",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "GroupNotEmptyError",
+    "IllegalStateError",
+    "InvalidTopicError",
     "KafkaError",
+    "LogDirDescription",
+    "LogTruncationError",
+    "LoopDiedError",
+    "MemberDescription",
+    "NetworkError",
     "NewTopic",
+    "NoOffsetForPartitionError",
+    "NotEnoughReplicasError",
     "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "OffsetChange",
+    "OffsetOutOfRangeError",
+    "OutOfOrderSequenceError",
+    "PartitionLag",
+    "ProcessingError",
     "Producer",
+    "ProducerFencedError",
+    "ProducerInterceptor",
+    "ProducerRecord",
     "RebalanceListener",
+    "RecordMetadata",
+    "RecordTooLargeError",
+    "Records",
     "ResetTo",
+    "SendFuture",
+    "SentMany",
+    "SerializationError",
+    "SkippedRecordsError",
     "SqlOffsets",
+    "StaleOffsetsError",
+    "TimedOutError",
     "TopicPartition",
+    "UnknownTopicOrPartitionError",
+    "WakeupError",
     "__version__",
+    "aio",
     "codec",
+    "errors",
+    "testing",
 ]
 
 codec: str
 """Which record codec the clients of this process use: "compiled" or "pure"."""
 
-
 _HOMES = {
-    "Admin": ("headwater.client.admin", "BlockingAdmin"),
-    "ConfigError": ("headwater.config.keys", "ConfigError"),
-    "Consumer": ("headwater.client.consumer.blocking", "Consumer"),
-    "KafkaError": ("headwater.errors", "KafkaError"),
-    "NewTopic": ("headwater.client.admin", "NewTopic"),
-    "OffsetAndMetadata": ("headwater.client.consumer.record", "OffsetAndMetadata"),
-    "Producer": ("headwater.client.producer.blocking", "Producer"),
-    "RebalanceListener": ("headwater.client.consumer.listener", "RebalanceListener"),
-    "ResetTo": ("headwater.client.admin", "ResetTo"),
-    "ConfigResource": ("headwater.client.admin", "ConfigResource"),
-    "SqlOffsets": ("headwater.client.offsets_sql", "SqlOffsets"),
-    "TopicPartition": ("headwater.model", "TopicPartition"),
-    "codec": ("headwater.records.codec", "NAME"),
+    "Admin": "headwater.client.admin.blocking",
+    "AlterConfigOp": "headwater.client.admin",
+    "Assignor": "headwater.client.consumer.assignors",
+    "ClusterDescription": "headwater.client.admin",
+    "ConfigChange": "headwater.client.admin",
+    "ConfigEntry": "headwater.client.admin",
+    "ConfigResource": "headwater.client.admin",
+    "ConfigResourceType": "headwater.client.admin",
+    "Consumer": "headwater.client.consumer.blocking",
+    "ConsumerInterceptor": "headwater.client.consumer.interceptors",
+    "ConsumerRecord": "headwater.client.consumer.record",
+    "GroupDescription": "headwater.client.admin",
+    "GroupListing": "headwater.client.admin",
+    "GroupMember": "headwater.client.consumer.assignors",
+    "LogDirDescription": "headwater.client.admin",
+    "MemberDescription": "headwater.client.admin",
+    "NewTopic": "headwater.client.admin",
+    "OffsetAndMetadata": "headwater.client.consumer.record",
+    "OffsetAndTimestamp": "headwater.client.consumer.record",
+    "OffsetChange": "headwater.client.admin",
+    "PartitionLag": "headwater.client.admin",
+    "Producer": "headwater.client.producer.blocking",
+    "ProducerInterceptor": "headwater.client.producer.interceptors",
+    "ProducerRecord": "headwater.client.producer.interceptors",
+    "RebalanceListener": "headwater.client.consumer.listener",
+    "RecordMetadata": "headwater.client.producer.futures",
+    "Records": "headwater.client.consumer.record",
+    "ResetTo": "headwater.client.admin",
+    "SendFuture": "headwater.client.producer.futures",
+    "SentMany": "headwater.client.producer.bulk",
+    "SqlOffsets": "headwater.client.offsets_sql",
+    "TopicPartition": "headwater.model",
 }
+_SUBMODULES = ("aio", "errors", "testing")
 
 
 def __getattr__(name: str) -> Any:
-    """What is only known, or only paid for, once it is asked for."""
+    """Import a public name on first use."""
     if name in _HOMES:
-        home, there = _HOMES[name]
-        return getattr(import_module(home), there)
-    if name.endswith("Error"):
-        errors = import_module("headwater.errors")
-        if name in dir(errors):
-            return getattr(errors, name)
+        return getattr(import_module(_HOMES[name]), name)
+    if name in _SUBMODULES:
+        return import_module(f"headwater.{name}")
+    if name == "codec":
+        return import_module("headwater.records.codec").NAME
+    if name.endswith("Error") and name in __all__:
+        return getattr(import_module("headwater.errors"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    """Names for completion at the prompt."""
     return sorted(__all__)

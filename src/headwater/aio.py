@@ -1,17 +1,154 @@
-"""The asyncio face of the clients: `from headwater.aio import Producer`.
+"""The asyncio clients; everything else is the same as in `headwater`.
 
-Names are imported when first used: a program that only produces loads no consumer.
+    from headwater.aio import Consumer
+
+    async with Consumer(bootstrap_servers="localhost:9092", group_id="billing") as consumer:
+        await consumer.subscribe(["orders"])
+        async for record in consumer:
+            print(record.offset, record.value)
+
+Names are imported when they are first used: a program that only produces loads no consumer.
 """
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+import headwater
+
 if TYPE_CHECKING:
+    from headwater import (
+        AlterConfigOp,
+        ArrowMissingError,
+        Assignor,
+        AuthorizationError,
+        BufferExhaustedError,
+        ClientError,
+        ClosedError,
+        ClusterDescription,
+        CommitFailedError,
+        ConcurrentUseError,
+        ConfigChange,
+        ConfigEntry,
+        ConfigError,
+        ConfigResource,
+        ConfigResourceType,
+        ConsumerInterceptor,
+        ConsumerRecord,
+        CorruptRecordError,
+        DeliveryTimeoutError,
+        FencedInstanceIdError,
+        ForkedError,
+        GroupDescription,
+        GroupListing,
+        GroupMember,
+        GroupNotEmptyError,
+        IllegalStateError,
+        InvalidTopicError,
+        KafkaError,
+        LogDirDescription,
+        LogTruncationError,
+        LoopDiedError,
+        MemberDescription,
+        NetworkError,
+        NewTopic,
+        NoOffsetForPartitionError,
+        NotEnoughReplicasError,
+        OffsetAndMetadata,
+        OffsetAndTimestamp,
+        OffsetChange,
+        OffsetOutOfRangeError,
+        OutOfOrderSequenceError,
+        PartitionLag,
+        ProcessingError,
+        ProducerFencedError,
+        ProducerInterceptor,
+        ProducerRecord,
+        RebalanceListener,
+        RecordMetadata,
+        Records,
+        RecordTooLargeError,
+        ResetTo,
+        SendFuture,
+        SentMany,
+        SerializationError,
+        SkippedRecordsError,
+        SqlOffsets,
+        StaleOffsetsError,
+        TimedOutError,
+        TopicPartition,
+        UnknownTopicOrPartitionError,
+        WakeupError,
+    )
     from headwater.client.admin import Admin
     from headwater.client.consumer.consumer import Consumer
     from headwater.client.producer.producer import Producer
 
-__all__ = ["Admin", "Consumer", "Producer"]
+__all__ = [
+    "Admin",
+    "AlterConfigOp",
+    "ArrowMissingError",
+    "Assignor",
+    "AuthorizationError",
+    "BufferExhaustedError",
+    "ClientError",
+    "ClosedError",
+    "ClusterDescription",
+    "CommitFailedError",
+    "ConcurrentUseError",
+    "ConfigChange",
+    "ConfigEntry",
+    "ConfigError",
+    "ConfigResource",
+    "ConfigResourceType",
+    "Consumer",
+    "ConsumerInterceptor",
+    "ConsumerRecord",
+    "CorruptRecordError",
+    "DeliveryTimeoutError",
+    "FencedInstanceIdError",
+    "ForkedError",
+    "GroupDescription",
+    "GroupListing",
+    "GroupMember",
+    "GroupNotEmptyError",
+    "IllegalStateError",
+    "InvalidTopicError",
+    "KafkaError",
+    "LogDirDescription",
+    "LogTruncationError",
+    "LoopDiedError",
+    "MemberDescription",
+    "NetworkError",
+    "NewTopic",
+    "NoOffsetForPartitionError",
+    "NotEnoughReplicasError",
+    "OffsetAndMetadata",
+    "OffsetAndTimestamp",
+    "OffsetChange",
+    "OffsetOutOfRangeError",
+    "OutOfOrderSequenceError",
+    "PartitionLag",
+    "ProcessingError",
+    "Producer",
+    "ProducerFencedError",
+    "ProducerInterceptor",
+    "ProducerRecord",
+    "RebalanceListener",
+    "RecordMetadata",
+    "RecordTooLargeError",
+    "Records",
+    "ResetTo",
+    "SendFuture",
+    "SentMany",
+    "SerializationError",
+    "SkippedRecordsError",
+    "SqlOffsets",
+    "StaleOffsetsError",
+    "TimedOutError",
+    "TopicPartition",
+    "UnknownTopicOrPartitionError",
+    "WakeupError",
+]
 
 _HOMES = {
     "Admin": "headwater.client.admin",
@@ -21,6 +158,13 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    """Import a public name on first use."""
+    if name in _HOMES:
+        return getattr(import_module(_HOMES[name]), name)
+    if name in __all__:
+        return getattr(headwater, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

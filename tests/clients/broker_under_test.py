@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import confluent_kafka
 
+import headwater
 from headwater.errors import E, KafkaError
-from headwater.testing.admin import create_topics, delete_topics
 
 PATIENCE_S = 30.0
 _numbers = itertools.count(1)
@@ -39,16 +39,15 @@ class BrokerUnderTest:
     def topic(self, partitions: int = 1, name: str | None = None, **configs: str) -> str:
         """A fresh topic; configs with underscores."""
         made = name or self.name("topic")
-        create_topics(
-            self.bootstrap,
-            {made: partitions},
-            {key.replace("_", "."): value for key, value in configs.items()},
-        )
+        settings = {key.replace("_", "."): value for key, value in configs.items()}
+        with headwater.Admin(bootstrap_servers=self.bootstrap) as admin:
+            admin.create_topics([headwater.NewTopic(made, partitions, configs=settings)])
         return made
 
     def recreate(self, name: str) -> None:
         """Delete a topic of one partition and make it again, once the broker lets go of the name."""
-        delete_topics(self.bootstrap, [name])
+        with headwater.Admin(bootstrap_servers=self.bootstrap) as admin:
+            admin.delete_topics([name])
 
         def made() -> bool:
             try:

@@ -17,7 +17,7 @@ from headwater.client.errors import (
     TimedOutError,
     UnknownTopicOrPartitionError,
 )
-from headwater.client.producer.interceptors import Interceptor
+from headwater.client.producer.interceptors import ProducerInterceptor
 from headwater.errors import KafkaError
 from tests.clients.broker_under_test import until
 
@@ -235,14 +235,14 @@ def test_threads_share_a_producer(broker, producer, topic):
 def test_interceptors_change_records_and_hear_of_them(broker, bootstrap, lane):
     heard = []
 
-    class Stamp(Interceptor):
+    class Stamp(ProducerInterceptor):
         def on_send(self, record):
             return record._replace(headers=[("stamp", b"1")])
 
         def on_acknowledgement(self, metadata, error):
             heard.append((metadata.offset, error))
 
-    class Broken(Interceptor):
+    class Broken(ProducerInterceptor):
         def on_send(self, record):
             raise RuntimeError("in an interceptor")
 

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
+import headwater
 from headwater.testing import Broker
-from headwater.testing.admin import create_topics, delete_topics
 
 EITHER = ["headwater", "apache"]
 
@@ -33,11 +33,13 @@ class Apache:
         self, name: str, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> None:
         """Make a topic and return when it can be written to."""
-        create_topics(self.bootstrap, {name: partitions}, configs or {})
+        with headwater.Admin(bootstrap_servers=self.bootstrap) as admin:
+            admin.create_topics([headwater.NewTopic(name, partitions, configs=configs or {})])
 
     def delete_topic(self, name: str) -> None:
         """Remove a topic."""
-        delete_topics(self.bootstrap, [name])
+        with headwater.Admin(bootstrap_servers=self.bootstrap) as admin:
+            admin.delete_topics([name])
 
 
 def either(request: pytest.FixtureRequest) -> Iterator[Broker | Apache]:

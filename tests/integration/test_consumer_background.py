@@ -12,7 +12,7 @@ import pytest
 import headwater
 import headwater.aio
 from headwater.client import blocking
-from headwater.client.admin.calls import Asking
+from headwater.client.admin.calls import AdminCalls
 from headwater.client.cluster import Cluster
 from headwater.client.consumer.consumer_core import ConsumerCore
 from headwater.client.consumer.fetching.fetcher_loop import Fetcher
@@ -432,7 +432,7 @@ def test_failures_of_other_workers_are_logged(options, topic, caplog) -> None:
 def test_a_bug_in_a_call_of_the_admin_is_raised_and_the_next_call_works(
     broker, topic, monkeypatch
 ) -> None:
-    planted = Planted(monkeypatch, Asking, "_ask_controller")
+    planted = Planted(monkeypatch, AdminCalls, "ask_controller")
     with headwater.Admin(bootstrap_servers=broker.bootstrap) as admin:
         with pytest.raises(BugError):
             admin.delete_topics([topic])

@@ -19,7 +19,7 @@ from headwater.client.errors import (
     TimedOutError,
     UnknownTopicOrPartitionError,
 )
-from headwater.client.producer.interceptors import Interceptor
+from headwater.client.producer.interceptors import ProducerInterceptor
 from headwater.errors import KafkaError
 from headwater.testing import Broker
 from tests.integration.reading import read_all
@@ -160,7 +160,7 @@ def test_a_table_says_which_columns_it_can_take(producer, topic) -> None:
 def test_serializers_partitioners_and_interceptors_stand_in_line(broker, topic) -> None:
     heard = []
 
-    class Stamp(Interceptor):
+    class Stamp(ProducerInterceptor):
         def on_send(self, record):
             return record._replace(value={**record.value, "stamped": True})
 

@@ -22,7 +22,7 @@ from headwater.client.errors import (
     RecordTooLargeError,
     UnknownTopicOrPartitionError,
 )
-from headwater.client.producer.interceptors import Interceptor
+from headwater.client.producer.interceptors import ProducerInterceptor
 from headwater.client.producer.sequences import NO_PRODUCER_ID
 from headwater.errors import E
 from tests.clients.fake_cluster import FakeCluster, serving
@@ -199,12 +199,12 @@ def test_streams_are_kept_alive_and_idle_ones_replaced(cluster) -> None:
         assert not first.is_open
 
 
-class Dropping(Interceptor):
+class Dropping(ProducerInterceptor):
     def on_send(self, record):
         return None if record.value == b"secret" else record
 
 
-class Failing(Interceptor):
+class Failing(ProducerInterceptor):
     def on_send(self, record):
         raise ValueError("on purpose")
 
@@ -212,7 +212,7 @@ class Failing(Interceptor):
         raise ValueError("on purpose")
 
 
-class Nonsense(Interceptor):
+class Nonsense(ProducerInterceptor):
     def on_send(self, record):
         return 7
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 import click
 
 from headwater.cli.output import show_json
-from headwater.client.admin.calls import named
+from headwater.client.admin.calls import prefixed
 from headwater.errors import E, KafkaError
 
 
@@ -30,7 +30,7 @@ class ItemResults:
             await work
         except KafkaError as refused:
             if refused.code is not self._accepted:
-                text = f"{named(name, refused.message)} ({refused.code.name}){hint(refused)}"
+                text = f"{prefixed(name, refused.message)} ({refused.code.name}){hint(refused)}"
                 self._refused.append(KafkaError(refused.code, text))
                 return
             self._rows.append({self._kind: name, self._done: False})

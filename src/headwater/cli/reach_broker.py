@@ -6,7 +6,7 @@ from collections.abc import Coroutine, Sequence
 from typing import Any
 
 from headwater.client.admin import Admin, ConfigResource
-from headwater.config.client import address_problem
+from headwater.config.addresses import address_problem
 from headwater.config.keys import ConfigError
 from headwater.errors import E, KafkaError
 from headwater.seams.network import Network, TcpNetwork

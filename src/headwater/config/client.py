@@ -1,13 +1,14 @@
 """The settings of producers, consumers and admins, given as keywords in Kafka's words.
 
-`ProducerSettings.of(bootstrap_servers="localhost:9092", linger_ms=20)`: a keyword is the key with
-underscores. `profile` puts a layer of its own under what the caller chose; `explain` says what each
+`ProducerSettings.of({"bootstrap_servers": "localhost:9092", "linger_ms": 20})`: a keyword is the key
+with underscores, or with its dots, as `Producer(**{"linger.ms": 20})` passes it. `profile` puts a layer of its own under what the caller chose; `explain` says what each
 value came from and why.
 """
 
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar, Self
 
+from headwater.config.addresses import addresses_problem
 from headwater.config.keys import (
     BOOLEAN,
     INT,
@@ -37,22 +38,6 @@ _ALIKE = 0.8
 _KERNEL = "the kernel sizes the buffers itself, and better"
 
 
-def address_problem(text: str) -> str | None:
-    """Why `text` is not an address of a broker; None if it is one."""
-    if "://" in text:
-        return f"{text!r} has a protocol in front: write {text.partition('://')[2]!r}"
-    host, _, port = text.rpartition(":")
-    if not (host and port.isascii() and port.isdigit()):
-        return f"{text!r} is not HOST:PORT"
-    return None if 0 < int(port) < 65536 else f"the port of {text!r} is not 1 to 65535"
-
-
-def _addresses(texts: tuple[str, ...]) -> str | None:
-    if not texts:
-        return "it takes at least one HOST:PORT"
-    return next((problem for problem in map(address_problem, texts) if problem), None)
-
-
 def _plaintext(protocol: str) -> str | None:
     if protocol == "PLAINTEXT":
         return None
@@ -66,7 +51,7 @@ class ClientSettings(SettingsBase):
 
     # fmt: off
     bootstrap_servers: tuple[str, ...] = key(
-        "bootstrap.servers", LIST, default=(), check=_addresses,
+        "bootstrap.servers", LIST, default=(), check=addresses_problem,
         doc="One or more HOST:PORT of brokers; the rest of the cluster is learnt from them.",
     )
     client_id: str = key(
@@ -142,7 +127,7 @@ class ClientSettings(SettingsBase):
             for key_name, (value, _) in profile.client(cls.ROLE).items():
                 if key_name in cls.KEYS:
                     values[key_name] = value
-        chosen = {cls._name_of(keyword): value for keyword, value in asked.items()}
+        chosen = cls._by_key(asked)
         for key_name, given in chosen.items():
             row = cls.KEYS[key_name]
             text = _text(key_name, given)
@@ -159,6 +144,16 @@ class ClientSettings(SettingsBase):
         """Refuse what contradicts itself; a table may adjust values nobody chose."""
 
     @classmethod
+    def _by_key(cls, asked: Mapping[str, Any]) -> dict[str, Any]:
+        chosen: dict[str, Any] = {}
+        for keyword, value in asked.items():
+            name = cls._name_of(keyword)
+            if name in chosen:
+                raise ConfigError(f"{name} is set twice, once with dots and once with underscores")
+            chosen[name] = value
+        return chosen
+
+    @classmethod
     def _name_of(cls, keyword: str) -> str:
         name = keyword.replace("_", ".")
         if name in cls.KEYS:
@@ -172,11 +167,13 @@ class ClientSettings(SettingsBase):
     def _hint(cls, name: str, keyword: str) -> str:
         """What to write instead: of another client's word its equivalent, of a typo its correction."""
         theirs = OTHER_CLIENTS.get(name)
+        spelled = {row.name if "." in keyword else row.attribute: row for row in cls.KEYS.values()}
         if theirs is None:
-            attributes = {row.attribute: row for row in cls.KEYS.values()}
-            return nearest(keyword, attributes, cutoff=_ALIKE)
+            return nearest(keyword, spelled, cutoff=_ALIKE)
         if theirs in cls.KEYS:
-            return f"; its name here is {cls.KEYS[theirs].attribute}"
+            return "; its name here is " + next(
+                n for n, row in spelled.items() if row.name == theirs
+            )
         return f": {theirs}"
 
     def explain(self) -> str:

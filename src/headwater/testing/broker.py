@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
-from headwater.testing.admin import create_topics, delete_topics
+from headwater.client.admin import BlockingAdmin, NewTopic
 from headwater.testing.hosts import Host, ProcessHost, ThreadHost
 
 DEFAULTS = {
@@ -83,20 +83,21 @@ class Broker:
         partitions: int = 1,
         configs: Mapping[str, str | float | bool] | None = None,
     ) -> None:
-        """Make a topic and return when it can be written to."""
-        texts = {key: _text(value) for key, value in (configs or {}).items()}
-        create_topics(self._started(), {name: partitions}, texts)
+        """Create a topic and return when it can be written to."""
+        with self._admin() as admin:
+            admin.create_topics([NewTopic(name, partitions, configs=configs or {})])
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic."""
-        delete_topics(self._started(), [name])
+        """Delete a topic."""
+        with self._admin() as admin:
+            admin.delete_topics([name])
 
-    def _started(self) -> str:
+    def _admin(self) -> BlockingAdmin:
         if not self.bootstrap:
             raise RuntimeError(
                 "the broker is not started: use `with Broker() as broker`, or start()"
             )
-        return self.bootstrap
+        return BlockingAdmin(bootstrap_servers=self.bootstrap, client_id="headwater-testing")
 
     def __enter__(self) -> "Broker":
         return self.start()

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 import headwater.aio
-from headwater.client.admin.calls import Asking
+from headwater.client.admin.admin_core import AdminCore
 from headwater.client.cluster import Cluster
 from headwater.client.errors import (
     InvalidTopicError,
@@ -238,10 +238,10 @@ def test_an_admin_forgets_a_coordinator_that_cannot_be_reached() -> None:
             forgotten.append(group)
 
     async def run() -> None:
-        admin = Asking(bootstrap_servers="127.0.0.1:1")
-        admin._made = Unreachable()
+        calls = AdminCore({"bootstrap_servers": "127.0.0.1:1"}).calls
+        calls._connected = Unreachable()
         with pytest.raises(NetworkError):
-            await admin._ask_coordinator("g", DescribeGroupsRequest(), DescribeGroupsResponse)
+            await calls.ask_coordinator("g", DescribeGroupsRequest(), DescribeGroupsResponse)
 
     asyncio.run(run())
     assert forgotten == ["g"]

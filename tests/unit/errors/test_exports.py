@@ -8,6 +8,7 @@ import pkgutil
 import pytest
 
 import headwater
+import headwater.aio
 import headwater.client
 from headwater import errors
 from headwater.client.consumer.processing.process import ProcessingError
@@ -56,7 +57,9 @@ def test_an_error_is_found_in_one_place_and_at_the_top(kind) -> None:
     if not kind.__name__.startswith("_"):
         assert getattr(errors, kind.__name__) is kind
         assert getattr(headwater, kind.__name__) is kind
-        assert kind.__name__ in dir(errors)
+        assert getattr(headwater.aio, kind.__name__) is kind
+        for module in (errors, headwater, headwater.aio):
+            assert kind.__name__ in dir(module)
 
 
 def test_a_name_that_is_none_is_refused() -> None:

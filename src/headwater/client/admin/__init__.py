@@ -1,6 +1,7 @@
 """The admin client: topics, configs, groups, records and brokers; asyncio and blocking."""
 
-from headwater.client.admin.admin import Admin, BlockingAdmin
+from headwater.client.admin.admin import Admin
+from headwater.client.admin.blocking import Admin as BlockingAdmin
 from headwater.client.admin.brokers import ClusterDescription, LogDirDescription
 from headwater.client.admin.configs import (
     AlterConfigOp,

@@ -1,47 +1,189 @@
-"""The admin client: topics, configs, groups, records and brokers; asyncio and blocking."""
+"""The asyncio face of the admin; `blocking.py` has the same methods for threads."""
 
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Unpack
 
+from headwater.client.admin.admin_core import AdminCore
 from headwater.client.admin.arguments import ConfigValue
-from headwater.client.admin.brokers import Brokers, ClusterDescription, LogDirDescription
-from headwater.client.admin.configs import (
-    ConfigChange,
-    ConfigEntry,
-    ConfigResource,
-    Configs,
-)
-from headwater.client.admin.groups import (
-    GroupDescription,
-    GroupListing,
-    Groups,
-    PartitionLag,
-)
+from headwater.client.admin.brokers import ClusterDescription, LogDirDescription
+from headwater.client.admin.configs import ConfigChange, ConfigEntry, ConfigResource
+from headwater.client.admin.groups import GroupDescription, GroupListing, PartitionLag
 from headwater.client.admin.offset_resets import OffsetChange, ResetTo
 from headwater.client.admin.topics import NewTopic
-from headwater.client.blocking import LoopThread, forked_error, register, unregister
 from headwater.client.cluster import TopicView
 from headwater.client.consumer.record import OffsetAndMetadata, OffsetAndTimestamp
-from headwater.client.errors import ForkedError
 from headwater.config.client import AdminSettings
+from headwater.config.client_options import AdminOptions
 from headwater.model import TopicPartition
 
-T = TypeVar("T")
 Partitions = Iterable[TopicPartition | tuple[str, int]]
 
 
-class Admin(Groups, Configs, Brokers):
-    """Looks after a cluster, on the event loop that it is first used on.
+class Admin:
+    """Manages topics, configs, groups and brokers, on the event loop that it is first used on.
 
     ```python
     async with Admin(bootstrap_servers="localhost:9092") as admin:
         await admin.create_topics([NewTopic("orders", partitions=6)])
     ```
 
-    Every call is repeated where that may help, within `default_api_timeout_ms`; several refusals
-    of one call come as one error that names them all.
+    Failed calls are retried while that may help, within `default_api_timeout_ms`. If a call is
+    refused for several topics or groups, one error names all of them.
     """
+
+    def __init__(self, **settings: Unpack[AdminOptions]) -> None:
+        self._core = AdminCore(settings)
+
+    @property
+    def settings(self) -> AdminSettings:
+        """The settings in force: those given, and the defaults of the rest."""
+        return self._core.settings
+
+    # -- topics
+
+    async def create_topics(
+        self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
+    ) -> None:
+        """Create topics; with `validate_only`, only check whether the broker would."""
+        await self._core.topics.create_topics(topics, validate_only=validate_only)
+
+    async def list_topics(self, *, internal: bool = False) -> list[str]:
+        """Return the names of all topics, sorted."""
+        return await self._core.topics.list_topics(internal=internal)
+
+    async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicView]:
+        """Return the partitions of topics with their leaders, replicas and in-sync replicas."""
+        return await self._core.topics.describe_topics(names)
+
+    async def delete_topics(self, names: Iterable[str]) -> None:
+        """Delete topics with all their records."""
+        await self._core.topics.delete_topics(names)
+
+    async def create_partitions(
+        self, counts: Mapping[str, int], *, validate_only: bool = False
+    ) -> None:
+        """Grow each topic to the given number of partitions; it cannot shrink."""
+        await self._core.topics.create_partitions(counts, validate_only=validate_only)
+
+    async def delete_records(
+        self, before: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Delete the records below an offset in each partition (-1: all); return the new starts."""
+        return await self._core.topics.delete_records(before)
+
+    async def list_offsets(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """Find the first record at or after a time in each partition; -2 is the start, -1 the end."""
+        return await self._core.topics.list_offsets(times)
+
+    async def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """Return the first offset of each partition."""
+        return await self._core.topics.beginning_offsets(partitions)
+
+    async def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
+        """Return the offset that the next record of each partition will get."""
+        return await self._core.topics.end_offsets(partitions)
+
+    # -- configs
+
+    async def describe_configs(
+        self, resources: Iterable[ConfigResource], *, documentation: bool = False
+    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
+        """Return all configs of each resource by name; `documentation` adds help and synonyms."""
+        return await self._core.configs.describe_configs(resources, documentation=documentation)
+
+    async def alter_configs(
+        self,
+        changes: Mapping[ConfigResource, Iterable[ConfigChange] | Mapping[str, ConfigValue | None]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Change configs and leave all others as they are; None restores the default."""
+        await self._core.configs.alter_configs(changes, validate_only=validate_only)
+
+    async def replace_configs(
+        self,
+        configs: Mapping[ConfigResource, Mapping[str, ConfigValue]],
+        *,
+        validate_only: bool = False,
+    ) -> None:
+        """Give each resource exactly these configs; all others return to their defaults."""
+        await self._core.configs.replace_configs(configs, validate_only=validate_only)
+
+    # -- groups
+
+    async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
+        """List all groups, or those in the given states, sorted by name."""
+        return await self._core.groups.list_groups(states)
+
+    async def describe_group(self, group_id: str) -> GroupDescription:
+        """Return the state, assignment strategy and members of a group."""
+        return await self._core.groups.describe_group(group_id)
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
+        """Return the state, assignment strategy and members of several groups."""
+        return await self._core.groups.describe_groups(group_ids)
+
+    async def lag(self, group_id: str) -> dict[TopicPartition, PartitionLag]:
+        """Return how far a group is behind in each partition that it reads or has committed."""
+        return await self._core.groups.lag(group_id)
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Delete groups without members, and their offsets."""
+        await self._core.groups.delete_groups(group_ids)
+
+    async def group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
+        """Return every offset that a group has committed."""
+        return await self._core.groups.group_offsets(group_id)
+
+    async def set_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
+    ) -> None:
+        """Commit offsets for a group that has no members."""
+        await self._core.groups.set_group_offsets(group_id, offsets)
+
+    async def delete_group_offsets(self, group_id: str, partitions: Partitions) -> None:
+        """Delete a group's committed offsets for partitions that it is not reading."""
+        await self._core.groups.delete_group_offsets(group_id, partitions)
+
+    async def reset_group_offsets(
+        self,
+        group_id: str,
+        to: ResetTo,
+        topics: Iterable[str | tuple[str, int]] | None = None,
+        *,
+        dry_run: bool = False,
+    ) -> list[OffsetChange]:
+        """Move a group that has no members to other offsets; return each offset before and after.
+
+        Args:
+            group_id: The group; it is created if it does not exist.
+            to: The new position: `ResetTo.earliest()`, `.offset(7)`, `.duration("PT1H")`, ...
+            topics: Topics, or single partitions as (topic, number); by default everything that
+                the group has committed.
+            dry_run: Return the changes without making them.
+        """
+        return await self._core.groups.reset_group_offsets(group_id, to, topics, dry_run=dry_run)
+
+    # -- brokers
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """Return the cluster's id, its controller and its live brokers."""
+        return await self._core.brokers.describe_cluster()
+
+    async def describe_log_dirs(
+        self, broker_ids: Iterable[int] | None = None
+    ) -> list[LogDirDescription]:
+        """Return the log directories of some or all brokers with the size of every replica."""
+        return await self._core.brokers.describe_log_dirs(broker_ids)
+
+    # -- closing
+
+    async def close(self) -> None:
+        """Close every connection."""
+        await self._core.calls.close()
 
     async def __aenter__(self) -> "Admin":
         return self
@@ -53,190 +195,3 @@ class Admin(Groups, Configs, Brokers):
         traceback: TracebackType | None,
     ) -> None:
         await self.close()
-
-
-class BlockingAdmin:
-    """Looks after a cluster, from any thread; each method is that of the asyncio `Admin`.
-
-    ```python
-    with Admin(bootstrap_servers="localhost:9092") as admin:
-        admin.create_topics([NewTopic("orders", partitions=6)])
-        admin.reset_group_offsets("billing", ResetTo.duration("PT1H"), dry_run=True)
-    ```
-    """
-
-    def __init__(self, **options: Any) -> None:
-        self._admin = Admin(**options)
-        self._forked: ForkedError | None = None
-        self._thread: LoopThread = register(self)
-
-    @property
-    def settings(self) -> AdminSettings:
-        """What this admin was given, and the defaults of the rest."""
-        return self._admin.settings
-
-    # -- topics
-
-    def create_topics(
-        self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
-    ) -> None:
-        """Make topics; with `validate_only` only say whether that would work."""
-        self._call(self._admin.create_topics(topics, validate_only=validate_only))
-
-    def list_topics(self, *, internal: bool = False) -> list[str]:
-        """The names of all topics, in order."""
-        return self._call(self._admin.list_topics(internal=internal))
-
-    def describe_topics(self, names: Iterable[str]) -> dict[str, TopicView]:
-        """Partitions, leaders, replicas and in-sync replicas of topics."""
-        return self._call(self._admin.describe_topics(names))
-
-    def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics with all their records."""
-        self._call(self._admin.delete_topics(names))
-
-    def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
-        """Grow topics to so many partitions; fewer is impossible."""
-        self._call(self._admin.create_partitions(counts, validate_only=validate_only))
-
-    def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Delete what is below an offset in each partition (-1: all); returns the new starts."""
-        return self._call(self._admin.delete_records(before))
-
-    def list_offsets(
-        self, times: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the first record at or after a time; -2 and -1 are its two ends."""
-        return self._call(self._admin.list_offsets(times))
-
-    def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
-        """The first offset of each partition."""
-        return self._call(self._admin.beginning_offsets(partitions))
-
-    def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
-        """The offset that the next record of each partition will get."""
-        return self._call(self._admin.end_offsets(partitions))
-
-    # -- configs
-
-    def describe_configs(
-        self, resources: Iterable[ConfigResource], *, documentation: bool = False
-    ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """All configs of each resource, by name."""
-        return self._call(self._admin.describe_configs(resources, documentation=documentation))
-
-    def alter_configs(
-        self,
-        changes: Mapping[ConfigResource, Iterable[ConfigChange] | Mapping[str, ConfigValue | None]],
-        *,
-        validate_only: bool = False,
-    ) -> None:
-        """Change configs, leaving all others as they are; a value of None returns to the default."""
-        self._call(self._admin.alter_configs(changes, validate_only=validate_only))
-
-    def replace_configs(
-        self,
-        configs: Mapping[ConfigResource, Mapping[str, ConfigValue]],
-        *,
-        validate_only: bool = False,
-    ) -> None:
-        """Give each resource exactly these configs; all others return to their defaults."""
-        self._call(self._admin.replace_configs(configs, validate_only=validate_only))
-
-    # -- groups
-
-    def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
-        """All groups, or those in some states, by name."""
-        return self._call(self._admin.list_groups(states))
-
-    def describe_group(self, group_id: str) -> GroupDescription:
-        """State, strategy and members of a group."""
-        return self._call(self._admin.describe_group(group_id))
-
-    def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """State, strategy and members of several groups."""
-        return self._call(self._admin.describe_groups(group_ids))
-
-    def lag(self, group_id: str) -> dict[TopicPartition, PartitionLag]:
-        """How far a group is behind, in each partition that it has committed for or reads now."""
-        return self._call(self._admin.lag(group_id))
-
-    def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Delete groups without members, with their offsets."""
-        self._call(self._admin.delete_groups(group_ids))
-
-    def group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Everything that a group has committed."""
-        return self._call(self._admin.group_offsets(group_id))
-
-    def set_group_offsets(
-        self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
-    ) -> None:
-        """Set offsets of a group that has no members."""
-        self._call(self._admin.set_group_offsets(group_id, offsets))
-
-    def delete_group_offsets(self, group_id: str, partitions: Partitions) -> None:
-        """Forget what a group has committed for partitions that it does not read now."""
-        self._call(self._admin.delete_group_offsets(group_id, partitions))
-
-    def reset_group_offsets(
-        self,
-        group_id: str,
-        to: ResetTo,
-        topics: Iterable[str | tuple[str, int]] | None = None,
-        *,
-        dry_run: bool = False,
-    ) -> list[OffsetChange]:
-        """Move a group that has no members to other offsets; says what it was and what it is.
-
-        Args:
-            group_id: The group; one that does not exist yet is made by this.
-            to: Where to: `ResetTo.earliest()`, `.offset(7)`, `.duration("PT1H")`, ...
-            topics: Topics, or single partitions as (topic, number); by default all that the group
-                has committed for.
-            dry_run: Only say what would change.
-        """
-        return self._call(self._admin.reset_group_offsets(group_id, to, topics, dry_run=dry_run))
-
-    # -- brokers
-
-    def describe_cluster(self) -> ClusterDescription:
-        """Id, controller and live brokers."""
-        return self._call(self._admin.describe_cluster())
-
-    def describe_log_dirs(self, broker_ids: Iterable[int] | None = None) -> list[LogDirDescription]:
-        """The log folders of some brokers, or of all, with the size of every replica."""
-        return self._call(self._admin.describe_log_dirs(broker_ids))
-
-    # -- the end
-
-    def close(self, timeout: float | None = None) -> None:
-        """Close every connection."""
-        unregister(self)
-        if self._forked is None:
-            self._thread.call(self._admin.close(), timeout)
-
-    def forked(self) -> None:
-        """In a child process: fail with a word of what to do."""
-        self._forked = forked_error("Admin")
-        self._admin.forget()
-
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._forked is not None:
-            work.close()
-            raise self._forked
-        try:
-            return self._thread.call(work)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt from None  # without the frames of this package
-
-    def __enter__(self) -> "BlockingAdmin":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()

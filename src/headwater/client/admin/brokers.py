@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from headwater.client.admin.calls import Asking
+from headwater.client.admin.calls import AdminCalls
 from headwater.client.cluster import Node
 from headwater.client.errors import failure
 from headwater.errors import E, error_of
@@ -33,38 +33,39 @@ class LogDirDescription(NamedTuple):
     usable_bytes: int
 
 
-class Brokers(Asking):
-    """What an admin does with brokers."""
+class BrokerAdmin:
+    """Describes the cluster and the log directories of its brokers."""
+
+    def __init__(self, calls: AdminCalls) -> None:
+        self._calls = calls
 
     async def describe_cluster(self) -> ClusterDescription:
-        """Id, controller and live brokers."""
-        await self._until_done("the description of the cluster", self._cluster.refresh)
-        cluster = self._cluster
+        await self._calls.retry("the description of the cluster", self._calls.cluster.refresh)
+        cluster = self._calls.cluster
         brokers = tuple(sorted(cluster.nodes.values()))
         return ClusterDescription(cluster.cluster_id, cluster.controller_id, brokers)
 
     async def describe_log_dirs(
         self, broker_ids: Iterable[int] | None = None
     ) -> list[LogDirDescription]:
-        """The log folders of some brokers, or of all, with the size of every replica."""
         chosen = None if broker_ids is None else list(broker_ids)
 
         async def attempt() -> list[LogDirDescription]:
-            await self._cluster.refresh()
+            await self._calls.cluster.refresh()
             found: list[LogDirDescription] = []
-            for broker_id in sorted(self._cluster.nodes) if chosen is None else chosen:
+            for broker_id in sorted(self._calls.cluster.nodes) if chosen is None else chosen:
                 found += await self._log_dirs_of(broker_id)
             return found
 
-        return await self._until_done("the description of log folders", attempt)
+        return await self._calls.retry("the description of log folders", attempt)
 
     async def _log_dirs_of(self, broker_id: int) -> list[LogDirDescription]:
-        node = self._cluster.nodes.get(broker_id)
+        node = self._calls.cluster.nodes.get(broker_id)
         if node is None:
             raise failure(E.BROKER_ID_NOT_REGISTERED, f"there is no broker {broker_id}")
         request = DescribeLogDirsRequest(topics=None)
-        answer = await self._cluster.ask(node, request, DescribeLogDirsResponse)
-        await self._refuse([(f"broker {broker_id}", answer.error_code, None)])
+        answer = await self._calls.cluster.ask(node, request, DescribeLogDirsResponse)
+        await self._calls.raise_refusals([(f"broker {broker_id}", answer.error_code, None)])
         return [
             LogDirDescription(
                 broker_id,

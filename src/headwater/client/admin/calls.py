@@ -1,4 +1,4 @@
-"""How an admin asks: the right broker, again where that may help, never past its time."""
+"""How an admin asks: the right broker, again where that may help, never past its time limit."""
 
 import asyncio
 import re
@@ -11,136 +11,139 @@ from headwater.client.errors import ClosedError, TimedOutError, failure
 from headwater.client.unclosed import end_when_dropped
 from headwater.config.client import AdminSettings
 from headwater.errors import E, KafkaError, error_of
-from headwater.seams.clock import Clock, SystemClock
-from headwater.seams.network import Network, TcpNetwork
-from headwater.seams.randomness import Randomness, SystemRandomness
+from headwater.seams.clock import Clock
+from headwater.seams.network import Network
+from headwater.seams.randomness import Randomness
 from headwater.seams.tasks import LoopTasks
 from headwater.wire.schema import Struct
 
 T = TypeVar("T")
 Answer = TypeVar("Answer", bound=Struct)
+# The name of what was refused, the error code, and the broker's message.
 Refusal = tuple[str, int, str | None]
-"""What it is about, the code, and the broker's words."""
 
 _MOVED = frozenset(
     {E.NOT_CONTROLLER, E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.NETWORK_EXCEPTION}
 )
 
 
-def named(about: str, said: str) -> str:
-    """`said` with what it is about in front, unless its sentence has that name as a word."""
-    bare = said.removeprefix(f"{about}: ")
-    return (
-        bare if re.search(rf"(?<![\w.-]){re.escape(about)}(?![\w-])", bare) else f"{about}: {bare}"
-    )
+def prefixed(name: str, message: str) -> str:
+    """`message` with `name` in front, unless it already contains that name as a word."""
+    bare = message.removeprefix(f"{name}: ")
+    return bare if re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", bare) else f"{name}: {bare}"
 
 
-class Asking:
-    """The part that all nouns share."""
+class AdminCalls:
+    """Connects on first use, finds the broker to ask, and retries within default.api.timeout.ms."""
 
     def __init__(
-        self,
-        *,
-        clock: Clock | None = None,
-        network: Network | None = None,
-        randomness: Randomness | None = None,
-        **settings: Any,
+        self, settings: AdminSettings, clock: Clock, network: Network, randomness: Randomness
     ) -> None:
-        self.settings = AdminSettings.of(settings)
-        self._clock = clock or SystemClock()
-        self._network = network or TcpNetwork()
-        self._randomness = randomness or SystemRandomness()
-        self._made: Cluster | None = None
+        self.settings = settings
+        self.clock = clock
+        self._network = network
+        self._randomness = randomness
+        self._connected: Cluster | None = None
         self._closed = False
         self._finalizer: weakref.finalize[..., Any] | None = None
 
     @property
-    def _cluster(self) -> Cluster:
+    def cluster(self) -> Cluster:
+        """The view of the cluster; ClosedError after `close`."""
         if self._closed:
-            raise ClosedError("the admin is closed: make another")
-        if self._made is None:
-            self._made = Cluster(
+            raise ClosedError("the admin is closed: create a new one")
+        if self._connected is None:
+            self._connected = Cluster(
                 self.settings,
                 self._network,
-                self._clock,
+                self.clock,
                 self._randomness,
                 LoopTasks(),
                 auto_create=False,
             )
             self._finalizer = end_when_dropped(
-                self, "Admin", asyncio.get_running_loop(), self._made.close
+                self, "Admin", asyncio.get_running_loop(), self._connected.close
             )
-        return self._made
+        return self._connected
 
     @property
-    def _timeout_ms(self) -> int:
+    def timeout_ms(self) -> int:
+        """How long one call may take in all."""
         return self.settings.default_api_timeout_ms
 
-    async def _until_done(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
+    async def retry(self, what: str, attempt: Callable[[], Awaitable[T]]) -> T:
         """Repeat `attempt` while its error may pass, within default.api.timeout.ms."""
-        last: Exception | None = None
-        cluster = self._cluster
-        backoff, retries = cluster.backoff(), self.settings.retries
+        last: list[Exception] = []
+        cluster = self.cluster
         try:
-            async with asyncio.timeout(self._timeout_ms / 1000):
-                with cluster.waiting(what, lambda: last):
-                    while True:
-                        try:
-                            return await attempt()
-                        except (KafkaError, OSError) as problem:
-                            last = problem
-                            retries -= 1
-                            if not _may_pass(problem) or retries < 0:
-                                raise
-                        await asyncio.sleep(backoff.next_ms() / 1000)
-                        if _unreachable(last):
-                            await cluster.refresh()  # another broker may do its work by now
+            async with asyncio.timeout(self.timeout_ms / 1000):
+                with cluster.waiting(what, lambda: last[-1] if last else None):
+                    return await self._attempts(cluster, attempt, last)
         except TimeoutError:
+            reason = f"{last[-1]}; {cluster.trouble}" if last else cluster.trouble
             raise TimedOutError(
-                f"timed out after default.api.timeout.ms={self._timeout_ms} waiting for {what}: "
-                + (f"{last}; {cluster.trouble}" if last else cluster.trouble)
-            ) from last
+                f"timed out after default.api.timeout.ms={self.timeout_ms} waiting for {what}: "
+                f"{reason}"
+            ) from (last[-1] if last else None)
 
-    async def _ask_controller(
+    async def _attempts(
+        self, cluster: Cluster, attempt: Callable[[], Awaitable[T]], last: list[Exception]
+    ) -> T:
+        backoff, retries = cluster.backoff(), self.settings.retries
+        while True:
+            try:
+                return await attempt()
+            except (KafkaError, OSError) as problem:
+                last[:] = [problem]
+                retries -= 1
+                if not _may_pass(problem) or retries < 0:
+                    raise
+            await asyncio.sleep(backoff.next_ms() / 1000)
+            if _unreachable(last[-1]):
+                await cluster.refresh()  # another broker may have taken over
+
+    async def ask_controller(
         self, request: Struct, answer: type[Answer], newest: int | None = None
     ) -> Answer:
-        connection = await self._cluster.connection(await self._cluster.controller())
+        """Send a request to the controller, in a version of at most `newest`."""
+        connection = await self.cluster.connection(await self.cluster.controller())
         return await connection.call(request, answer, newest=newest)
 
-    async def _ask_coordinator(
+    async def ask_coordinator(
         self, group: str, request: Struct, answer: type[Answer], newest: int | None = None
     ) -> Answer:
-        node = await self._cluster.coordinator(group)
+        """Send a request to the coordinator of a group, in a version of at most `newest`."""
+        node = await self.cluster.coordinator(group)
         try:
-            connection = await self._cluster.connection(node)
+            connection = await self.cluster.connection(node)
             return await connection.call(request, answer, newest=newest)
         except (KafkaError, OSError):
-            self._cluster.forget_coordinator(group)
+            self.cluster.forget_coordinator(group)
             raise
 
-    async def _refuse(self, refusals: Iterable[Refusal], group: str | None = None) -> None:
-        """Raise for those that are errors, all in one; forget a broker that sent us away."""
-        found = [row for row in refusals if row[1]]
-        if not found:
+    async def raise_refusals(self, rows: Iterable[Refusal], group: str | None = None) -> None:
+        """Raise one error for all rows that have an error code; look up a broker that moved again."""
+        refused = [row for row in rows if row[1]]
+        if not refused:
             return
-        code = error_of(found[0][1])
+        code = error_of(refused[0][1])
         if code in _MOVED:
             if group is not None:
-                self._cluster.forget_coordinator(group)
+                self.cluster.forget_coordinator(group)
             else:
-                await self._cluster.refresh()
-        said = [named(about, message or error_of(number).text) for about, number, message in found]
-        raise failure(code, "; ".join(said))
+                await self.cluster.refresh()
+        messages = [prefixed(name, text or error_of(number).text) for name, number, text in refused]
+        raise failure(code, "; ".join(messages))
 
     async def close(self) -> None:
         """Close every connection."""
-        self._closed, made = True, self._made
-        if made is not None:
-            await made.close()
-        self.forget()
+        self._closed, connected = True, self._connected
+        if connected is not None:
+            await connected.close()
+        self.detach()
 
-    def forget(self) -> None:
-        """Do nothing when this admin is dropped: it is closed, or belongs to a parent process."""
+    def detach(self) -> None:
+        """Do nothing when this is dropped: it is closed, or belongs to a parent process."""
         if self._finalizer is not None:
             self._finalizer.detach()
 
@@ -153,7 +156,7 @@ def _unreachable(problem: Exception) -> bool:
 
 
 def _may_pass(problem: Exception) -> bool:
-    """A topic that is not there is worth no waiting for: an admin is the one who makes it."""
+    """Whether to retry; a missing topic is reported at once, because admins create topics."""
     if isinstance(problem, KafkaError):
         return problem.code.retriable and problem.code is not E.UNKNOWN_TOPIC_OR_PARTITION
     return True

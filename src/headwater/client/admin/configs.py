@@ -5,7 +5,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from headwater.client.admin.arguments import ConfigValue, as_list, config_text
-from headwater.client.admin.calls import Asking
+from headwater.client.admin.calls import AdminCalls
 from headwater.client.cluster import Node
 from headwater.wire.messages.configs import (
     AlterConfigsRequest,
@@ -77,13 +77,15 @@ class ConfigEntry(NamedTuple):
         return self.source == 5
 
 
-class Configs(Asking):
-    """What an admin does with configs."""
+class ConfigAdmin:
+    """Describes and changes configs."""
+
+    def __init__(self, calls: AdminCalls) -> None:
+        self._calls = calls
 
     async def describe_configs(
         self, resources: Iterable[ConfigResource], *, documentation: bool = False
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
-        """All configs of each resource, by name; `documentation` brings synonyms too."""
         wanted = as_list("describe_configs", resources)
         found: dict[ConfigResource, dict[str, ConfigEntry]] = {}
 
@@ -99,8 +101,8 @@ class Configs(Asking):
                     include_documentation=documentation,
                     include_synonyms=documentation,
                 )
-                answer = await self._cluster.ask(node, request, DescribeConfigsResponse)
-                await self._refuse(
+                answer = await self._calls.cluster.ask(node, request, DescribeConfigsResponse)
+                await self._calls.raise_refusals(
                     (told.resource_name, told.error_code, told.error_message)
                     for told in answer.results
                 )
@@ -110,7 +112,7 @@ class Configs(Asking):
                     )
                     found[resource] = {row.name: _entry(row) for row in told.configs}
 
-        await self._until_done("the description of configs", attempt)
+        await self._calls.retry("the description of configs", attempt)
         return found
 
     async def alter_configs(
@@ -119,7 +121,6 @@ class Configs(Asking):
         *,
         validate_only: bool = False,
     ) -> None:
-        """Change configs, leaving all others as they are; a value of None returns to the default."""
         wanted = {resource: _changes(rows) for resource, rows in changes.items()}
 
         async def attempt() -> None:
@@ -128,13 +129,15 @@ class Configs(Asking):
                     resources=[_incremental(one, wanted[one]) for one in resources],
                     validate_only=validate_only,
                 )
-                answer = await self._cluster.ask(node, request, IncrementalAlterConfigsResponse)
-                await self._refuse(
+                answer = await self._calls.cluster.ask(
+                    node, request, IncrementalAlterConfigsResponse
+                )
+                await self._calls.raise_refusals(
                     (told.resource_name, told.error_code, told.error_message)
                     for told in answer.responses
                 )
 
-        await self._until_done("the change of configs", attempt)
+        await self._calls.retry("the change of configs", attempt)
 
     async def replace_configs(
         self,
@@ -142,8 +145,6 @@ class Configs(Asking):
         *,
         validate_only: bool = False,
     ) -> None:
-        """Give each resource exactly these configs; all others return to their defaults."""
-
         async def attempt() -> None:
             for node, resources in (await self._by_node(configs)).items():
                 request = AlterConfigsRequest(
@@ -162,19 +163,19 @@ class Configs(Asking):
                     ],
                     validate_only=validate_only,
                 )
-                answer = await self._cluster.ask(node, request, AlterConfigsResponse)
-                await self._refuse(
+                answer = await self._calls.cluster.ask(node, request, AlterConfigsResponse)
+                await self._calls.raise_refusals(
                     (told.resource_name, told.error_code, told.error_message)
                     for told in answer.responses
                 )
 
-        await self._until_done("the change of configs", attempt)
+        await self._calls.retry("the change of configs", attempt)
 
     async def _by_node(
         self, resources: Iterable[ConfigResource]
     ) -> dict[Node, list[ConfigResource]]:
         """Whom to ask: a broker about itself, any broker about the rest."""
-        anyone = await self._cluster.any_node()
+        anyone = await self._calls.cluster.any_node()
         grouped: dict[Node, list[ConfigResource]] = {}
         for one in resources:
             if not isinstance(one, ConfigResource):
@@ -182,7 +183,7 @@ class Configs(Asking):
                     f"{one!r} is not a ConfigResource: write ConfigResource.topic({one!r})"
                 )
             own = one.type is ConfigResourceType.BROKER and one.name
-            node = self._cluster.nodes.get(int(one.name), anyone) if own else anyone
+            node = self._calls.cluster.nodes.get(int(one.name), anyone) if own else anyone
             grouped.setdefault(node, []).append(one)
         return grouped
 

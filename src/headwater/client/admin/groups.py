@@ -6,8 +6,9 @@ from functools import partial
 from typing import NamedTuple
 
 from headwater.client.admin.arguments import as_list
+from headwater.client.admin.calls import AdminCalls
 from headwater.client.admin.offset_resets import OffsetChange, ResetTo
-from headwater.client.admin.topics import EARLIEST, LATEST, Topics
+from headwater.client.admin.topics import EARLIEST, LATEST, TopicAdmin
 from headwater.client.consumer.group.consumer_protocol import by_topic, decode_assignment
 from headwater.client.consumer.offset_lookups import OffsetLookups
 from headwater.client.consumer.record import NO_OFFSET, OffsetAndMetadata
@@ -82,86 +83,84 @@ class GroupNotEmptyError(ClientError):
     CODE = E.NON_EMPTY_GROUP
 
 
-class Groups(Topics):
-    """What an admin does with groups."""
+class GroupAdmin:
+    """Describes and deletes groups; reads, sets, resets and deletes their offsets."""
+
+    def __init__(self, calls: AdminCalls, topics: TopicAdmin) -> None:
+        self._calls = calls
+        self._topics = topics
 
     async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
-        """All groups, or those in some states, by name."""
         wanted = {state.lower() for state in as_list("list_groups", states)}
 
         async def attempt() -> list[GroupListing]:
-            await self._cluster.refresh()
-            asked = [self._groups_at(node_id) for node_id in list(self._cluster.nodes)]
+            await self._calls.cluster.refresh()
+            asked = [self._groups_at(node_id) for node_id in list(self._calls.cluster.nodes)]
             return [row for rows in await asyncio.gather(*asked) for row in rows]
 
-        found = await self._until_done("the list of groups", attempt)
+        found = await self._calls.retry("the list of groups", attempt)
         return sorted(row for row in found if not wanted or row.state.lower() in wanted)
 
     async def _groups_at(self, node_id: int) -> list[GroupListing]:
-        node = self._cluster.nodes[node_id]
-        answer = await self._cluster.ask(node, ListGroupsRequest(), ListGroupsResponse)
-        await self._refuse([(f"broker {node_id}", answer.error_code, None)])
+        node = self._calls.cluster.nodes[node_id]
+        answer = await self._calls.cluster.ask(node, ListGroupsRequest(), ListGroupsResponse)
+        await self._calls.raise_refusals([(f"broker {node_id}", answer.error_code, None)])
         return [
             GroupListing(row.group_id, row.group_state, row.protocol_type, row.group_type or "")
             for row in answer.groups
         ]
 
     async def describe_group(self, group_id: str) -> GroupDescription:
-        """State, strategy and members of a group."""
-
         async def attempt() -> GroupDescription:
             request = DescribeGroupsRequest(groups=[group_id])
-            answer = await self._ask_coordinator(group_id, request, DescribeGroupsResponse)
+            answer = await self._calls.ask_coordinator(group_id, request, DescribeGroupsResponse)
             row = answer.groups[0]
-            await self._refuse([(group_id, row.error_code, row.error_message)], group_id)
+            await self._calls.raise_refusals(
+                [(group_id, row.error_code, row.error_message)], group_id
+            )
             if row.group_state == _DEAD:
                 raise failure(E.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
             return _description(row)
 
-        return await self._until_done(f"the description of group {group_id}", attempt)
+        return await self._calls.retry(f"the description of group {group_id}", attempt)
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        """State, strategy and members of several groups."""
         wanted = dict.fromkeys(as_list("describe_groups", group_ids))
         found = await asyncio.gather(*(self.describe_group(group_id) for group_id in wanted))
         return dict(zip(wanted, found, strict=True))
 
     async def lag(self, group_id: str) -> dict[TopicPartition, PartitionLag]:
-        """How far a group is behind, in each partition that it has committed for or reads now."""
         group = await self.describe_group(group_id)
         committed = await self.group_offsets(group_id)
         read = {name for member in group.members for name in member.assignment}
         names = sorted(read | set(committed))
-        ends = await OffsetLookups(self._cluster).ends(names, LATEST, self._timeout_ms)
+        ends = await OffsetLookups(self._calls.cluster).ends(names, LATEST, self._calls.timeout_ms)
         return {
             name: _lag(committed[name].offset if name in committed else None, ends[name])
             for name in names
         }
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
-        """Delete groups without members, with their offsets."""
         for group_id in as_list("delete_groups", group_ids):
             deletion = partial(self._delete, group_id)
-            await self._until_done(f"the deletion of group {group_id}", deletion)
+            await self._calls.retry(f"the deletion of group {group_id}", deletion)
 
     async def _delete(self, group_id: str) -> None:
         request = DeleteGroupsRequest(groups_names=[group_id])
-        answer = await self._ask_coordinator(group_id, request, DeleteGroupsResponse)
-        await self._refuse(
+        answer = await self._calls.ask_coordinator(group_id, request, DeleteGroupsResponse)
+        await self._calls.raise_refusals(
             ((row.group_id, row.error_code, row.error_message) for row in answer.results), group_id
         )
 
     # -- offsets
 
     async def group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Everything that a group has committed."""
-
         async def attempt() -> dict[TopicPartition, OffsetAndMetadata]:
             request = OffsetFetchRequest(group_id=group_id, topics=None)
-            answer = await self._ask_coordinator(
+            answer = await self._calls.ask_coordinator(
                 group_id, request, OffsetFetchResponse, _ONE_GROUP_UP_TO
             )
-            await self._refuse([(group_id, answer.error_code, None)], group_id)
+            await self._calls.raise_refusals([(group_id, answer.error_code, None)], group_id)
             return {
                 TopicPartition(topic.name, row.partition_index): OffsetAndMetadata(
                     row.committed_offset, row.metadata or "", row.committed_leader_epoch
@@ -171,12 +170,11 @@ class Groups(Topics):
                 if row.committed_offset != NO_OFFSET
             }
 
-        return await self._until_done(f"the offsets of group {group_id}", attempt)
+        return await self._calls.retry(f"the offsets of group {group_id}", attempt)
 
     async def set_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     ) -> None:
-        """Set offsets of a group that has no members."""
         rows = {
             TopicPartition(*name): row if isinstance(row, OffsetAndMetadata) else
             OffsetAndMetadata(row)
@@ -194,7 +192,7 @@ class Groups(Topics):
         )
 
         async def attempt() -> None:
-            answer = await self._ask_coordinator(
+            answer = await self._calls.ask_coordinator(
                 group_id, request, OffsetCommitResponse, _TOPICS_BY_NAME_UP_TO
             )
             refusals = [
@@ -204,15 +202,14 @@ class Groups(Topics):
             ]
             if any(code == E.UNKNOWN_MEMBER_ID for _, code, _ in refusals):
                 raise _not_empty(group_id)
-            await self._refuse(refusals, group_id)
+            await self._calls.raise_refusals(refusals, group_id)
 
         if rows:
-            await self._until_done(f"the offsets of group {group_id}", attempt)
+            await self._calls.retry(f"the offsets of group {group_id}", attempt)
 
     async def delete_group_offsets(
         self, group_id: str, partitions: Iterable[TopicPartition | tuple[str, int]]
     ) -> None:
-        """Forget what a group has committed for partitions that it does not read now."""
         request = OffsetDeleteRequest(
             group_id=group_id,
             topics=[
@@ -228,15 +225,15 @@ class Groups(Topics):
         )
 
         async def attempt() -> None:
-            answer = await self._ask_coordinator(group_id, request, OffsetDeleteResponse)
-            await self._refuse([(group_id, answer.error_code, None)], group_id)
-            await self._refuse(
+            answer = await self._calls.ask_coordinator(group_id, request, OffsetDeleteResponse)
+            await self._calls.raise_refusals([(group_id, answer.error_code, None)], group_id)
+            await self._calls.raise_refusals(
                 (f"{topic.name}-{row.partition_index}", row.error_code, None)
                 for topic in answer.topics
                 for row in topic.partitions
             )
 
-        await self._until_done(f"the deletion of offsets of group {group_id}", attempt)
+        await self._calls.retry(f"the deletion of offsets of group {group_id}", attempt)
 
     async def reset_group_offsets(
         self,
@@ -246,23 +243,14 @@ class Groups(Topics):
         *,
         dry_run: bool = False,
     ) -> list[OffsetChange]:
-        """Move a group that has no members to other offsets; says what it was and what it is.
-
-        Args:
-            group_id: The group; one that does not exist yet is made by this.
-            to: Where to: `ResetTo.earliest()`, `.offset(7)`, `.duration("PT1H")`, ...
-            topics: Topics, or single partitions as (topic, number); by default all that the group
-                has committed for.
-            dry_run: Only say what would change.
-        """
         await self._check_empty(group_id)
         committed = {name: row.offset for name, row in (await self.group_offsets(group_id)).items()}
         names = await self._chosen(topics, committed)
-        lookups = OffsetLookups(self._cluster)
-        limit = self._timeout_ms
+        lookups = OffsetLookups(self._calls.cluster)
+        limit = self._calls.timeout_ms
         first = await lookups.ends(names, EARLIEST, limit)
         end = await lookups.ends(names, LATEST, limit)
-        timestamp = to.timestamp(self._clock.wall_ms())
+        timestamp = to.timestamp(self._calls.clock.wall_ms())
         times = (
             await lookups.find(dict.fromkeys(names, timestamp), limit)
             if timestamp is not None
@@ -299,7 +287,7 @@ class Groups(Topics):
         if topics is None:
             return sorted(committed)
         wanted = list(topics)
-        views = await self.describe_topics(
+        views = await self._topics.describe_topics(
             {one if isinstance(one, str) else one[0] for one in wanted}
         )
         found: set[TopicPartition] = set()
@@ -308,7 +296,7 @@ class Groups(Topics):
                 found |= {TopicPartition(one, row.partition) for row in views[one].partitions}
             else:
                 found.add(TopicPartition(*one))
-        await self._cluster.check_exist(found)
+        await self._calls.cluster.check_exist(found)
         return sorted(found)
 
 

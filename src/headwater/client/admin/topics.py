@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from headwater.client.admin.arguments import ConfigValue, as_list, config_text
-from headwater.client.admin.calls import Asking
+from headwater.client.admin.calls import AdminCalls
 from headwater.client.cluster import TopicView
 from headwater.client.consumer.group.consumer_protocol import by_topic
 from headwater.client.consumer.offset_lookups import OffsetLookups
@@ -40,63 +40,61 @@ class NewTopic(NamedTuple):
     """For each partition the brokers that hold it, the preferred leader first."""
 
 
-class Topics(Asking):
-    """What an admin does with topics."""
+class TopicAdmin:
+    """Creates, describes, grows and deletes topics; deletes records; looks up offsets."""
+
+    def __init__(self, calls: AdminCalls) -> None:
+        self._calls = calls
 
     async def create_topics(
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
     ) -> None:
-        """Make topics; with `validate_only` only say whether that would work."""
         wanted = [
             NewTopic(topic) if isinstance(topic, str) else topic
             for topic in as_list("create_topics", topics)
         ]
         request = CreateTopicsRequest(
             topics=[_creatable(topic) for topic in wanted],
-            timeout_ms=self._timeout_ms,
+            timeout_ms=self._calls.timeout_ms,
             validate_only=validate_only,
         )
 
         async def attempt() -> None:
-            answer = await self._ask_controller(request, CreateTopicsResponse)
-            await self._refuse(
+            answer = await self._calls.ask_controller(request, CreateTopicsResponse)
+            await self._calls.raise_refusals(
                 (row.name, row.error_code, row.error_message) for row in answer.topics
             )
 
-        await self._until_done("the creation of topics", attempt)
+        await self._calls.retry("the creation of topics", attempt)
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
-        """The names of all topics, in order."""
-        views = await self._until_done("the list of topics", self._cluster.all_topics)
+        views = await self._calls.retry("the list of topics", self._calls.cluster.all_topics)
         return sorted(name for name, view in views.items() if internal or not view.internal)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicView]:
-        """Partitions, leaders, replicas and in-sync replicas of topics."""
         wanted = as_list("describe_topics", names)
-        await self._until_done("the description of topics", self._cluster.all_topics)
-        missing = [name for name in wanted if name not in self._cluster.topics]
+        await self._calls.retry("the description of topics", self._calls.cluster.all_topics)
+        missing = [name for name in wanted if name not in self._calls.cluster.topics]
         if missing:
             raise no_such_topic(*missing)
-        return {name: self._cluster.topics[name] for name in wanted}
+        return {name: self._calls.cluster.topics[name] for name in wanted}
 
     async def delete_topics(self, names: Iterable[str]) -> None:
-        """Delete topics with all their records."""
         request = DeleteTopicsRequest(
-            topic_names=as_list("delete_topics", names), timeout_ms=self._timeout_ms
+            topic_names=as_list("delete_topics", names), timeout_ms=self._calls.timeout_ms
         )
 
         async def attempt() -> None:
-            answer = await self._ask_controller(request, DeleteTopicsResponse, _NAMES_UP_TO)
-            await self._refuse(
+            answer = await self._calls.ask_controller(request, DeleteTopicsResponse, _NAMES_UP_TO)
+            await self._calls.raise_refusals(
                 (row.name or "", row.error_code, row.error_message) for row in answer.responses
             )
 
-        await self._until_done("the deletion of topics", attempt)
+        await self._calls.retry("the deletion of topics", attempt)
 
     async def create_partitions(
         self, counts: Mapping[str, int], *, validate_only: bool = False
     ) -> None:
-        """Grow topics to so many partitions; fewer is impossible."""
         if not isinstance(counts, Mapping):
             raise TypeError(f"create_partitions takes {{topic: partitions}}, not {counts!r}")
         request = CreatePartitionsRequest(
@@ -106,44 +104,45 @@ class Topics(Asking):
                 )
                 for name, count in counts.items()
             ],
-            timeout_ms=self._timeout_ms,
+            timeout_ms=self._calls.timeout_ms,
             validate_only=validate_only,
         )
 
         async def attempt() -> None:
-            answer = await self._ask_controller(request, CreatePartitionsResponse)
-            await self._refuse(
+            answer = await self._calls.ask_controller(request, CreatePartitionsResponse)
+            await self._calls.raise_refusals(
                 (row.name, row.error_code, row.error_message) for row in answer.results
             )
 
-        await self._until_done("the new partitions", attempt)
+        await self._calls.retry("the new partitions", attempt)
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        """Delete what is below an offset in each partition (-1: all); returns the new starts."""
         wanted = {TopicPartition(*name): offset for name, offset in before.items()}
         low: dict[TopicPartition, int] = {}
 
         async def attempt() -> None:
-            await self._cluster.metadata({name.topic for name in wanted}, fresh=True)
-            await self._cluster.check_exist(wanted)
+            await self._calls.cluster.metadata({name.topic for name in wanted}, fresh=True)
+            await self._calls.cluster.check_exist(wanted)
             by_leader: dict[int, list[TopicPartition]] = {}
             for name in wanted.keys() - low.keys():
-                leader = self._cluster.leader(name)
+                leader = self._calls.cluster.leader(name)
                 by_leader.setdefault(leader.id if leader else -1, []).append(name)
             for leader_id, names in by_leader.items():
                 await self._delete_at(leader_id, {name: wanted[name] for name in names}, low)
 
-        await self._until_done("the deletion of records", attempt)
+        await self._calls.retry("the deletion of records", attempt)
         return low
 
     async def _delete_at(
         self, leader_id: int, wanted: dict[TopicPartition, int], low: dict[TopicPartition, int]
     ) -> None:
-        node = self._cluster.nodes.get(leader_id)
+        node = self._calls.cluster.nodes.get(leader_id)
         if node is None:
-            await self._refuse((str(name), E.LEADER_NOT_AVAILABLE, None) for name in wanted)
+            await self._calls.raise_refusals(
+                (str(name), E.LEADER_NOT_AVAILABLE, None) for name in wanted
+            )
             return
         request = DeleteRecordsRequest(
             topics=[
@@ -158,9 +157,9 @@ class Topics(Asking):
                 )
                 for topic, numbers in by_topic(wanted).items()
             ],
-            timeout_ms=self.settings.request_timeout_ms,
+            timeout_ms=self._calls.settings.request_timeout_ms,
         )
-        answer = await self._cluster.ask(node, request, DeleteRecordsResponse)
+        answer = await self._calls.cluster.ask(node, request, DeleteRecordsResponse)
         refusals = []
         for topic in answer.topics:
             for row in topic.partitions:
@@ -169,28 +168,25 @@ class Topics(Asking):
                     refusals.append((str(name), row.error_code, None))
                 else:
                     low[name] = row.low_watermark
-        await self._refuse(refusals)
+        await self._calls.raise_refusals(refusals)
 
     async def list_offsets(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """For each partition the first record at or after a time; -2 and -1 are its two ends."""
         wanted = {TopicPartition(*name): time for name, time in times.items()}
-        return await OffsetLookups(self._cluster).find(wanted, self._timeout_ms)
+        return await OffsetLookups(self._calls.cluster).find(wanted, self._calls.timeout_ms)
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition | tuple[str, int]]
     ) -> dict[TopicPartition, int]:
-        """The first offset of each partition."""
-        lookups = OffsetLookups(self._cluster)
-        return await lookups.ends(topic_partitions(partitions), EARLIEST, self._timeout_ms)
+        lookups = OffsetLookups(self._calls.cluster)
+        return await lookups.ends(topic_partitions(partitions), EARLIEST, self._calls.timeout_ms)
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition | tuple[str, int]]
     ) -> dict[TopicPartition, int]:
-        """The offset that the next record of each partition will get."""
-        lookups = OffsetLookups(self._cluster)
-        return await lookups.ends(topic_partitions(partitions), LATEST, self._timeout_ms)
+        lookups = OffsetLookups(self._calls.cluster)
+        return await lookups.ends(topic_partitions(partitions), LATEST, self._calls.timeout_ms)
 
 
 def _given(number: int | None) -> int:

@@ -24,7 +24,7 @@ class ProducerRecord(NamedTuple):
     timestamp: int | None = None
 
 
-class Interceptor:
+class ProducerInterceptor:
     """Derive from this and override what is needed."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
@@ -42,7 +42,7 @@ class Interceptor:
 class Interceptors:
     """A chain of them, in order."""
 
-    def __init__(self, chain: Sequence[Interceptor]) -> None:
+    def __init__(self, chain: Sequence[ProducerInterceptor]) -> None:
         self._chain = tuple(chain)
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:

@@ -45,7 +45,7 @@ from headwater.client.producer.futures import (
     OnDelivery,
     SendFuture,
 )
-from headwater.client.producer.interceptors import Interceptor, Interceptors, ProducerRecord
+from headwater.client.producer.interceptors import Interceptors, ProducerInterceptor, ProducerRecord
 from headwater.client.producer.locking import interrupted, new_lock
 from headwater.client.producer.partitioner import Partitioner, checked, key_hash, partition_of_key
 from headwater.client.producer.room import RoomWaits
@@ -80,7 +80,7 @@ class ProducerCore(RoomWaits, ABC):
         key_serializer: Serializer | str | None = None,
         value_serializer: Serializer | str | None = None,
         partitioner: Partitioner | None = None,
-        interceptors: Sequence[Interceptor] = (),
+        interceptors: Sequence[ProducerInterceptor] = (),
         clock: Clock | None = None,
         network: Network | None = None,
         randomness: Randomness | None = None,

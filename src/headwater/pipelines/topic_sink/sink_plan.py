@@ -54,7 +54,7 @@ class SinkPlan:
     batch: int | None = None
 
     @property
-    def client(self) -> dict[str, str]:
+    def client(self) -> dict[str, Any]:
         """Keywords that any other client takes as well."""
         return {
             name: value

@@ -244,6 +244,17 @@ def test_words_of_other_clients_lead_to_ours_and_never_to_something_else() -> No
     assert "session_timeout_ms" not in str(refused.value)
 
 
+def test_keys_with_dots_are_taken_and_corrected_with_dots() -> None:
+    given = {"bootstrap.servers": "a:1", "group.id": "g"}
+    assert ConsumerSettings.of(given).group_id == "g"
+    with pytest.raises(ConfigError, match=r"did you mean auto\.offset\.reset\?"):
+        ConsumerSettings.of({**given, "auto.ofset.reset": "earliest"})
+    with pytest.raises(ConfigError, match=r"its name here is bootstrap\.servers"):
+        ConsumerSettings.of({"metadata.broker.list": "a:1"})
+    with pytest.raises(ConfigError, match=r"group\.id is set twice"):
+        ConsumerSettings.of({**given, "group_id": "other"})
+
+
 def test_an_address_with_a_protocol_in_front_is_refused() -> None:
     with pytest.raises(ConfigError, match="write 'host:9092'"):
         AdminSettings.of({"bootstrap_servers": "kafka://host:9092"})
