@@ -17,7 +17,7 @@ from headwater.log.log_dir import META, CleanEnds, LogDir, LogDirError
 from headwater.log.partition_log import PartitionLog
 from headwater.log.recovery import LastKnown, Recovered, Recovery
 from headwater.log.settings import LogSettings
-from headwater.model import TopicPartition, Uuid, uuid_text
+from headwater.model import ZERO_UUID, TopicPartition, Uuid, uuid_text
 from headwater.seams.files import Files, RunAll, run_in_turn
 from headwater.seams.randomness import Randomness
 
@@ -33,6 +33,17 @@ class Identity:
 
     node_id: int
     cluster_id: str
+
+
+@dataclass(slots=True, eq=False)
+class _Loaded:
+    """A log as it was found in one of the folders."""
+
+    log: PartitionLog
+    log_dir: LogDir
+    high_watermark: int
+    # Whether a checksum vouches for its topic id.
+    verified: bool
 
 
 class LogDirs:
@@ -62,6 +73,8 @@ class LogDirs:
         self.missing: dict[str, str] = {}
         # Logs whose topic id a flipped bit could have changed: written by Kafka, or damaged.
         self.unverified: set[TopicPartition] = set()
+        # All logs of each partition that was found in several folders; `logs` has the first.
+        self._rivals: dict[TopicPartition, list[_Loaded]] = {}
 
     def open(self, known: Mapping[str, str] | None = None) -> None:
         """Lock and check each folder; LogDirError in one line if one is not ours.
@@ -176,6 +189,32 @@ class LogDirs:
         """Rename a folder that the cluster does not know (another topic id): kept, never served."""
         return self._retire(partition, folders.stray_name(partition, self._randomness.uuid()))
 
+    def choose(self, partition: TopicPartition, topic_id: Uuid) -> None:
+        """Where several folders have the partition, keep the log of this topic, set others aside.
+
+        A dir that was missing at a start comes back with logs that were made again elsewhere. Where
+        the ids do not decide, nothing is served: each of the logs may have acknowledged records.
+        """
+        rivals = self._rivals.get(partition)
+        if rivals is None:
+            return
+        ours = [rival for rival in rivals if rival.log.topic_id == topic_id]
+        certain = all(rival.verified and rival.log.topic_id != ZERO_UUID for rival in rivals)
+        if len(ours) > 1 or not certain:
+            paths = " and ".join(rival.log.directory for rival in rivals)
+            raise KafkaError(
+                E.KAFKA_STORAGE_ERROR,
+                f"its log is in {paths}: keep the one with the records that are wanted, move the "
+                "other out of the log dir, then restart the broker",
+            )
+        for rival in [rival for rival in rivals if rival not in ours]:
+            self._set_rival_aside(rival)
+            rivals.remove(rival)
+        del self._rivals[partition]
+        self._forget(partition)
+        for rival in ours:
+            self._serve(rival)
+
     def name(self, partition: TopicPartition, topic_id: Uuid) -> None:
         """Give a log its topic's id where the file that held it was lost; its records are sound."""
         partition_log = self.logs[partition]
@@ -261,10 +300,7 @@ class LogDirs:
             if partition is None:
                 continue
             topic_id, verified = folders.read_checked_topic_id(self._files, log_dir.join(name))
-            if not verified:
-                self.unverified.add(partition)
             row = rows.of(partition, topic_id)
-            self.high_watermarks[partition] = row.high_watermark
             known = LastKnown(
                 recovery_point=row.recovery_point,
                 certain=row.topic_id == topic_id,
@@ -272,9 +308,33 @@ class LogDirs:
                 clean=marker is not None and (name in marker.ends or not marker.complete),
                 clean_end=marker.ends.get(name) if marker else None,
             )
-            self._load_log(
+            partition_log = self._load_log(
                 log_dir, partition, topic_id, known, settings_of(partition.topic), now_ms
             )
+            self._take(_Loaded(partition_log, log_dir, row.high_watermark, verified))
+
+    def _take(self, found: _Loaded) -> None:
+        """Serve a log that was loaded, unless another folder has one of the same partition."""
+        partition = found.log.topic_partition
+        if partition not in self.logs:
+            self._serve(found)
+            return
+        first = _Loaded(
+            self.logs[partition],
+            self._dir_of[partition],
+            self.high_watermarks[partition],
+            partition not in self.unverified,
+        )
+        self._rivals.setdefault(partition, [first]).append(found)
+
+    def _serve(self, found: _Loaded) -> None:
+        partition = found.log.topic_partition
+        self.high_watermarks[partition] = found.high_watermark
+        if found.verified:
+            self.unverified.discard(partition)
+        else:
+            self.unverified.add(partition)
+        self._adopt(found.log, found.log_dir)
 
     def _finish_removal(self, path: str) -> None:
         try:
@@ -290,13 +350,13 @@ class LogDirs:
         known: LastKnown,
         settings: LogSettings,
         now_ms: int,
-    ) -> None:
+    ) -> PartitionLog:
         directory = log_dir.join(folders.name_of(partition))
         partition_log = self._new_log(directory, partition, topic_id, settings)
         report = Recovery(partition_log, self._files, self._descriptors, known, now_ms).run()
         if report != Recovered():
             self.recovered[partition] = report
-        self._adopt(partition_log, log_dir)
+        return partition_log
 
     def _read_checkpoints(self, log_dir: LogDir) -> checkpoints.LogRows:
         """Our checkpoint, or what Kafka's files tell where it is missing or damaged."""
@@ -348,10 +408,26 @@ class LogDirs:
         log_dir.partitions += 1
 
     def _retire(self, partition: TopicPartition, new_name: str) -> str:
-        partition_log = self.logs.pop(partition)
+        for rival in self._rivals.pop(partition, []):
+            if rival.log is not self.logs[partition]:
+                self._set_rival_aside(rival)
+        partition_log, log_dir = self._forget(partition)
+        return self._rename(partition_log, log_dir, new_name)
+
+    def _forget(self, partition: TopicPartition) -> tuple[PartitionLog, LogDir]:
         log_dir = self._dir_of.pop(partition)
         self.high_watermarks.pop(partition, None)
         log_dir.partitions -= 1
+        return self.logs.pop(partition), log_dir
+
+    def _set_rival_aside(self, rival: _Loaded) -> None:
+        partition = rival.log.topic_partition
+        name = folders.stray_name(partition, self._randomness.uuid())
+        path = self._rename(rival.log, rival.log_dir, name)
+        log.warning("another folder has %s: this one is set aside as %s", partition, path)
+
+    def _rename(self, partition_log: PartitionLog, log_dir: LogDir, new_name: str) -> str:
+        """Rename a log's folder; nothing is written to it or read from it any more."""
         for segment in partition_log.segments:
             segment.truncation_count += 1
             self._descriptors.close_path(segment.path)
@@ -361,7 +437,7 @@ class LogDirs:
         path = log_dir.join(new_name)
         self._files.rename(partition_log.directory, path)
         log_dir.renames += 1
-        self._retired[partition] = log_dir
+        self._retired[partition_log.topic_partition] = log_dir
         return path
 
     def _checkpoint(

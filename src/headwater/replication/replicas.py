@@ -141,6 +141,7 @@ class Replicas:
     def _open(self, decided: LeaderAndIsr) -> Replica:
         settings = self._settings_of(decided.topic_partition.topic)
         policy = self._policy_of(decided.topic_partition.topic)
+        self.log_dirs.choose(decided.topic_partition, decided.topic_id)
         partition_log = self.log_dirs.logs.get(decided.topic_partition)
         if partition_log is not None and partition_log.topic_id != decided.topic_id:
             partition_log = self._identify(partition_log, decided)

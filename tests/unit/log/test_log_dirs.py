@@ -191,6 +191,42 @@ def test_a_stray_folder_is_kept_but_not_loaded(tmp_path):
     assert any(entry.name.endswith("-stray") for entry in tmp_path.iterdir())
 
 
+def two_copies(tmp_path, old_id, new_id):
+    """A dir that was away while the partition was made again in another one."""
+    for name, topic_id, count in (("a", new_id, 2), ("b", old_id, 5)):
+        dirs = opened(tmp_path / name)
+        append(dirs.create(PARTITION, topic_id, SETTINGS, NOW), count)
+        dirs.close({PARTITION: count})
+    dirs = dirs_at(tmp_path / "a", tmp_path / "b")
+    dirs.open()
+    dirs.load(lambda _: SETTINGS, NOW)
+    return dirs
+
+
+@pytest.mark.parametrize("wanted_end", [2, 5])
+def test_of_two_folders_of_a_partition_the_topics_own_is_kept(tmp_path, wanted_end):
+    other = bytes(15) + b"\1"
+    ids = (other, TOPIC_ID) if wanted_end == 2 else (TOPIC_ID, other)
+    dirs = two_copies(tmp_path, *ids)
+    dirs.choose(PARTITION, TOPIC_ID)
+    assert dirs.logs[PARTITION].log_end_offset == wanted_end
+    assert dirs.high_watermarks == {PARTITION: wanted_end}
+    assert sum(log_dir.partitions for log_dir in dirs.dirs) == 1
+    strays = [entry for entry in tmp_path.glob("*/*") if entry.name.endswith("-stray")]
+    assert len(strays) == 1
+    append(dirs.logs[PARTITION])
+    dirs.close({})
+
+
+def test_two_folders_with_the_topics_id_are_both_kept_and_none_is_served(tmp_path):
+    dirs = two_copies(tmp_path, TOPIC_ID, TOPIC_ID)
+    with pytest.raises(KafkaError, match=r"its log is in .*a/topic-0 and .*b/topic-0: keep"):
+        dirs.choose(PARTITION, TOPIC_ID)
+    assert sorted(entry.parent.name for entry in tmp_path.glob("*/topic-0")) == ["a", "b"]
+    dirs.delete(PARTITION)
+    assert not list(tmp_path.glob("*/topic-0")), "a new topic of the name finds no folder of this one"
+
+
 FOREIGN = ["lost+found", "topic-x", "topic-01", "please-do-not-delete", "topic-0.abc-delete"]
 
 
