@@ -303,10 +303,10 @@ def test_a_seek_counts_more_than_a_lookup_that_is_under_way(options, topic, monk
         asked, answered = asyncio.Event(), asyncio.Event()
         find = OffsetLookups.find
 
-        async def late(self, times, *limit):
+        async def late(self, times, *more):
             asked.set()
             await answered.wait()
-            return await find(self, times, *limit)
+            return await find(self, times, *more)
 
         monkeypatch.setattr(OffsetLookups, "find", late)
         async with headwater.aio.Consumer(**options) as consumer:
@@ -315,9 +315,7 @@ def test_a_seek_counts_more_than_a_lookup_that_is_under_way(options, topic, monk
             await asked.wait()
             consumer.seek((topic, 0), 9)
             answered.set()
-            task = consumer._core._positions._task
-            if task is not None:
-                await task
+            await asyncio.gather(*consumer._core._positions._searches)
             assert await consumer.position((topic, 0)) == 9
 
     asyncio.run(asyncio.wait_for(run(), LIMIT_S))

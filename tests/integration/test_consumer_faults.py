@@ -5,8 +5,9 @@ import threading
 import pytest
 
 import headwater
-from headwater.errors import KafkaError
+from headwater.errors import E, KafkaError
 from headwater.testing import Broker
+from tests.unit.broker.live import Live, batch, until
 
 KILLS = 4
 
@@ -96,3 +97,66 @@ def test_a_poll_ends_in_time_while_the_broker_is_away(broker) -> None:
         with pytest.raises(KafkaError):
             consumer.commit({("t", 0): 0})
         consumer.close(1)
+
+
+def test_an_offline_partition_does_not_keep_others_from_being_read(tmp_path):
+    refusal = KafkaError(E.KAFKA_STORAGE_ERROR, "the disk is broken")
+    broken, sound = ("t", 0), ("t", 1)
+    with Live(tmp_path) as live:
+        live.create("t", 2)
+        replica = live.replica(*broken)
+        live.on_loop(lambda: replica.mark_offline(refusal))
+        with live.client() as client:
+            client.produce("t", batch(b"here"), partition=1)
+        seen = []
+
+        def polled():
+            seen.extend(record.value for record in consumer.poll(0.05))
+            return seen
+
+        with headwater.Consumer(
+            bootstrap_servers=live.bootstrap, auto_offset_reset="earliest"
+        ) as consumer:
+            consumer.assign([broken, sound])
+            until(polled)
+            assert consumer.position(sound) == 1
+            consumer.seek_to_beginning([sound])
+            assert consumer.position(sound) == 0, "while the other position is still looked for"
+            until(lambda: len(polled()) == 2)
+            live.on_loop(lambda: replica.mark_online(refusal))
+            with live.client() as client:
+                client.produce("t", batch(b"back"), partition=0)
+            until(lambda: polled() == [b"here", b"here", b"back"])
+
+
+def test_a_position_in_a_deleted_topic_is_not_committed_for_another_of_its_name(tmp_path):
+    with Live(tmp_path) as live:
+        admin = headwater.Admin(bootstrap_servers=live.bootstrap)
+        options = {
+            "bootstrap_servers": live.bootstrap,
+            "group_id": "g",
+            "auto_offset_reset": "earliest",
+        }
+
+        def fill(value):
+            live.create("t")
+            with live.client() as client:
+                for _ in range(5):
+                    client.produce("t", batch(value))
+
+        def read(consumer, count):
+            seen = []
+            until(lambda: len(seen.extend(consumer.poll(0.05)) or seen) >= count)
+            return [record.value for record in seen]
+
+        with admin:
+            fill(b"old")
+            with headwater.Consumer(**options) as consumer:
+                consumer.subscribe(["t"])
+                assert read(consumer, 5) == [b"old"] * 5
+                admin.delete_topics(["t"])
+                fill(b"new")
+                consumer.close()  # commits its positions
+            with headwater.Consumer(**options) as consumer:
+                consumer.subscribe(["t"])
+                assert read(consumer, 5) == [b"new"] * 5

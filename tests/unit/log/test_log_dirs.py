@@ -224,7 +224,9 @@ def test_two_folders_with_the_topics_id_are_both_kept_and_none_is_served(tmp_pat
         dirs.choose(PARTITION, TOPIC_ID)
     assert sorted(entry.parent.name for entry in tmp_path.glob("*/topic-0")) == ["a", "b"]
     dirs.delete(PARTITION)
-    assert not list(tmp_path.glob("*/topic-0")), "a new topic of the name finds no folder of this one"
+    assert not list(tmp_path.glob("*/topic-0")), (
+        "a new topic of the name finds no folder of this one"
+    )
 
 
 FOREIGN = ["lost+found", "topic-x", "topic-01", "please-do-not-delete", "topic-0.abc-delete"]

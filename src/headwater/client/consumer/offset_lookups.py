@@ -1,7 +1,7 @@
 """Questions to the leaders of partitions: where a log begins, ends, or was at a time."""
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from headwater.client.cluster import Cluster, Node
 from headwater.client.consumer.record import NO_OFFSET, OffsetAndTimestamp
@@ -21,11 +21,16 @@ class OffsetLookups:
         self._isolation = 1 if committed_only else 0
 
     async def find(
-        self, wanted: Mapping[TopicPartition, int], timeout_ms: int | None = None
+        self,
+        wanted: Mapping[TopicPartition, int],
+        timeout_ms: int | None = None,
+        on_found: Callable[[Found], None] | None = None,
     ) -> Found:
         """The offset for each timestamp; None where nothing is that new.
 
         Repeats what may be repeated until `timeout_ms` is over, then raises for what is missing.
+        `on_found` gets the offsets of each round as they come: a partition without a leader, or on
+        a broken disk, does not keep the others waiting.
         """
         limit = self._cluster.settings.request_timeout_ms if timeout_ms is None else timeout_ms
         found: Found = {}
@@ -36,7 +41,7 @@ class OffsetLookups:
                 with self._cluster.waiting(
                     f"the offsets of {names}", lambda: next(iter(problems.values()), None)
                 ):
-                    await self._until_found(dict(wanted), found, problems)
+                    await self._until_found(dict(wanted), found, problems, on_found)
         except TimeoutError:
             missing = [name for name in wanted if name not in found]
             for name in missing:
@@ -53,6 +58,7 @@ class OffsetLookups:
         missing: dict[TopicPartition, int],
         found: Found,
         problems: dict[TopicPartition, KafkaError],
+        on_found: Callable[[Found], None] | None,
     ) -> None:
         backoff = self._cluster.backoff()
         topics = {name.topic for name in missing}
@@ -62,6 +68,8 @@ class OffsetLookups:
             by_leader = self._by_leader(missing, problems)
             asked = [self._ask(node, rows, found, problems) for node, rows in by_leader.items()]
             await asyncio.gather(*asked)
+            if on_found is not None:
+                on_found({name: found[name] for name in missing if name in found})
             missing = {name: time for name, time in missing.items() if name not in found}
             if missing:
                 await asyncio.sleep(backoff.next_ms() / 1000)

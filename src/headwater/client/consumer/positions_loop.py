@@ -6,13 +6,13 @@ error of the next poll.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 
 from headwater.client.cluster import Cluster
 from headwater.client.consumer.fetching.fetcher_loop import RESET_TO, Fetcher
 from headwater.client.consumer.offset_lookups import OffsetLookups
 from headwater.client.consumer.partition_state import LATEST, PartitionState
-from headwater.client.consumer.record import OffsetAndMetadata
+from headwater.client.consumer.record import OffsetAndMetadata, OffsetAndTimestamp
 from headwater.client.consumer.subscription import Subscription
 from headwater.client.errors import NoOffsetForPartitionError
 from headwater.client.faults import internal_error
@@ -21,6 +21,8 @@ from headwater.model import TopicPartition
 from headwater.seams.tasks import LoopTasks
 
 log = logging.getLogger(__name__)
+
+_WAIT_S = 0.1
 
 Committed = Callable[
     [Sequence[TopicPartition]], Awaitable[dict[TopicPartition, OffsetAndMetadata | None]]
@@ -47,7 +49,9 @@ class PositionResolver:
         self._lookups = lookups
         self._tasks = tasks
         self._committed = committed
-        self._task: asyncio.Task[None] | None = None
+        self._searches: set[asyncio.Task[None]] = set()
+        # What a search is looking for: a state that has moved since needs another one.
+        self._sought: dict[PartitionState, int] = {}
 
     def unresolved(self) -> list[PartitionState]:
         """The states without a position."""
@@ -58,26 +62,35 @@ class PositionResolver:
         ]
 
     def start(self) -> None:
-        """Settle them, unless that is under way."""
-        if (self._task is None or self._task.done()) and self.unresolved():
-            self._task = self._tasks.spawn(self._run(), "find positions")
+        """Settle those that no search is under way for."""
+        states = [p for p in self.unresolved() if self._sought.get(p) != p.version]
+        if states:
+            self._mark_sought(states)
+            search = self._tasks.spawn(self._run(states), "find positions")
+            self._searches.add(search)
+            search.add_done_callback(self._searches.discard)
+
+    def _mark_sought(self, states: list[PartitionState]) -> None:
+        self._sought.update({state: state.version for state in states})
 
     async def resolve(self) -> None:
-        """Settle them and wait for it."""
+        """Settle them and wait for that, briefly: others may be found long before the last one."""
         self.start()
-        if self._task is not None:
-            await asyncio.shield(self._task)
+        if self._searches:
+            await asyncio.wait(self._searches, timeout=_WAIT_S, return_when=asyncio.FIRST_COMPLETED)
 
     async def close(self) -> None:
         """Stop."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        for search in self._searches:
+            search.cancel()
+        await asyncio.gather(*self._searches, return_exceptions=True)
 
-    async def _run(self) -> None:
+    async def _run(self, states: list[PartitionState]) -> None:
         try:
-            await self._from_commits([p for p in self.unresolved() if p.reset is None])
-            await self._from_times([p for p in self.unresolved() if p.reset is not None])
+            await self._from_commits([state for state in states if state.reset is None])
+            unknown = [p for p in states if p.position is None and p.reset is not None]
+            self._mark_sought(unknown)
+            await self._from_times(unknown)
         except KafkaError as problem:
             if problem.code.retriable:
                 log.info("positions are not known yet: %s", problem)
@@ -86,6 +99,9 @@ class PositionResolver:
                 self._fetcher.fail(problem)
         except Exception as fault:  # noqa: BLE001 - logged, and raised by poll() or position()
             self._fetcher.fail(internal_error("the search for positions", fault))
+        finally:
+            for state in states:
+                self._sought.pop(state, None)
 
     async def _from_commits(self, states: list[PartitionState]) -> None:
         if not states:
@@ -114,16 +130,21 @@ class PositionResolver:
         if not states:
             return
         asked = {state.key: (state, state.version, state.reset or 0) for state in states}
-        found = await self._lookups.find({name: row[2] for name, row in asked.items()})
-        late = [name for name, row in found.items() if row is None]
-        ends = await self._lookups.ends(late, LATEST) if late else {}
-        for name, (state, version, _) in asked.items():
-            if state.version != version:
-                continue
-            row = found[name]
-            if row is None:
-                state.seek(ends[name])
-            else:
-                state.seek(row.offset, row.leader_epoch)
-        self._fetcher.changed(at_once=True)
-        self._fetcher.poll_wakeup.set()
+        late: list[TopicPartition] = []
+
+        def seek(found: Mapping[TopicPartition, OffsetAndTimestamp | None]) -> None:
+            for name, row in found.items():
+                state, version, _ = asked[name]
+                if row is None:
+                    late.append(name)
+                elif state.version == version:
+                    state.seek(row.offset, row.leader_epoch)
+            self._fetcher.changed(at_once=True)
+            self._fetcher.poll_wakeup.set()
+
+        try:
+            await self._lookups.find({name: row[2] for name, row in asked.items()}, None, seek)
+        finally:
+            if late:
+                ends = await self._lookups.ends(late, LATEST)
+                seek({name: OffsetAndTimestamp(end, -1, -1) for name, end in ends.items()})

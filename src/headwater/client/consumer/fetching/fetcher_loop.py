@@ -182,6 +182,8 @@ class Fetcher:
                 continue
             topic = self._cluster.topics[name.topic]
             view: PartitionView = topic.partitions[name.partition]
+            if state.topic_id is None and topic.topic_id != ZERO_UUID:
+                state.topic_id = topic.topic_id
             rows.append(
                 FetchTarget(
                     state.topic,

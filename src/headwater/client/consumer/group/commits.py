@@ -28,7 +28,7 @@ from headwater.client.faults import internal_error
 from headwater.client.wait_warnings import FIRST_S
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError, error_of
-from headwater.model import TopicPartition
+from headwater.model import ZERO_UUID, TopicPartition, Uuid
 from headwater.seams.clock import Clock
 from headwater.seams.tasks import LoopTasks
 from headwater.wire.messages.offsets import (
@@ -44,6 +44,7 @@ CommitMap = dict[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KafkaError | None], None]
 
 _TOPICS_BY_NAME_UP_TO = 9
+_NO_SUCH_TOPIC = frozenset({E.UNKNOWN_TOPIC_OR_PARTITION, E.UNKNOWN_TOPIC_ID})
 _ONE_GROUP_UP_TO = 7
 _COORDINATOR_GONE = frozenset(
     {E.NOT_COORDINATOR, E.COORDINATOR_NOT_AVAILABLE, E.NETWORK_EXCEPTION, E.REQUEST_TIMED_OUT}
@@ -113,13 +114,14 @@ class Commits:
         answer that says so; the other offsets are committed.
         """
         wanted = self.consumed() if offsets is None else offsets
+        ids = self._topic_ids(wanted)
         while self._under_way:
             await asyncio.wait(self._under_way)  # commits take effect in the order of the calls
         backoff = self._cluster.backoff()
         unknown_since: int | None = None
         while wanted:
             try:
-                await self._attempt(wanted)
+                await self._attempt(wanted, ids)
             except (KafkaError, OSError) as problem:
                 if isinstance(problem, KafkaError) and not problem.code.retriable:
                     raise
@@ -136,16 +138,19 @@ class Commits:
     def commit_soon(self, offsets: CommitMap | None, on_commit: OnCommit | None = None) -> None:
         """Commit once, without waiting; `on_commit` hears what became of it, on the loop."""
         wanted = self.consumed() if offsets is None else offsets
-        task = self._tasks.spawn(self._once(wanted, on_commit), "commit offsets")
+        ids = self._topic_ids(wanted)
+        task = self._tasks.spawn(self._once(wanted, ids, on_commit), "commit offsets")
         self._under_way.add(task)
         task.add_done_callback(self._under_way.discard)
 
-    async def _once(self, offsets: CommitMap, on_commit: OnCommit | None) -> None:
+    async def _once(
+        self, offsets: CommitMap, ids: dict[str, Uuid], on_commit: OnCommit | None
+    ) -> None:
         problem: KafkaError | None = None
         try:
             async with asyncio.timeout(self._settings.default_api_timeout_ms / 1000):
                 if offsets:
-                    await self._attempt(offsets)
+                    await self._attempt(offsets, ids)
         except TimeoutError:
             problem = failure(E.REQUEST_TIMED_OUT)
         except OSError as gone:
@@ -171,7 +176,22 @@ class Commits:
         elif problem is not None:
             log.warning("a commit failed: %s", problem)
 
-    async def _attempt(self, offsets: CommitMap) -> None:
+    def _topic_ids(self, offsets: CommitMap) -> dict[str, Uuid]:
+        """The topics that the offsets are of, or nothing if one of them is not known.
+
+        By name, an offset would be taken for one of a topic that was made again meanwhile, and the
+        group would never read its first records.
+        """
+        ids: dict[str, Uuid] = {}
+        for name in offsets:
+            state = self._subscription.partitions.get(name)
+            if state is None or state.topic_id is None:
+                return {}
+            if ids.setdefault(name.topic, state.topic_id) != state.topic_id:
+                return {}
+        return ids
+
+    async def _attempt(self, offsets: CommitMap, ids: dict[str, Uuid]) -> None:
         begun = self._clock.monotonic_ms()
         who = self.member()
         if who.outside:
@@ -181,27 +201,29 @@ class Commits:
             generation_id_or_member_epoch=who.generation,
             member_id=who.member_id,
             group_instance_id=who.instance_id,
-            topics=_commit_topics(offsets),
+            topics=_commit_topics(offsets, ids),
         )
+        names = {topic_id: name for name, topic_id in ids.items()}
         try:
             async with self._in_turn:
                 node = await self._cluster.coordinator(self._group)
                 connection = await self._cluster.connection(node)
-            answer = await connection.call(
-                request, OffsetCommitResponse, newest=_TOPICS_BY_NAME_UP_TO
-            )
+            newest = None if ids else _TOPICS_BY_NAME_UP_TO
+            answer = await connection.call(request, OffsetCommitResponse, newest=newest)
         except (KafkaError, OSError):
             self._cluster.forget_coordinator(self._group)
             raise
         refused = {
-            TopicPartition(topic.name, row.partition_index): row.error_code
+            TopicPartition(
+                topic.name or names.get(topic.topic_id, "?"), row.partition_index
+            ): row.error_code
             for topic in answer.topics
             for row in topic.partitions
             if row.error_code
         }
         if refused:
             # A partition that does not exist hides nothing that is wrong with the others.
-            name = min(refused, key=lambda name: refused[name] == E.UNKNOWN_TOPIC_OR_PARTITION)
+            name = min(refused, key=lambda name: refused[name] in _NO_SUCH_TOPIC)
             raise self._refused(refused[name], str(name), who)
         now = self._clock.monotonic_ms()
         self._metrics.commits.add(now, now - begun)
@@ -223,7 +245,10 @@ class Commits:
                 "still have",
                 problem,
             )
-        return failure(code, f"{about}: {problem.text}")
+        if problem is E.UNKNOWN_TOPIC_ID:
+            self._cluster.suspect()
+            problem = E.UNKNOWN_TOPIC_OR_PARTITION
+        return failure(problem, f"{about}: {problem.text}")
 
     def _commit_failed(self, problem: E, who: CommitIdentity) -> CommitFailedError:
         settings = self._settings
@@ -344,11 +369,16 @@ class Commits:
         return found
 
 
-def _commit_topics(offsets: CommitMap) -> list[OffsetCommitRequest.OffsetCommitRequestTopic]:
+def _commit_topics(
+    offsets: CommitMap, ids: dict[str, Uuid]
+) -> list[OffsetCommitRequest.OffsetCommitRequestTopic]:
     topics: dict[str, OffsetCommitRequest.OffsetCommitRequestTopic] = {}
     for name, row in offsets.items():
         topic = topics.setdefault(
-            name.topic, OffsetCommitRequest.OffsetCommitRequestTopic(name=name.topic, partitions=[])
+            name.topic,
+            OffsetCommitRequest.OffsetCommitRequestTopic(
+                name=name.topic, topic_id=ids.get(name.topic, ZERO_UUID), partitions=[]
+            ),
         )
         topic.partitions.append(
             OffsetCommitRequest.OffsetCommitRequestPartition(
