@@ -254,7 +254,10 @@ def _after_fork() -> None:
         _shared.forked()
     _lock, _shared = threading.Lock(), None
     for client in left:
-        client.forked()
+        try:
+            client.forked()
+        except Exception:  # the others must not be used in the child either
+            log.exception("a client of the parent process was not ended in the child")
 
 
 def _at_exit() -> None:

@@ -7,8 +7,11 @@ import threading
 
 import pytest
 
+from headwater.client import blocking
 from headwater.client.blocking import loop_thread
+from headwater.client.consumer import blocking as consuming
 from headwater.client.errors import TimedOutError
+from headwater.client.producer import blocking as producing
 
 
 def test_there_is_one_loop_thread_for_all() -> None:
@@ -121,3 +124,43 @@ def test_names_are_imported_when_they_are_used_and_bring_nothing_they_do_not_nee
         [sys.executable, "-c", IMPORTED], capture_output=True, text=True, timeout=30, check=True
     )
     assert done.stdout.split() == []
+
+
+class Faulty:
+    """A client that cannot be ended in a child."""
+
+    def forked(self) -> None:
+        raise KeyError
+
+
+class Sound:
+    """A client that can."""
+
+    told = 0
+
+    def forked(self) -> None:
+        self.told += 1
+
+
+def test_in_a_forked_child_every_client_is_ended(monkeypatch) -> None:
+    clients = [Sound(), Faulty(), Sound()]
+    monkeypatch.setattr(blocking, "_clients", clients)
+    monkeypatch.setattr(blocking, "_shared", None)
+    monkeypatch.setattr(blocking, "_lock", threading.Lock())
+    blocking._after_fork()
+    assert [getattr(client, "told", None) for client in clients] == [1, None, 1]
+
+
+@pytest.mark.parametrize("face", [producing.Producer, consuming.Consumer])
+def test_a_client_can_be_forked_while_it_is_made(face, monkeypatch) -> None:
+    class ForkedError(Exception):
+        """The child goes another way."""
+
+    def fork(client) -> None:
+        client.forked()
+        raise ForkedError
+
+    for room in (producing, consuming):
+        monkeypatch.setattr(room, "register", fork)
+    with pytest.raises(ForkedError):
+        face(bootstrap_servers="127.0.0.1:1")

@@ -3,6 +3,7 @@
 import logging
 import re
 import threading
+import weakref
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, TypeVar
@@ -66,6 +67,9 @@ class Consumer:
         self._processing: Processing | None = None
         self._flowing = False
         """Whether the last poll found records."""
+        self._finalizer: weakref.finalize[..., Any] | None = (
+            None  # a fork may come before it is made
+        )
         self._thread: LoopThread = register(self)
         self._thread.call(self._core.start())
         self._finalizer = end_when_dropped(self, "Consumer", self._thread.loop, self._core.abandon)
@@ -400,7 +404,8 @@ class Consumer:
         if self._forked:
             return  # the loop, the connections and the membership are the parent's
         self._thread.call(self._core.close(timeout))
-        self._finalizer.detach()
+        if self._finalizer is not None:
+            self._finalizer.detach()
 
     def _farewell(self) -> None:
         call = self._core.farewell()
@@ -414,7 +419,8 @@ class Consumer:
         """In a child process: fail with a word of what to do."""
         self._claim, self._listening, self._forked = {}, False, True
         self._core.retire(forked_error("Consumer"))
-        self._finalizer.detach()
+        if self._finalizer is not None:
+            self._finalizer.detach()
 
     def __enter__(self) -> "Consumer":
         return self

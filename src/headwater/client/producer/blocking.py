@@ -42,6 +42,9 @@ class Producer(ProducerCore):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self._closed = False
+        self._finalizer: weakref.finalize[..., Any] | None = (
+            None  # a fork may come before it is made
+        )
         self._thread: LoopThread = register(self)
         self._thread.call(self._start())
         leftover = Leftover(self._thread, self._sender, self._cluster, self._accumulator)
@@ -110,7 +113,7 @@ class Producer(ProducerCore):
             self._retire(ClosedError("the producer is closed: make another"))
             self._thread.call(self._stop())
             unregister(self)
-            self._finalizer.detach()
+            self._detach_finalizer()
             self._closed = True
 
     def loop_ended(self, error: KafkaError) -> None:
@@ -120,9 +123,13 @@ class Producer(ProducerCore):
     def forked(self) -> None:
         """In a child process: fail with a word of what to do."""
         self._closed = True
-        self._finalizer.detach()
+        self._detach_finalizer()
         self._new_lock()
         self._retire(forked_error("Producer"))
+
+    def _detach_finalizer(self) -> None:
+        if self._finalizer is not None:
+            self._finalizer.detach()
 
     def __enter__(self) -> "Producer":
         return self
