@@ -184,7 +184,7 @@ def test_a_commit_waits_for_those_that_were_begun_before(options, topic, monkeyp
     async def run() -> None:
         begun, answered = [], asyncio.Event()
 
-        async def attempt(self, offsets) -> None:
+        async def attempt(self, offsets, ids) -> None:
             begun.extend(row.offset for row in offsets.values())
             if begun == [1]:
                 await answered.wait()

@@ -124,7 +124,9 @@ class Dispatch:
             return
         frame = bytes(connection.view[start:end])
         connection.hold()
-        self._context.turns.start(self._decode(connection, row, frame, limit), connection)
+        self._context.turns.start_large(
+            self._decode(connection, row, frame, limit), connection, len(frame)
+        )
 
     def _decode(
         self, connection: ServerConnection, row: ServedApi, frame: bytes, limit: int

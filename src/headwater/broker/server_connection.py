@@ -27,7 +27,7 @@ MAX_UNANSWERED = 128
 MAX_UNSENT = 1024 * 1024
 """Bytes of answers: with more of them unsent, no further request is taken."""
 MAX_HELD = 4 * 1024 * 1024
-"""Bytes of batches that wait for a codec: with more of them no further request is taken."""
+"""Bytes of requests that wait for a codec or a turn: with more of them no further one is taken."""
 MAX_POLLS = 2
 """Long polls of one client at a time: all of them may come true at the same moment."""
 PIECE = 1024 * 1024
@@ -144,7 +144,9 @@ class ServerConnection(FrameProtocol):
             slot.peer_gone()
 
     def leave_budget(self) -> None:
-        """Give back what was received and not sent; batches under way stay counted."""
+        """Give back what was received and not sent; what is being worked on stays counted."""
+        if self.memory is not self.context.memory:
+            return
         self.memory.leave(self)
         self.memory = MemoryBudget(UNLIMITED)
         self._charged = 0
@@ -232,9 +234,9 @@ class ServerConnection(FrameProtocol):
             self.release()
 
     def hold_bytes(self, size: int) -> None:
-        """`size` bytes of its batches wait for a codec; negative when they no longer do."""
+        """`size` bytes of its requests wait for a codec or a turn; negative when they no longer do."""
         before, self._held_bytes = self._held_bytes, self._held_bytes + size
-        self.context.memory.charge(self, size)
+        self.context.memory.charge_work(self, size)
         if before <= MAX_HELD < self._held_bytes:
             self.hold()
         elif self._held_bytes <= MAX_HELD < before:

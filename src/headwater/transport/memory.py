@@ -1,10 +1,11 @@
 """One budget for the bytes that peers make a server hold: received, waiting and not yet sent.
 
 Pure accounting. A connection is charged for its receive buffer beyond the small one that every
-connection has, for batches that wait for a codec, and for answers that its peer does not read.
+connection has, for batches that wait for a codec, for large requests until they are handled, and
+for answers that its peer does not read.
 While the budget is used up, a frame that needs a larger buffer waits; smaller requests go on, so
 that groups keep their sessions in a flood. One frame at a time may pass the limit, so that some
-frame can always be completed, and `stuck` names the connections that hold memory without moving:
+frame can always be completed, unless requests that are being worked on will give memory back, and `stuck` names the connections that hold memory without moving:
 closing them gives it back to those that do.
 """
 
@@ -36,13 +37,25 @@ class MemoryHolder(Protocol):
 class MemoryBudget:
     """What all connections of a server hold together."""
 
-    __slots__ = ("_exempt", "_granting", "_looks", "_waiting", "held", "limit", "tight", "used")
+    __slots__ = (
+        "_exempt",
+        "_granting",
+        "_looks",
+        "_waiting",
+        "held",
+        "limit",
+        "tight",
+        "used",
+        "working",
+    )
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
         self.tight = False
         """Three quarters are used: nobody keeps a larger buffer than it needs."""
+        self.working = 0
+        """The part of it that is given back without the help of a peer."""
         self.held: dict[MemoryHolder, int] = {}
         self._waiting: dict[MemoryHolder, int] = {}
         self._exempt: tuple[MemoryHolder, int] | None = None
@@ -58,6 +71,11 @@ class MemoryBudget:
         else:
             self.held.pop(holder, None)
         self._use(size)
+
+    def charge_work(self, holder: MemoryHolder, size: int) -> None:
+        """The same for bytes that the server is working on."""
+        self.working += size
+        self.charge(holder, size)
 
     def leave(self, holder: MemoryHolder) -> None:
         """The connection is gone, and with it what it held."""
@@ -84,7 +102,7 @@ class MemoryBudget:
             return True
         if not self._waiting and self.used + size <= self.limit:
             return True
-        if self._exempt is None:
+        if self._may_exempt:
             self._exempt = holder, holder.frames_read
             return True
         self._waiting[holder] = size
@@ -115,11 +133,15 @@ class MemoryBudget:
         first, size = next(iter(self._waiting.items()))
         if self.used + size <= self.limit:
             return first
-        if self._exempt is not None:
+        if not self._may_exempt:
             return None
         least = min(self._waiting, key=lambda waiting: waiting.missing())
         self._exempt = least, least.frames_read
         return least
+
+    @property
+    def _may_exempt(self) -> bool:
+        return self._exempt is None and 2 * self.working <= self.limit
 
     def stuck(self) -> list[MemoryHolder]:
         """Whom to close, the largest first: those who did not move since the last call.

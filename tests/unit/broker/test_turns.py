@@ -10,7 +10,7 @@ import pytest
 
 from headwater.broker.dispatch import MAX_CONTROLLER_ELEMENTS
 from headwater.broker.request import Request
-from headwater.broker.turns import ELEMENTS_A_TURN, Turns, drained, each, finish
+from headwater.broker.turns import ELEMENTS_A_TURN, MAX_WEIGHT, Turns, drained, each, finish
 from headwater.errors import E, KafkaError
 from headwater.model import CONSUMER_OFFSETS
 from headwater.transport.frame_protocol import ROOMY_BUFFER
@@ -55,7 +55,7 @@ from headwater.wire.messages.topics import (
     DeleteTopicsRequest,
     DeleteTopicsResponse,
 )
-from tests.unit.broker.live import Closed
+from tests.unit.broker.live import Closed, until
 
 MANY = 10_000
 MOST_TIMES = 16
@@ -357,7 +357,7 @@ def test_steps_that_end_in_other_steps_hold_the_connection_no_longer_than_both(f
             request.reply_in_turns(DescribeGroupsResponse(groups=groups))
 
         request.reply_in_turns(ask())
-        while connection.context.turns._waiting:
+        while connection.context.turns._running:
             assert connection.holds > 0
             await asyncio.sleep(0)
         assert request.answered
@@ -432,6 +432,86 @@ def test_the_job_of_a_client_that_left_is_closed():
         return ended
 
     assert asyncio.run(run()) == [True]
+
+
+class Sender:
+    """A client with one large request."""
+
+    def __init__(self):
+        self.gone = False
+        self.held = 0
+
+    def hold_bytes(self, size):
+        self.held += size
+
+
+def test_large_requests_are_decoded_a_few_at_a_time_and_counted_until_they_are_handled():
+    weight, count = MAX_WEIGHT // 3, 50
+
+    async def run():
+        turns, decoded, handled = Turns(), [], []
+        most = 0
+
+        def handle(number):
+            for _ in range(2 * ELEMENTS_A_TURN):
+                yield
+            handled.append(number)
+
+        def decode(number):
+            for _ in range(2 * ELEMENTS_A_TURN):
+                yield
+            decoded.append(number)
+            turns.start(handle(number), senders[number])
+
+        senders = [Sender() for _ in range(count)]
+        for number, sender in enumerate(senders):
+            turns.start_large(decode(number), sender, weight)
+        assert [sender.held for sender in senders] == [weight] * count
+        senders[20].gone = senders[40].gone = True
+        while turns._running:
+            await asyncio.sleep(0)
+            most = max(most, len(decoded) - len(handled))
+        left = [number for number in range(count) if number not in (20, 40)]
+        assert decoded == handled == left
+        assert most <= 3, "bodies of requests wait for their handlers"
+        assert [sender.held for sender in senders] == [0] * count
+
+    asyncio.run(run())
+
+
+def test_what_is_worked_on_for_a_closed_connection_is_counted_once(live, client):
+    """Housekeeping closes a connection that does not move, and then the connection is lost."""
+    live.create("any")
+    (peer,) = live.on_loop(lambda: list(live.context.connection_quotas.open))
+    memory = live.context.memory
+
+    def close():
+        peer.hold_bytes(5000)
+        peer.abort()
+        peer.leave_budget()
+
+    live.on_loop(close)
+    until(lambda: live.on_loop(lambda: peer not in live.context.connection_quotas.open))
+    assert live.on_loop(lambda: memory.held.get(peer)) == 5000
+    live.on_loop(lambda: peer.hold_bytes(-5000))
+    assert live.on_loop(lambda: (memory.held.get(peer), memory.working)) == (None, 0)
+
+
+def test_a_request_larger_than_all_others_together_has_its_turn():
+    async def run():
+        turns, done, sender = Turns(), [], Sender()
+
+        def decode(name):
+            yield
+            done.append(name)
+
+        for name in "abc":
+            turns.start_large(decode(name), sender, 3 * MAX_WEIGHT)
+        for _ in range(4):
+            await asyncio.sleep(0)
+        return done
+
+    assert asyncio.run(run()) == ["a", "b", "c"]
 
 
 def test_a_job_that_fails_leaves_the_others_alone(caplog):

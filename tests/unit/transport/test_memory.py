@@ -179,3 +179,12 @@ def test_the_one_that_needs_least_goes_first_when_nothing_is_free():
     memory.charge(other, 3000)
     memory.leave(first)
     assert [waiter.granted for waiter in waiters] == [0, 1]
+
+
+def test_nobody_passes_the_limit_while_requests_under_way_will_give_memory_back():
+    memory = MemoryBudget(1000)
+    worker, waiter = Holder(None), Holder(None)
+    memory.charge_work(worker, 2000)
+    assert not memory.ask(waiter, 5000), "frames would be received faster than they are handled"
+    memory.charge_work(worker, -2000)
+    assert waiter.granted == 1
