@@ -7,6 +7,7 @@ is missing or damaged. Writing is atomic; a reader must be able to go on without
 price of more work.
 """
 
+import logging
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -20,6 +21,8 @@ from headwater.model import (
 )
 from headwater.records.checksum import crc32c
 from headwater.seams.files import Files, read_file, replace_file
+
+log = logging.getLogger(__name__)
 
 LOG_CHECKPOINT = "headwater-log-checkpoint"
 
@@ -139,3 +142,36 @@ def read_log_rows(files: Files, path: str) -> dict[TopicPartition, LogRow]:
 
 def _checksum_line(text: bytes) -> bytes:
     return b"crc32c %08x\n" % crc32c(text)
+
+
+def read_folder(files: Files, folder: str) -> LogRows:
+    """Our checkpoint, or what Kafka's files tell where it is missing or damaged."""
+    path, damaged = f"{folder}/{LOG_CHECKPOINT}", False
+    try:
+        return LogRows(read_log_rows(files, path), points_known=True)
+    except FileNotFoundError:
+        pass
+    except DamagedCheckpoint as damage:
+        log.warning("%s is damaged: every log of the folder is checked in full: %s", path, damage)
+        damaged = True
+    points = None if damaged else _sound_offsets(files, f"{folder}/{RECOVERY_POINTS}")
+    starts = _sound_offsets(files, f"{folder}/{LOG_STARTS}") or {}
+    marks = _sound_offsets(files, f"{folder}/{HIGH_WATERMARKS}") or {}
+    rows = {
+        at: LogRow(
+            recovery_point=None if points is None else points.get(at, 0),
+            log_start=starts.get(at, 0),
+            high_watermark=marks.get(at, 0),
+        )
+        for at in {**(points or {}), **starts, **marks}
+    }
+    return LogRows(rows, points_known=points is not None)
+
+
+def _sound_offsets(files: Files, path: str) -> dict[TopicPartition, int] | None:
+    """One of Kafka's checkpoints, or None if it is damaged."""
+    try:
+        return read_offsets(files, path)
+    except DamagedCheckpoint as damage:
+        log.warning("%s is damaged and not used: %s", path, damage)
+        return None

@@ -290,7 +290,7 @@ class LogDirs:
 
     def _load_dir(self, log_dir: LogDir, settings_of: SettingsOf, now_ms: int) -> None:
         log_dir.sync_renames()
-        rows = self._read_checkpoints(log_dir)
+        rows = checkpoints.read_folder(self._files, log_dir.path)
         marker = log_dir.consume_clean_marker()
         for name in log_dir.folders():
             if folders.is_deleted(name):
@@ -357,41 +357,6 @@ class LogDirs:
         if report != Recovered():
             self.recovered[partition] = report
         return partition_log
-
-    def _read_checkpoints(self, log_dir: LogDir) -> checkpoints.LogRows:
-        """Our checkpoint, or what Kafka's files tell where it is missing or damaged."""
-        path, damaged = log_dir.join(checkpoints.LOG_CHECKPOINT), False
-        try:
-            return checkpoints.LogRows(
-                checkpoints.read_log_rows(self._files, path), points_known=True
-            )
-        except FileNotFoundError:
-            pass
-        except checkpoints.DamagedCheckpoint as damage:
-            log.warning(
-                "%s is damaged: every log of the folder is checked in full: %s", path, damage
-            )
-            damaged = True
-        points = None if damaged else self._offsets(log_dir, checkpoints.RECOVERY_POINTS)
-        starts = self._offsets(log_dir, checkpoints.LOG_STARTS) or {}
-        marks = self._offsets(log_dir, checkpoints.HIGH_WATERMARKS) or {}
-        rows = {
-            at: checkpoints.LogRow(
-                recovery_point=None if points is None else points.get(at, 0),
-                log_start=starts.get(at, 0),
-                high_watermark=marks.get(at, 0),
-            )
-            for at in {**(points or {}), **starts, **marks}
-        }
-        return checkpoints.LogRows(rows, points_known=points is not None)
-
-    def _offsets(self, log_dir: LogDir, name: str) -> dict[TopicPartition, int] | None:
-        """One of Kafka's checkpoints, or None if it is damaged."""
-        try:
-            return checkpoints.read_offsets(self._files, log_dir.join(name))
-        except checkpoints.DamagedCheckpoint as damage:
-            log.warning("%s is damaged and not used: %s", log_dir.join(name), damage)
-            return None
 
     def _new_log(
         self, directory: str, partition: TopicPartition, topic_id: Uuid, settings: LogSettings
