@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from enum import Flag, auto
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from headwater.broker.context import Context
 from headwater.broker.handlers import (
@@ -23,6 +23,32 @@ from headwater.broker.handlers import (
     topics,
 )
 from headwater.broker.turns import Steps
+from headwater.errors import E
+from headwater.security.acls import CLUSTER_NAME
+from headwater.security.quotas import QuotaKind
+from headwater.security.rights import (
+    ALTER_CLUSTER_CONFIGS,
+    ALTER_GROUP_CONFIGS,
+    ALTER_TOPIC,
+    ALTER_TOPIC_CONFIGS,
+    CLUSTER_ACTION,
+    CREATE_ON_CLUSTER,
+    CREATE_TOPIC,
+    DELETE_GROUP,
+    DELETE_ON_CLUSTER,
+    DELETE_TOPIC,
+    DESCRIBE_CLUSTER,
+    DESCRIBE_CLUSTER_CONFIGS,
+    DESCRIBE_GROUP,
+    DESCRIBE_GROUP_CONFIGS,
+    DESCRIBE_TOPIC,
+    DESCRIBE_TOPIC_CONFIGS,
+    IDEMPOTENT_WRITE,
+    READ_GROUP,
+    READ_TOPIC,
+    WRITE_TOPIC,
+    Right,
+)
 from headwater.wire.apis import API, Api
 from headwater.wire.schema import Struct
 
@@ -37,56 +63,201 @@ class Listeners(Flag):
     CONTROL = auto()
 
 
+class Access(NamedTuple):
+    """The rights that an API needs.
+
+    `whole` is checked before the handler runs, on the resource that `of` finds in the request; a
+    request for which `of` finds none is not checked, its handler refuses it for another reason.
+    Rights in `each` are checked by the handler with `Context.permits`, resource by resource,
+    because the response has a result for each of them. An API that needs no right says why.
+    """
+
+    whole: Right | None = None
+    of: Callable[[Any, Any], str | None] | None = None
+    refuse: Callable[[Any, Any, E], Struct] | None = None
+    each: frozenset[Right] = frozenset()
+    open_because: str = ""
+
+
 class ServedApi(NamedTuple):
     """One row."""
 
     api: Api
     handler: Handler
+    access: Access
+    quota: QuotaKind = QuotaKind.REQUEST
     listeners: Listeners = Listeners.CLIENT
+    # Whether a client may send it before it has authenticated.
+    before_authentication: bool = False
+
+    def answer(
+        self, context: Context, request: Any, body: Any
+    ) -> Struct | Steps[Struct | None] | None:
+        """Check the right to the whole request, then call the handler."""
+        right, of = self.access.whole, self.access.of
+        if right is not None and of is not None:
+            name = of(request, body)
+            if name is not None and not context.authorize(request, right, name):
+                request.reply_in_turns(self._refusal(request, body, right.refusal))
+                return None
+        return self.handler(context, request, body)
+
+    def _refusal(self, request: Any, body: Any, error: E) -> Struct:
+        if self.access.refuse is not None:
+            return self.access.refuse(request, body, error)
+        response: Any = self.api.response()
+        response.error_code = error
+        return cast("Struct", response)
 
 
-def _row(key: int, handler: Handler, listeners: Listeners = Listeners.CLIENT) -> ServedApi:
-    return ServedApi(API[key], handler, listeners)
+# -- access
 
 
-SERVED: dict[int, ServedApi] = {
-    row.api.key: row
-    for row in (
-        _row(0, produce.handle_produce),
-        _row(1, fetch.handle_fetch),
-        _row(2, offsets.handle_list_offsets),
-        _row(3, metadata.handle_metadata),
-        _row(4, control.handle_leader_and_isr, Listeners.CONTROL),
-        _row(5, control.handle_stop_replica, Listeners.CONTROL),
-        _row(6, control.handle_update_metadata, Listeners.CONTROL),
-        _row(8, group_offsets.handle_offset_commit),
-        _row(9, group_offsets.handle_offset_fetch),
-        _row(10, coordinators.handle_find_coordinator),
-        _row(11, groups.handle_join_group),
-        _row(12, groups.handle_heartbeat),
-        _row(13, groups.handle_leave_group),
-        _row(14, groups.handle_sync_group),
-        _row(15, groups.handle_describe_groups),
-        _row(16, groups.handle_list_groups),
-        _row(18, api_versions.handle_api_versions),
-        _row(19, topics.handle_create_topics),
-        _row(20, topics.handle_delete_topics),
-        _row(21, delete_records.handle_delete_records),
-        _row(22, producers.handle_init_producer_id),
-        _row(23, offsets.handle_offset_for_leader_epoch),
-        _row(32, configs.handle_describe_configs),
-        _row(33, configs.handle_alter_configs),
-        _row(35, log_dirs.handle_describe_log_dirs),
-        _row(37, topics.handle_create_partitions),
-        _row(42, groups.handle_delete_groups),
-        _row(44, configs.handle_incremental_alter_configs),
-        _row(47, group_offsets.handle_offset_delete),
-        _row(60, cluster.handle_describe_cluster),
-        _row(61, producers.handle_describe_producers),
-        _row(74, configs.handle_list_config_resources),
-        _row(75, metadata.handle_describe_topic_partitions),
-    )
-}
+def _each(*rights: Right) -> Access:
+    return Access(each=frozenset(rights))
+
+
+def _group(
+    right: Right,
+    *each: Right,
+    of: Callable[[Any, Any], str | None] | None = None,
+    refuse: Callable[[Any, Any, E], Struct] | None = None,
+) -> Access:
+    """The request is about one group."""
+    return Access(right, of or _group_id, refuse, frozenset(each))
+
+
+def _cluster(
+    right: Right,
+    *each: Right,
+    of: Callable[[Any, Any], str | None] | None = None,
+    refuse: Callable[[Any, Any, E], Struct] | None = None,
+) -> Access:
+    return Access(right, of or _the_cluster, refuse, frozenset(each))
+
+
+def _group_id(request: Any, body: Any) -> str:
+    group_id: str = body.group_id
+    return group_id
+
+
+def _the_cluster(request: Any, body: Any) -> str:
+    return CLUSTER_NAME
+
+
+# -- the table
+
+_ROWS = (
+    ServedApi(API[0], produce.handle_produce, _each(WRITE_TOPIC), QuotaKind.PRODUCE),
+    ServedApi(
+        API[1],
+        fetch.handle_fetch,
+        _cluster(
+            CLUSTER_ACTION,
+            READ_TOPIC,
+            of=fetch.cluster_of_follower,
+            refuse=fetch.refuse_follower,
+        ),
+        QuotaKind.FETCH,
+    ),
+    ServedApi(API[2], offsets.handle_list_offsets, _each(DESCRIBE_TOPIC)),
+    ServedApi(
+        API[3], metadata.handle_metadata, _each(DESCRIBE_TOPIC, CREATE_TOPIC, DESCRIBE_CLUSTER)
+    ),
+    ServedApi(
+        API[4],
+        control.handle_leader_and_isr,
+        _cluster(CLUSTER_ACTION),
+        QuotaKind.EXEMPT,
+        Listeners.CONTROL,
+    ),
+    ServedApi(
+        API[5],
+        control.handle_stop_replica,
+        _cluster(CLUSTER_ACTION),
+        QuotaKind.EXEMPT,
+        Listeners.CONTROL,
+    ),
+    ServedApi(
+        API[6],
+        control.handle_update_metadata,
+        _cluster(CLUSTER_ACTION),
+        QuotaKind.EXEMPT,
+        Listeners.CONTROL,
+    ),
+    ServedApi(
+        API[8],
+        group_offsets.handle_offset_commit,
+        _group(READ_GROUP, READ_TOPIC, refuse=group_offsets.refuse_commit),
+    ),
+    ServedApi(API[9], group_offsets.handle_offset_fetch, _each(DESCRIBE_GROUP, DESCRIBE_TOPIC)),
+    ServedApi(API[10], coordinators.handle_find_coordinator, _each(DESCRIBE_GROUP)),
+    ServedApi(API[11], groups.handle_join_group, _group(READ_GROUP, refuse=groups.refuse_join)),
+    ServedApi(API[12], groups.handle_heartbeat, _group(READ_GROUP)),
+    ServedApi(API[13], groups.handle_leave_group, _group(READ_GROUP)),
+    ServedApi(API[14], groups.handle_sync_group, _group(READ_GROUP, of=groups.group_of_sync)),
+    ServedApi(API[15], groups.handle_describe_groups, _each(DESCRIBE_GROUP)),
+    ServedApi(API[16], groups.handle_list_groups, _each(DESCRIBE_CLUSTER, DESCRIBE_GROUP)),
+    ServedApi(
+        API[18],
+        api_versions.handle_api_versions,
+        Access(open_because="a client asks for versions before it authenticates"),
+        before_authentication=True,
+    ),
+    ServedApi(
+        API[19],
+        topics.handle_create_topics,
+        _each(CREATE_ON_CLUSTER, CREATE_TOPIC, DESCRIBE_TOPIC_CONFIGS),
+        QuotaKind.CONTROLLER_MUTATION,
+    ),
+    ServedApi(
+        API[20],
+        topics.handle_delete_topics,
+        _each(DELETE_ON_CLUSTER, DELETE_TOPIC),
+        QuotaKind.CONTROLLER_MUTATION,
+    ),
+    ServedApi(API[21], delete_records.handle_delete_records, _each(DELETE_TOPIC)),
+    ServedApi(
+        API[22],
+        producers.handle_init_producer_id,
+        _cluster(
+            IDEMPOTENT_WRITE,
+            of=producers.cluster_of_idempotent_producer,
+            refuse=producers.refuse_producer_id,
+        ),
+    ),
+    ServedApi(API[23], offsets.handle_offset_for_leader_epoch, _each(DESCRIBE_TOPIC)),
+    ServedApi(
+        API[32],
+        configs.handle_describe_configs,
+        _each(DESCRIBE_TOPIC_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_CLUSTER_CONFIGS),
+    ),
+    ServedApi(
+        API[33],
+        configs.handle_alter_configs,
+        _each(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS),
+    ),
+    ServedApi(API[35], log_dirs.handle_describe_log_dirs, _cluster(DESCRIBE_CLUSTER)),
+    ServedApi(
+        API[37],
+        topics.handle_create_partitions,
+        _each(ALTER_TOPIC),
+        QuotaKind.CONTROLLER_MUTATION,
+    ),
+    ServedApi(API[42], groups.handle_delete_groups, _each(DELETE_GROUP)),
+    ServedApi(
+        API[44],
+        configs.handle_incremental_alter_configs,
+        _each(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS),
+    ),
+    ServedApi(API[47], group_offsets.handle_offset_delete, _group(DELETE_GROUP, READ_TOPIC)),
+    ServedApi(API[60], cluster.handle_describe_cluster, _each(DESCRIBE_CLUSTER)),
+    ServedApi(API[61], producers.handle_describe_producers, _each(READ_TOPIC)),
+    ServedApi(API[74], configs.handle_list_config_resources, _cluster(DESCRIBE_CLUSTER_CONFIGS)),
+    ServedApi(API[75], metadata.handle_describe_topic_partitions, _each(DESCRIBE_TOPIC)),
+)
+
+SERVED: dict[int, ServedApi] = {row.api.key: row for row in _ROWS}
 
 NOT_SERVED = {
     7: "ControlledShutdown needs a second broker that takes the partitions over",

@@ -23,12 +23,14 @@ from headwater.seams.files import Files
 from headwater.seams.randomness import Randomness
 from headwater.seams.tasks import Lane
 from headwater.security.acls import (
+    CLUSTER_NAME,
     OPERATIONS_ON,
-    AclOperation,
     AclResourceType,
     AllowAll,
     Authorizer,
 )
+from headwater.security.quotas import ClientQuotas
+from headwater.security.rights import Right
 from headwater.transport.listener import ConnectionQuotas
 from headwater.transport.memory import MemoryBudget
 
@@ -87,6 +89,8 @@ class Context:
     configs: "ConfigChanges" = field(init=False)
     topics_deleted: Callable[[Iterable[str]], None] = field(init=False)
     """Called with topics that the cluster no longer has."""
+    quotas: ClientQuotas | None = None
+    """Without quotas nobody is throttled."""
     turns: Turns = field(default_factory=Turns)
     """Runs what would hold the event loop in steps."""
     serving: bool = False
@@ -94,13 +98,17 @@ class Context:
     topic_overrides: dict[str, dict[str, str]] = field(default_factory=dict)
     generation: int = 0
 
-    def authorize(
-        self, request: "Request", operation: AclOperation, resource_type: AclResourceType, name: str
-    ) -> bool:
-        """Whether the client behind `request` may do this."""
+    def permits(self, request: "Request", right: Right, name: str = CLUSTER_NAME) -> bool:
+        """Whether the client has a right that its API's row lists under `each`."""
+        if right not in request.row.access.each:
+            raise LookupError(f"{request.row.api.name} does not list {right} in broker/apis.py")
+        return self.authorize(request, right, name)
+
+    def authorize(self, request: "Request", right: Right, name: str) -> bool:
+        """Whether the client behind `request` has the right to the resource."""
         connection = request.connection
         return self.authorizer.authorize(
-            connection.principal, connection.host, operation, resource_type, name
+            connection.principal, connection.host, right.operation, right.resource_type, name
         )
 
     def authorized_operations(
@@ -112,10 +120,14 @@ class Context:
         refused to clients.
         """
         unrestricted = isinstance(self.authorizer, AllowAll)
+        connection = request.connection
         return sum(
             1 << operation
             for operation in OPERATIONS_ON[resource_type]
-            if unrestricted or self.authorize(request, operation, resource_type, name)
+            if unrestricted
+            or self.authorizer.authorize(
+                connection.principal, connection.host, operation, resource_type, name
+            )
         )
 
     def park(self, deadline_ms: int, waiter: Waiter) -> None:

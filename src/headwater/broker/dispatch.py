@@ -5,6 +5,7 @@ Kafka does; only ApiVersions answers a version that it does not know, so that a 
 one in common.
 """
 
+import asyncio
 import logging
 from struct import Struct as Packer
 from types import GeneratorType
@@ -19,6 +20,7 @@ from headwater.broker.turns import Steps, finish
 from headwater.controller.channel_loop import OnReply
 from headwater.controller.control_requests import ControlRequest, ControlResponse
 from headwater.errors import KafkaError
+from headwater.security.quotas import ClientQuotas, QuotaKind
 from headwater.wire import codec
 from headwater.wire.apis import (
     ALTER_CONFIGS,
@@ -83,6 +85,9 @@ class Dispatch:
                 self._refuse(connection, _why_not_served(api_key, version))
                 return
             version = 0
+        if not (connection.authenticated or row.before_authentication):
+            self._refuse(connection, f"a {row.api.name} request came before authentication")
+            return
         self.requests[api_key] += 1
         self._handle(connection, row, version, start, end)
 
@@ -103,7 +108,7 @@ class Dispatch:
         except codec.WireError as broken:
             self._refuse(connection, f"a {row.api.name} request cannot be read: {broken}")
             return
-        self._serve(connection, row, version, header, body)
+        self._serve(connection, row, version, header, body, end - start)
 
     def _decode_large(
         self, connection: ServerConnection, row: ServedApi, start: int, end: int
@@ -120,7 +125,7 @@ class Dispatch:
             steps = codec.decode_in_steps(
                 row.api.request, header.version, connection.view, header.body, end, limit
             )
-            self._serve(connection, row, header.version, header, finish(steps)[0])
+            self._serve(connection, row, header.version, header, finish(steps)[0], end - start)
             return
         frame = bytes(connection.view[start:end])
         connection.hold()
@@ -139,8 +144,9 @@ class Dispatch:
         except codec.WireError as broken:
             self._refuse(connection, f"a {row.api.name} request cannot be read: {broken}")
         else:
+            size = len(frame)
             del frame
-            self._serve(connection, row, header.version, header, body)
+            self._serve(connection, row, header.version, header, body, size)
         finally:
             connection.release()
 
@@ -151,12 +157,13 @@ class Dispatch:
         version: int,
         header: ParsedRequestHeader,
         body: Any,
+        size: int,
     ) -> None:
-        request = Request(
-            connection, header.api_key, version, header.correlation_id, header.client_id
-        )
+        request = Request(connection, row, version, header.correlation_id, header.client_id)
+        if self._context.quotas is not None:
+            self._throttle(self._context.quotas, request, size)
         try:
-            response = row.handler(self._context, request, body)
+            response = row.answer(self._context, request, body)
         except KafkaError as refused:
             request.reply_nothing()
             self._refuse(connection, f"a {row.api.name} request was refused: {refused.message}")
@@ -170,6 +177,17 @@ class Dispatch:
             request.reply_in_turns(response)
         elif response is not None:
             request.reply(cast("Struct", response))
+
+    def _throttle(self, quotas: ClientQuotas, request: Request, size: int) -> None:
+        """Answer at once, but do not read from a client beyond its quota for a while (KIP-219)."""
+        connection, kind = request.connection, request.row.quota
+        if kind is QuotaKind.EXEMPT:
+            return
+        delay_ms = quotas.throttle_ms(connection.principal, request.client_id, kind, size)
+        if delay_ms > 0:
+            request.throttle_ms = delay_ms
+            connection.hold()
+            asyncio.get_running_loop().call_later(delay_ms / 1000, connection.release)
 
     def _refuse(self, connection: ServerConnection, why: str) -> None:
         self._context.peer_log.warning("requests", connection.host, f"closed a connection: {why}")

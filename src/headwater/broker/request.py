@@ -2,12 +2,15 @@
 
 import logging
 from collections.abc import Callable
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.broker.server_connection import PendingResponse, ServerConnection
 from headwater.broker.turns import Steps
 from headwater.wire import framing
 from headwater.wire.schema import Struct
+
+if TYPE_CHECKING:
+    from headwater.broker.apis import ServedApi
 
 log = logging.getLogger("headwater.server")
 
@@ -22,27 +25,30 @@ class Replier(Protocol):
 class Request(PendingResponse):
     """One request of one client; `reply` may come at any later moment, exactly once."""
 
-    __slots__ = ("api_key", "client_id", "correlation_id", "on_gone", "version")
+    __slots__ = ("client_id", "correlation_id", "on_gone", "row", "throttle_ms", "version")
 
     def __init__(
         self,
         connection: ServerConnection,
-        api_key: int,
+        row: "ServedApi",
         version: int,
         correlation_id: int,
         client_id: str | None,
     ) -> None:
         super().__init__(connection)
-        self.api_key = api_key
+        self.row = row
         self.version = version
         self.correlation_id = correlation_id
         self.client_id = client_id
+        self.throttle_ms = 0
         self.on_gone: Callable[[], None] | None = None
         """Called if the client leaves before its answer: nobody waits for this any more."""
 
     def reply(self, response: Struct) -> None:
         """Answer, on the loop thread; the connection keeps the order."""
         if self.buffers is None:
+            if self.throttle_ms:
+                _add_throttle(response, self.throttle_ms)
             buffers = framing.response(self.correlation_id, self.version, response)
             self.connection.answer_made(buffers)
             self.fill(buffers)
@@ -64,13 +70,15 @@ class Request(PendingResponse):
             else:
                 made = yield from response
             if made is not None and not self.answered:
+                if self.throttle_ms:
+                    _add_throttle(made, self.throttle_ms)
                 buffers = yield from framing.response_in_steps(
                     self.correlation_id, self.version, made
                 )
                 self.connection.answer_made(buffers)
                 self.fill(buffers)
         except Exception:
-            log.exception("answering a request of API key %d failed", self.api_key)
+            log.exception("answering a %s request failed", self.row.api.name)
             self.reply_nothing()
             self.connection.dismiss()
         finally:
@@ -84,6 +92,12 @@ class Request(PendingResponse):
     def reply_nothing(self) -> None:
         """The protocol wants no answer (acks=0)."""
         self.fill([])
+
+
+def _add_throttle(response: Any, throttle_ms: int) -> None:
+    """Tell the client how long it is not read from; most responses have a field for that."""
+    if hasattr(response, "throttle_time_ms"):
+        response.throttle_time_ms = throttle_ms
 
 
 class _Hold:

@@ -96,6 +96,8 @@ class ServerConnection(FrameProtocol):
         self.context = context
         self.listener = listener
         self.principal: Principal = ANONYMOUS
+        # A listener with SASL sets this once the client has proven who it is.
+        self.authenticated = True
         self.host = ""
         self.client_software: tuple[str, str] = ("unknown", "unknown")
         self.pending: deque[PendingResponse] = deque()

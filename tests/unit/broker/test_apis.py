@@ -1,6 +1,10 @@
 """The table of served APIs is complete, and says of each API what dispatch needs."""
 
+import pytest
+
 from headwater.broker.apis import NOT_SERVED, SERVED, Listeners, served_on
+from headwater.security.quotas import QuotaKind
+from headwater.security.rights import CLUSTER_ACTION
 from headwater.wire.apis import API
 
 
@@ -18,3 +22,12 @@ def test_requests_of_a_controller_are_not_served_to_clients():
     control = served_on(Listeners.CONTROL)
     assert control.keys() == {4, 5, 6}
     assert not control.keys() & served_on(Listeners.CLIENT).keys()
+
+
+@pytest.mark.parametrize("row", SERVED.values(), ids=lambda row: row.api.name)
+def test_every_row_says_who_may_send_it(row):
+    access = row.access
+    assert bool(access.whole or access.each) != bool(access.open_because)
+    assert (access.whole is None) == (access.of is None)
+    if row.listeners is Listeners.CONTROL:
+        assert (access.whole, row.quota) == (CLUSTER_ACTION, QuotaKind.EXEMPT)

@@ -1,14 +1,22 @@
-"""Every handler asks before it acts: with an authorizer that says no, nothing is told or done."""
+"""Every API asks before it acts: with an authorizer that says no, nothing is shown or done."""
+
+from types import SimpleNamespace
 
 import pytest
 
+from headwater.broker.apis import SERVED, Listeners, served_on
+from headwater.broker.context import Context
+from headwater.broker.handlers.configs import ConfigResourceKind
 from headwater.errors import E
+from headwater.security.quotas import QuotaKind
+from headwater.security.rights import READ_TOPIC
+from headwater.wire.fields import STRING, Array, Fixed, Nested
+from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
 from headwater.wire.messages.fetch import FetchResponse
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
-from headwater.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
-from headwater.wire.messages.producers import InitProducerIdRequest, InitProducerIdResponse
-from headwater.wire.messages.topics import DeleteRecordsRequest, DeleteRecordsResponse
-from tests.unit.broker.live import batch, fetch_request
+from headwater.wire.messages.produce import ProduceResponse
+from headwater.wire.schema import Struct
+from tests.unit.broker.live import batch, fetch_request, produce_request
 
 NO = E.TOPIC_AUTHORIZATION_FAILED
 
@@ -60,32 +68,119 @@ def test_a_way_learnt_before_the_rules_changed_is_not_followed(live, topic):
         live.on_loop(lambda: use(before))
 
 
-def test_fetch(live, topic, client, nobody):
-    answer = client.ask(fetch_request({(topic, 0): 0}, max_wait_ms=30_000), FetchResponse, 12)
+NAMED_BY_NAME = {0: 12, 1: 12, 8: 9, 9: 9, 20: 5}
+"""The newest versions in which topics have names instead of ids."""
+ASKED = {
+    key: row
+    for key, row in served_on(Listeners.CLIENT).items()
+    if row.access.each or row.access.whole
+}
+HIDING = {16, 60}
+"""APIs that leave out what a client may not see."""
+
+
+def sample(kind, version, topic):
+    """A request that names the topic, or a group, wherever it can name something."""
+    body = kind()
+    for field in kind.__schema__.fields:
+        if not field.versions.holds(version):
+            continue
+        if field.name in ("transactional_id", "acks"):
+            setattr(body, field.name, None if field.type is STRING else 1)
+        elif isinstance(field.type, Array) and isinstance(field.type.of, Nested):
+            setattr(body, field.name, [sample(field.type.of.struct, version, topic)])
+        elif field.type is STRING:
+            setattr(body, field.name, topic)
+        elif isinstance(field.type, Array) and field.type.of is STRING:
+            setattr(body, field.name, [topic])
+        elif isinstance(field.type, Array) and field.type.of == Fixed("i", 4):
+            setattr(body, field.name, [0])
+    return body
+
+
+def codes_in(answer):
+    found = set()
+    for field in type(answer).__schema__.fields:
+        value = getattr(answer, field.name)
+        if field.name.endswith("error_code"):
+            found.add(value)
+        for one in value if isinstance(value, list) else ():
+            found |= codes_in(one) if isinstance(one, Struct) else set()
+    return found
+
+
+@pytest.mark.parametrize("key", ASKED, ids=lambda key: ASKED[key].api.name)
+def test_every_api_asks_for_a_right_of_its_row_and_refuses_without_it(topic, client, nobody, key):
+    row = ASKED[key]
+    version = NAMED_BY_NAME.get(key, row.api.served.highest)
+    body = sample(row.api.request, version, topic)
+    if key in (32, 33, 44):
+        body.resources[0].resource_type = ConfigResourceKind.TOPIC
+    if key == 60:
+        body.endpoint_type, body.include_cluster_authorized_operations = 1, True
+    answer = client.ask(body, row.api.response, version)
+    rights = {right for right in (row.access.whole, *row.access.each) if right is not None}
+    listed = {(right.operation.name, right.resource_type.name) for right in rights}
+    assert {asked[1:3] for asked in nobody.asked} <= listed
+    assert nobody.asked
+    if key not in HIDING:
+        assert codes_in(answer) & {right.refusal for right in rights}
+
+
+def test_metadata_hides_topics(live, topic, client, nobody):
+    assert client.ask(MetadataRequest(topics=None), MetadataResponse, 12).topics == []
+
+
+def test_a_client_may_not_read_like_a_follower(live, topic, client):
+    """Without access rules, too: CVE-2018-1288."""
+    request = fetch_request({(topic, 0): 0}, max_wait_ms=30_000)
+    request.replica_id = 2
+    answer = client.ask(request, FetchResponse, 12)
     assert answer.responses[0].partitions[0].error_code == NO
 
 
-def test_metadata_hides_topics_and_refuses_named_ones(live, topic, client, nobody):
-    assert client.ask(MetadataRequest(topics=None), MetadataResponse, 12).topics == []
-    wanted = [MetadataRequest.MetadataRequestTopic(name=topic)]
-    (told,) = client.ask(MetadataRequest(topics=wanted), MetadataResponse, 12).topics
-    assert (told.error_code, told.partitions) == (NO, [])
+def test_a_handler_cannot_ask_for_a_right_that_its_row_does_not_list():
+    request = SimpleNamespace(row=SERVED[12])
+    with pytest.raises(LookupError, match="Heartbeat does not list"):
+        Context.permits(SimpleNamespace(), request, READ_TOPIC, "t")
 
 
-def test_list_offsets(live, topic, client, nobody):
-    row = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
-    wanted = ListOffsetsRequest.ListOffsetsTopic(name=topic, partitions=[row])
-    answer = client.ask(ListOffsetsRequest(topics=[wanted]), ListOffsetsResponse, 7)
-    assert answer.topics[0].partitions[0].error_code == NO
+# -- authentication and quotas
 
 
-def test_delete_records(live, topic, client, nobody):
-    row = DeleteRecordsRequest.DeleteRecordsPartition(partition_index=0, offset=0)
-    wanted = DeleteRecordsRequest.DeleteRecordsTopic(name=topic, partitions=[row])
-    answer = client.ask(DeleteRecordsRequest(topics=[wanted]), DeleteRecordsResponse, 2)
-    assert answer.topics[0].partitions[0].error_code == NO
+def test_before_authentication_only_versions_are_told(live, topic):
+    with live.client() as client:
+        client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0)
+        (connection,) = [
+            one
+            for one in live.context.connection_quotas.open
+            if one.client_software[0] == "unknown"
+        ]
+        connection.authenticated = False
+        assert client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0
+        client.send(MetadataRequest(topics=None), 12)
+        assert client.is_closed()
 
 
-def test_producer_ids(live, client, nobody):
-    answer = client.ask(InitProducerIdRequest(transactional_id=None), InitProducerIdResponse, 4)
-    assert (answer.error_code, answer.producer_id) == (E.CLUSTER_AUTHORIZATION_FAILED, -1)
+class Slow:
+    """Lets every client pause, and notes for what."""
+
+    def __init__(self):
+        self.counted = []
+
+    def throttle_ms(self, principal, client_id, kind, size):
+        self.counted.append((client_id, kind))
+        return 1
+
+
+def test_a_client_beyond_its_quota_is_answered_and_then_not_read_for_a_while(live, topic):
+    quotas = live.context.quotas = Slow()
+    try:
+        with live.client() as client:
+            for _ in range(3):  # none of them by the fast path, which counts nothing
+                answer = client.ask(produce_request(topic, batch()), ProduceResponse, 7)
+                (partition,) = answer.responses[0].partition_responses
+                assert (answer.throttle_time_ms, partition.error_code) == (1, 0)
+    finally:
+        live.context.quotas = None
+    assert quotas.counted == [("test", QuotaKind.PRODUCE)] * 3

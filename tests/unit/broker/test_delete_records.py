@@ -53,7 +53,7 @@ def test_a_partition_that_is_done_first_is_no_longer_watched_after_the_answer(tm
         clock=SimpleNamespace(monotonic_ms=lambda: 0),
         metadata=SimpleNamespace(brokers={1: None, 2: None}),
         replicas=SimpleNamespace(leader=lambda _, partition: leaders[partition].replica),
-        authorize=lambda *_: True,
+        permits=lambda *_: True,
         park=lambda deadline_ms, waiter: parked.append(waiter),
     )
     rows = [

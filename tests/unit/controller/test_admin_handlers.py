@@ -11,6 +11,7 @@ from headwater.broker.turns import finish
 from headwater.config.broker import BrokerSettings
 from headwater.errors import E
 from headwater.security.acls import OPERATIONS_ON, AclOperation, AclResourceType
+from headwater.security.rights import Right
 from headwater.wire import codec
 from headwater.wire.apis import API
 from headwater.wire.messages.cluster import DescribeClusterRequest
@@ -54,13 +55,15 @@ class Desk:
             metadata=self.metadata,
             controller=self.broker.controller,
             topic_overrides=self.broker.topic_configs,
-            authorize=lambda request, operation, kind, name: (
-                (operation, kind) not in self.forbidden
-            ),
+            authorize=self.permits,
+            permits=self.permits,
             authorized_operations=lambda request, kind, name: sum(
                 1 << operation for operation in OPERATIONS_ON[kind]
             ),
         )
+
+    def permits(self, request: object, right: Right, name: str = "") -> bool:
+        return (right.operation, right.resource_type) not in self.forbidden
 
     def ask(self, body: Struct, version: int | None = None) -> Any:
         """The answer as the client of that version would read it."""
@@ -76,7 +79,7 @@ class Desk:
             ),
         )
         sent, _ = codec.decode(api.request, version, codec.encode_bytes(body, version))
-        answer = SERVED[api.key].handler(self.context(), request, sent)
+        answer = SERVED[api.key].answer(self.context(), request, sent)
         if isinstance(answer, GeneratorType):
             answer = finish(answer)
         self.broker.loop.run()

@@ -13,7 +13,7 @@ from headwater.controller.commands import TopicOutcome
 from headwater.coordination.group_coordinator import offsets_topic
 from headwater.errors import E
 from headwater.model import CONSUMER_OFFSETS, ZERO_UUID
-from headwater.security.acls import AclOperation, AclResourceType
+from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from headwater.wire import codec
 from headwater.wire.apis import API
 from headwater.wire.messages import groups as wire
@@ -88,8 +88,12 @@ class Stage:
         if elected:
             self.harness.elected()
 
-    def authorize(self, request, operation, resource_type, name):
-        return (operation, resource_type, name) not in self.denied
+    def authorize(self, request, right, name):
+        return (right.operation, right.resource_type, name) not in self.denied
+
+    def permits(self, request, right, name=CLUSTER_NAME):
+        assert right in SERVED[request.api_key].access.each
+        return self.authorize(request, right, name)
 
     def authorized_operations(self, request, resource_type, name):
         return 1 << AclOperation.READ
@@ -99,7 +103,7 @@ class Stage:
         raw = codec.encode_bytes(body, version)
         body, _ = codec.decode(type(body), version, raw)
         request = Request(api_key, version)
-        answer = SERVED[api_key].handler(self, request, body)
+        answer = SERVED[api_key].answer(self, request, body)
         if answer is not None:
             request.reply_in_turns(answer)
         self.harness.commit_all()

@@ -3,7 +3,8 @@
 from headwater.broker.context import Context
 from headwater.broker.request import Request
 from headwater.errors import E
-from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from headwater.security.acls import CLUSTER_NAME, AclResourceType
+from headwater.security.rights import DESCRIBE_CLUSTER
 from headwater.wire.messages.cluster import DescribeClusterRequest, DescribeClusterResponse
 
 BROKERS = 1
@@ -33,7 +34,7 @@ def handle_describe_cluster(
                 )
             )
     if body.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = _operations(context, request)
+        response.cluster_authorized_operations = cluster_operations(context, request)
     return response
 
 
@@ -48,7 +49,8 @@ def _wrong_kind(endpoint_type: int) -> DescribeClusterResponse:
     return DescribeClusterResponse(error_code=error, error_message=message)
 
 
-def _operations(context: Context, request: Request) -> int:
-    if not context.authorize(request, AclOperation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
+def cluster_operations(context: Context, request: Request) -> int:
+    """The bit field of what the client may do to the cluster; 0 if it may not even see it."""
+    if not context.permits(request, DESCRIBE_CLUSTER):
         return 0
     return context.authorized_operations(request, AclResourceType.CLUSTER, CLUSTER_NAME)

@@ -18,7 +18,16 @@ from headwater.controller.commands import (
 )
 from headwater.errors import E, KafkaError
 from headwater.model import topic_name_problem
-from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from headwater.security.acls import CLUSTER_NAME
+from headwater.security.rights import (
+    ALTER_CLUSTER_CONFIGS,
+    ALTER_GROUP_CONFIGS,
+    ALTER_TOPIC_CONFIGS,
+    DESCRIBE_CLUSTER_CONFIGS,
+    DESCRIBE_GROUP_CONFIGS,
+    DESCRIBE_TOPIC_CONFIGS,
+    Right,
+)
 from headwater.wire.messages.configs import (
     AlterConfigsRequest,
     AlterConfigsResponse,
@@ -45,22 +54,23 @@ class ConfigResourceKind(IntEnum):
     GROUP = 32
 
 
+_DESCRIBE = (DESCRIBE_TOPIC_CONFIGS, DESCRIBE_GROUP_CONFIGS, DESCRIBE_CLUSTER_CONFIGS)
+_ALTER = (ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)
+
+
 def _authorize(
-    context: Context, request: Request, operation: AclOperation, kind: int, name: str
+    context: Context, request: Request, rights: tuple[Right, Right, Right], kind: int, name: str
 ) -> None:
     """KafkaError unless the client may do this to the configs of the resource."""
+    of_topic, of_group, of_cluster = rights
     if kind == ConfigResourceKind.TOPIC:
-        on, resource, refusal = AclResourceType.TOPIC, name, E.TOPIC_AUTHORIZATION_FAILED
+        right, resource = of_topic, name
     elif kind == ConfigResourceKind.GROUP:
-        on, resource, refusal = AclResourceType.GROUP, name, E.GROUP_AUTHORIZATION_FAILED
+        right, resource = of_group, name
     else:
-        on, resource, refusal = (
-            AclResourceType.CLUSTER,
-            CLUSTER_NAME,
-            E.CLUSTER_AUTHORIZATION_FAILED,
-        )
-    if not context.authorize(request, operation, on, resource):
-        raise KafkaError(refusal, "not allowed for this principal")
+        right, resource = of_cluster, CLUSTER_NAME
+    if not context.permits(request, right, resource):
+        raise KafkaError(right.refusal, "not allowed for this principal")
 
 
 # DescribeConfigs
@@ -83,7 +93,7 @@ def _described(
     kind, name = resource.resource_type, resource.resource_name
     result = _Result(resource_type=kind, resource_name=name)
     try:
-        _authorize(context, request, AclOperation.DESCRIBE_CONFIGS, kind, name)
+        _authorize(context, request, _DESCRIBE, kind, name)
         rows = _rows(context, kind, name)
     except KafkaError as refusal:
         result.error_code, result.error_message = refusal.code, refusal.message
@@ -198,7 +208,7 @@ def _alter(
             continue
         try:
             _refuse_misnamed(resource)
-            _authorize(context, request, AclOperation.ALTER_CONFIGS, resource.kind, resource.name)
+            _authorize(context, request, _ALTER, resource.kind, resource.name)
             allowed.append(resource)
         except KafkaError as refusal:
             refused.append(
@@ -239,10 +249,6 @@ def handle_list_config_resources(
     context: Context, request: Request, body: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
     """What has configs. 0: client metrics only. 1: by type, none given means every type."""
-    if not context.authorize(
-        request, AclOperation.DESCRIBE_CONFIGS, AclResourceType.CLUSTER, CLUSTER_NAME
-    ):
-        return ListConfigResourcesResponse(error_code=E.CLUSTER_AUTHORIZATION_FAILED)
     kinds = body.resource_types or list(ConfigResourceKind)
     if request.version == 0:
         kinds = [ConfigResourceKind.CLIENT_METRICS]

@@ -14,7 +14,7 @@ from headwater.broker.turns import each
 from headwater.controller.commands import CreateTopics, TopicCreation, TopicOutcome
 from headwater.coordination.shard import InternalTopic
 from headwater.errors import E, KafkaError
-from headwater.security.acls import AclOperation, AclResourceType
+from headwater.security.rights import DESCRIBE_GROUP
 from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
 FIRST_WITH_SEVERAL_KEYS = 4
@@ -92,8 +92,8 @@ def _locate(context: Context, request: Request, key_type: int, key: str) -> tupl
         )
     if key_type != KeyType.GROUP:
         raise KafkaError(E.INVALID_REQUEST, f"this broker has no coordinator of type {key_type}")
-    if not context.authorize(request, AclOperation.DESCRIBE, AclResourceType.GROUP, key):
-        raise KafkaError(E.GROUP_AUTHORIZATION_FAILED)
+    if not context.permits(request, DESCRIBE_GROUP, key):
+        raise KafkaError(DESCRIBE_GROUP.refusal)
     partition = context.groups.partition_of(key)
     if partition is None:
         raise KafkaError(E.COORDINATOR_NOT_AVAILABLE)

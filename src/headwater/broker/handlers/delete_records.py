@@ -5,7 +5,7 @@ from headwater.broker.request import Request
 from headwater.broker.turns import Steps
 from headwater.errors import E, KafkaError
 from headwater.replication.replica import Replica
-from headwater.security.acls import AclOperation, AclResourceType
+from headwater.security.rights import DELETE_TOPIC
 from headwater.wire.messages.topics import DeleteRecordsRequest, DeleteRecordsResponse
 
 UP_TO_HIGH_WATERMARK = -1
@@ -53,8 +53,8 @@ class _Deletion:
 
     def _start(self, topic: str, partition: int) -> Replica:
         context = self.context
-        if not context.authorize(self.request, AclOperation.DELETE, AclResourceType.TOPIC, topic):
-            raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
+        if not context.permits(self.request, DELETE_TOPIC, topic):
+            raise KafkaError(DELETE_TOPIC.refusal)
         replica = context.replicas.leader(topic, partition)
         if replica.log.settings.compacted and not replica.log.settings.expires:
             raise KafkaError(E.POLICY_VIOLATION)

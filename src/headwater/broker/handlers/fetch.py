@@ -24,7 +24,8 @@ from headwater.errors import E, KafkaError
 from headwater.model import NO_EPOCH
 from headwater.replication.replica import Replica
 from headwater.seams.files import Buffer
-from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from headwater.security.acls import CLUSTER_NAME
+from headwater.security.rights import READ_TOPIC
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
 FIRST_WITH_SESSION = 7
@@ -44,12 +45,6 @@ def handle_fetch(
     context: Context, request: Request, body: FetchRequest
 ) -> FetchResponse | Steps[FetchResponse | None] | None:
     """Answer with bytes, or wait for them."""
-    replica_id = max(body.replica_id, body.replica_state.replica_id)
-    if replica_id >= 0 and not context.authorize(
-        request, AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER, CLUSTER_NAME
-    ):
-        request.reply_in_turns(_refuse_posing_replica(body))
-        return None
     if sum(len(topic.partitions) for topic in body.topics) > LONG:
         return _fetch_many(context, request, body)
     by_id = request.version >= FIRST_WITH_TOPIC_ID
@@ -86,7 +81,13 @@ def _fetch_many(
     return (yield from _Fetch(context, request, body, fetch_context).start_in_turns())
 
 
-def _refuse_posing_replica(body: FetchRequest) -> FetchResponse:
+def cluster_of_follower(request: Request, body: FetchRequest) -> str | None:
+    """The resource that a follower must have a right to; None for a fetch of a consumer."""
+    is_follower = max(body.replica_id, body.replica_state.replica_id) >= 0
+    return CLUSTER_NAME if is_follower else None
+
+
+def refuse_follower(request: Request, body: FetchRequest, error: E) -> FetchResponse:
     """A client may not read like a follower: that would move the high watermark (CVE-2018-1288)."""
 
     def of_partition(partition: FetchRequest.FetchPartition) -> _PartitionAnswer:
@@ -282,8 +283,8 @@ class _Fetch:
         else:
             name = topic
         context = self.context
-        if not context.authorize(self.request, AclOperation.READ, AclResourceType.TOPIC, name):
-            return Part(want, None, KafkaError(E.TOPIC_AUTHORIZATION_FAILED))
+        if not context.permits(self.request, READ_TOPIC, name):
+            return Part(want, None, KafkaError(READ_TOPIC.refusal))
         replica = context.replicas.get(name, index)
         if replica is None:
             absence = context.replicas.absence(name, index)

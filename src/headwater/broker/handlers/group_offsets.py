@@ -6,7 +6,7 @@ the rest goes to the shard of the group.
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from typing import NamedTuple
 
 from headwater.broker.context import Context
@@ -27,7 +27,7 @@ from headwater.coordination.groups.records import CommittedOffset
 from headwater.coordination.groups.shard import GroupShard
 from headwater.errors import E
 from headwater.model import ZERO_UUID, TopicPartition, Uuid
-from headwater.security.acls import AclOperation, AclResourceType
+from headwater.security.rights import DESCRIBE_GROUP, DESCRIBE_TOPIC, READ_TOPIC, Right
 from headwater.wire.messages.offsets import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -57,10 +57,10 @@ class _Topic(NamedTuple):
 class _Topics:
     """Looks up the topics of one request."""
 
-    def __init__(self, context: Context, request: Request, operation: AclOperation) -> None:
+    def __init__(self, context: Context, request: Request, right: Right) -> None:
         self._context = context
         self._request = request
-        self._operation = operation
+        self._right = right
         self._by_id = request.version >= FIRST_WITH_TOPIC_ID
 
     def find(self, name: str, topic_id: Uuid = ZERO_UUID) -> _Topic:
@@ -73,10 +73,8 @@ class _Topics:
             name = known
         else:
             topic_id = metadata.topic_id(name) or ZERO_UUID
-        allowed = self._context.authorize(
-            self._request, self._operation, AclResourceType.TOPIC, name
-        )
-        return _Topic(name, topic_id, E.NONE if allowed else E.TOPIC_AUTHORIZATION_FAILED)
+        allowed = self._context.permits(self._request, self._right, name)
+        return _Topic(name, topic_id, E.NONE if allowed else self._right.refusal)
 
     def refuse_partition(self, topic: _Topic, partition: int) -> E:
         """Why a partition cannot be written about, or NONE."""
@@ -93,10 +91,7 @@ def handle_offset_commit(
     context: Context, request: Request, body: OffsetCommitRequest
 ) -> Steps[OffsetCommitResponse | None]:
     """Store how far a group has come; the shard takes the offsets in pieces."""
-    if not context.authorize(request, AclOperation.READ, AclResourceType.GROUP, body.group_id):
-        count = sum(len(topic.partitions) for topic in body.topics)
-        return _commit_response(body, [E.GROUP_AUTHORIZATION_FAILED] * count)
-    topics = _Topics(context, request, AclOperation.READ)
+    topics = _Topics(context, request, READ_TOPIC)
     offsets: list[NewOffset] = []
     errors: list[E] = []
     for topic in body.topics:
@@ -127,6 +122,11 @@ def handle_offset_commit(
         for _ in piece:
             yield
     return None
+
+
+def refuse_commit(request: Request, body: OffsetCommitRequest, error: E) -> OffsetCommitResponse:
+    """The response for a client without the right to the group."""
+    return _commit_response(body, repeat(error))
 
 
 def _new_offset(
@@ -221,7 +221,7 @@ class _OffsetFetch:
         self.answers: list[_Fetched] = []
         self._context = context
         self._request = request
-        self._topics = _Topics(context, request, AclOperation.DESCRIBE)
+        self._topics = _Topics(context, request, DESCRIBE_TOPIC)
         self._done = done
         self._missing = 1  # the request itself, until everything was asked
 
@@ -231,10 +231,8 @@ class _OffsetFetch:
         answer = _Fetched(group_id)
         self.answers.append(answer)
         yield
-        if not self._context.authorize(
-            self._request, AclOperation.DESCRIBE, AclResourceType.GROUP, group_id
-        ):
-            answer.error = E.GROUP_AUTHORIZATION_FAILED
+        if not self._context.permits(self._request, DESCRIBE_GROUP, group_id):
+            answer.error = DESCRIBE_GROUP.refusal
         elif group.topics is None:
             self._ask(answer, None, partial(self._store_all, answer))
         else:
@@ -332,9 +330,7 @@ def _visible(
     by_id = request.version >= FIRST_WITH_TOPIC_ID
     shown: list[FetchedTopic] = []
     for topic in topics:
-        if not context.authorize(
-            request, AclOperation.DESCRIBE, AclResourceType.TOPIC, topic.topic
-        ):
+        if not context.permits(request, DESCRIBE_TOPIC, topic.topic):
             continue
         if not by_id:
             shown.append(topic)
@@ -425,9 +421,7 @@ def handle_offset_delete(
     context: Context, request: Request, body: OffsetDeleteRequest
 ) -> Steps[OffsetDeleteResponse | None]:
     """Forget offsets of topics that nobody in the group reads."""
-    if not context.authorize(request, AclOperation.DELETE, AclResourceType.GROUP, body.group_id):
-        return OffsetDeleteResponse(error_code=E.GROUP_AUTHORIZATION_FAILED)
-    topics = _Topics(context, request, AclOperation.READ)
+    topics = _Topics(context, request, READ_TOPIC)
     allowed: list[TopicPartition] = []
     errors: list[E] = []
     for topic in body.topics:

@@ -27,7 +27,8 @@ from headwater.coordination.groups.commands import (
 )
 from headwater.coordination.groups.shard import GroupShard, ListGroups
 from headwater.errors import E, KafkaError
-from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from headwater.security.acls import AclResourceType
+from headwater.security.rights import DELETE_GROUP, DESCRIBE_CLUSTER, DESCRIBE_GROUP
 from headwater.wire.messages.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,
@@ -56,13 +57,8 @@ FIRST_DESCRIBE_WITH_NOT_FOUND = 6
 # -- membership
 
 
-def handle_join_group(
-    context: Context, request: Request, body: JoinGroupRequest
-) -> JoinGroupResponse | None:
+def handle_join_group(context: Context, request: Request, body: JoinGroupRequest) -> None:
     """Park the member until its generation is formed."""
-    if not context.authorize(request, AclOperation.READ, AclResourceType.GROUP, body.group_id):
-        refusal = Joined(E.GROUP_AUTHORIZATION_FAILED, body.member_id)
-        return _join_response(request, refusal)
     call_shard(
         context,
         body.group_id,
@@ -71,7 +67,11 @@ def handle_join_group(
         lambda error: Joined(error, body.member_id),
         lambda joined: request.reply_in_turns(_join_response(request, joined)),
     )
-    return None
+
+
+def refuse_join(request: Request, body: JoinGroupRequest, error: E) -> JoinGroupResponse:
+    """The response for a client without the right to the group."""
+    return _join_response(request, Joined(error, body.member_id))
 
 
 def _join_command(request: Request, body: JoinGroupRequest) -> JoinGroup:
@@ -114,17 +114,21 @@ def _joined_member(member: JoinedMember) -> JoinGroupResponse.JoinGroupResponseM
     )
 
 
+def group_of_sync(request: Request, body: SyncGroupRequest) -> str | None:
+    """The group, unless the request lacks the protocol that its version demands."""
+    lacks_protocol = request.version >= FIRST_SYNC_WITH_PROTOCOL and None in (
+        body.protocol_type,
+        body.protocol_name,
+    )
+    return None if lacks_protocol else body.group_id
+
+
 def handle_sync_group(
     context: Context, request: Request, body: SyncGroupRequest
 ) -> SyncGroupResponse | None:
     """Take the leader's assignments; park everyone until they are there."""
-    if request.version >= FIRST_SYNC_WITH_PROTOCOL and None in (
-        body.protocol_type,
-        body.protocol_name,
-    ):
+    if group_of_sync(request, body) is None:
         return SyncGroupResponse(error_code=E.INCONSISTENT_GROUP_PROTOCOL)
-    if not context.authorize(request, AclOperation.READ, AclResourceType.GROUP, body.group_id):
-        return SyncGroupResponse(error_code=E.GROUP_AUTHORIZATION_FAILED)
     command = SyncGroup(
         body.group_id,
         body.member_id,
@@ -160,12 +164,8 @@ def _sync_response(synced: Synced) -> SyncGroupResponse:
     )
 
 
-def handle_heartbeat(
-    context: Context, request: Request, body: HeartbeatRequest
-) -> HeartbeatResponse | None:
+def handle_heartbeat(context: Context, request: Request, body: HeartbeatRequest) -> None:
     """Keep a member's session."""
-    if not context.authorize(request, AclOperation.READ, AclResourceType.GROUP, body.group_id):
-        return HeartbeatResponse(error_code=E.GROUP_AUTHORIZATION_FAILED)
     command = Heartbeat(body.group_id, body.member_id, body.group_instance_id, body.generation_id)
     call_shard(
         context,
@@ -175,7 +175,6 @@ def handle_heartbeat(
         _refuse_heartbeat,
         lambda error: request.reply(HeartbeatResponse(error_code=error)),
     )
-    return None
 
 
 def _refuse_heartbeat(error: E) -> E:
@@ -187,8 +186,6 @@ def handle_leave_group(
     context: Context, request: Request, body: LeaveGroupRequest
 ) -> Steps[LeaveGroupResponse | None]:
     """Let members go, some hundred at a time."""
-    if not context.authorize(request, AclOperation.READ, AclResourceType.GROUP, body.group_id):
-        return LeaveGroupResponse(error_code=E.GROUP_AUTHORIZATION_FAILED)
     members = body.members
     if request.version < FIRST_LEAVE_OF_SEVERAL:
         members = [LeaveGroupRequest.MemberIdentity(member_id=body.member_id)]
@@ -245,7 +242,7 @@ def handle_describe_groups(
 
     gather = Gather(len(body.groups), done)
     for place, group_id in enumerate(body.groups):
-        if context.authorize(request, AclOperation.DESCRIBE, AclResourceType.GROUP, group_id):
+        if context.permits(request, DESCRIBE_GROUP, group_id):
             call_shard(
                 context,
                 group_id,
@@ -255,7 +252,7 @@ def handle_describe_groups(
                 gather.slot(place),
             )
         else:
-            gather.slot(place)(Described(E.GROUP_AUTHORIZATION_FAILED, ""))
+            gather.slot(place)(Described(DESCRIBE_GROUP.refusal, ""))
         yield
 
 
@@ -301,14 +298,10 @@ def handle_list_groups(
     context: Context, request: Request, body: ListGroupsRequest
 ) -> ListGroupsResponse | None:
     """List what the client may see of the groups that this broker coordinates."""
-    sees_all = context.authorize(
-        request, AclOperation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME
-    )
+    sees_all = context.permits(request, DESCRIBE_CLUSTER)
 
     def sees(group: Listed) -> bool:
-        return sees_all or context.authorize(
-            request, AclOperation.DESCRIBE, AclResourceType.GROUP, group.group_id
-        )
+        return sees_all or context.permits(request, DESCRIBE_GROUP, group.group_id)
 
     def done(answers: list[object]) -> None:
         failures = [answer.code for answer in answers if isinstance(answer, KafkaError)]
@@ -358,7 +351,7 @@ def handle_delete_groups(
 
     gather = Gather(len(body.groups_names), done)
     for place, group_id in enumerate(body.groups_names):
-        if context.authorize(request, AclOperation.DELETE, AclResourceType.GROUP, group_id):
+        if context.permits(request, DELETE_GROUP, group_id):
             call_shard(
                 context,
                 group_id,
@@ -368,5 +361,5 @@ def handle_delete_groups(
                 gather.slot(place),
             )
         else:
-            gather.slot(place)(E.GROUP_AUTHORIZATION_FAILED)
+            gather.slot(place)(DELETE_GROUP.refusal)
         yield

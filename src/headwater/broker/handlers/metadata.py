@@ -4,12 +4,14 @@ from functools import partial
 from typing import TypeAlias
 
 from headwater.broker.context import Context
+from headwater.broker.handlers.cluster import cluster_operations
 from headwater.broker.metadata_cache import PartitionInfo, TopicInfo
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, drained, each
 from headwater.errors import E
 from headwater.model import INTERNAL_TOPICS, NO_LEADER, ZERO_UUID, Uuid, topic_name_problem
-from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from headwater.security.acls import AclResourceType
+from headwater.security.rights import CREATE_TOPIC, DESCRIBE_TOPIC
 from headwater.wire.messages.metadata import (
     DescribeTopicPartitionsRequest,
     DescribeTopicPartitionsResponse,
@@ -54,9 +56,7 @@ def _cluster(context: Context, request: Request, body: MetadataRequest) -> Metad
         brokers=_brokers(context, request),
     )
     if body.include_cluster_authorized_operations:
-        response.cluster_authorized_operations = context.authorized_operations(
-            request, AclResourceType.CLUSTER, CLUSTER_NAME
-        )
+        response.cluster_authorized_operations = cluster_operations(context, request)
     return response
 
 
@@ -96,7 +96,7 @@ def _wanted(context: Context, request: Request, body: MetadataRequest) -> Steps[
         return (yield from _distinct(context, body.topics or []))
     visible: _Wanted = {}
     for name in list(context.metadata.topics):
-        if context.authorize(request, AclOperation.DESCRIBE, AclResourceType.TOPIC, name):
+        if context.permits(request, DESCRIBE_TOPIC, name):
             visible[name] = None
         yield
     return visible
@@ -131,8 +131,8 @@ def _topic(
         name = context.metadata.name_of.get(topic_id)
     if name is None:
         return _Topic(error_code=E.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id or ZERO_UUID)
-    if not context.authorize(request, AclOperation.DESCRIBE, AclResourceType.TOPIC, name):
-        return _Topic(error_code=E.TOPIC_AUTHORIZATION_FAILED, name=name)
+    if not context.permits(request, DESCRIBE_TOPIC, name):
+        return _Topic(error_code=DESCRIBE_TOPIC.refusal, name=name)
     info = context.metadata.topics.get(name)
     topic = (
         _missing(context, request, body, name)
@@ -160,7 +160,7 @@ def _missing(context: Context, request: Request, body: MetadataRequest, name: st
     if (
         body.allow_auto_topic_creation
         and context.settings.auto_create_topics_enable
-        and context.authorize(request, AclOperation.CREATE, AclResourceType.TOPIC, name)
+        and context.permits(request, CREATE_TOPIC, name)
     ):
         context.create_topic_on_demand(name)
     return _Topic(
@@ -251,8 +251,8 @@ def _page(
     context: Context, request: Request, name: str, start: int, limit: int
 ) -> tuple[_PageTopic, int | None]:
     """Some partitions of one topic, and the first one that did not fit."""
-    if not context.authorize(request, AclOperation.DESCRIBE, AclResourceType.TOPIC, name):
-        return _PageTopic(error_code=E.TOPIC_AUTHORIZATION_FAILED, name=name), None
+    if not context.permits(request, DESCRIBE_TOPIC, name):
+        return _PageTopic(error_code=DESCRIBE_TOPIC.refusal, name=name), None
     info: TopicInfo | None = context.metadata.topics.get(name)
     if info is None:
         bad = topic_name_problem(name) is not None

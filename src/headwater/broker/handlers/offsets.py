@@ -12,7 +12,7 @@ from headwater.errors import E, KafkaError
 from headwater.log.time_lookup import Found, TimeLookup
 from headwater.model import NO_EPOCH, NO_TIMESTAMP, TopicPartition
 from headwater.replication.replica import Replica
-from headwater.security.acls import AclOperation, AclResourceType
+from headwater.security.rights import DESCRIBE_TOPIC
 from headwater.wire.messages.offsets import (
     ListOffsetsRequest,
     ListOffsetsResponse,
@@ -160,10 +160,8 @@ class _ListOffsets:
         context = self.context
         if place in self._twice:
             raise KafkaError(E.INVALID_REQUEST)
-        if not context.authorize(
-            self.request, AclOperation.DESCRIBE, AclResourceType.TOPIC, place.topic
-        ):
-            raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
+        if not context.permits(self.request, DESCRIBE_TOPIC, place.topic):
+            raise KafkaError(DESCRIBE_TOPIC.refusal)
         replica = context.replicas.leader(place.topic, place.partition, wanted.current_leader_epoch)
         version = self.request.version
         if wanted.timestamp < 0 and _KNOWN_SINCE.get(wanted.timestamp, version + 1) > version:
@@ -215,8 +213,8 @@ def _epoch_end(
 ) -> OffsetForLeaderEpochResponse.EpochEndOffset:
     found = OffsetForLeaderEpochResponse.EpochEndOffset(partition=wanted.partition)
     try:
-        if not context.authorize(request, AclOperation.DESCRIBE, AclResourceType.TOPIC, topic):
-            raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
+        if not context.permits(request, DESCRIBE_TOPIC, topic):
+            raise KafkaError(DESCRIBE_TOPIC.refusal)
         replica = context.replicas.leader(topic, wanted.partition, wanted.current_leader_epoch)
         found.leader_epoch, found.end_offset = replica.log.epochs.end_offset(
             wanted.leader_epoch, replica.log.log_end_offset

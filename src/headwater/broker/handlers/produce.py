@@ -14,7 +14,7 @@ from headwater.broker.server_connection import PendingResponse, ServerConnection
 from headwater.errors import E, KafkaError
 from headwater.model import INTERNAL_TOPICS, NO_TIMESTAMP, ZERO_UUID
 from headwater.replication.replica import ACKS_ALL, ACKS_NONE, Replica
-from headwater.security.acls import AclOperation, AclResourceType
+from headwater.security.rights import WRITE_TOPIC
 from headwater.wire import codec
 from headwater.wire.framing import response_frame
 from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
@@ -97,10 +97,8 @@ class _Call:
             name = self.context.metadata.name_of.get(topic.topic_id, "")
             if not name:
                 return name, KafkaError(E.UNKNOWN_TOPIC_ID)
-        if not self.context.authorize(
-            self.request, AclOperation.WRITE, AclResourceType.TOPIC, name
-        ):
-            return name, KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
+        if not self.context.permits(self.request, WRITE_TOPIC, name):
+            return name, KafkaError(WRITE_TOPIC.refusal)
         if name in INTERNAL_TOPICS and self.request.client_id != ADMIN_CLIENT:
             return name, KafkaError(
                 E.INVALID_TOPIC_EXCEPTION, f"{name} is internal: only brokers write to it"
@@ -313,6 +311,8 @@ def _remember_route(context: Context, request: Request, body: ProduceRequest) ->
     What refused a request (its acks, an access rule) is not looked at again on the short way.
     """
     connection = request.connection
+    if context.quotas is not None:
+        return  # the template has no room for a throttle time
     if len(body.topic_data) != 1 or body.acks == ACKS_NONE or body.transactional_id is not None:
         return
     topic = body.topic_data[0]

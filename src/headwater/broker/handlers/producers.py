@@ -8,7 +8,8 @@ from headwater.broker.turns import each
 from headwater.errors import E, KafkaError
 from headwater.log.producers import ProducerStateEntry
 from headwater.model import NO_EPOCH, NO_PRODUCER_ID, topic_name_problem
-from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from headwater.security.acls import CLUSTER_NAME
+from headwater.security.rights import READ_TOPIC
 from headwater.wire.messages.producers import (
     DescribeProducersRequest,
     DescribeProducersResponse,
@@ -28,13 +29,13 @@ def handle_init_producer_id(
     A transactional id is refused with a code that Java and librdkafka take as final, so that a
     transactional producer fails at once instead of looking for a coordinator for ever.
     """
-    refusal = _refuse_init(context, request, body)
-    if refusal is not E.NONE:
-        return _no_producer_id(refusal)
+    problem = _problem(body)
+    if problem is not E.NONE:
+        return refuse_producer_id(request, body, problem)
 
     def reply(producer_id: int | KafkaError) -> None:
         if isinstance(producer_id, KafkaError):
-            request.reply(_no_producer_id(producer_id.code))
+            request.reply(refuse_producer_id(request, body, producer_id.code))
         else:
             request.reply(InitProducerIdResponse(producer_id=producer_id, producer_epoch=0))
 
@@ -42,19 +43,24 @@ def handle_init_producer_id(
     return None
 
 
-def _refuse_init(context: Context, request: Request, body: InitProducerIdRequest) -> E:
+def cluster_of_idempotent_producer(request: Request, body: InitProducerIdRequest) -> str | None:
+    """The resource to check, unless the request is refused for another reason."""
+    return CLUSTER_NAME if _problem(body) is E.NONE else None
+
+
+def _problem(body: InitProducerIdRequest) -> E:
     if body.transactional_id:
         return E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     half_known = (body.producer_id == NO_PRODUCER_ID) != (body.producer_epoch == NO_EPOCH)
     if body.transactional_id == "" or half_known:
         return E.INVALID_REQUEST
-    allowed = context.authorize(
-        request, AclOperation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER, CLUSTER_NAME
-    )
-    return E.NONE if allowed else E.CLUSTER_AUTHORIZATION_FAILED
+    return E.NONE
 
 
-def _no_producer_id(error: E) -> InitProducerIdResponse:
+def refuse_producer_id(
+    request: Request, body: InitProducerIdRequest, error: E
+) -> InitProducerIdResponse:
+    """The response without an id."""
     return InitProducerIdResponse(error_code=error, producer_epoch=NO_EPOCH)
 
 
@@ -80,8 +86,8 @@ def _described(
 ) -> DescribeProducersResponse.PartitionResponse:
     partition = DescribeProducersResponse.PartitionResponse(partition_index=index)
     try:
-        if not context.authorize(request, AclOperation.READ, AclResourceType.TOPIC, topic):
-            raise KafkaError(E.TOPIC_AUTHORIZATION_FAILED)
+        if not context.permits(request, READ_TOPIC, topic):
+            raise KafkaError(READ_TOPIC.refusal)
         problem = topic_name_problem(topic)
         if problem is not None:
             raise KafkaError(E.INVALID_TOPIC_EXCEPTION, problem)

@@ -21,7 +21,14 @@ from headwater.controller.commands import (
 from headwater.controller.topic_rules import duplicates
 from headwater.errors import E, KafkaError
 from headwater.model import ZERO_UUID, Uuid
-from headwater.security.acls import CLUSTER_NAME, AclOperation, AclResourceType
+from headwater.security.rights import (
+    ALTER_TOPIC,
+    CREATE_ON_CLUSTER,
+    CREATE_TOPIC,
+    DELETE_ON_CLUSTER,
+    DELETE_TOPIC,
+    DESCRIBE_TOPIC_CONFIGS,
+)
 from headwater.wire.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -57,14 +64,10 @@ def handle_create_topics(
 
     2-3: as later. 5: the topic's counts and configs come back. 7: its id, too.
     """
-    everywhere = context.authorize(
-        request, AclOperation.CREATE, AclResourceType.CLUSTER, CLUSTER_NAME
-    )
+    everywhere = context.permits(request, CREATE_ON_CLUSTER)
     allowed, refused = [], []
     for topic in drained(body.topics):
-        if everywhere or context.authorize(
-            request, AclOperation.CREATE, AclResourceType.TOPIC, topic.name
-        ):
+        if everywhere or context.permits(request, CREATE_TOPIC, topic.name):
             allowed.append(_new_topic(topic))
         else:
             refused.append(_unauthorized(topic.name))
@@ -106,8 +109,8 @@ def _created(
     if outcome.error:
         return result
     result.topic_id = outcome.topic_id
-    if not context.authorize(request, AclOperation.DESCRIBE_CONFIGS, AclResourceType.TOPIC, name):
-        result.topic_config_error_code = E.TOPIC_AUTHORIZATION_FAILED
+    if not context.permits(request, DESCRIBE_TOPIC_CONFIGS, name):
+        result.topic_config_error_code = DESCRIBE_TOPIC_CONFIGS.refusal
         return result
     result.num_partitions = outcome.partitions
     result.replication_factor = outcome.replication_factor
@@ -199,9 +202,9 @@ def _deletable(context: Context, request: Request, name: str | None, topic_id: U
 
 
 def _may_delete(context: Context, request: Request, name: str) -> bool:
-    return context.authorize(
-        request, AclOperation.DELETE, AclResourceType.CLUSTER, CLUSTER_NAME
-    ) or context.authorize(request, AclOperation.DELETE, AclResourceType.TOPIC, name)
+    return context.permits(request, DELETE_ON_CLUSTER) or context.permits(
+        request, DELETE_TOPIC, name
+    )
 
 
 def _deleted(request: Request, outcome: TopicOutcome) -> _Deleted:
@@ -226,7 +229,7 @@ def handle_create_partitions(
     allowed: list[MorePartitions] = []
     refused: list[TopicOutcome] = []
     for topic in body.topics:
-        if context.authorize(request, AclOperation.ALTER, AclResourceType.TOPIC, topic.name):
+        if context.permits(request, ALTER_TOPIC, topic.name):
             assigned = topic.assignments
             brokers = None if assigned is None else [one.broker_ids for one in assigned]
             allowed.append(MorePartitions(topic.name, topic.count, brokers))
