@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import NoReturn, Protocol, TypeAlias, cast
 
 from headwater.errors import E, KafkaError
+from headwater.log.descriptors import EXHAUSTED
 from headwater.log.flushing import FlushWork
 from headwater.log.partition_log import PartitionLog
 from headwater.model import NO_EPOCH, TopicPartition, Uuid
@@ -112,23 +113,10 @@ class Replica:
     """One partition on this broker."""
 
     __slots__ = (
-        "_committing",
-        "_completed_end",
-        "_flush_ended",
-        "_host",
-        "_inbox",
-        "_writing",
-        "dirty",
-        "flushing",
-        "log",
-        "offline",
-        "partition",
-        "policy",
-        "refusal",
-        "topic_id",
-        "topic_partition",
-        "watchers",
-    )
+        "_committing", "_completed_end", "_flush_ended", "_host", "_inbox", "_writing", "dirty",
+        "flushing", "log", "offline", "partition", "policy", "refusal", "topic_id",
+        "topic_partition", "watchers",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -300,9 +288,13 @@ class Replica:
             self.log.write_staged()
         except OSError as failure:
             self._host.storage_failed(self, failure, flushing=False)
+            # Batches of earlier ticks are in the log: a producer told otherwise would send them again.
             self.fail_waiters(
-                KafkaError(E.KAFKA_STORAGE_ERROR, f"the write failed: {failure.strerror}")
+                KafkaError(E.KAFKA_STORAGE_ERROR, f"the write failed: {failure.strerror}"),
+                self.log.log_end_offset,
             )
+            if self.offline is None:
+                self.complete_durable()
             return
         if self.policy.sync_acks and self.durable_end < self.log.log_end_offset:
             self._sync()
@@ -317,7 +309,9 @@ class Replica:
         self.run(self.partition.appended(self._host.now_ms(), log_end))
         if self._committing:
             self._release()
-            self._park_the_rest()
+            self._park(self._committing)
+        if writing:
+            self._park(writing)
 
     @property
     def durable_end(self) -> int:
@@ -350,8 +344,8 @@ class Replica:
             raise
         self.log.mark_flushed(work)
 
-    def _park_the_rest(self) -> None:
-        for pending in reversed(self._committing):
+    def _park(self, waiting: "deque[Pending]") -> None:
+        for pending in reversed(waiting):
             if pending.parked:
                 break
             pending.park()
@@ -379,20 +373,23 @@ class Replica:
         """A flush raised: nothing more is durable, and nobody is answered as if it were.
 
         An error of the disk takes the log dir offline or finds it full; it is never asked to sync
-        the same data again. Any other error is a defect here: the flush is due again.
+        the same data again. Without a descriptor nothing was synced: the flush is due again, and
+        those who wait go on waiting, because their batches are in the log. Any other error is a
+        defect here.
         """
         self._end_flush()
         if self.log.presence.removed and isinstance(failure, FileNotFoundError):
             return  # the partition was deleted meanwhile: the disk is fine
         syncing = work is not None and work.syncing
+        passing = isinstance(failure, OSError) and failure.errno in EXHAUSTED
         if isinstance(failure, OSError):
-            if not syncing:
+            if not syncing or passing:
                 self.log.postpone_flush()
             self._host.storage_failed(self, failure, flushing=syncing)
         else:
             log.error("flushing %s failed", self.topic_partition, exc_info=failure)
             self.log.postpone_flush()
-        if self.durable_end < self.log.log_end_offset:
+        if self.durable_end < self.log.log_end_offset and not passing:
             self.fail_waiters(KafkaError(E.KAFKA_STORAGE_ERROR, "the disk refused to flush"))
 
     def flushed(self, work: FlushWork) -> None:
@@ -427,16 +424,17 @@ class Replica:
         self.log.drop_staged()
         self.fail_waiters(KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION))
 
-    def fail_waiters(self, failure: KafkaError) -> None:
-        """Whatever waits here waits in vain."""
+    def fail_waiters(self, failure: KafkaError, start: int = 0) -> None:
+        """Whatever waits here, for offsets from `start` on, waits in vain."""
         held, self._inbox = self._inbox, deque()
         for entry in held:
             entry.leave()
             self.log.producers.batch_refused(entry.header, self._host.wall_ms())
-        waiting = [*self._writing, *self._committing, *(entry.pending for entry in held)]
-        self._writing.clear()
-        self._committing.clear()
-        for pending in waiting:
+        waiting = [*self._writing, *self._committing]
+        self._writing = deque(row for row in self._writing if row.last_offset < start)
+        self._committing = deque(row for row in self._committing if row.last_offset < start)
+        failed = [row for row in waiting if row.last_offset >= start]
+        for pending in (*failed, *(entry.pending for entry in held)):
             pending.fail(failure)
         self.wake_watchers()
 

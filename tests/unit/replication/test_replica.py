@@ -340,6 +340,47 @@ def test_with_flush_messages_1_nobody_is_told_before_the_disk_has_it(syncing, ac
     assert pending.ends == ["done"]
 
 
+@pytest.mark.parametrize("acks", [1, -1])
+def test_a_batch_in_the_log_is_not_refused_when_a_later_write_fails(syncing, acks):
+    """An idempotent producer that is told so sends it again under another epoch: it is there twice."""
+    first = syncing.append(batch(), acks)
+    syncing.host.end_tick()
+    second = syncing.append(batch(), acks)
+    syncing.files.fail_write = OSError(errno.ENOSPC, "full")
+    syncing.host.end_tick()
+    assert (first.ends, second.ends) == ([], [E.KAFKA_STORAGE_ERROR])
+    syncing.host.run_off()
+    assert first.ends == ["done"]
+
+
+@pytest.mark.parametrize("acks", [1, -1])
+def test_without_a_descriptor_the_flush_is_due_again_and_its_batch_waits(
+    syncing, acks, monkeypatch
+):
+    pending = syncing.append(batch(), acks)
+    syncing.host.end_tick()
+
+    open_file = syncing.files.open
+
+    def exhausted(path, **how):
+        if path.endswith(".log"):
+            raise OSError(errno.EMFILE, "Too many open files")
+        return open_file(path, **how)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(syncing.files, "open", exhausted)
+        syncing.host.run_off()
+    assert syncing.host.failures == [(errno.EMFILE, True)]
+    assert pending.ends == []
+    assert pending.parked, "it does not wait for ever"
+    replica = syncing.replica
+    assert replica.log.flush_due(0, 0)
+    work = replica.log.unflushed()
+    work.run()
+    replica.flushed(work)
+    assert pending.ends == ["done"]
+
+
 def test_one_flush_at_a_time_serves_all_that_came_meanwhile(syncing):
     first = syncing.append(batch())
     syncing.host.end_tick()
