@@ -32,7 +32,7 @@ def cut_in(step: str, last_batch: int) -> None:
                 case "before the files":
                     sink._table.staging = die
                 case "after the files":
-                    sink._table.append = die
+                    sink._table.commit = die
                 case "after the commit":
                     sink._table.drop_leftovers = die
         call(sink, batch, batch_id)

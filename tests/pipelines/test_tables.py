@@ -70,12 +70,19 @@ def test_a_sink_writes_each_batch_once_adds_columns_and_refuses_changed_ones(spa
     assert read_table(spark, target).count() == 0
     for _ in range(2):
         sink(frame, 1)
-    sink(frame.withColumn("more", sf.lit(1)), 2)
-    with pytest.raises(TableError, match="cast it"):
+    sink(frame.selectExpr("id", "1 AS more", "named_struct('x', 1) AS s"), 2)
+    with pytest.raises(TableError, match="Cast the column to int64 in the query"):
         sink(frame.select(sf.col("id").cast("string")), 3)
     rows = read_table(spark, target)
     assert sorted(row.more or 0 for row in rows.collect()) == [0, 0, 0, 1, 1, 1]
     assert open_table(target).last_batch("test") == 2
+    wide = "2" if target.startswith("delta:") else "1L << 40"
+    grown = frame.limit(1).selectExpr("7L AS id", f"{wide} AS more", "named_struct('y', 'b') AS s")
+    sink(grown, 3)
+    sink(frame.limit(1).selectExpr("8L AS id", "CAST(3 AS TINYINT) AS more"), 4)
+    found = {row.id: row for row in read_table(spark, target).where("more IS NOT NULL").collect()}
+    assert [found[id].more for id in (1, 7, 8)] == [1, 2 if wide == "2" else 1 << 40, 3]
+    assert [found[id].s for id in (1, 7, 8)] == [(1, None), (None, "b"), None]
 
 
 def test_a_stream_of_new_rows_knows_compactions_from_data_and_stops_at_a_replacement(

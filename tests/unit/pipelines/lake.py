@@ -7,7 +7,7 @@ import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 
 from headwater.pipelines.tables.staging import new_attempt, staged_files
-from headwater.pipelines.tables.table import open_table
+from headwater.pipelines.tables.table import TableChange, open_table
 
 KINDS = ("delta", "iceberg", "parquet")
 
@@ -41,7 +41,7 @@ def stage(table, batch, app, number, partition_by=(), attempt=None):
 def append(target, batch, number, app="app", partition_by=()):
     table = open_table(target)
     files, attempt = stage(table, batch, app, number, partition_by)
-    done = table.append(files, table.stored(batch.schema), app, number, partition_by)
+    done = table.commit(TableChange(files, table.stored(batch.schema), app, number, partition_by))
     table.drop_leftovers(app, number, os.path.basename(attempt) if done else None)
     return done
 
@@ -49,7 +49,8 @@ def append(target, batch, number, app="app", partition_by=()):
 def replace(target, batch, number, app="replacer", partition_by=()):
     table = open_table(target)
     files, attempt = stage(table, batch, app, number, partition_by)
-    done = table.replace(files, table.stored(batch.schema), app, number, partition_by)
+    columns = table.stored(batch.schema)
+    done = table.commit(TableChange(files, columns, app, number, partition_by, replaces=True))
     table.drop_leftovers(app, number, os.path.basename(attempt) if done else None)
     return done
 

@@ -4,7 +4,7 @@ Only what is certain is a problem; what depends on data or on Python is left for
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from headwater.pipelines.declaring.columns import (
     arrow_type,
@@ -72,7 +72,7 @@ def _certain(ask: Callable[[str], tuple[str, ...] | None], text: str) -> tuple[s
 
 
 def changed_types(graph: Declarations, schemas: "Mapping[str, pyarrow.Schema]") -> list[Problem]:
-    """Columns whose type in the table is another than declared; new columns are welcome."""
+    """Columns whose declared type the table cannot take; new columns are welcome."""
     found = []
     for name, dataset in graph.datasets.items():
         if dataset.schema is None or name not in schemas:
@@ -83,7 +83,23 @@ def changed_types(graph: Declarations, schemas: "Mapping[str, pyarrow.Schema]") 
             continue
         for field in schemas[name]:
             wanted, there = declared.get(field.name.lower()), arrow_type(str(field.type))
-            if wanted is not None and there is not None and wanted != there:
-                text = f"{name}.{field.name} is declared {wanted}, but the table has {there}"
-                found.append(Problem(dataset.origin, f"{text}. Give the new type a new column"))
+            if wanted is None or there is None or _fits(wanted, there, dataset.format):
+                continue
+            text = f"{name}.{field.name} is declared {wanted}, but the table has {there}"
+            advice = f"Fill the table again with --refresh {name}, or name a new column"
+            found.append(Problem(dataset.origin, f"{text}. {advice}"))
     return found
+
+
+_LADDERS: Final = (("TINYINT", "SMALLINT", "INT", "BIGINT"), ("FLOAT", "DOUBLE"))
+
+
+def _fits(declared: str, there: str, kind: str) -> bool:
+    """Whether a table takes rows of the declared type.
+
+    Narrower numbers are cast; wider ones widen the column, which Delta tables cannot.
+    """
+    for ladder in _LADDERS:
+        if declared in ladder and there in ladder:
+            return kind != "delta" or ladder.index(declared) <= ladder.index(there)
+    return declared == there

@@ -23,7 +23,7 @@ from headwater.pipelines.running.guarded_writers import GuardedWriters
 from headwater.pipelines.running.preflight import REFRESHED_BY
 from headwater.pipelines.running.quality import Quality, QualityGate, cached
 from headwater.pipelines.tables.folder_names import fits_folder
-from headwater.pipelines.tables.table import Table, open_table
+from headwater.pipelines.tables.table import Table, TableChange, open_table
 from headwater.pipelines.tables.writing import TableSink, overwrite, query_id
 from headwater.pipelines.targets import Target, parse_target
 from headwater.pipelines.topic_sink.topic_sink import write_batch
@@ -95,7 +95,7 @@ class Flows:
             gate = self._gate(flow, quality, TableSink(target, app=app, **options), app)
             gate(quality.judged(self._frame(flow)), 0)
             if table.last_batch(app) < 0:  # no row was good, and that too is only true once
-                table.append([], table.schema(), app, 0)
+                table.commit(TableChange([], table.schema(), app, 0))
 
     def _send_once(self, flow: Flow, sink: Sink, app: str) -> None:
         """A topic cannot be asked what it got long ago: that it is done is noted here."""
@@ -244,7 +244,7 @@ def replace_columns(schema: StructType, table: Table) -> None:
     folders = table.partition_by()
     if columns != table.schema() and set(folders) <= set(columns.names):
         batch = table.last_batch(REFRESHED_BY) + 1
-        table.replace([], columns, REFRESHED_BY, batch, folders)
+        table.commit(TableChange([], columns, REFRESHED_BY, batch, folders, replaces=True))
 
 
 class QuarantineTable:

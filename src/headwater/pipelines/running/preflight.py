@@ -20,7 +20,7 @@ from headwater.pipelines.running.consistency import (
 )
 from headwater.pipelines.running.dataset_reader import table_target
 from headwater.pipelines.running.run_plan import is_view, refresh_needs
-from headwater.pipelines.tables.table import Table, open_table
+from headwater.pipelines.tables.table import Table, TableChange, open_table
 from headwater.pipelines.targets import Target, parse_target
 from headwater.pipelines.topic_sink.ledger import Ledger
 
@@ -44,10 +44,10 @@ def prepare_run(project: Project, refreshed: Sequence[str] = ()) -> list[str]:
     Raises NotReadyError where the graph has problems, where the code has changed in a way that
     checkpoints or tables do not allow, or where a refresh would not be whole.
     """
-    found = problems(project)
+    refreshed = [*refreshed, *unfinished_refreshes(project)]
+    found = problems(project, refreshed=refreshed)
     if found:
         raise NotReadyError(found)
-    refreshed = [*refreshed, *unfinished_refreshes(project)]
     ids = topic_ids(project)
     found_apart = mismatches(project, refreshed, ids)
     if found_apart:
@@ -127,14 +127,20 @@ def _allowed_changes(found: Sequence[FlowChange]) -> list[str]:
     return lines
 
 
-def problems(project: Project, *, live: bool = True) -> list[Problem]:
-    """All that is wrong with a project; `live`: also against the broker and the tables."""
+def problems(
+    project: Project, *, live: bool = True, refreshed: Iterable[str] = ()
+) -> list[Problem]:
+    """Return all that is wrong with a project; if `live`, also against the broker and the tables.
+
+    The tables that `refreshed` flows fill lose their columns, so those are not compared.
+    """
     if not live:
         return [*check(project), *_repeated_letters(project)]
     with BlockingAdmin(bootstrap_servers=project.bootstrap_servers) as admin:
         topics = admin.list_topics()
-    datasets = project.declarations.datasets
-    schemas = {name: table.schema() for name, table in _tables(project, datasets) if table.exists()}
+    emptied = {flow.target for flow in project.declarations.flows if flow.name in set(refreshed)}
+    names = [name for name in project.declarations.datasets if name not in emptied]
+    schemas = {name: table.schema() for name, table in _tables(project, names) if table.exists()}
     return [*check(project, topics=topics, schemas=schemas), *_repeated_letters(project)]
 
 
@@ -261,9 +267,12 @@ def _refresh(project: Project, flow: Flow) -> Iterator[str]:
 
 def empty_table(table: Table) -> None:
     """Take all rows out of a table with one commit."""
-    batch = table.last_batch(REFRESHED_BY) + 1
-    while not table.replace([], table.schema(), REFRESHED_BY, batch, table.partition_by()):
+    while True:
         batch = table.last_batch(REFRESHED_BY) + 1
+        folders = table.partition_by()
+        emptied = TableChange([], table.schema(), REFRESHED_BY, batch, folders, replaces=True)
+        if table.commit(emptied):
+            return
 
 
 def _tables(project: Project, names: Iterable[str]) -> Iterator[tuple[str, Table]]:

@@ -1,83 +1,48 @@
-"""The one loop behind `append` and `replace`: look at the table, commit, and look again after a loss.
+"""Commits that are tried until they are decided: look at the table, commit, look again after a loss.
 
-What differs between kinds of tables is a single attempt. Every attempt begins with the question
-whether the batch is in the table by now, so that a repeated batch never gets in twice.
+Backends differ in a single attempt. Every attempt begins with the question whether the batch is in
+the table by now, so that a repeated batch never gets in twice.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable
 from typing import Final
 
-import pyarrow as pa
-
 from headwater.pipelines.tables.staging import place
-from headwater.pipelines.tables.table import DataFile, StagedFile, TableConflict
+from headwater.pipelines.tables.table import DataFile, StagedFile, TableChange, TableConflict
 from headwater.pipelines.targets import Target
 
 ATTEMPTS: Final = 100
-"""Each lost one means that another committer won, so this many are lost only to a crowd."""
+"""Each lost attempt means that another committer won: only a crowd takes this many."""
 
 
-@dataclass
-class TableChange:
-    """What one batch does to a table."""
+def commit_until_decided(attempt: Callable[[], bool | None], target: Target) -> bool:
+    """Repeat an attempt while it returns None.
 
-    files: Sequence[StagedFile]
-    schema: pa.Schema
-    app: str
-    batch: int
-    partition_by: Sequence[str]
-    replaces: bool
-    """All rows and columns of before are gone with it."""
-    _placed: list[StagedFile] | None = None
+    True: the change is in the table. False: its batch was there already.
+    """
+    for _ in range(ATTEMPTS):
+        done = attempt()
+        if done is not None:
+            return done
+    raise TableConflict(f"{target}: other committers won {ATTEMPTS} times in a row; try again")
 
-    def placed(self, staging: str, folder: str) -> list[StagedFile]:
-        """The files at their places, where the first attempt moves them."""
+
+class PlacedFiles:
+    """The files of a change below the table's folder; the first attempt moves them there."""
+
+    def __init__(self, change: TableChange, staging: str, folder: str) -> None:
+        self._change = change
+        self._staging = staging
+        self._folder = folder
+        self._placed: list[StagedFile] | None = None
+
+    def files(self) -> list[StagedFile]:
+        """Move the files unless that was done; return them at their new paths."""
         if self._placed is None:
-            self._placed = place(self.files, staging, folder)
+            self._placed = place(self._change.files, self._staging, self._folder)
         return self._placed
 
-    def is_among(self, files: Sequence[DataFile]) -> bool:
-        """Whether the table has files that this change moved: its answer was lost, not its race."""
-        mine = {file.path for file in self._placed or ()}
-        return not mine.isdisjoint(file.path for file in files)
-
-
-class Committer(ABC):
-    """A table that takes changes, one attempt at a time."""
-
-    target: Target
-
-    def append(
-        self,
-        files: Sequence[StagedFile],
-        schema: pa.Schema,
-        app: str,
-        batch: int,
-        partition_by: Sequence[str] = (),
-    ) -> bool:
-        """Adds the files in one atomic commit with the batch; False: it was there already."""
-        return self._commit_change(TableChange(files, schema, app, batch, partition_by, False))
-
-    def replace(
-        self,
-        files: Sequence[StagedFile],
-        schema: pa.Schema,
-        app: str,
-        batch: int,
-        partition_by: Sequence[str] = (),
-    ) -> bool:
-        """Like append, but all rows and columns of before are gone with the same commit."""
-        return self._commit_change(TableChange(files, schema, app, batch, partition_by, True))
-
-    def _commit_change(self, change: TableChange) -> bool:
-        for _ in range(ATTEMPTS):
-            taken = self._attempt(change)
-            if taken is not None:
-                return taken
-        raise TableConflict(f"{self.target}: other committers were faster {ATTEMPTS} times")
-
-    @abstractmethod
-    def _attempt(self, change: TableChange) -> bool | None:
-        """True: the change is in; False: its batch was; None: look again."""
+    def are_among(self, files: Iterable[DataFile]) -> bool:
+        """Whether the table has these files: then the commit's answer was lost, not its race."""
+        own = {file.path for file in self._placed or ()}
+        return not own.isdisjoint(file.path for file in files)

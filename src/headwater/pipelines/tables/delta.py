@@ -19,10 +19,11 @@ from deltalake import CommitProperties, DeltaTable, Field, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, create_table_with_add_actions
 
-from headwater.pipelines.tables.committing import Committer, TableChange
+from headwater.pipelines.tables.committing import PlacedFiles, commit_until_decided
 from headwater.pipelines.tables.schemas import (
+    changed_fields,
     check_partitions,
-    new_columns,
+    evolved_schema,
     nullable,
     plain_schema,
     same_partitions,
@@ -34,6 +35,7 @@ from headwater.pipelines.tables.table import (
     Compaction,
     DataFile,
     StagedFile,
+    TableChange,
     TableConflict,
     TableError,
     TableReplaced,
@@ -46,10 +48,12 @@ _NOT_IN_NAMES: Final = " ,;{}()\n\t="
 Action = dict[str, Any]
 
 
-class DeltaBackend(Committer):
+class DeltaBackend:
     """A table in Delta's format. It reads and writes what any Delta reader does."""
 
     keeps_partition_columns = False
+    # deltalake has no type widening: a wider column would break the protocol of the table.
+    widens_columns = False
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -169,14 +173,18 @@ class DeltaBackend(Committer):
         """Below an underscore; the files move to their places before the commit."""
         return staging_folder(self._folder, app, batch)
 
-    def _attempt(self, change: TableChange) -> bool | None:
+    def commit(self, change: TableChange) -> bool:
         """One commit with the files and the batch; new columns come in a commit before it."""
+        placed = PlacedFiles(change, self.staging(change.app, change.batch), self._folder)
+        return commit_until_decided(lambda: self._attempt(change, placed), self.target)
+
+    def _attempt(self, change: TableChange, placed: PlacedFiles) -> bool | None:
         table = self._newest()
         if table is not None and self._is_done(table, change.app, change.batch):
-            return change.is_among(self.files())
-        placed = change.placed(self.staging(change.app, change.batch), self._folder)
+            return placed.are_among(self.files())
+        files = placed.files()
         if table is None:
-            return self._create(placed, change) or None
+            return self._create(files, change) or None
         existing = same_partitions(
             _partition_columns(table), change.partition_by, str(self.target), change.files
         )
@@ -184,7 +192,7 @@ class DeltaBackend(Committer):
             return None
         schema = change.schema if change.replaces else _arrow_schema(table)
         mode = "overwrite" if change.replaces else "append"
-        adds = self._adds(placed, schema)
+        adds = self._adds(files, schema)
         done = self._commit(table, mode, adds, schema, existing, change.app, change.batch)
         return done or None
 
@@ -209,12 +217,14 @@ class DeltaBackend(Committer):
 
     def _evolve(self, table: DeltaTable, schema: pa.Schema) -> bool:
         """Whether the table has all columns; False: they were new, so look again for the batch."""
-        fresh = new_columns(_arrow_schema(table), schema, str(self.target))
-        if not fresh:
+        before = _arrow_schema(table)
+        after = evolved_schema(before, schema, str(self.target), widens=self.widens_columns)
+        changed = changed_fields(before, after)
+        if not changed:
             return True
-        self._restate(self.files(), pa.schema([*_arrow_schema(table), *fresh]))
-        with suppress(CommitFailedError):
-            table.alter.add_columns([Field.from_arrow(field) for field in fresh])
+        self._restate(self.files(), after)
+        with suppress(CommitFailedError):  # takes new columns and new fields of structs
+            table.alter.add_columns([Field.from_arrow(field) for field in changed])
         return False
 
     def _commit(

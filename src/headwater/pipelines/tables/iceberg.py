@@ -28,12 +28,13 @@ from pyiceberg.table.snapshots import Operation, Snapshot, ancestors_of
 from pyiceberg.types import DateType
 from sqlalchemy.exc import IntegrityError, OperationalError
 
-from headwater.pipelines.tables.committing import Committer, TableChange
+from headwater.pipelines.tables.committing import PlacedFiles, commit_until_decided
 from headwater.pipelines.tables.compaction import merge, merge_plan
 from headwater.pipelines.tables.retention import remove_old
 from headwater.pipelines.tables.schemas import (
+    changed_fields,
     check_partitions,
-    new_columns,
+    evolved_schema,
     nullable,
     plain_schema,
     same_partitions,
@@ -51,6 +52,7 @@ from headwater.pipelines.tables.table import (
     Compaction,
     DataFile,
     StagedFile,
+    TableChange,
     TableConflict,
     TableError,
     TableReplaced,
@@ -71,10 +73,11 @@ _PROPERTIES: Final = {
 _SCHEME: Final = "file://"
 
 
-class IcebergBackend(Committer):
+class IcebergBackend:
     """A table in Iceberg's format. A version is a snapshot's sequence number."""
 
     keeps_partition_columns = True
+    widens_columns = True
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -165,26 +168,33 @@ class IcebergBackend(Committer):
         """Below an underscore; the files move to their places before the commit."""
         return staging_folder(self._folder, app, batch)
 
-    def _attempt(self, change: TableChange) -> bool | None:
+    def commit(self, change: TableChange) -> bool:
         """One transaction with the columns, the files and the batch."""
+        placed = PlacedFiles(change, self.staging(change.app, change.batch), self._data)
+        return commit_until_decided(lambda: self._attempt(change, placed), self.target)
+
+    def _attempt(self, change: TableChange, placed: PlacedFiles) -> bool | None:
         table = self._newest() or self._create(change.schema, change.partition_by)
         if _last_batch(table, change.app) >= change.batch:
-            return change.is_among(self.files())
+            return placed.are_among(self.files())
         where = str(self.target)
         same_partitions(_partition_columns(table), change.partition_by, where, change.files)
         columns = _arrow_schema(table)
-        fresh = [] if change.replaces else new_columns(columns, change.schema, where)
-        placed = change.placed(self.staging(change.app, change.batch), self._data)
+        after = change.schema
+        if not change.replaces:
+            fixed = _partition_columns(table)
+            after = evolved_schema(columns, after, where, widens=self.widens_columns, fixed=fixed)
+        files = placed.files()
         transaction = table.transaction()
-        _leave_out_bounds(transaction, placed)
+        _leave_out_bounds(transaction, files)
         if change.replaces:
-            _set_columns(transaction, columns, change.schema)
-            self._swap(table, transaction, None, placed)
+            _set_columns(transaction, columns, after)
+            self._swap(table, transaction, None, files)
         else:
-            if fresh:
-                _add_columns(transaction, fresh)
-            if placed:
-                transaction.add_files(_addresses(placed), check_duplicate_files=False)
+            if changed := changed_fields(columns, after):
+                _merge_columns(transaction, changed)
+            if files:
+                transaction.add_files(_addresses(files), check_duplicate_files=False)
         return self._commit(table, transaction, change.app, change.batch) or None
 
     def _swap(
@@ -354,7 +364,8 @@ def _leave_out_bounds(change: Transaction, files: Sequence[StagedFile]) -> None:
         change.set_properties({f"{key}.{name}": "counts" for name in sorted(beyond)})
 
 
-def _add_columns(change: Transaction, fields: Sequence[pa.Field]) -> None:
+def _merge_columns(change: Transaction, fields: Sequence[pa.Field]) -> None:
+    """Add columns and fields of structs, and promote types."""
     with change.update_schema() as update:
         update.union_by_name(pa.schema(fields))
 
@@ -369,7 +380,7 @@ def _set_columns(change: Transaction, old: pa.Schema, new: pa.Schema) -> None:
             for name in gone:
                 update.delete_column((name,))
     if fresh := [field for field in new if field.name not in kept]:
-        _add_columns(change, fresh)
+        _merge_columns(change, fresh)
 
 
 def _history(table: IcebergTable) -> Iterator[Snapshot]:

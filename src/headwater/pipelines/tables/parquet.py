@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import pyarrow as pa
 
-from headwater.pipelines.tables.committing import ATTEMPTS, Committer, TableChange
+from headwater.pipelines.tables.committing import ATTEMPTS, commit_until_decided
 from headwater.pipelines.tables.compaction import merge, merge_plan
 from headwater.pipelines.tables.manifests import (
     ManifestEntry,
@@ -24,7 +24,7 @@ from headwater.pipelines.tables.manifests import (
 from headwater.pipelines.tables.retention import remove_old
 from headwater.pipelines.tables.schemas import (
     check_partitions,
-    new_columns,
+    evolved_schema,
     nullable,
     plain_schema,
     same_partitions,
@@ -35,6 +35,7 @@ from headwater.pipelines.tables.table import (
     Compaction,
     DataFile,
     StagedFile,
+    TableChange,
     TableConflict,
     TableError,
     TableReplaced,
@@ -47,10 +48,11 @@ REPLACED: Final = os.path.join("_headwater", "replaced")
 """Where files are that a later version took away, below the table's folder."""
 
 
-class ParquetBackend(Committer):
+class ParquetBackend:
     """A folder of Parquet files with a log of manifests."""
 
     keeps_partition_columns = False
+    widens_columns = True
 
     def __init__(self, target: Target) -> None:
         self.target = target
@@ -122,16 +124,27 @@ class ParquetBackend(Committer):
         """Below an underscore; the files move to their places after the commit."""
         return staging_folder(self._folder, app, batch)
 
-    def _attempt(self, change: TableChange) -> bool | None:
+    def commit(self, change: TableChange) -> bool:
         """One manifest with the columns, the files and the batch."""
+        return commit_until_decided(lambda: self._attempt(change), self.target)
+
+    def _attempt(self, change: TableChange) -> bool | None:
         state = self._newest()
         if state.batches.get(change.app, BEFORE_ALL) >= change.batch:
             return False
         partitions = self._partitions(state, change.schema, change.partition_by, change.files)
         version, columns, old = state.version + 1, change.schema, tuple(state.files)
         if not change.replaces:
-            fresh = new_columns(state.schema, change.schema, str(self.target))
-            columns, old = pa.schema([*state.schema, *fresh]), ()
+            columns, old = (
+                evolved_schema(
+                    state.schema,
+                    change.schema,
+                    str(self.target),
+                    widens=self.widens_columns,
+                    fixed=partitions,
+                ),
+                (),
+            )
         action: Literal["append", "replace"] = "replace" if change.replaces else "append"
         add = self._entries(change.files, version, self.staging(change.app, change.batch))
         manifest = TableManifest(

@@ -3,7 +3,7 @@
 Pure. Every refusal here comes before anything is written.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import pyarrow as pa
 
@@ -22,6 +22,11 @@ _OTHER_LAYOUTS = {
     pa.large_binary(): pa.binary(),
     pa.binary_view(): pa.binary(),
 }
+_LADDERS = (
+    (pa.int8(), pa.int16(), pa.int32(), pa.int64()),
+    (pa.float32(), pa.float64()),
+)
+"""Number types by width: each holds every value of those before it."""
 _PARTITION_TYPES = frozenset(
     [pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.string(), pa.date32()]
 )
@@ -90,25 +95,105 @@ def check_partitions(schema: pa.Schema, partition_by: Sequence[str]) -> None:
         raise TableError("every column is a partition column: the files would hold none")
 
 
-def new_columns(table: pa.Schema, batch: pa.Schema, place: str) -> list[pa.Field]:
-    """The columns that a batch adds to the table; refuses any other difference."""
+def evolved_schema(
+    table: pa.Schema, batch: pa.Schema, place: str, *, widens: bool, fixed: Collection[str] = ()
+) -> pa.Schema:
+    """The columns of a table after a batch; TableError for a difference that it cannot take.
+
+    Columns and fields of structs may be new or missing. Numbers of a narrower type are cast; those
+    of a wider type widen the column where `widens` says that this kind of table can.
+
+    Args:
+        table: The columns of the table.
+        batch: The columns of the batch.
+        place: The table, for messages.
+        widens: Whether a column may take a wider type.
+        fixed: Columns that keep their type, such as those of partitions.
+    """
     by_lower = {name.lower(): name for name in table.names}
-    fresh: list[pa.Field] = []
+    fields = {field.name: field for field in table}
     for field in batch:
         known = by_lower.get(field.name.lower())
         if known is None:
-            fresh.append(field.with_nullable(True))
+            fields[field.name] = field.with_nullable(True)
         elif known != field.name:
             raise TableError(f"{place} has column {known!r}: write {field.name!r} in the same case")
-        elif table.field(known).type != field.type:
-            raise TableError(
-                f"column {known!r} of {place} is of type {table.field(known).type}, "
-                f"and the batch has {field.type}: cast it, or write to another table"
+        else:
+            merging = _Merging(place, widens and known not in fixed)
+            fields[known] = fields[known].with_type(
+                merging.type_of(known, fields[known].type, field.type)
             )
     for field in table:
         if not field.nullable and field.name not in batch.names:
             raise TableError(f"column {field.name!r} of {place} is required; the batch lacks it")
-    return fresh
+    return pa.schema(list(fields.values()))
+
+
+def changed_fields(before: pa.Schema, after: pa.Schema) -> list[pa.Field]:
+    """The columns of `after` that are new or have another type."""
+    return [
+        field
+        for field in after
+        if field.name not in before.names or before.field(field.name).type != field.type
+    ]
+
+
+class _Merging:
+    """Finds the type that holds the values of a column and those of a batch."""
+
+    def __init__(self, place: str, widens: bool) -> None:
+        self._place = place
+        self._widens = widens
+
+    def type_of(self, column: str, known: pa.DataType, given: pa.DataType) -> pa.DataType:
+        if known == given or _is_wider(known, given):
+            return known
+        if pa.types.is_struct(known) and pa.types.is_struct(given):
+            return self._struct(column, known, given)
+        if pa.types.is_list(known) and pa.types.is_list(given):
+            element = self.type_of(f"{column}.element", known.value_type, given.value_type)
+            return pa.list_(known.value_field.with_type(element))
+        if pa.types.is_map(known) and pa.types.is_map(given) and known.key_type == given.key_type:
+            value = self.type_of(f"{column}.value", known.item_type, given.item_type)
+            return pa.map_(known.key_field, known.item_field.with_type(value))
+        if not _is_wider(given, known):
+            raise self._refusal(column, known, given, "the types do not fit")
+        if not self._widens:
+            raise self._refusal(column, known, given, "it cannot be widened in place")
+        return given
+
+    def _struct(self, column: str, known: pa.StructType, given: pa.StructType) -> pa.StructType:
+        fields = {field.name: field for field in known}
+        by_lower = {name.lower(): name for name in fields}
+        for field in given:
+            path, there = f"{column}.{field.name}", by_lower.get(field.name.lower())
+            if there is None:
+                fields[field.name] = field.with_nullable(True)
+            elif there != field.name:
+                raise TableError(
+                    f"{self._place} has field '{column}.{there}': write {path!r} in the same case"
+                )
+            else:
+                merged = self.type_of(path, fields[there].type, field.type)
+                fields[there] = fields[there].with_type(merged)
+        return pa.struct(list(fields.values()))
+
+    def _refusal(self, column: str, known: pa.DataType, given: pa.DataType, why: str) -> TableError:
+        return TableError(
+            f"column {column!r} of {self._place} is of type {known} and the batch has {given}: "
+            f"{why}. Cast the column to {known} in the query, or fill the table again "
+            "(in a pipeline: --refresh with the flow's name)"
+        )
+
+
+def _is_wider(one: pa.DataType, other: pa.DataType) -> bool:
+    """Whether a number type holds every value of another one, and is not the same."""
+    for ladder in _LADDERS:
+        if one in ladder and other in ladder:
+            return ladder.index(one) > ladder.index(other)
+    if pa.types.is_decimal128(one) and pa.types.is_decimal128(other):
+        return bool(one.scale == other.scale and one.precision > other.precision)
+    return False
 
 
 def same_partitions(

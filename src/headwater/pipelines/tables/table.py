@@ -5,6 +5,7 @@ A table is a folder of Parquet files and a log of versions. Only what the log na
 
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
@@ -54,6 +55,20 @@ class StagedFile(NamedTuple):
         return int(self.footer.num_rows)
 
 
+@dataclass(frozen=True)
+class TableChange:
+    """What one batch of an application does to a table."""
+
+    files: Sequence[StagedFile]
+    schema: pa.Schema
+    """The columns of the batch, as `Table.stored` returns them."""
+    app: str
+    batch: int
+    partition_by: Sequence[str] = ()
+    replaces: bool = False
+    """Whether the same commit drops all rows and columns of before."""
+
+
 class Compaction(NamedTuple):
     """What a compaction did: the rows are the same, in fewer files."""
 
@@ -67,6 +82,8 @@ class Table(Protocol):
     target: Target
     keeps_partition_columns: bool
     """Whether data files hold the partition columns too, beside the folder's name."""
+    widens_columns: bool
+    """Whether a column can take a wider number type while older files keep the narrower one."""
 
     def exists(self) -> bool:
         """Whether there is a table in the folder, empty or not."""
@@ -101,28 +118,11 @@ class Table(Protocol):
     def staging(self, app: str, batch: int) -> str:
         """The folder for the attempts at one batch: each in a folder of its own below."""
 
-    def append(
-        self,
-        files: Sequence[StagedFile],
-        schema: pa.Schema,
-        app: str,
-        batch: int,
-        partition_by: Sequence[str] = (),
-    ) -> bool:
-        """Adds the files in one atomic commit with the batch; makes the table and new columns.
+    def commit(self, change: TableChange) -> bool:
+        """Apply a change in one atomic commit with its batch; create the table and new columns.
 
-        False: the batch was in the table already, and nothing changed.
+        Return False, with nothing changed, if the table has the batch already.
         """
-
-    def replace(
-        self,
-        files: Sequence[StagedFile],
-        schema: pa.Schema,
-        app: str,
-        batch: int,
-        partition_by: Sequence[str] = (),
-    ) -> bool:
-        """Like append, but all rows and columns of before are gone with the same commit."""
 
     def drop_leftovers(self, app: str, batch: int, won: str | None = None) -> None:
         """Removes what attempts at a batch left, once the batch is in the table.

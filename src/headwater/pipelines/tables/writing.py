@@ -11,12 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
+import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.types import StructField, StructType
 
 from headwater.pipelines.tables.retention import (
     REPLACED_HOURS,
@@ -25,7 +27,7 @@ from headwater.pipelines.tables.retention import (
 )
 from headwater.pipelines.tables.schemas import (
     check_partitions,
-    new_columns,
+    evolved_schema,
     plain_type,
     same_partitions,
 )
@@ -34,6 +36,7 @@ from headwater.pipelines.tables.staging import new_attempt, staged_files
 from headwater.pipelines.tables.table import (
     StagedFile,
     Table,
+    TableChange,
     TableConflict,
     TableError,
     open_table,
@@ -115,9 +118,8 @@ class TableSink:
         attempt = new_attempt(self._table.staging(app, batch_id))
         files = plan.write(attempt, self._sizing, stateful=bool(self._stateful))
         won: str | None = os.path.basename(attempt)
-        if (files or not plan.table_exists) and not self._table.append(
-            files, plan.schema, app, batch_id, plan.partition_by
-        ):
+        change = TableChange(files, plan.schema, app, batch_id, plan.partition_by)
+        if (files or not plan.table_exists) and not self._table.commit(change):
             won = None
         self._table.drop_leftovers(app, batch_id, won)
         return files
@@ -167,7 +169,14 @@ class _Plan:
             place = str(table.target)
             self.partition_by = same_partitions(table.partition_by(), partition_by, place)
             if not replaces:
-                new_columns(table.schema(), self.schema, place)
+                after = evolved_schema(
+                    table.schema(),
+                    self.schema,
+                    place,
+                    widens=table.widens_columns,
+                    fixed=self.partition_by,
+                )
+                self.schema = pa.schema([after.field(name) for name in self.schema.names])
         check_partitions(self.schema, self.partition_by)
 
     def write(
@@ -205,14 +214,20 @@ class _Plan:
             ) from failed
 
     def _shaped(self) -> DataFrame:
-        """The batch with columns cast where this kind of table keeps another type."""
-        asked = to_arrow_schema(self._batch.schema, timezone="UTC")
+        """The batch with columns cast where the table keeps another type."""
+        given = to_arrow_schema(self._batch.schema, timezone="UTC")
         casts = {
-            field.name: sf.col(_quoted(field.name)).cast(from_arrow_type(field.type))
-            for field, given in zip(self.schema, asked, strict=True)
-            if field.type != plain_type(given.type, given.name)
+            field.name: from_arrow_type(field.type, prefer_timestamp_ntz=True)
+            for field, own in zip(self.schema, given, strict=True)
+            if field.type != plain_type(own.type, own.name)
         }
-        return self._batch.withColumns(casts) if casts else self._batch
+        if not casts:
+            return self._batch
+        fields = [
+            StructField(field.name, casts.get(field.name, field.dataType), True)
+            for field in self._batch.schema.fields
+        ]
+        return self._batch.to(StructType(fields))
 
 
 def write_stream(
@@ -275,7 +290,8 @@ def overwrite(
     batch = table.last_batch(_REPLACER) + 1
     attempt = new_attempt(table.staging(_REPLACER, batch))
     files = plan.write(attempt, FileSizing(TARGET_FILE_BYTES))
-    if not table.replace(files, plan.schema, _REPLACER, batch, plan.partition_by):
+    change = TableChange(files, plan.schema, _REPLACER, batch, plan.partition_by, replaces=True)
+    if not table.commit(change):
         table.drop_leftovers(_REPLACER, batch)
         raise TableConflict(f"{table.target} was replaced by another run in this moment")
     table.drop_leftovers(_REPLACER, batch, os.path.basename(attempt))

@@ -222,12 +222,36 @@ CREATE STREAMING TABLE t (id BIGINT, at TIMESTAMP, price DECIMAL(10, 2), tags AR
     assert said(text, schemas={"t": good}) == []
     bad = pa.schema([("ID", pa.string()), ("at", pa.timestamp("us")), ("tags", pa.string())])
     assert said(text, schemas={"t": bad}) == [
-        "p.sql:2: t.ID is declared BIGINT, but the table has STRING. Give the new type a new column",
-        "p.sql:2: t.at is declared TIMESTAMP, but the table has TIMESTAMP_NTZ."
-        " Give the new type a new column",
-        "p.sql:2: t.tags is declared ARRAY, but the table has STRING."
-        " Give the new type a new column",
+        f"p.sql:2: {what}. Fill the table again with --refresh t, or name a new column"
+        for what in (
+            "t.ID is declared BIGINT, but the table has STRING",
+            "t.at is declared TIMESTAMP, but the table has TIMESTAMP_NTZ",
+            "t.tags is declared ARRAY, but the table has STRING",
+        )
     ]
+
+
+@pytest.mark.parametrize(
+    ("declared", "there", "formats"),
+    [
+        ("BIGINT", pa.int32(), {"iceberg", "parquet"}),
+        ("DOUBLE", pa.float32(), {"iceberg", "parquet"}),
+        ("INT", pa.int64(), {"delta", "iceberg", "parquet"}),
+        ("DOUBLE", pa.int32(), set()),
+    ],
+)
+def test_numbers_may_be_declared_narrower_or_where_columns_widen_wider(declared, there, formats):
+    text = f"CREATE STREAMING TABLE t (id {declared}) AS SELECT id FROM STREAM topic.t;"
+    found = project(text).declarations
+    fitting = {
+        kind
+        for kind in ("delta", "iceberg", "parquet")
+        if not check(
+            of(replace(found, datasets={"t": replace(found.datasets["t"], format=kind)})),
+            schemas={"t": pa.schema([("id", there)])},
+        )
+    }
+    assert fitting == formats
 
 
 @pytest.mark.parametrize(

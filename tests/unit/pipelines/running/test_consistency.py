@@ -16,7 +16,7 @@ from headwater.pipelines.running.consistency import (
     unknown_rows,
 )
 from headwater.pipelines.running.run_lock import InUseError, run_lock
-from headwater.pipelines.tables.table import open_table
+from headwater.pipelines.tables.table import TableChange, open_table
 from tests.unit.pipelines.lake import KINDS, append, rows
 
 
@@ -80,7 +80,7 @@ def test_a_new_flow_may_fill_an_empty_table_and_no_other(tmp_path, table):
     assert unknown_rows("flow", checkpoints, table) is None
     fresh = open_table(f"delta:{tmp_path}/fresh")
     assert unknown_rows("other", checkpoints, fresh) is None
-    fresh.append([], fresh.stored(rows(1).schema), "made", 0)
+    fresh.commit(TableChange([], fresh.stored(rows(1).schema), "made", 0))
     assert unknown_rows("other", checkpoints, fresh) is None
 
 

@@ -102,6 +102,33 @@ def test_a_flow_that_is_gone_is_told_once_and_compared_when_it_comes_back(load):
     assert changes(load()) == []
 
 
+class Topics:
+    """A cluster that has the topic of the pipeline."""
+
+    def __init__(self, **settings):
+        pass
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        pass
+
+    def list_topics(self):
+        return ["events"]
+
+
+def test_a_refresh_may_change_a_declared_type_that_the_table_cannot_take(load, monkeypatch):
+    monkeypatch.setattr(preflight, "BlockingAdmin", Topics)
+    declared = load(
+        PIPELINE.replace("@hw.table\ndef silver", "@hw.table(schema='id STRING')\ndef silver")
+    )
+    append(f"delta:{declared.storage}/silver", rows(1), 0)
+    (problem,) = problems(declared)
+    assert "silver.id is declared STRING, but the table has BIGINT" in str(problem)
+    assert problems(declared, refreshed=["silver"]) == []
+
+
 def test_a_refresh_forgets_checkpoints_and_counts(load):
     project = load()
     checkpoints = Checkpoints.of(project.storage)

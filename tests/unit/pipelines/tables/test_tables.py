@@ -6,7 +6,7 @@ from datetime import date
 import pyarrow as pa
 import pytest
 
-from headwater.pipelines.tables.table import TableError, TableReplaced, open_table
+from headwater.pipelines.tables.table import TableChange, TableError, TableReplaced, open_table
 from tests.unit.pipelines.lake import (
     KINDS,
     append,
@@ -37,7 +37,7 @@ def test_a_batch_is_in_the_table_once_however_often_it_is_offered(target):
 def test_a_batch_of_no_files_counts_as_well(target):
     append(target, rows(1), 0)
     table = open_table(target)
-    assert table.append([], table.schema(), "once", 0)
+    assert table.commit(TableChange([], table.schema(), "once", 0))
     assert open_table(target).last_batch("once") == 0
     assert ids(open_table(target).files()) == [1]
 
@@ -86,7 +86,7 @@ def test_a_handle_that_lost_the_race_looks_again_and_does_not_add_twice(target):
     late, _ = stage(zombie, rows(1), "app", 1)
     assert zombie.last_batch("app") == 0
     append(target, rows(1), 1)
-    assert not zombie.append(late, zombie.stored(rows(1).schema), "app", 1)
+    assert not zombie.commit(TableChange(late, zombie.stored(rows(1).schema), "app", 1))
     assert ids(zombie.files()) == [0, 1]
 
 
@@ -102,7 +102,10 @@ def test_columns_are_added_and_older_rows_have_none(target):
 @pytest.mark.parametrize(
     ("batch", "says"),
     [
-        (pa.table({"id": ["text"]}), "cast it"),
+        (
+            pa.table({"id": ["text"]}),
+            "Cast the column to int64 in the query, or fill the table again",
+        ),
         (pa.table({"ID": pa.array([1], pa.int64())}), "same case"),
     ],
 )

@@ -15,7 +15,7 @@ from sqlalchemy import event
 from sqlalchemy.schema import CreateTable
 
 from headwater.pipelines.tables import iceberg, parquet
-from headwater.pipelines.tables.table import TableConflict, open_table
+from headwater.pipelines.tables.table import TableChange, TableConflict, open_table
 from tests.unit.pipelines.lake import KINDS, append, data_files_on_disk, ids, rows, stage
 
 PRELUDE = """
@@ -144,12 +144,13 @@ def test_a_driver_thought_dead_that_commits_between_the_question_and_the_commit_
         found = newest()
         if not asked:
             asked.append(found)
-            assert quick.append(stage(quick, rows(1), "app", 1)[0], schema, "app", 1)
+            files, _ = stage(quick, rows(1), "app", 1)
+            assert quick.commit(TableChange(files, schema, "app", 1))
         return found
 
     files, _ = stage(slow, rows(1), "app", 1)
     monkeypatch.setattr(slow, "_newest", overtaken)
-    assert not slow.append(files, schema, "app", 1)
+    assert not slow.commit(TableChange(files, schema, "app", 1))
     assert ids(open_table(target).files()) == [0, 1]
 
 
