@@ -12,7 +12,7 @@ from tests.pages import ROOT, Reader
 
 PAGES = ROOT / "docs" / "pipelines"
 NAMED = sorted(page.stem for page in PAGES.glob("*.md"))
-ONE_SITTING = ["source", "sink", "tables", "lag", "migration", "archive"]
+ONE_SITTING = ["source", "sink", "tables", "lag", "migration", "archive", "testing"]
 """Pages about Spark programs, read one after the other in one session: starting Spark takes long."""
 SITTINGS = [["../../README"], ONE_SITTING, *([name] for name in NAMED if name not in ONE_SITTING)]
 OPTIONS_ON = {

@@ -7,6 +7,7 @@ import pytest
 
 from headwater.pipelines.ingest.frozen_schema import IngestError
 from headwater.pipelines.ingest.ingest import note, plan_ingest, run_ingest
+from headwater.pipelines.tables.table import open_table
 from headwater.pipelines.targets import TargetError
 from tests.pipelines.lake import committed, headers_of, records_of, rows_of
 from tests.unit.pipelines.lake import append
@@ -90,7 +91,7 @@ def test_records_become_typed_rows_and_misfits_dead_letters_exactly_once_over_ru
 def test_an_inferred_schema_is_frozen_for_later_runs(spark, bootstrap, topic, produce, tmp_path):
     events, place = topic("events"), tmp_path / "lake" / "events"
 
-    def plan():
+    def plan(**types):
         return plan_ingest(
             events,
             f"parquet:{place}",
@@ -98,16 +99,23 @@ def test_an_inferred_schema_is_frozen_for_later_runs(spark, bootstrap, topic, pr
             bootstrap_servers=bootstrap,
             partition_by=["_date"],
             dead_letter_topic=f"{events}.refused",
+            types=types,
+            rename={"a word": "word"},
         )
 
     with pytest.raises(IngestError, match="has no records to infer a schema from"):
         plan()
-    produce(events, ['{"n": 1}', '{"n": 2, "s": "x"}'])
-    first = plan()
-    assert first.schema.names == ["n", "s"]
+    produce(events, ['{"n": 1}', '{"n": 2, "a word": "x"}'])
+    with pytest.raises(IngestError, match="'NUMER' is not a type"):
+        plan(n="NUMER")
+    first = plan(n="DOUBLE")
+    assert first.ddl == "n DOUBLE, `a word` STRING"
     assert not place.parent.exists(), "a plan writes nothing; a run does once its session is up"
     assert run_ingest(first, once=True, spark=spark).failed == {"dead letters": 0}
-    produce(events, ['{"n": "three", "late": true}'])
+    assert open_table(f"parquet:{place}").schema().names[:2] == ["n", "word"]
+    produce(events, ['{"n": "three", "late": true}', '{"n": 1.5, "a word": "y"}'])
+    with pytest.raises(IngestError, match=r"--type n=BIGINT: .* a column keeps its type"):
+        plan(n="BIGINT")
     second = plan()
     assert second.schema == first.schema
     assert run_ingest(second, once=True, spark=spark).failed == {"dead letters": 1}
@@ -125,6 +133,10 @@ def test_an_inferred_schema_is_frozen_for_later_runs(spark, bootstrap, topic, pr
         ({"options": {"failOnDatLoss": "false"}}, "failOnDatLoss.*did you mean failOnDataLoss"),
         ({"target": "topic:x"}, "write delta:PATH, iceberg:PATH or parquet:PATH"),
         ({"schema": {"type": "object", "properties": {"_offset": {"type": "integer"}}}}, "_offset"),
+        ({"rename": {"nam": "x"}}, "--rename nam: no such field; did you mean name"),
+        ({"rename": {"id": "name"}}, "--rename: two fields have the column name"),
+        ({"rename": {"id": "an id"}}, "'id' cannot be a column of a Delta table: .*--rename"),
+        ({"types": {"id": "INT"}}, "--type is for --schema infer"),
     ],
 )
 def test_what_cannot_be_is_refused_before_spark_starts(

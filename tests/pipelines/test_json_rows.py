@@ -83,6 +83,36 @@ def test_what_is_taken_for_something_else_is_refused_and_the_rest_are_rows(spark
     assert "the record's timestamp is outside of the years 1 to 9999" in why
 
 
+def test_fields_that_the_schema_lacks_are_kept_by_their_paths_at_any_depth(spark):
+    schema = columns("a BIGINT, s STRUCT<x: INT, t: STRUCT<y: INT>>, l ARRAY<STRUCT<x: INT>>")
+    values = [
+        {"a": 1, "s": {"x": 1, "t": {"y": 2}}, "l": [{"x": 1}]},
+        {
+            "b": [1, "z"],
+            "s": {"q": {"r": 1}, "t": {"y": 1, "w": None}},
+            "l": [{}, None, {"k": "v"}],
+        },
+        {"s.q": 1, "s": {"q": 2}},
+    ]
+    told = [(bytearray(json.dumps(value).encode()), n, 1000) for n, value in enumerate(values)]
+    records = spark.createDataFrame(told, "value BINARY, offset BIGINT, written BIGINT")
+    records = records.selectExpr(*RECORD.split(", "))
+    rows = JsonRows(schema, rename={"a": "the_a"})
+    good = rows.good(rows.judged(records)).orderBy("_offset")
+    assert [row["the_a"] for row in good.collect()] == [1, None, None]
+    assert [row["_unknown"] for row in good.collect()] == [
+        None,
+        {"b": '[1,"z"]', "s.q": '{"r":1}', "s.t.w": None, "l[2].k": "v"},
+        {"s.q": "1"},
+    ]
+    refused = JsonRows(schema, unknown="refuse")
+    bad = refused.bad(refused.judged(records)).orderBy("offset")
+    assert [row[REASONS] for row in bad.collect()] == [
+        ["not in the schema: b, s.q, s.t.w, l[2].k"],
+        ["not in the schema: s.q"],
+    ]
+
+
 def test_the_day_of_a_record_is_that_of_utc_whatever_the_session_says(spark):
     before = spark.conf.get("spark.sql.session.timeZone")
     spark.conf.set("spark.sql.session.timeZone", "Pacific/Auckland")

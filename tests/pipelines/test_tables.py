@@ -60,7 +60,11 @@ def test_every_type_and_partition_reads_back_by_the_jvm_and_by_the_source(spark,
     source = spark.read.format("headwater-table").option("path", target).load()
     assert source.columns == frame.columns
     assert sorted_rows(source) == wanted
-    assert read_table(spark, target).where("day = date'2024-01-01'").count() == 3
+    one_day = read_table(spark, target).where("day = date'2024-01-01'")
+    assert one_day.count() == 3
+    assert "PartitionFilters: [isnotnull(day" in one_day._jdf.queryExecution().toString()
+    open_table(target).compact(1 << 20)
+    assert sorted_rows(read_table(spark, target)) == wanted
 
 
 def test_a_sink_writes_each_batch_once_adds_columns_and_refuses_changed_ones(spark, target):

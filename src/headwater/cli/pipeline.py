@@ -139,6 +139,21 @@ def init(name: str, sdp: bool) -> None:
     help="JSON Schema or Avro-style record; or what the first 1000 records look like.",
 )
 @click.option(
+    "--type",
+    "types",
+    multiple=True,
+    metavar="FIELD=TYPE",
+    callback=lambda ctx, option, texts: assignments(texts),
+    help="Set the type of an inferred field, such as price=DOUBLE; may be repeated.",
+)
+@click.option(
+    "--rename",
+    multiple=True,
+    metavar="FIELD=COLUMN",
+    callback=lambda ctx, option, texts: assignments(texts),
+    help="Name the column of a field, such as 'first name=first_name'; may be repeated.",
+)
+@click.option(
     "--partition-by",
     multiple=True,
     metavar="COLUMN",
@@ -178,6 +193,8 @@ def ingest(
     topic: str,
     target: str,
     schema: str,
+    types: dict[str, str],
+    rename: dict[str, str],
     partition_by: tuple[str, ...],
     dead_letter: str | None,
     unknown: str,
@@ -218,6 +235,8 @@ def ingest(
             start=start,
             checkpoint=checkpoint,
             options=options,
+            types=types,
+            rename=rename,
         )
     except IngestError as problem:
         raise click.UsageError(str(problem)) from None

@@ -3,18 +3,20 @@
 What is frozen stands beside the checkpoint. Fields may be added later; none changes its type.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql.types import StructType
+from pyspark.sql.types import DataType, StructType
 
 from headwater.client.consumer.blocking import Consumer
+from headwater.pipelines.declaring.sql_tokens import SqlError
 from headwater.pipelines.ingest.ddl_types import columns
 from headwater.pipelines.ingest.json_rows import type_name
-from headwater.pipelines.running.checkpoints import Checkpoints
 from headwater.pipelines.schemas import schema as schemas
+from headwater.pipelines.schemas.infer import infer_columns
 
 SCHEMA: Final = "schema"
 """The fact that holds the columns as DDL."""
@@ -27,19 +29,40 @@ class IngestError(Exception):
 
 
 def resolve_schema(
-    wanted: str, topic: str, bootstrap_servers: str, checkpoints: Checkpoints, name: str
+    wanted: str,
+    topic: str,
+    bootstrap_servers: str,
+    frozen: str | None,
+    types: Mapping[str, str],
 ) -> str:
     """The schema to use, as DDL: a file, or what was frozen, or what the first records look like.
 
     Writes nothing: it is noted once the session runs and the table exists.
+
+    Args:
+        wanted: A file, or `infer`.
+        topic: The topic to infer from.
+        bootstrap_servers: Its brokers.
+        frozen: The columns of earlier runs, as DDL.
+        types: Types by field that take the place of inferred ones.
     """
-    frozen: str | None = (checkpoints.read_note(name) or {}).get(SCHEMA)
-    if wanted == "infer":
-        return frozen or inferred(topic, bootstrap_servers)
-    ddl = from_file(Path(wanted))
-    if frozen:
-        check_change(columns(frozen), columns(ddl), wanted)
-    return ddl
+    if wanted != "infer":
+        if types:
+            raise IngestError("--type is for --schema infer: write the type into the schema file")
+        ddl = from_file(Path(wanted))
+        if frozen:
+            check_change(columns(frozen), columns(ddl), wanted)
+        return ddl
+    if not frozen:
+        return inferred(topic, bootstrap_servers, types)
+    known = {field.name: field for field in columns(frozen).fields}
+    for field, kind in types.items():
+        if field not in known or known[field].dataType != _type_of(field, kind):
+            raise IngestError(
+                f"--type {field}={kind}: the columns are {frozen} since the first run; a column "
+                "keeps its type: ingest into a new table"
+            )
+    return frozen
 
 
 def from_file(path: Path) -> str:
@@ -50,15 +73,26 @@ def from_file(path: Path) -> str:
         raise IngestError(f"{path}: {problem}") from problem
 
 
-def inferred(topic: str, bootstrap_servers: str) -> str:
-    """The columns that the first records of a topic show."""
+def inferred(topic: str, bootstrap_servers: str, types: Mapping[str, str]) -> str:
+    """The columns that the first records of a topic show, with `types` in place of theirs."""
     values = list(islice(_values(topic, bootstrap_servers), _SAMPLE))
     if not values:
         raise IngestError(f"{topic} has no records to infer a schema from: give --schema FILE")
     try:
-        return schemas.infer(values)
+        found = {column.name: column for column in infer_columns(values)}
     except schemas.SchemaError as problem:
         raise IngestError(f"{topic}: {problem}; give --schema FILE") from problem
+    for field, kind in types.items():
+        _type_of(field, kind)
+        found[field] = replace(found.get(field, schemas.DdlColumn(field, kind)), type=kind)
+    return ", ".join(column.ddl() for column in found.values())
+
+
+def _type_of(field: str, kind: str) -> DataType:
+    try:
+        return columns(schemas.DdlColumn(field, kind).ddl()).fields[0].dataType
+    except SqlError as problem:
+        raise IngestError(f"--type {field}={kind}: {problem.text}") from problem
 
 
 def _values(topic: str, bootstrap_servers: str) -> Iterable[bytes]:

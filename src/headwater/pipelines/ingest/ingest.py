@@ -6,9 +6,11 @@ fit go to a dead letter topic with a reason; nothing is lost and nothing is NULL
 """
 
 import logging
+import re
 import threading
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -44,6 +46,7 @@ from headwater.pipelines.running.queries import Queries
 from headwater.pipelines.running.reports import FlowReport
 from headwater.pipelines.running.run_lock import run_lock
 from headwater.pipelines.running.session_scope import session_scope
+from headwater.pipelines.tables.schemas import DELTA_FORBIDDEN
 from headwater.pipelines.tables.table import open_table
 from headwater.pipelines.tables.writing import TableSink
 from headwater.pipelines.targets import Target, parse_table
@@ -60,7 +63,8 @@ TARGET_BATCH_TIME: Final = "5s"
 STARTS: Final = ("earliest", "latest", "committed")
 TOPIC: Final = "topic"
 TARGET: Final = "target"
-"""Facts beside the schema: what is ingested, and where to."""
+RENAME: Final = "rename"
+"""Facts beside the schema: what is ingested, where to, and which fields have other columns."""
 _STARTING: Final = {"startingTimestamp", "startingOffsetsByTimestamp"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -84,6 +88,8 @@ class Ingest:
     options: Mapping[str, str] | None = None
     """Options of the source, such as startingOffsets and maxOffsetsPerTrigger."""
     topic_id: str = ""
+    rename: Mapping[str, str] = field(default_factory=dict)
+    """Columns for fields whose own name the table cannot have."""
 
     @property
     def schema(self) -> StructType:
@@ -118,6 +124,8 @@ def plan_ingest(
     start: str = "earliest",
     checkpoint: str | None = None,
     options: Mapping[str, str] | None = None,
+    types: Mapping[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
 ) -> Ingest:
     """What the words of a command mean; asks the broker and reads files, and starts no Spark.
 
@@ -132,6 +140,8 @@ def plan_ingest(
         start: `earliest`, `latest`, `committed`, or a time such as `2026-01-31T12:00Z`.
         checkpoint: A folder for checkpoints; beside the table by default.
         options: More options of the source, such as failOnDataLoss; they win over `start`.
+        types: Types by field, in place of inferred ones.
+        rename: Columns by field, where a field's own name is no name for a column.
     """
     place = parse_table(target)
     place = Target(place.kind, str(Path(place.place).absolute()))
@@ -140,7 +150,8 @@ def plan_ingest(
     checkpoints = Checkpoints(Path(checkpoint).absolute()) if checkpoint else beside(place)
     name = ingest_name(topic, place)
     check_place(name, topic, topic_id, place, checkpoints, resumes=start == "committed")
-    ddl = resolve_schema(schema, topic, bootstrap_servers, checkpoints, name)
+    noted = checkpoints.read_note(name) or {}
+    ddl = resolve_schema(schema, topic, bootstrap_servers, noted.get(SCHEMA), types or {})
     plan = Ingest(
         topic,
         place,
@@ -152,6 +163,7 @@ def plan_ingest(
         checkpoints,
         chosen,
         topic_id,
+        check_rename(noted, rename or {}),
     )
     check_columns(plan)
     check_options(plan)
@@ -291,10 +303,20 @@ def start(
     """Start the one query of an ingest."""
     ensure_topic(ingest.bootstrap_servers, ingest.dead_letters)
     records = spark.readStream.format("headwater").options(**_options(ingest)).load()
-    rows = JsonRows(ingest.schema, unknown=ingest.unknown, partition_by=ingest.partition_by)
+    rows = JsonRows(
+        ingest.schema,
+        unknown=ingest.unknown,
+        partition_by=ingest.partition_by,
+        rename=ingest.rename,
+    )
     judged = rows.judged(records)
     ensure_table(spark, rows.good(judged), ingest.target, ingest.partition_by)
-    facts = {TOPIC: ingest.topic, TARGET: str(ingest.target), SCHEMA: ingest.ddl}
+    facts = {
+        TOPIC: ingest.topic,
+        TARGET: str(ingest.target),
+        SCHEMA: ingest.ddl,
+        RENAME: dict(ingest.rename),
+    }
     note(ingest, {**facts, TOPIC_IDS: {ingest.topic: ingest.topic_id}})
     servers, rules = ingest.bootstrap_servers, digest(f"{ingest.unknown} {ingest.ddl}")
     aside = partial(send_dead_letters, servers, ingest.dead_letters, ingest.name, None, rules)
@@ -333,15 +355,46 @@ def _options(ingest: Ingest) -> dict[str, str]:
 
 
 def check_columns(ingest: Ingest) -> None:
-    """Refuse partition columns that are none, and fields that hide where a row came from."""
-    fields = set(ingest.schema.names)
-    taken = sorted(fields & {*ORIGIN, UNKNOWN, DATE})
-    if taken:
-        raise IngestError(f"the schema has the field {taken[0]}, which is a column of Headwater")
+    """Refuse columns that the table cannot have, and partition columns that do not exist."""
+    names = ingest.schema.names
+    for name in ingest.rename:
+        if name not in names:
+            raise IngestError(
+                f"--rename {name}: no such field{nearest(name, dict.fromkeys(names))}"
+            )
+    columns_of = {name: ingest.rename.get(name, name) for name in names}
+    for name, column in columns_of.items():
+        if column in {*ORIGIN, UNKNOWN, DATE}:
+            raise IngestError(
+                f"field {name}: {column} is a column that the ingest adds itself; give the field "
+                f"another column with --rename {name}=COLUMN"
+            )
+        if ingest.target.kind == "delta" and set(column) & set(DELTA_FORBIDDEN):
+            plain = re.sub(f"[{re.escape(DELTA_FORBIDDEN)}]+", "_", name)
+            raise IngestError(
+                f"field {name!r} cannot be a column of a Delta table: name the column with "
+                f"--rename '{name}={plain}'"
+            )
+    twice = [column for column, count in Counter(columns_of.values()).items() if count > 1]
+    if twice:
+        raise IngestError(f"--rename: two fields have the column {twice[0]}")
     for column in ingest.partition_by:
-        if column not in fields | {*ORIGIN, DATE}:
-            known = ", ".join([*ingest.schema.names, *ORIGIN, DATE])
+        if column not in {*columns_of.values(), *ORIGIN, DATE}:
+            known = ", ".join([*columns_of.values(), *ORIGIN, DATE])
             raise IngestError(f"--partition-by {column}: no such column; there are {known}")
+
+
+def check_rename(noted: Mapping[str, Any], asked: Mapping[str, str]) -> dict[str, str]:
+    """All renamed fields; IngestError where a field had another column in an earlier run."""
+    before = {**noted.get(RENAME, {})}
+    known = columns(noted[SCHEMA]).names if SCHEMA in noted else []
+    for name, column in asked.items():
+        if name in known and before.get(name, name) != column:
+            raise IngestError(
+                f"--rename {name}={column}: the field's column is {before.get(name, name)} since "
+                "the first run; ingest into a new table"
+            )
+    return {**before, **asked}
 
 
 def ensure_topic(bootstrap_servers: str, name: str) -> None:

@@ -7,13 +7,14 @@ not fit is refused as a whole with a reason for each field at fault. What a colu
 STRING keeps any JSON value as its text and a TIMESTAMP also takes seconds since 1970 as a number.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from headwater.pipelines.ingest.json_limits import beyond, record_beyond, unfit_folder
+from headwater.pipelines.ingest.unknown_fields import unknown_fields
 from headwater.pipelines.running.progress import QUALITY
 from headwater.pipelines.running.quality import REASONS
 
@@ -68,6 +69,7 @@ class JsonRows:
         *,
         unknown: str = "keep",
         partition_by: Sequence[str] = (),
+        rename: Mapping[str, str] | None = None,
     ) -> None:
         """A schema with its required fields marked NOT NULL, and what to do with others.
 
@@ -77,14 +79,17 @@ class JsonRows:
                 them, or `refuse` their records.
             partition_by: Columns that name folders; `_date`, the day of the record's timestamp, is
                 added where it is among them.
+            rename: Columns for fields whose own name a table cannot have.
         """
         self._schema = schema
+        self._columns = {name: (rename or {}).get(name, name) for name in schema.names}
         self._unknown = unknown
         self._dated = DATE in partition_by
         self._folders = [
             field.name
             for field in schema.fields
-            if field.name in partition_by and isinstance(field.dataType, st.StringType)
+            if self._columns[field.name] in partition_by
+            and isinstance(field.dataType, st.StringType)
         ]
 
     def judged(self, records: "DataFrame") -> "DataFrame":
@@ -100,7 +105,9 @@ class JsonRows:
             sf.lit('{"v":['), mark, sf.lit(","), text, sf.lit(","), mark, sf.lit("]}")
         )
         parsed = records.withColumn(_PARSED, sf.from_json(wrapped, wrapper, _STRICT))
-        undeclared = self._undeclared(text) if self._unknown != "drop" else sf.lit(None)
+        undeclared = sf.lit(None)
+        if self._unknown != "drop":
+            undeclared = unknown_fields(text, self._schema, _STRICT)
         parsed = parsed.withColumn(_UNDECLARED, undeclared.cast("map<string,string>"))
         judged = parsed.withColumn(REASONS, self._reasons(text))
         counts = sf.count_if(sf.size(REASONS) > 0).alias("e0")
@@ -112,7 +119,7 @@ class JsonRows:
     def good(self, judged: "DataFrame") -> "DataFrame":
         """The typed columns, then where each row came from."""
         row = sf.col(_PARSED)["v"][1]
-        columns = [row[field.name].alias(field.name) for field in self._schema.fields]
+        columns = [row[field].alias(column) for field, column in self._columns.items()]
         if self._unknown == "keep":
             columns.append(sf.col(_UNDECLARED).alias(UNKNOWN))
         columns += [sf.col(source).alias(name) for name, source in ORIGIN.items()]
@@ -156,13 +163,6 @@ class JsonRows:
             names = sf.array_join(sf.map_keys(sf.col(_UNDECLARED)), ", ")
             found.append(sf.concat(sf.lit("not in the schema: "), names))
         return found
-
-    def _undeclared(self, text: "Column") -> "Column":
-        """Fields that the schema does not know, as text; NULL where there are none."""
-        known = sf.array(*(sf.lit(field.name) for field in self._schema.fields))
-        values = sf.from_json(text, st.MapType(st.StringType(), st.StringType()), _STRICT)
-        other = sf.map_filter(values, lambda name, _: ~sf.array_contains(known, name))
-        return sf.when(sf.size(other) > 0, other)
 
 
 def _fault(text: "Column", values: "Column", field: st.StructField) -> "Column":

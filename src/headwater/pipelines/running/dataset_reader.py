@@ -40,7 +40,11 @@ class SparkDatasetReader:
     def read(self, name: str) -> "DataFrame":
         """All rows of a dataset."""
         view = self._view(name)
-        return read_table(self._spark, self.target(name)) if view is None else view
+        return self.stored(name) if view is None else view
+
+    def stored(self, name: str) -> "DataFrame":
+        """All rows of a table or a materialized view."""
+        return read_table(self._spark, self.target(name))
 
     def read_stream(self, name: str) -> "DataFrame":
         """New rows of a dataset."""

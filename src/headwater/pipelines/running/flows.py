@@ -130,11 +130,8 @@ class Flows:
         return self._quality(flow).names
 
     def _frame(self, flow: Flow) -> "DataFrame":
-        rows = self._datasets.frame(flow)
         dataset = self._project.declarations.datasets.get(flow.target)
-        if dataset is not None and dataset.schema:
-            rows = rows.to(declared_columns(dataset.schema))
-        return rows
+        return declared_rows(self._datasets.frame(flow), dataset)
 
     def _to_topic(self, flow: Flow, rows: "DataFrame", sink: Sink) -> "DataStreamWriter":
         """As `format("headwater")` would, but for the processes that Spark starts for such a sink."""
@@ -195,8 +192,7 @@ class Flows:
         return writers
 
     def _quality(self, flow: Flow) -> Quality:
-        dataset = self._project.declarations.datasets.get(flow.target)
-        return Quality((*dataset.expectations, *_folders_named(dataset)) if dataset else ())
+        return quality_of(self._project.declarations.datasets.get(flow.target))
 
     def _place(self, flow: Flow, sink: Sink | None) -> tuple[Target, dict[str, Any]]:
         """Where the rows go, and how the table is written."""
@@ -212,6 +208,18 @@ class Flows:
     def _rooted(self, target: Target) -> Target:
         """A path in a declaration is relative to the project, wherever the command was called."""
         return Target(target.kind, str(self._project.root / target.place))
+
+
+def declared_rows(rows: "DataFrame", dataset: Dataset | None) -> "DataFrame":
+    """The rows with the columns that the dataset declares, if it declares any."""
+    if dataset is None or not dataset.schema:
+        return rows
+    return rows.to(declared_columns(dataset.schema))
+
+
+def quality_of(dataset: Dataset | None) -> Quality:
+    """The expectations of a dataset, and that its partition values can name folders."""
+    return Quality((*dataset.expectations, *_folders_named(dataset)) if dataset else ())
 
 
 def _folders_named(dataset: Dataset) -> list[Expectation]:

@@ -19,6 +19,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _DRAIN_MS: Final = 10_000
+_NOISY_LOGGERS: Final = (
+    "py4j.clientserver",
+    "DataFrameQueryContextLogger",
+    "SQLQueryContextLogger",
+)
 
 
 @contextmanager
@@ -43,7 +48,7 @@ def session_scope(
         on_progress=lambda event: progress.observe(json.loads(event.json)),
     )
     try:
-        with _quiet_py4j():
+        with _quiet_loggers():
             yield running
     finally:
         _drain_listeners(running)
@@ -53,15 +58,17 @@ def session_scope(
 
 
 @contextmanager
-def _quiet_py4j() -> Iterator[None]:
-    """Keep Py4J from logging the trace of a failed batch: the run reports it in one line."""
-    logger = logging.getLogger("py4j.clientserver")
-    before = logger.level
-    logger.setLevel(logging.CRITICAL)
+def _quiet_loggers() -> Iterator[None]:
+    """Keep PySpark from logging traces of errors that the run reports in one line."""
+    loggers = [logging.getLogger(name) for name in _NOISY_LOGGERS]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.CRITICAL)
     try:
         yield
     finally:
-        logger.setLevel(before)
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
 
 
 def _drain_listeners(spark: "SparkSession") -> None:

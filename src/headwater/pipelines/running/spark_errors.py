@@ -17,7 +17,7 @@ _TASK_FAILED: Final = re.compile(r"^Job aborted due to stage failure.*?\): ?", r
 _JAVA_CLASS: Final = re.compile(r"^(?:[a-z]\w*\.)+[A-Z][\w$]*: ?")
 _CONDITION: Final = re.compile(r"^\[[A-Z][A-Z0-9_.]+\] ?")
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w{5}\.?")
-_PLAN: Final = re.compile(r";\s*\n'?[A-Z]\w*[^\n]*(?:\n[ :|]*\+- .*)?\Z", re.DOTALL)
+_PLAN: Final = re.compile(r";\s*\n['~]?[A-Z]\w*[^\n]*(?:\n[ :|]*\+- .*)?\Z", re.DOTALL)
 """The query's plan, which Spark puts behind what is wrong with it."""
 _FRAME: Final = re.compile(r'^  File "([^"<]+)", line (\d+), in (\S+)', re.MULTILINE)
 _PACKAGE: Final = __file__.replace("\\", "/").rpartition("/pipelines/")[0] + "/"

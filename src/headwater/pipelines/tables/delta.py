@@ -21,6 +21,7 @@ from deltalake.transaction import AddAction, create_table_with_add_actions
 
 from headwater.pipelines.tables.committing import PlacedFiles, commit_until_decided
 from headwater.pipelines.tables.schemas import (
+    DELTA_FORBIDDEN,
     changed_fields,
     check_partitions,
     evolved_schema,
@@ -43,7 +44,6 @@ from headwater.pipelines.tables.table import (
 from headwater.pipelines.targets import Target
 
 _UNREADABLE: Final = frozenset({"deletionVectors", "columnMapping"})
-_NOT_IN_NAMES: Final = " ,;{}()\n\t="
 
 Action = dict[str, Any]
 
@@ -163,9 +163,10 @@ class DeltaBackend:
     def stored(self, schema: pa.Schema) -> pa.Schema:
         """The schema with every column optional; names as Delta's readers can bear them."""
         for name in schema.names:
-            if any(letter in _NOT_IN_NAMES for letter in name):
+            if any(letter in DELTA_FORBIDDEN for letter in name):
                 raise TableError(
-                    f"Delta has no column names with {_NOT_IN_NAMES!r} in them: {name!r}"
+                    f"column {name!r}: names of a Delta table have none of {DELTA_FORBIDDEN!r}; "
+                    "rename it in the query"
                 )
         return nullable(plain_schema(schema))
 

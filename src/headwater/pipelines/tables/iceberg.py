@@ -263,7 +263,7 @@ class IcebergBackend:
         attempt = new_attempt(base)
         schema = _arrow_schema(table)
         merged = [
-            merge(group, schema, os.path.join(attempt, f"{number}.parquet"))
+            merge(group, schema, os.path.join(attempt, self._below(group[0]), f"{number}.parquet"))
             for number, group in enumerate(groups)
         ]
         old = {_SCHEME + file.path for group in groups for file in group}
@@ -275,6 +275,10 @@ class IcebergBackend:
         if not won:
             raise TableConflict(f"{self.target}: another committer came between")
         return Compaction(len(old), len(merged))
+
+    def _below(self, file: DataFile) -> str:
+        """The folder of a file, relative to where data files are."""
+        return os.path.dirname(os.path.relpath(file.path, self._data))
 
     def expire(self, hours: int) -> int:
         """Expires snapshots, then removes files that none of those left names."""

@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
@@ -9,7 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
-from headwater.pipelines.tables.table import TableError, open_table
+from headwater.pipelines.tables.staging import folder_values
+from headwater.pipelines.tables.table import DataFile, Table, TableError, open_table
 from headwater.pipelines.targets import Target
 
 _GLOB: Final = re.compile(r"[\[\]{}*?\\]")
@@ -24,14 +26,32 @@ def read_table(spark: SparkSession, target: Target | str) -> DataFrame:
     table = open_table(target)
     if not table.exists():
         raise TableError(f"there is no table at {table.target}")
-    schema = spark_schema(table.schema())
-    paths = [_GLOB.sub(r"\\\g<0>", file.path) for file in table.files()]
-    if not paths:
+    schema, files = spark_schema(table.schema()), table.files()
+    if not files:
         return spark.createDataFrame([], schema)
+    paths = [_GLOB.sub(r"\\\g<0>", file.path) for file in files]
     reader = spark.read.schema(schema)
-    if not table.keeps_partition_columns:
-        reader = reader.option("basePath", os.path.abspath(table.target.place))
+    root = _partition_root(table, files)
+    if root is not None:
+        reader = reader.option("basePath", root)
     return reader.parquet(*paths).select(*(f"`{name}`" for name in schema.names))
+
+
+def _partition_root(table: Table, files: Sequence[DataFile]) -> str | None:
+    """The folder below which Spark may take the values of partitions from the names of folders.
+
+    None where the files hold the partition columns and a folder does not say the same: older
+    folders have other names, and an empty string is NULL there.
+    """
+    folder = os.path.abspath(table.target.place)
+    if not table.keeps_partition_columns:
+        return folder
+    data = os.path.join(folder, "data")
+    below = (os.path.dirname(os.path.relpath(file.path, data)) for file in files)
+    named = all(
+        folder_values(where) == file.partition for where, file in zip(below, files, strict=True)
+    )
+    return data if named else None
 
 
 def spark_schema(schema: pa.Schema) -> StructType:

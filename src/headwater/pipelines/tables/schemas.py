@@ -22,6 +22,8 @@ _OTHER_LAYOUTS = {
     pa.large_binary(): pa.binary(),
     pa.binary_view(): pa.binary(),
 }
+DELTA_FORBIDDEN = " ,;{}()\n\t="
+"""Letters that no column name of a Delta table has."""
 _LADDERS = (
     (pa.int8(), pa.int16(), pa.int32(), pa.int64()),
     (pa.float32(), pa.float64()),

@@ -20,6 +20,8 @@ from headwater.pipelines.tables.table import DataFile, Partition, StagedFile, Ta
 
 Files = Callable[[], Iterable[DataFile]]
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"
+COPY_SUFFIX = "__folder"
+"""Of columns that name folders where the files hold the partition columns as well."""
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,99}")
 
 
@@ -68,6 +70,11 @@ def folder_values(folder: str) -> Partition:
     )
 
 
+def partition_folder(folder: str) -> str:
+    """The folder of a placed file by that of the attempt: copies of columns lose their suffix."""
+    return folder.replace(f"{COPY_SUFFIX}=", "=")
+
+
 def place(files: Sequence[StagedFile], base: str, root: str) -> list[StagedFile]:
     """Moves files from the attempts below `base` to where the table has its files, below `root`.
 
@@ -76,7 +83,8 @@ def place(files: Sequence[StagedFile], base: str, root: str) -> list[StagedFile]
     placed = []
     for number, file in enumerate(files):
         attempt, _, inside = os.path.relpath(file.path, base).partition(os.sep)
-        name = os.path.join(root, os.path.dirname(inside), f"part-{attempt}-{number:05}.parquet")
+        folder = partition_folder(os.path.dirname(inside))
+        name = os.path.join(root, folder, f"part-{attempt}-{number:05}.parquet")
         os.makedirs(os.path.dirname(name), exist_ok=True)
         os.rename(file.path, name)
         placed.append(file._replace(path=name))
@@ -127,7 +135,8 @@ def drop_losers(base: str, root: str, won: str | None, in_table: Files) -> None:
 
 def _placed(tree: str, root: str, attempt: str) -> Iterator[str]:
     for where, _, _ in os.walk(tree):
-        folder = os.path.normpath(os.path.join(root, os.path.relpath(where, tree)))
+        below = partition_folder(os.path.relpath(where, tree))
+        folder = os.path.normpath(os.path.join(root, below))
         yield from glob.iglob(os.path.join(glob.escape(folder), f"part-{attempt}-*.parquet"))
 
 

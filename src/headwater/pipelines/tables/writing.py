@@ -32,7 +32,7 @@ from headwater.pipelines.tables.schemas import (
     same_partitions,
 )
 from headwater.pipelines.tables.sizing import FileSizing
-from headwater.pipelines.tables.staging import new_attempt, staged_files
+from headwater.pipelines.tables.staging import COPY_SUFFIX, new_attempt, staged_files
 from headwater.pipelines.tables.table import (
     StagedFile,
     Table,
@@ -188,7 +188,7 @@ class _Plan:
         """
         rows, folders = self._shaped(), list(self.partition_by)
         if self._table.keeps_partition_columns:
-            folders = [f"{name}__folder" for name in self.partition_by]
+            folders = [name + COPY_SUFFIX for name in self.partition_by]
             copies = zip(folders, self.partition_by, strict=True)
             rows = rows.withColumns({folder: sf.col(_quoted(name)) for folder, name in copies})
         cores = rows.sparkSession.sparkContext.defaultParallelism

@@ -68,6 +68,10 @@ def test_the_plan_of_a_query_is_left_out():
         "A column with name `prize` cannot be resolved. Did you mean one of the following? "
         "[`price`].; line 1 pos 7"
     )
+    sort = (
+        "Sorting is not supported on streaming DataFrames.;\n~Sort [id#1L ASC], true\n+- ~Project\n"
+    )
+    assert root_cause(sort) == "Sorting is not supported on streaming DataFrames."
     assert root_cause("expected one of a;\nb") == "expected one of a; b"
 
 
