@@ -167,10 +167,10 @@ def test_what_is_refused_is_counted_and_sent_to_the_dead_letter_topic(broker, tm
     dead = stored(broker, "dead")
     assert [value for _, value, _ in dead] == [b"nonsense", b'{"n":2}', b"x" * 100, b"last"]
     assert [headers["dead-letter.error-message"].decode()[:20] for _, _, headers in dead] == [
-        "is no JSON at charac",
+        "is not JSON at chara",
         "has no user_id",
         "is longer than 100 b",
-        "is no JSON at charac",
+        "is not JSON at chara",
     ]
     assert {headers["dead-letter.file"] for _, _, headers in dead} == {os.fsencode(path)}
 

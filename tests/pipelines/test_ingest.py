@@ -63,9 +63,9 @@ def test_records_become_typed_rows_and_misfits_dead_letters_exactly_once_over_ru
     reasons = {record.value: headers_of(record)["dead-letter.error-message"] for record in letters}
     assert reasons == {
         b'{"id": "3"}': "field id is not BIGINT: 3",
-        b"not json": "the value is no JSON object",
+        b"not json": "the value is not a JSON object",
         b'{"name": "no id"}': "field id is required and missing",
-        b'{"id": 4} {"id": 5}': "the value is no JSON object",
+        b'{"id": 4} {"id": 5}': "the value is not a JSON object",
         b"\xff\xfe": "the value is not UTF-8 text",
     }
     (third,) = (record for record in letters if record.value == b'{"id": "3"}')

@@ -13,7 +13,7 @@ SCHEMA = (
     "many ARRAY<TIMESTAMP>, named MAP<STRING, TIMESTAMP>, day DATE"
 )
 HIVE_NULL = "__HIVE_DEFAULT_PARTITION__"
-NO_OBJECT = "the value is no JSON object"
+NO_OBJECT = "the value is not a JSON object"
 REGISTRY = (
     "the value is not JSON: it begins like Avro or Protobuf of a schema registry (a zero byte)"
 )

@@ -1,1 +1,1 @@
-"""Events from browsers and files into topics."""
+"""Collects events from browsers and log files into topics."""

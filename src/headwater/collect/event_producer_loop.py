@@ -1,7 +1,7 @@
-"""From events to acknowledged records: the way into the topic that `collect http` uses.
+"""Produces events and waits for their acknowledgement, for `collect http`.
 
-Nothing counts as stored before the broker said so. How long that may take is the producer's
-delivery.timeout.ms; while the broker is away it is asked once a second, not once a request.
+Nothing counts as stored before the broker acknowledges it. The producer's delivery.timeout.ms limits
+the wait; while the broker is unavailable it is tried once per second, not once per request.
 """
 
 import logging
@@ -23,11 +23,11 @@ Headers = Sequence[tuple[str, bytes | None]]
 
 
 class BrokerUnavailable(Exception):
-    """The broker did not acknowledge in time; what was sent may or may not be stored."""
+    """The broker did not acknowledge in time; the events may or may not be stored."""
 
 
 def delivery_settings(ack_timeout_s: float) -> dict[str, object]:
-    """Settings of a producer that answers for a record within `ack_timeout_s`."""
+    """Return the settings of a producer that reports on a record within `ack_timeout_s`."""
     limit = int(ack_timeout_s * 1000)
     return {
         "delivery_timeout_ms": limit,
@@ -46,10 +46,10 @@ class EventProducer:
         self._producer = Producer(**settings)
         self.breaker = CircuitBreaker()
         if self._producer.settings.acks == "0":
-            raise ConfigError("acks=0 gives no acknowledgement: collecting needs 1 or all")
+            raise ConfigError("acks=0 gives no acknowledgement: set acks to 1 or all")
 
     async def start(self) -> None:
-        """Look for the topic; a broker that is away may come later, a missing topic may not."""
+        """Check that the topic exists; an unavailable broker is not an error yet."""
         try:
             await self._producer.partitions_for(self._topic)
         except UnknownTopicOrPartitionError:
@@ -58,7 +58,7 @@ class EventProducer:
             self._failed(away)
 
     async def store(self, events: Sequence[Event], headers: Headers) -> list[Refusal]:
-        """Send and wait for every acknowledgement; those the broker refuses come back."""
+        """Send events and wait for all acknowledgements; return the events that are refused."""
         try:
             sent = [await self._sent(event, headers) for event in events]
             stored = [future is not None and await _is_stored(future) for future in sent]
@@ -74,7 +74,7 @@ class EventProducer:
         ]
 
     async def close(self, timeout_s: float) -> None:
-        """Finish what was sent."""
+        """Wait for what was sent."""
         await self._producer.close(timeout_s)
 
     async def _sent(self, event: Event, headers: Headers) -> SendFuture | None:
@@ -85,7 +85,7 @@ class EventProducer:
 
     def _failed(self, why: KafkaError) -> None:
         if not self.breaker.away:
-            log.warning("the broker is away: %s", why.message)
+            log.warning("the broker is unavailable: %s", why.message)
         self.breaker.failed(self._clock.monotonic_ms())
 
 

@@ -1,9 +1,9 @@
-"""What a client wrote, cut into events: checked, made compact, and otherwise as it came.
+"""Splits a request body into events, validates them and makes them compact.
 
-Pure. An event is never decoded and encoded again: numbers of any length, escapes and the order of
-its fields stay what they were; only the white space between its tokens goes. What cannot be judged
-the same way by every reader (two fields of one name, NaN, nesting without end) is refused here,
-once, rather than by each of those who read the topic later.
+Pure. An event is never decoded and re-encoded: numbers of any length, escapes and the order of
+fields stay as they are; only white space between tokens is removed. What JSON readers treat
+differently (duplicate fields, NaN, deep nesting) is refused here, so that no reader of the topic
+has to deal with it.
 """
 
 import json
@@ -16,25 +16,25 @@ MAX_DEPTH = 64
 MAX_EVENTS = 10_000
 _SPACE = re.compile(r"[ \t\r\n]*")
 _NO_SPACE = re.compile(r'[^ \t\r\n"]+|"[^"\\]*(?:\\.[^"\\]*)*"')
-"""What stays: whole strings, and everything else but space."""
+"""What is kept: whole strings, and everything else but white space."""
 _ANY_SPACE = re.compile(r"[ \t\r\n]")
 _BROKEN = object()
 
 
 class RefusedEvent(ValueError):
-    """One event that is not taken; the others beside it may be."""
+    """An event that is refused; others of the same request may be accepted."""
 
     too_large = False
 
 
 class EventTooLarge(RefusedEvent):
-    """An event past the limit."""
+    """An event larger than the limit."""
 
     too_large = True
 
 
 class Malformed(ValueError):
-    """A body that cannot be cut into events, and the HTTP status that says so."""
+    """A body that cannot be split into events, with the HTTP status to respond."""
 
     def __init__(self, reason: str, status: int = 400) -> None:
         super().__init__(reason)
@@ -42,7 +42,7 @@ class Malformed(ValueError):
 
 
 class Event(NamedTuple):
-    """One event on its way to the topic."""
+    """An accepted event."""
 
     number: int
     key: bytes | None
@@ -50,7 +50,7 @@ class Event(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """One event that was not taken, and why."""
+    """A refused event, and the reason."""
 
     number: int
     reason: str
@@ -58,7 +58,7 @@ class Refusal(NamedTuple):
 
 
 class ParsedBody(NamedTuple):
-    """What a body held."""
+    """The events of a request body, accepted and refused."""
 
     events: list[Event]
     refusals: list[Refusal]
@@ -66,22 +66,22 @@ class ParsedBody(NamedTuple):
 
 @dataclass(frozen=True)
 class EventRules:
-    """What an event must be like."""
+    """The requirements for an event."""
 
     key: str | None = "user_id"
-    """The field that becomes the record's key; dots lead into nested objects."""
+    """The field that becomes the record's key; dots separate nested fields."""
     key_required: bool = True
     max_bytes: int = 65_536
 
 
 class EventReader:
-    """Reads events by fixed rules."""
+    """Reads and validates events by fixed rules."""
 
     def __init__(self, rules: EventRules) -> None:
         self._rules = rules
         self._path = rules.key.split(".") if rules.key else []
         self._problem = ""
-        # Numbers stay text: a key of 400 digits is a key, and nothing is computed with them.
+        # Numbers stay text: a key may have 400 digits, and nothing is computed with them.
         self._decoder = json.JSONDecoder(
             object_pairs_hook=self._object,
             parse_int=str,
@@ -90,10 +90,10 @@ class EventReader:
         )
 
     def body(self, data: bytes, *, by_line: bool = False) -> ParsedBody:
-        """The events of a request: an object, an array of objects, or an object on each line.
+        """Return the events of a request: an object, an array of objects, or an object per line.
 
-        With `by_line` a line that is no JSON is refused alone; without, what the body is shows in
-        its first character and its first line.
+        With `by_line` an invalid line is refused on its own; otherwise the first character and the
+        first line decide which of the three the body is.
         """
         try:
             text = data.decode("utf-8-sig")
@@ -109,7 +109,7 @@ class EventReader:
         return self._objects(text, start)
 
     def event(self, text: str) -> tuple[bytes | None, bytes]:
-        """The key and the value of one event; RefusedEvent if it is none."""
+        """Return the key and the value of one event; raise RefusedEvent if it is invalid."""
         start = _after_space(text, 0)
         try:
             value, end = self._decode(text, start)
@@ -119,7 +119,7 @@ class EventReader:
             raise RefusedEvent(f"has more after its object, at character {end}")
         return self._judged(text[start:end], value)
 
-    # -- cutting
+    # -- splitting
 
     def _objects(self, text: str, start: int) -> ParsedBody:
         first_line = text[start:].partition("\n")[0]
@@ -174,18 +174,18 @@ class EventReader:
                     break
                 place = _after_space(text, place + 1)
         if text[place : place + 1] != "]":
-            raise Malformed(f"is no JSON at character {place}: Expecting , or ]")
+            raise Malformed(f"is not JSON at character {place}: Expecting , or ]")
         if _after_space(text, place + 1) != len(text):
             raise Malformed(f"has more after its array, at character {place + 1}")
 
-    # -- judging
+    # -- validating
 
     def _judged(self, text: str, value: Any) -> tuple[bytes | None, bytes]:
         problem = self._problem
         if problem:
             raise RefusedEvent(problem)
         if not isinstance(value, dict):
-            raise RefusedEvent("is no JSON object")
+            raise RefusedEvent("is not a JSON object")
         if text.count("{") + text.count("[") > MAX_DEPTH and _too_deep(value):
             raise RefusedEvent(f"is nested more than {MAX_DEPTH} deep")
         compact = compacted(text).encode()
@@ -205,33 +205,33 @@ class EventReader:
         try:
             return value.encode()
         except UnicodeEncodeError:
-            raise RefusedEvent(f"has a {self._rules.key} that is no Unicode text") from None
+            raise RefusedEvent(f"has a {self._rules.key} that is not Unicode text") from None
 
     # -- decoding
 
     def _decode(self, text: str, start: int) -> tuple[Any, int]:
-        """The JSON value at `start` and where it ends; hooks leave what is wrong in `_problem`."""
+        """Return the JSON value at `start` and its end; hooks report problems in `_problem`."""
         self._problem = ""
         try:
             return self._decoder.raw_decode(text, start)
         except json.JSONDecodeError as wrong:
-            raise Malformed(f"is no JSON at character {wrong.pos}: {wrong.msg}") from None
+            raise Malformed(f"is not JSON at character {wrong.pos}: {wrong.msg}") from None
         except RecursionError:
             raise Malformed(f"is nested more than {MAX_DEPTH} deep") from None
 
     def _object(self, pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) != len(pairs):
-            self._problem = "has two fields of one name"
+            self._problem = "has two fields with the same name"
         return found
 
     def _constant(self, name: str) -> object:
-        self._problem = f"holds {name}, which is no JSON"
+        self._problem = f"contains {name}, which is not JSON"
         return _BROKEN
 
 
 def compacted(text: str) -> str:
-    """Valid JSON without the white space between its tokens."""
+    """Return valid JSON without white space between its tokens."""
     return "".join(_NO_SPACE.findall(text)) if _ANY_SPACE.search(text) else text
 
 

@@ -1,7 +1,7 @@
-"""Where each file was read up to, kept over restarts.
+"""Stores how far each file is read, across restarts.
 
-A position is written after the broker has acknowledged the lines before it, never earlier, and
-whole or not at all. The folder belongs to one collector at a time.
+A position is written atomically, and never before the broker has acknowledged the lines before it.
+One collector at a time owns the folder.
 """
 
 import json
@@ -27,7 +27,9 @@ class FilePositions:
         try:
             self._lock = files.lock(f"{folder}/lock")
         except BlockingIOError:
-            raise PositionsError(f"{folder} is in use by another collector") from None
+            raise PositionsError(
+                f"another collector uses {folder}: stop it, or choose another --positions folder"
+            ) from None
         try:
             self._stored = self._load()
         except PositionsError:
@@ -35,11 +37,11 @@ class FilePositions:
             raise
 
     def of(self, path: str) -> FilePosition | None:
-        """Where to go on in the file of that name."""
+        """Return where reading of that file continues, if it is known."""
         return self._stored.get(path)
 
     def store(self, positions: Mapping[str, FilePosition]) -> None:
-        """Keep these, if they are news; those of files not named here stay."""
+        """Write changed positions; those of other files are kept."""
         renewed = {**self._stored, **positions}
         if renewed == self._stored:
             return
@@ -51,7 +53,7 @@ class FilePositions:
         self._stored = renewed
 
     def close(self) -> None:
-        """Let others have the folder."""
+        """Release the folder."""
         self._files.close(self._lock)
 
     def _load(self) -> dict[str, FilePosition]:
@@ -60,7 +62,10 @@ class FilePositions:
         try:
             content = json.loads(read_file(self._files, self._path))
             if content["version"] != _VERSION:
-                raise PositionsError(f"{self._path} is of version {content['version']}")
+                raise PositionsError(
+                    f"{self._path} has version {content['version']}, this program reads {_VERSION}: "
+                    "upgrade headwater, or remove the file to begin as --from says"
+                )
             return {path: FilePosition(**position) for path, position in content["files"].items()}
         except (ValueError, KeyError, TypeError, AttributeError):
             raise PositionsError(

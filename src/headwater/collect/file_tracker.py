@@ -1,10 +1,10 @@
-"""One name through its rotations, as `tail -F` follows it, and without a gap.
+"""Follows one file name through rotations, as `tail -F` does, without a gap.
 
-Renamed: the old file is read to its end, and a little longer, since its writer may not have
-noticed; then those that were rotated meanwhile, by age; then the new one. Cut after a copy was
-made (copytruncate): the rest is read from the copy, found by how it begins. The same search finds
-the right file after a restart. A file of which nothing was given out is known by nothing: until its
-first line, the place is still the end of the one before. Time is an argument; nothing here waits.
+After a rename, the old file is read to its end and a little longer, since its writer may not have
+noticed; then files rotated meanwhile, oldest first; then the new one. After a copytruncate, the rest
+is read from the copy, which is found by its first bytes. The same search finds the right file after
+a restart. A file with no line returned yet has no fingerprint: until then the position remains the
+end of the previous file. Callers pass the time; nothing here waits.
 """
 
 import logging
@@ -16,11 +16,11 @@ from headwater.collect.log_files import LogFiles
 log = logging.getLogger(__name__)
 
 _ROTATED = re.compile(r"[.-][0-9][0-9T:._-]*")
-"""What rotation puts after a name: `.1`, `-20260131`, `.2026-01-31T12`; nothing compressed."""
+"""Suffixes of rotated files: `.1`, `-20260131`, `.2026-01-31T12`; compressed files are ignored."""
 
 
 class FileTracker:
-    """Reads what is written under one name."""
+    """Reads the lines written to one file name."""
 
     def __init__(
         self,
@@ -34,13 +34,13 @@ class FileTracker:
     ) -> None:
         self.path = path
         self.gaps = 0
-        """How often the rest of a rotated file was not found."""
+        """How many times the rest of a rotated file was lost."""
         self._files = files
         self._max_line = max_line
         self._linger_ms = linger_ms
         self._reading: LineReader | None = None
         self._left: FilePosition | None = None
-        """The end of the file before, as long as nothing of this one was given out."""
+        """The end of the previous file, until a line of the current one is returned."""
         self._grew_ms = 0
         self._forbidden: set[str] = set()
         if position is not None:
@@ -48,12 +48,12 @@ class FileTracker:
         else:
             self._reading = self._open(path)
             if self._reading is None:
-                log.warning("%s is not there yet: waiting for it", path)
+                log.warning("%s does not exist yet; waiting for it", path)
             elif from_end:
                 self._reading.skip_to_end()
 
     def poll(self, now_ms: int, most: int = 10_000) -> list[LogLine]:
-        """The next lines, if any, and not more than `most`; ask for the `position` once they are stored."""
+        """Return up to `most` new lines; save the `position` after they are stored."""
         reading = self._reading
         if reading is None:
             reading = self._reading = self._open(self.path)
@@ -74,25 +74,24 @@ class FileTracker:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether there is nothing more to read, here or in a newer file."""
+        """Whether everything is read, here and in newer files."""
         reading = self._reading
         if reading is None:
             return self._files.identity(self.path) is None
         return reading.is_at_end and not self._is_left_behind(reading)
 
     def last_line(self) -> list[LogLine]:
-        """The line without a newline at the end, for who will not come back."""
+        """Return the unfinished last line, for callers that stop following the file."""
         reading = self._reading
         return self._given(reading, reading.last_line()) if reading else []
 
     def position(self) -> FilePosition | None:
-        """Where to go on after all lines given out so far; None if there is no file."""
+        """Return where reading continues after all returned lines; None if there is no file."""
         if self._left is not None:
             return self._left
         return self._reading.position() if self._reading else None
 
     def close(self) -> None:
-        """Let go of the file."""
         if self._reading is not None:
             self._reading.close()
             self._reading = None
@@ -100,7 +99,7 @@ class FileTracker:
     # -- from one file to the next
 
     def _is_left_behind(self, reading: LineReader) -> bool:
-        """The name belongs to another file now; while it belongs to none, the old one may grow."""
+        """Whether the name belongs to another file; while it belongs to none, the old may grow."""
         current = self._files.identity(self.path)
         return current is not None and current != reading.identity
 
@@ -108,9 +107,9 @@ class FileTracker:
         return lines if lines and not self._is_too_early(reading) else []
 
     def _is_too_early(self, reading: LineReader) -> bool:
-        """Whether another file comes before this one: a copy of what this one held, now cut.
+        """Whether a copy of what this file held before it was truncated must be read first.
 
-        Asked before the first line is given out, and after it was read: so no copy is missed.
+        Checked after the first line is read and before it is returned, so that no copy is missed.
         """
         if self._left is None:
             return False
@@ -137,7 +136,7 @@ class FileTracker:
         self._reading = self._rotated_after(left) or self._open(self.path)
 
     def _rotated_after(self, left: FilePosition) -> LineReader | None:
-        """The oldest rotated file that is younger than the one that was left."""
+        """Open the oldest rotated file that is newer than the finished one."""
         current = self._files.identity(self.path)
         since_ns = left.left_ns or 0
         oldest: LineReader | None = None
@@ -162,7 +161,7 @@ class FileTracker:
         self._resume(position)
 
     def _resume(self, position: FilePosition) -> None:
-        """Find the file of `position` again: under its name, under another, or as a copy."""
+        """Find the file of `position`: under its name, under another name, or as a copy."""
         self._left = None
         paths = [self.path, *self._rotated_names()]
         itself = [path for path in paths if self._files.identity(path) == position.identity]
@@ -183,7 +182,7 @@ class FileTracker:
         if position.offset:
             self.gaps += 1
             log.warning(
-                "%s: the file that was read up to byte %d is gone; lines after that are lost",
+                "%s: the file that was read up to byte %d is gone; its later lines are lost",
                 self.path,
                 position.offset,
             )
@@ -206,6 +205,6 @@ class FileTracker:
             return None
         except PermissionError:
             if path not in self._forbidden:  # rotation may set the rights a moment later
-                log.warning("%s may not be read: waiting until it may", path)
+                log.warning("%s: no permission to read it; waiting for permission", path)
                 self._forbidden.add(path)
             return None

@@ -1,7 +1,7 @@
-"""How long a client may take, and how many there may be: the door of the HTTP server.
+"""Limits on the time of a request and the number of connections of the HTTP server.
 
-uvicorn waits for ever for the rest of a request. Here a request must be read within its time from
-its first byte on, however it is trickled, and connections past the limit are closed at once.
+uvicorn waits forever for the rest of a request. Here a request must arrive within a time limit that
+starts with its first byte, and connections past the limit are closed at once.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class TimeLimitedProtocol(H11Protocol):
-    """A connection whose requests must come in time; uvicorn makes one for each client."""
+    """A connection with a time limit for requests; uvicorn creates one per client."""
 
     READ_TIMEOUT_S: ClassVar[float] = 20.0
     MAX_CONNECTIONS: ClassVar[int] = 1000
@@ -21,7 +21,7 @@ class TimeLimitedProtocol(H11Protocol):
     _has_spoken = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """A client is there; its first request is awaited from now on."""
+        """Close the connection if there are too many; otherwise wait for its first request."""
         super().connection_made(transport)
         if len(self.connections) > self.MAX_CONNECTIONS:
             transport.abort()
@@ -29,23 +29,21 @@ class TimeLimitedProtocol(H11Protocol):
             self._watch()
 
     def data_received(self, data: bytes) -> None:
-        """A part of a request."""
         super().data_received(data)
         self._watch()
 
     def on_response_complete(self) -> None:
-        """The answer is out; the rest of a body that nobody wants may still be on its way."""
+        """Start waiting again: the rest of an unread body may still arrive."""
         self._has_spoken = True
         super().on_response_complete()
         self._watch()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The client is gone."""
         self._forget()
         super().connection_lost(exc)
 
     def _watch(self) -> None:
-        """The deadline runs while the client owes bytes; more of them do not put it off."""
+        """Run the deadline while the client owes bytes; further bytes do not extend it."""
         if not self._owes():
             self._forget()
         elif self._deadline is None:
@@ -71,7 +69,7 @@ class TimeLimitedProtocol(H11Protocol):
 def limited_config(
     app: object, *, read_timeout_s: float, max_connections: int, stop_timeout_s: float
 ) -> Config:
-    """A server with these limits, quiet, and trusting no header of a client."""
+    """Return a uvicorn configuration with these limits that logs little and trusts no headers."""
     limits = {"READ_TIMEOUT_S": read_timeout_s, "MAX_CONNECTIONS": max_connections}
     return Config(
         app,  # type: ignore[arg-type]

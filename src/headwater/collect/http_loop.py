@@ -1,7 +1,7 @@
-"""The HTTP endpoint: events in, an answer once the broker has them, and the browser script.
+"""The HTTP endpoint: accepts events, responds once the broker has them, serves the browser script.
 
-A body is never held beyond its limit, and all bodies together never beyond theirs. What a client
-may learn from an answer: how many events were taken, and why which others were not.
+A request body never exceeds its limit in memory, nor do all bodies together. A response says how
+many events were accepted, and which were refused and why.
 """
 
 from collections.abc import AsyncIterator
@@ -28,14 +28,14 @@ _BY_LINE = {"application/x-ndjson", "application/ndjson", "application/jsonl"}
 _SCRIPT_HEADERS = {
     "cache-control": "public, max-age=3600",
     "x-content-type-options": "nosniff",
-    # Pages that isolate themselves may still load it.
+    # Cross-origin isolated pages may still load it.
     "cross-origin-resource-policy": "cross-origin",
 }
 
 
 @dataclass(frozen=True)
 class HttpOptions:
-    """What the endpoint takes and from whom."""
+    """What the endpoint accepts, and from which clients."""
 
     rules: EventRules = field(default_factory=EventRules)
     max_body_bytes: int = 1_048_576
@@ -62,14 +62,14 @@ class HttpEndpoint:
         self._script = files("headwater.collect").joinpath("browser.js").read_bytes()
 
     def app(self) -> Starlette:
-        """The routes; the producer lives as long as they do."""
+        """Return the application; it closes the producer when it stops."""
         return Starlette(
             routes=[
                 Route("/events", self._events, methods=["POST", "OPTIONS"]),
                 Route("/headwater.js", self._browser_script),
                 Route("/health", self._health),
             ],
-            exception_handlers={HTTPException: _said},
+            exception_handlers={HTTPException: _error_response},
             lifespan=self._life,
         )
 
@@ -83,7 +83,8 @@ class HttpEndpoint:
     async def _health(self, _request: Request) -> Response:
         away = self._storing.breaker.away
         return JSONResponse(
-            {"status": "the broker is away" if away else "ok"}, status_code=503 if away else 200
+            {"status": "the broker is unavailable" if away else "ok"},
+            status_code=503 if away else 200,
         )
 
     async def _browser_script(self, _request: Request) -> Response:
@@ -101,9 +102,9 @@ class HttpEndpoint:
             try:
                 response = await self._collect(request)
             except HTTPException as refused:
-                response = _said(request, refused)
+                response = _error_response(request, refused)
             except ClientDisconnect:
-                return Response(status_code=400)  # nobody is there to read it
+                return Response(status_code=400)  # the client is gone
         if origin is not None:
             response.headers.update(_allowed(origin))
         return response
@@ -120,7 +121,7 @@ class HttpEndpoint:
         try:
             async for part in self._parts(request):
                 if not self._budget.try_reserve(len(part)):
-                    _come_back(503, 1000, "too much is waiting to be stored")
+                    _retry_later(503, 1000, "too many events are waiting to be stored")
                 held += len(part)
                 parts.append(part)
             return await self._stored(request, client, b"".join(parts))
@@ -128,14 +129,14 @@ class HttpEndpoint:
             self._budget.release(held)
 
     def _check_turn(self, client: str) -> None:
-        """Send away, before a byte of the body is read, whoever has to wait anyway."""
+        """Refuse a client that must wait before its body is read."""
         now = self._clock.monotonic_ms()
         wait = self._limits.wait_ms(account_of(client), now)
         if wait:
-            _come_back(429, wait, "too many events")
+            _retry_later(429, wait, "too many events")
         wait = self._storing.breaker.wait_ms(now)
         if wait:
-            _come_back(503, wait, "the broker is away")
+            _retry_later(503, wait, "the broker is unavailable")
 
     async def _parts(self, request: Request) -> AsyncIterator[bytes]:
         limit = self._options.max_body_bytes
@@ -149,14 +150,16 @@ class HttpEndpoint:
                     break
                 yield part
         if size > limit:
-            raise HTTPException(413, f"a body has at most {limit} bytes", {"connection": "close"})
+            raise HTTPException(
+                413, f"the body is larger than {limit} bytes", {"connection": "close"}
+            )
 
     async def _stored(self, request: Request, client: str, body: bytes) -> Response:
         reading = self._read(request, client, body)
         try:
             refused = await self._storing.store(reading.events, self._headers(client))
         except BrokerUnavailable:
-            _come_back(503, 1000, "the broker did not acknowledge the events in time")
+            _retry_later(503, 1000, "the broker did not acknowledge the events in time")
         refusals = sorted([*reading.refusals, *refused])
         return _answer(len(reading.events) - len(refused), refusals)
 
@@ -171,7 +174,7 @@ class HttpEndpoint:
             wrong = malformed
         wait = self._limits.try_spend(account_of(client), cost, self._clock.monotonic_ms())
         if wait:
-            _come_back(429, wait, "too many events")
+            _retry_later(429, wait, "too many events")
         if wrong is not None:
             raise HTTPException(wrong.status, f"the body {wrong}")
         return reading
@@ -184,7 +187,7 @@ class HttpEndpoint:
             found.append(("client", client.encode()))
         return found
 
-    # -- who
+    # -- clients
 
     def _client(self, request: Request) -> str:
         peer = request.client.host if request.client else ""
@@ -214,7 +217,7 @@ def _allowed(origin: str) -> dict[str, str]:
 
 
 def _answer(accepted: int, refusals: list[Refusal]) -> Response:
-    """200 if anything was taken or nothing was there; else why it was not."""
+    """Respond 200 if anything was accepted or nothing was sent, else with the reasons."""
     shown = [{"index": row.number, "reason": row.reason} for row in refusals[:SHOWN_REFUSALS]]
     status = 200
     if refusals and not accepted:
@@ -224,11 +227,11 @@ def _answer(accepted: int, refusals: list[Refusal]) -> Response:
     )
 
 
-def _come_back(status: int, wait_ms: int, why: str) -> NoReturn:
+def _retry_later(status: int, wait_ms: int, why: str) -> NoReturn:
     raise HTTPException(status, why, {"retry-after": str(-(-wait_ms // 1000))})
 
 
-def _said(_request: Request, refused: Exception) -> Response:
+def _error_response(_request: Request, refused: Exception) -> Response:
     assert isinstance(refused, HTTPException)
     return JSONResponse(
         {"error": refused.detail}, status_code=refused.status_code, headers=refused.headers

@@ -1,4 +1,4 @@
-"""The server of `headwater collect http`, from its socket to its last answer."""
+"""The server of `headwater collect http`, from binding its socket to the last response."""
 
 import contextlib
 import signal
@@ -17,7 +17,7 @@ from headwater.seams.clock import SystemClock
 
 @dataclass(frozen=True)
 class HttpServerOptions:
-    """Where the server listens and how patient it is."""
+    """Where the server listens, and its limits per connection."""
 
     host: str = "127.0.0.1"
     port: int = 8080
@@ -26,11 +26,11 @@ class HttpServerOptions:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn that ends a graceful stop with exit code 0."""
+    """A uvicorn server that exits with code 0 after a graceful stop."""
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """SIGTERM and Ctrl-C stop the server; a second Ctrl-C does not wait for clients."""
+        """Stop on SIGTERM and Ctrl-C; a second Ctrl-C does not wait for clients."""
         signals = (signal.SIGTERM, signal.SIGINT)
         before = {number: signal.signal(number, self.handle_exit) for number in signals}
         try:
@@ -47,7 +47,7 @@ async def serve(
     settings: dict[str, Any],
     ready: Callable[[str], None],
 ) -> None:
-    """Serve until SIGTERM or Ctrl-C; then finish what was accepted."""
+    """Serve until SIGTERM or Ctrl-C, then finish accepted requests."""
     clock = SystemClock()
     with _bound(listening) as server_socket:
         storing = EventProducer(

@@ -1,4 +1,4 @@
-"""From a line of a file to a record: its key and its value. Pure."""
+"""Turns a line of a file into a record's key and value. Pure."""
 
 import re
 from typing import NamedTuple, Protocol
@@ -8,27 +8,27 @@ from headwater.collect.line_reader import LogLine
 
 
 class LineRecord(NamedTuple):
-    """What goes into the topic."""
+    """A record for the topic."""
 
     key: bytes | None
     value: bytes
 
 
 class LineFormat(Protocol):
-    """What the lines of a file are."""
+    """How the lines of a file become records."""
 
     def record(self, line: LogLine) -> LineRecord:
-        """The record of a line; RefusedEvent if it has none."""
+        """Return the record of a line; raise RefusedEvent if the line is invalid."""
 
 
 class JsonLineFormat:
-    """An event on each line."""
+    """One JSON event per line."""
 
     def __init__(self, rules: EventRules) -> None:
         self._reader = EventReader(rules)
 
     def record(self, line: LogLine) -> LineRecord:
-        """The event with its key, made compact."""
+        """Return the event as compact JSON, with its key."""
         _refuse_cut(line)
         try:
             text = line.text.decode()
@@ -38,14 +38,14 @@ class JsonLineFormat:
 
 
 class PlainLineFormat:
-    """Any text, bytes as they are; a pattern finds the key."""
+    """Any bytes, unchanged; a pattern finds the key."""
 
     def __init__(self, key: str | None, *, key_required: bool) -> None:
         self._key = None if key is None else re.compile(key.encode())
         self._key_required = key_required
 
     def record(self, line: LogLine) -> LineRecord:
-        """The line as it is; its key is the pattern's first group, or all that it matches."""
+        """Return the line; its key is the pattern's first group, or the whole match."""
         _refuse_cut(line)
         if self._key is None:
             return LineRecord(None, line.text)

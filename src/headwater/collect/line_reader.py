@@ -1,7 +1,7 @@
-"""One open log file, read line by line, and how it is known again.
+"""Reads one open log file line by line and recognizes it again later.
 
-A line counts once its newline is there. However long it is, only its beginning is held: past the
-limit the rest is passed over, and the line comes out marked as cut.
+A line is complete when its newline arrives. Only the first bytes of a long line are kept in memory:
+past the limit the rest is skipped, and the line is marked as cut.
 """
 
 import hashlib
@@ -10,41 +10,41 @@ from typing import NamedTuple
 from headwater.collect.log_files import FileIdentity, LogFiles
 
 HEAD = 1024
-"""So many first bytes tell a file from another."""
+"""How many first bytes identify a file."""
 CHUNK = 262_144
 
 
 class FilePosition(NamedTuple):
-    """Where reading goes on: after so many bytes of the file that begins like this."""
+    """Where reading continues: an offset in the file with this fingerprint."""
 
     device: int
     inode: int
     offset: int
     head: int
-    """How many first bytes the fingerprint is of."""
+    """How many first bytes the fingerprint covers."""
     fingerprint: str
     left_ns: int | None = None
-    """When the file was last written, once it was read to its end and left for a newer one."""
+    """When the file was last written; set once it is finished and a newer one is read."""
 
     @property
     def identity(self) -> FileIdentity:
-        """The file, as long as nobody copies it."""
+        """The file on disk; a copy has another identity."""
         return FileIdentity(self.device, self.inode)
 
 
 class LogLine(NamedTuple):
-    """A line without its end; of a cut one the beginning."""
+    """A line without its newline; only the beginning if it is cut."""
 
     text: bytes
     is_cut: bool = False
 
 
 class FileChanged(Exception):
-    """The file is not the one that was read so far: it was cut, or written anew."""
+    """The file was truncated or rewritten since the last read."""
 
 
 class LineReader:
-    """Reads one file from an offset on."""
+    """Reads one file from an offset."""
 
     def __init__(self, files: LogFiles, path: str, offset: int, *, max_line: int) -> None:
         self._files = files
@@ -52,22 +52,22 @@ class LineReader:
         found = files.identity(self._fd)
         if found is None:
             files.close(self._fd)
-            raise OSError(f"{path} is no regular file")
+            raise OSError(f"{path} is not a regular file")
         self.path = path
         self.identity = found
         self.offset = offset
-        """The start of the first line that is not finished."""
+        """The start of the first unfinished line."""
         self._max_line = max_line
         self._begun = b""
         self._seen = 0
-        """Bytes of the unfinished line that were read; `_begun` holds the first of them."""
+        """Bytes read of the unfinished line; `_begun` holds the first of them."""
         self._head, self._fingerprint = 0, _digest(b"")
         self._take_fingerprint()
 
     def lines(self, most: int) -> list[LogLine]:
-        """The next lines, as far as one read goes; ChangedUnderneath instead of wrong ones."""
+        """Return the lines of one read; raise FileChanged rather than return wrong ones."""
         data = self._files.read(self._fd, CHUNK, self.offset + self._seen)
-        if not self._is_unchanged():  # asked after the read: what was read came from this file
+        if not self._is_unchanged():  # checked after the read: the data came from this file
             raise FileChanged
         *ends, rest = data.split(b"\n", most)
         found = []
@@ -81,7 +81,7 @@ class LineReader:
 
     @property
     def is_at_end(self) -> bool:
-        """Whether all that there is was read."""
+        """Whether the file is read to its current end."""
         return self._files.size(self._fd) <= self.offset + self._seen
 
     @property
@@ -90,11 +90,11 @@ class LineReader:
         return self._files.modified_ns(self._fd)
 
     def last_line(self) -> list[LogLine]:
-        """What stands after the last newline, of a file that nobody writes any more."""
+        """Return what follows the last newline of a file that is no longer written."""
         return [self._finish_line(newline=0)] if self._seen else []
 
     def skip_to_end(self) -> None:
-        """Go on after the last newline that there is now."""
+        """Continue after the last newline in the file."""
         size = self._files.size(self._fd)
         while self.offset < size:
             start = max(self.offset, size - CHUNK)
@@ -106,24 +106,23 @@ class LineReader:
         self._take_fingerprint()
 
     def position(self) -> FilePosition:
-        """Where to go on after the lines that were given out."""
+        """Return where reading continues after the returned lines."""
         return FilePosition(*self.identity, self.offset, self._head, self._fingerprint)
 
     def continues(self, position: FilePosition) -> bool:
-        """Whether this file begins like that one and is as long as what was read of it."""
+        """Whether this file has the fingerprint of `position` and reaches its offset."""
         size = self._files.size(self._fd)
         return size >= position.offset and self._digest_of(position.head) == position.fingerprint
 
     def comes_before(self, other: "LineReader") -> bool:
-        """Whether this is another file and not younger; a copy is as old as the cut, or older."""
+        """Whether this is another file and not newer; a copy is never newer than the truncation."""
         return self.identity != other.identity and self.modified_ns <= other.modified_ns
 
     def is_of(self, position: FilePosition) -> bool:
-        """Whether this is that file, and not another one that was given its inode."""
+        """Whether this is the file of `position`, and not a new file with a reused inode."""
         return self.identity == position.identity and self.continues(position)
 
     def close(self) -> None:
-        """Let go of the file."""
         self._files.close(self._fd)
 
     def _extend(self, part: bytes) -> None:
@@ -146,7 +145,7 @@ class LineReader:
         return self._digest_of(self._head) == self._fingerprint
 
     def _take_fingerprint(self) -> None:
-        """Of as much as was given out, up to the limit: a line not yet finished may change."""
+        """Fingerprint only returned lines, up to the limit: an unfinished line may change."""
         length = min(HEAD, self.offset)
         if length > self._head:
             self._head, self._fingerprint = length, self._digest_of(length)

@@ -1,6 +1,6 @@
-"""Log files of other programs: read only, known by device and inode, found under any name.
+"""Log files of other programs: read-only, identified by device and inode.
 
-`LogFiles` is all that the tail may do to them; a test can stand in for the disk here.
+`LogFiles` is everything that the tail may do to them; tests implement it without a disk.
 """
 
 import os
@@ -11,65 +11,57 @@ from headwater.seams.files import OsFiles
 
 
 class FileIdentity(NamedTuple):
-    """The file behind a name; it keeps this when it is renamed."""
+    """The file behind a name; a rename does not change it."""
 
     device: int
     inode: int
 
 
 class LogFiles(Protocol):
-    """Files that others write."""
+    """Read access to files that other programs write."""
 
     def open(self, path: str) -> int:
-        """A descriptor to read from."""
+        """Return a descriptor to read from."""
 
-    def close(self, fd: int) -> None:
-        """Give it back."""
+    def close(self, fd: int) -> None: ...
 
     def read(self, fd: int, size: int, offset: int) -> bytes:
-        """Up to `size` bytes at `offset`; none at the end."""
+        """Return up to `size` bytes at `offset`; empty at the end."""
 
-    def size(self, fd: int) -> int:
-        """The length of the open file."""
+    def size(self, fd: int) -> int: ...
 
-    def modified_ns(self, fd: int) -> int:
-        """When the open file was last written."""
+    def modified_ns(self, fd: int) -> int: ...
 
     def identity(self, at: int | str) -> FileIdentity | None:
-        """Which file is open, or stands under a name; None where there is no regular file."""
+        """Identify an open descriptor or a path; None if it is not a regular file."""
 
     def siblings(self, path: str) -> list[str]:
-        """The other names in the folder of `path`, as paths."""
+        """Return the paths of all other files in the folder of `path`."""
 
 
 class OsLogFiles:
-    """The operating system's."""
+    """Log files on the operating system's disk."""
 
     def __init__(self) -> None:
         self._files = OsFiles()
 
     def open(self, path: str) -> int:
-        """A descriptor to read from."""
+        """Return a descriptor to read from."""
         return self._files.open(path, write=False)
 
     def close(self, fd: int) -> None:
-        """Give it back."""
         self._files.close(fd)
 
     def read(self, fd: int, size: int, offset: int) -> bytes:
-        """One pread call."""
         return self._files.pread(fd, size, offset)
 
     def size(self, fd: int) -> int:
-        """The length of the open file."""
         return self._files.size(fd)
 
     def modified_ns(self, fd: int) -> int:
-        """When the open file was last written."""
         return os.fstat(fd).st_mtime_ns
 
     def identity(self, at: int | str) -> FileIdentity | None:
-        """Which file that is."""
         try:
             found = os.stat(at)
         except FileNotFoundError:
@@ -77,7 +69,6 @@ class OsLogFiles:
         return FileIdentity(found.st_dev, found.st_ino) if stat.S_ISREG(found.st_mode) else None
 
     def siblings(self, path: str) -> list[str]:
-        """The other names in the folder of `path`."""
         folder, _, name = path.rpartition("/")
         try:
             names = self._files.listdir(folder or "/")

@@ -1,6 +1,6 @@
-"""How much is taken, from whom and at once. Pure: the time is an argument.
+"""Limits of rate and memory, for each client and for all. Pure: callers pass the time.
 
-Clients are remembered in a table of fixed size: one who invents addresses costs no memory.
+Clients are kept in a table of fixed size: a client that forges addresses costs no memory.
 """
 
 import ipaddress
@@ -11,10 +11,10 @@ _PROBE_MS = 1000
 
 
 class TokenBucket:
-    """Tokens that come back at a steady rate, up to one second's worth.
+    """A token bucket that holds one second of its rate.
 
-    Whoever has a token may spend any number and go into debt: a batch larger than the bucket is
-    taken, and paid for by waiting. On average the rate holds.
+    A holder of one token may spend any number and go into debt: a batch larger than the bucket is
+    accepted and paid for by waiting. On average the rate holds.
     """
 
     __slots__ = ("_at_ms", "_rate", "_tokens")
@@ -25,13 +25,13 @@ class TokenBucket:
         self._at_ms = now_ms
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long until something may be spent; 0 for now."""
+        """Return how long to wait before spending; 0 if it is possible now."""
         self._tokens = min(self._most, self._tokens + (now_ms - self._at_ms) * self._rate / 1000)
         self._at_ms = now_ms
         return 0 if self._tokens >= 1 else int((1 - self._tokens) * 1000 / self._rate) + 1
 
     def spend(self, count: int) -> None:
-        """Take tokens, also more than there are."""
+        """Remove tokens, possibly more than there are."""
         self._tokens -= count
 
     @property
@@ -40,7 +40,7 @@ class TokenBucket:
 
 
 class RateLimits:
-    """A rate for each client and one for all; None is no limit."""
+    """One rate per client and one for all clients; None means unlimited."""
 
     def __init__(
         self, per_client: float | None, total: float | None, *, capacity: int = MAX_CLIENTS
@@ -52,11 +52,11 @@ class RateLimits:
         self._clients: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def wait_ms(self, client: str, now_ms: int) -> int:
-        """How long this client has to wait before it may send; 0 for not at all."""
+        """Return how long this client must wait before it may send; 0 if not at all."""
         return max((bucket.wait_ms(now_ms) for bucket in self._buckets(client, now_ms)), default=0)
 
     def try_spend(self, client: str, events: int, now_ms: int) -> int:
-        """Spend if the client need not wait; the wait otherwise."""
+        """Spend and return 0, or return how long the client must wait."""
         wait = self.wait_ms(client, now_ms)
         if not wait:
             for bucket in self._buckets(client, now_ms):
@@ -83,32 +83,31 @@ class RateLimits:
 
 
 class ByteBudget:
-    """Bytes that may be held at once, over all requests."""
+    """How many bytes all requests may hold together."""
 
     def __init__(self, limit: int) -> None:
         self._free = limit
 
     def try_reserve(self, size: int) -> bool:
-        """Hold `size` bytes more, if there is room."""
+        """Reserve `size` bytes; False if they exceed the budget."""
         if size > self._free:
             return False
         self._free -= size
         return True
 
     def release(self, size: int) -> None:
-        """Let go of them."""
         self._free += size
 
 
 class CircuitBreaker:
-    """Whether the broker is there: after a failure one request a second tries, the rest is sent away."""
+    """Sheds load while the broker is unavailable: one request per second is let through."""
 
     def __init__(self) -> None:
         self.away = False
         self._probe_at_ms = 0
 
     def wait_ms(self, now_ms: int) -> int:
-        """How long until it is worth trying; with 0 the caller is the one who tries."""
+        """Return how long to wait before trying; on 0 the caller must try."""
         if not self.away:
             return 0
         if now_ms < self._probe_at_ms:
@@ -117,17 +116,17 @@ class CircuitBreaker:
         return 0
 
     def failed(self, now_ms: int) -> None:
-        """The broker did not take something in time."""
+        """Record that the broker did not acknowledge in time."""
         self.away = True
         self._probe_at_ms = now_ms + _PROBE_MS
 
     def succeeded(self) -> None:
-        """The broker took something."""
+        """Record that the broker acknowledged something."""
         self.away = False
 
 
 def client_of(peer: str, forwarded: str | None) -> str:
-    """Who sends: the last address that a trusted proxy added, else the peer."""
+    """Return the client's address: the last one that a trusted proxy added, else the peer's."""
     told = (forwarded or "").rpartition(",")[2].strip()
     for text in (told, peer):
         try:
@@ -138,7 +137,7 @@ def client_of(peer: str, forwarded: str | None) -> str:
 
 
 def account_of(client: str) -> str:
-    """Whose rate a client uses: an IPv6 network of 64 bits is one client, it has as many addresses as it likes."""
+    """Return the key of a client's rate: all addresses of an IPv6 /64 network share one."""
     try:
         address = ipaddress.ip_address(client)
     except ValueError:

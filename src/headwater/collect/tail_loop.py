@@ -1,7 +1,7 @@
-"""The loop of `headwater collect tail`: read lines, have them acknowledged, write positions down.
+"""The loop of `headwater collect tail`: read lines, wait for acknowledgements, save positions.
 
-One round after the other, each of at most one chunk a file. So a crash repeats at most the round
-that was acknowledged and not yet written down, and loses none.
+Rounds follow each other; each reads at most one chunk per file. A crash repeats at most the round
+that was acknowledged and not yet saved, and loses no line.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ STOP_S = 5.0
 MOST_LINES = 10_000
 DEAD_LETTER_BYTES = 65_536
 ENDLESS: dict[str, object] = {"delivery_timeout_ms": INT32_MAX, "max_block_ms": 10_000}
-"""A line waits for its broker as long as it takes: giving up would only mean to send it again."""
+"""A line waits for its broker without limit: giving up would only mean sending it again."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +49,14 @@ class TailOptions:
 
 @dataclass
 class TailCounts:
-    """What became of the lines."""
+    """How many lines were sent and refused."""
 
     sent: int = 0
     refused: int = 0
 
 
 class _Letter(NamedTuple):
-    """A record on its way, or a line that is refused."""
+    """A record in flight, or a refused line."""
 
     path: str
     line: LogLine
@@ -65,7 +65,7 @@ class _Letter(NamedTuple):
 
 
 class TailCollector:
-    """Follows files until it is told to stop."""
+    """Sends the lines of followed files until it is stopped."""
 
     def __init__(
         self,
@@ -85,15 +85,15 @@ class TailCollector:
         self._bucket = TokenBucket(options.rate, clock.monotonic_ms()) if options.rate else None
         self._producer = Producer(**{**ENDLESS, **settings})
         if self._producer.settings.acks == "0":
-            raise ConfigError("acks=0 gives no acknowledgement: collecting needs 1 or all")
+            raise ConfigError("acks=0 gives no acknowledgement: set acks to 1 or all")
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Work until `stop`, or with `once` until all is read."""
+        """Run until `stop` is set, or with `once` until everything is read."""
         rounds = asyncio.ensure_future(self._rounds(stop))
         stopped = asyncio.ensure_future(stop.wait())
         try:
             await asyncio.wait({rounds, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            # A round under way may finish; where the broker is away it is taken up after a restart.
+            # The current round may finish; without a broker it is repeated after a restart.
             await asyncio.wait({rounds}, timeout=STOP_S)
             if rounds.done():
                 rounds.result()
@@ -117,7 +117,7 @@ class TailCollector:
                 await _wait(stop, self._options.poll_s)
 
     def _next_lines(self) -> list[tuple[str, list[LogLine]]]:
-        """A chunk of each file; not more than a second's worth where there is a rate."""
+        """Return a chunk of each file; with a rate, at most one second of it."""
         now = self._clock.monotonic_ms()
         most = MOST_LINES if self._options.rate is None else max(1, int(self._options.rate))
         found = [(one.path, one.poll(now, most)) for one in self._followers]
@@ -127,7 +127,7 @@ class TailCollector:
         return self._bucket.wait_ms(self._clock.monotonic_ms()) / 1000 if self._bucket else 0
 
     async def _find_topics(self) -> None:
-        """Wait for the broker; a topic that it does not have is an error, not a thing to wait for."""
+        """Wait for the broker; a topic that does not exist is an error."""
         for topic in (self._options.topic, self._options.dead_letter):
             while topic is not None:
                 try:
@@ -136,12 +136,12 @@ class TailCollector:
                 except UnknownTopicOrPartitionError:
                     raise
                 except (TimedOutError, NetworkError) as away:
-                    log.warning("the broker is away, trying again: %s", away.message)
+                    log.warning("the broker is unavailable, retrying: %s", away.message)
 
     # -- a round
 
     async def _round(self, found: list[tuple[str, list[LogLine]]]) -> None:
-        """Everything acknowledged, then written down."""
+        """Send lines, wait for all acknowledgements, then save positions."""
         letters = [
             await self._post(path, line) for path, lines in found for line in lines if line.text
         ]
@@ -188,8 +188,8 @@ class TailCollector:
         while True:
             try:
                 return await self._producer.send(topic, value, key, headers=headers)
-            except (TimedOutError, NetworkError) as away:  # no room: nothing was put on its way
-                log.warning("the broker is away, trying again: %s", away.message)
+            except (TimedOutError, NetworkError) as away:  # the buffer is full: nothing was sent
+                log.warning("the broker is unavailable, retrying: %s", away.message)
 
 
 async def _is_stored(letter: _Letter) -> bool:

@@ -75,16 +75,16 @@ def test_without_a_key_an_event_is_refused_or_has_none() -> None:
 @pytest.mark.parametrize(
     ("event", "reason"),
     [
-        ("NaN", "holds NaN, which is no JSON"),
-        ('{"user_id":1,"x":[-Infinity]}', "holds -Infinity, which is no JSON"),
-        ('{"user_id":1,"user_id":2}', "has two fields of one name"),
-        ('{"user_id":1,"x":{"y":1,"\\u0079":2}}', "has two fields of one name"),
-        ('"text"', "is no JSON object"),
-        ("17", "is no JSON object"),
-        ("[]", "is no JSON object"),
+        ("NaN", "contains NaN, which is not JSON"),
+        ('{"user_id":1,"x":[-Infinity]}', "contains -Infinity, which is not JSON"),
+        ('{"user_id":1,"user_id":2}', "has two fields with the same name"),
+        ('{"user_id":1,"x":{"y":1,"\\u0079":2}}', "has two fields with the same name"),
+        ('"text"', "is not a JSON object"),
+        ("17", "is not a JSON object"),
+        ("[]", "is not a JSON object"),
         ('{"user_id":true}', "has a user_id that is neither text nor a number"),
         ('{"user_id":{}}', "has a user_id that is neither text nor a number"),
-        ('{"user_id":"\\ud800"}', "has a user_id that is no Unicode text"),
+        ('{"user_id":"\\ud800"}', "has a user_id that is not Unicode text"),
         ('{"user_id":1,"long":"' + "x" * 100 + '"}', "has 123 bytes; the limit is 100"),
     ],
 )
@@ -128,16 +128,16 @@ def test_brackets_in_text_are_no_nesting() -> None:
         (b"", "is empty"),
         (b" \n ", "is empty"),
         (b"\xff{}", "is not UTF-8 at byte 0"),
-        (b"nonsense", "is no JSON at character 0"),
-        (b'{"user_id":1', "is no JSON at character 12"),
+        (b"nonsense", "is not JSON at character 0"),
+        (b'{"user_id":1', "is not JSON at character 12"),
         (b'{"user_id":1} {"user_id":2}', "has more after its object"),
-        (b'[{"user_id":1}', "is no JSON at character 14"),
-        (b'[{"user_id":1},]', "is no JSON at character 15"),
-        (b'[{"user_id":1}{}]', "is no JSON at character 14"),
+        (b'[{"user_id":1}', "is not JSON at character 14"),
+        (b'[{"user_id":1},]', "is not JSON at character 15"),
+        (b'[{"user_id":1}{}]', "is not JSON at character 14"),
         (b'[{"user_id":1}] x', "has more after its array"),
         (b"[" * 100_000, "is nested more than 64 deep"),
-        (b'{"user_id":"' + b'\\"' * 100_000, "is no JSON"),
-        (b'{"user_id":"a\nb"}', "is no JSON"),
+        (b'{"user_id":"' + b'\\"' * 100_000, "is not JSON"),
+        (b'{"user_id":"a\nb"}', "is not JSON"),
     ],
 )
 def test_a_body_that_cannot_be_cut_is_malformed(body: bytes, reason: str) -> None:
@@ -147,7 +147,7 @@ def test_a_body_that_cannot_be_cut_is_malformed(body: bytes, reason: str) -> Non
 
 
 def test_a_broken_line_is_refused_alone() -> None:
-    broken = "is no JSON at character 1: Expecting property name enclosed in double quotes"
+    broken = "is not JSON at character 1: Expecting property name enclosed in double quotes"
     body = '{"user_id":1}\n{x\n{"user_id":2}'
     for by_line in (False, True):
         assert reasons(body, by_line) == [(1, broken)]

@@ -52,7 +52,7 @@ def test_nothing_new_is_not_written(tmp_path: Path) -> None:
 
 def test_a_folder_has_one_owner(tmp_path: Path) -> None:
     first = FilePositions(OsFiles(), str(tmp_path))
-    with pytest.raises(PositionsError, match="in use by another collector"):
+    with pytest.raises(PositionsError, match="another collector uses"):
         FilePositions(OsFiles(), str(tmp_path))
     first.close()
     FilePositions(OsFiles(), str(tmp_path)).close()

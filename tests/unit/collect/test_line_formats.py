@@ -15,7 +15,7 @@ def test_a_json_line_is_an_event_with_its_key() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (LogLine(b"nonsense"), "is no JSON"),
+        (LogLine(b"nonsense"), "is not JSON"),
         (LogLine(b"\xff"), "is not UTF-8 at byte 0"),
         (LogLine(b'{"user_id":7', is_cut=True), "is longer than 12 bytes"),
     ],

@@ -148,7 +148,9 @@ class JsonRows:
         """The fields at fault; each is tried alone, which only refused records pay for."""
         values = sf.from_json(text, st.MapType(st.StringType(), st.StringType()), _STRICT)
         faults = _present([_fault(text, values, field) for field in self._schema.fields])
-        return sf.when(sf.size(faults) > 0, faults).otherwise(_told("the value is no JSON object"))
+        return sf.when(sf.size(faults) > 0, faults).otherwise(
+            _told("the value is not a JSON object")
+        )
 
     def _shortcomings(self, row: "Column", text: "Column") -> "list[Column]":
         """What is wrong with a record whose fields all have their types."""

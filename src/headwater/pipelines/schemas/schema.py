@@ -35,7 +35,7 @@ def load_schema(text: str) -> Mapping[str, Any]:
     try:
         loaded = json.loads(text)
     except ValueError as problem:
-        raise SchemaError("$", f"it is no JSON: {problem}") from None
+        raise SchemaError("$", f"it is not JSON: {problem}") from None
     if not isinstance(loaded, dict):
         raise SchemaError("$", "it should be an object")
     return loaded

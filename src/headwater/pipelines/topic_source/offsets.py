@@ -91,7 +91,7 @@ def _object(text: str, shape: str) -> dict[str, Any]:
     try:
         told = json.loads(text)
     except ValueError as broken:
-        raise ConfigError(f"{shape}; {text!r} is no JSON: {broken}") from broken
+        raise ConfigError(f"{shape}; {text!r} is not JSON: {broken}") from broken
     if not isinstance(told, dict):
         raise ConfigError(f"{shape}, not {text!r}")
     return told
