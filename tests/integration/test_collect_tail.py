@@ -78,7 +78,7 @@ def run_here(broker, topic, state, *paths, shape=None, from_end=False, rate=None
             str(path),
             OsLogFiles(),
             max_line=1000,
-            place=positions.of(str(path)),
+            position=positions.of(str(path)),
             from_end=from_end,
         )
         for path in paths
@@ -219,4 +219,6 @@ def test_problems_are_said_in_one_line(broker, writer, tmp_path):
     broker.create_topic("mine")
     with tail_collector(broker, "mine", str(writer.path), "--state", str(state)):
         second = run_command(broker, "mine", str(writer.path), "--state", str(state))
-    assert second.stderr == f"Error: {state} is in use by another collector\n"
+    assert second.stderr == (
+        f"Error: another collector uses {state}: stop it, or choose another --state folder\n"
+    )

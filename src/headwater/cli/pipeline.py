@@ -143,14 +143,14 @@ def init(name: str, sdp: bool) -> None:
     "types",
     multiple=True,
     metavar="FIELD=TYPE",
-    callback=lambda ctx, option, texts: assignments(texts),
+    callback=lambda ctx, option, texts: parse_assignments(texts),
     help="Set the type of an inferred field, such as price=DOUBLE; may be repeated.",
 )
 @click.option(
     "--rename",
     multiple=True,
     metavar="FIELD=COLUMN",
-    callback=lambda ctx, option, texts: assignments(texts),
+    callback=lambda ctx, option, texts: parse_assignments(texts),
     help="Name the column of a field, such as 'first name=first_name'; may be repeated.",
 )
 @click.option(

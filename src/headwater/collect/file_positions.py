@@ -28,7 +28,7 @@ class FilePositions:
             self._lock = files.lock(f"{folder}/lock")
         except BlockingIOError:
             raise PositionsError(
-                f"another collector uses {folder}: stop it, or choose another --positions folder"
+                f"another collector uses {folder}: stop it, or choose another --state folder"
             ) from None
         try:
             self._stored = self._load()
