@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -159,7 +159,12 @@ def init(name: str, sdp: bool) -> None:
     metavar="COLUMN",
     help="A column that names folders; _date is the day of the record. May be repeated.",
 )
-@click.option("--dead-letter", metavar="TOPIC", help="For records that do not fit: TOPIC.dead.")
+@click.option(
+    "--dead-letter",
+    "dead_letter_topic",
+    metavar="TOPIC",
+    help="For records that do not fit: TOPIC.dead.",
+)
 @click.option(
     "--unknown-fields",
     "unknown",
@@ -192,21 +197,13 @@ def init(name: str, sdp: bool) -> None:
 def ingest(
     topic: str,
     target: str,
-    schema: str,
-    types: dict[str, str],
-    rename: dict[str, str],
-    partition_by: tuple[str, ...],
-    dead_letter: str | None,
-    unknown: str,
-    start: str,
-    options: dict[str, str],
-    checkpoint: str | None,
     once: bool,
     master: str | None,
     progress: bool,
     spark_settings: dict[str, str],
     as_json: bool,
     bootstrap: str,
+    **asked: Any,
 ) -> None:
     """Bring TOPIC into a table: typed columns from JSON values, each record exactly once.
 
@@ -227,16 +224,8 @@ def ingest(
         plan = plan_ingest(
             topic,
             target,
-            schema=schema,
             bootstrap_servers=bootstrap,
-            partition_by=partition_by,
-            dead_letter_topic=dead_letter,
-            unknown=unknown,
-            start=start,
-            checkpoint=checkpoint,
-            options=options,
-            types=types,
-            rename=rename,
+            **asked,
         )
     except IngestError as problem:
         raise click.UsageError(str(problem)) from None
