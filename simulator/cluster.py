@@ -1,15 +1,21 @@
-"""A world from a seed: time, network, one machine, and a loop for its clients."""
+"""A world from a seed: time, a network, machines, and a loop for their clients.
+
+The brokers of a world do not form one cluster yet: each has a metadata store of its own, in its
+process or, with `remote_store`, behind links to the host "store".
+"""
 
 import logging
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+from headwater.broker.local_store import LocalStore
 from headwater.errors import E, KafkaError
 from simulator.clock import SimClock
 from simulator.loop import Crashed, Scheduler, SimLoop
 from simulator.network import SimNetwork
 from simulator.node import Node
 from simulator.randomness import stream
+from simulator.store import open_remote_store
 from simulator.trace import Trace
 
 START_LIMIT_S = 120.0
@@ -26,25 +32,33 @@ class Cluster:
         slowest_network_ms: int = 5,
         slowest_thread_ms: int = 20,
         keep_trace: bool = False,
+        brokers: int = 1,
+        remote_store: bool = False,
     ) -> None:
         self.seed = seed
         self.trace = Trace(keep=keep_trace)
         self.scheduler = Scheduler(self.trace)
         self.network = SimNetwork(self.scheduler, stream(seed, "network"), slowest_network_ms)
-        self.node = Node(self.scheduler, self.network, seed, settings or {}, slowest_thread_ms)
+        self.nodes = [
+            Node(
+                self.scheduler, self.network, seed, settings or {}, slowest_thread_ms, number,
+                open_remote_store(self.network) if remote_store else LocalStore.open,
+            )
+            for number in range(1, brokers + 1)
+        ]  # fmt: skip
         self.clock = SimClock(self.scheduler)
         self.clients = SimLoop(self.scheduler, "clients")  # type: ignore[abstract]
         self.auditing = False
         """Whether ordinary clients are kept out while what a power cut left is looked at."""
-        self._log = _Complaints(self.scheduler, self.node)
+        self._log = _Complaints(self.scheduler, self.nodes)
 
     def __enter__(self) -> "Cluster":
         self._log.attach()
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self.node.life is not None:
-            self.node.crash()
+        for node in self.nodes:
+            node.crash()
         self.clients.kill()
         self._log.detach()
 
@@ -56,10 +70,16 @@ class Cluster:
         """Let things happen until `done`."""
         self.scheduler.run_until(done, limit_s)
 
-    def start(self) -> bool:
-        """Start the broker and wait until it serves; False if it crashed before that."""
-        self.node.start()
-        life = self.node.life
+    @property
+    def node(self) -> Node:
+        """The first broker's machine, which scripted clients talk to."""
+        return self.nodes[0]
+
+    def start(self, node: Node | None = None) -> bool:
+        """Start a broker, by default the first; False if it crashed before it served."""
+        node = node or self.node
+        node.start()
+        life = node.life
         assert life is not None
         self.wait(lambda: life.serving or life.ended or bool(self.complaints), START_LIMIT_S)
         return life.serving
@@ -78,10 +98,10 @@ class Cluster:
 class _Complaints(logging.Handler):
     """Exceptions that the product caught and logged are complaints too, but for the disk's."""
 
-    def __init__(self, scheduler: Scheduler, node: Node) -> None:
+    def __init__(self, scheduler: Scheduler, nodes: Sequence[Node]) -> None:
         super().__init__(logging.ERROR)
         self._scheduler = scheduler
-        self._node = node
+        self._nodes = nodes
         self._before: tuple[int, bool] = (logging.NOTSET, True)
 
     def attach(self) -> None:
@@ -104,7 +124,9 @@ class _Complaints(logging.Handler):
         failure = record.exc_info[1] if record.exc_info else None
         if failure is not None and not _of_the_disk(failure):
             self._scheduler.complain(f"{record.getMessage()}: {failure!r}")
-        if record.levelno >= logging.CRITICAL and not self._node.faults.refusals:
+        if record.levelno >= logging.CRITICAL and not any(
+            node.faults.refusals for node in self._nodes
+        ):
             self._scheduler.complain(f"I10: the disk is sound: {record.getMessage()}")
 
 

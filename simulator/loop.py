@@ -125,9 +125,10 @@ class Scheduler:
 class SimLoop(asyncio.AbstractEventLoop):
     """One process's event loop."""
 
-    def __init__(self, scheduler: Scheduler, name: str) -> None:
+    def __init__(self, scheduler: Scheduler, name: str, host: str = "clients") -> None:
         self.scheduler = scheduler
         self.name = name
+        self.host = host
         self.killed = False
         self._tasks: dict[asyncio.Task[Any], None] = {}
 

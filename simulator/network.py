@@ -1,14 +1,20 @@
-"""Streams in memory: bytes arrive late, in pieces of any size, in order, until a stream breaks.
+"""Hosts, the links between them, and streams over the links, all in memory.
 
-A stream has two ends on two loops. What one end writes is under way for a while; the reader may
-pause, the writer is told when too much is under way. When a process dies its peers see the end
-of the stream, after what was already under way or at once.
+Every loop runs on a host. A stream has two ends on two loops: bytes arrive late, in pieces of any
+size, in order, until the stream breaks. The reader may pause, and the writer hears when too much is
+under way. When a process dies its peers see the end of the stream, after what was already under way
+or at once.
+
+A link leads from one host to another and can be cut, in one direction or in both. What is sent over
+a cut link waits, as TCP would send it again, and arrives once the link is healed: the sender notices
+nothing but silence, not even that the peer's process has died.
 """
 
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Any
+from zlib import crc32
 
 from headwater.seams.files import Buffer
 from headwater.seams.network import ListenerHandle, ProtocolFactory
@@ -18,6 +24,9 @@ from simulator.randomness import Stream
 HIGH_WATER = 64 * 1024
 LOW_WATER = 16 * 1024
 FIRST_PORT = 49152
+CONNECT_TRY_S = 1.0
+CONNECT_TRIES = 127
+"""Linux gives up on a connection after about two minutes."""
 STEP_US = 50
 """Arrivals fall on multiples of this, so that some of them share a tick."""
 
@@ -28,6 +37,7 @@ class _Listener:
     def __init__(
         self, network: "SimNetwork", port: int, loop: SimLoop, factory: ProtocolFactory
     ) -> None:
+        self.address = (loop.host, port)
         self.port = port
         self.loop = loop
         self.factory = factory
@@ -35,8 +45,8 @@ class _Listener:
 
     def close(self) -> None:
         """Accept no more."""
-        if self._network.listeners.get(self.port) is self:
-            del self._network.listeners[self.port]
+        if self._network.listeners.get(self.address) is self:
+            del self._network.listeners[self.address]
 
 
 class SimTransport(asyncio.Transport):
@@ -183,12 +193,16 @@ class SimNetwork:
     """A `seams.Network` that all processes of a run share."""
 
     def __init__(self, scheduler: Scheduler, chance: Stream, slowest_ms: int) -> None:
-        self.listeners: dict[int, _Listener] = {}
+        self.listeners: dict[tuple[str, int], _Listener] = {}
         self._scheduler = scheduler
         self._chance = chance
         self._slowest_us = slowest_ms * 1000
         self._ends: dict[SimTransport, None] = {}
         self._next_port = FIRST_PORT
+        # By cut link, from host to host: what waits for it to be healed.
+        self._cut: dict[tuple[str, str], list[Callable[[], None]]] = {}
+        # By link: when the last single message arrives.
+        self._arrivals: dict[tuple[str, str], int] = {}
 
     # -- the seam
 
@@ -196,23 +210,24 @@ class SimNetwork:
         self, factory: ProtocolFactory, host: str, port: int, backlog: int
     ) -> ListenerHandle:
         """Accept connections on the caller's loop."""
-        if port in self.listeners:
+        listener = _Listener(self, port or self._free_port(), _running(), factory)
+        if listener.address in self.listeners:
             raise OSError(98, "address in use")
-        listener = _Listener(self, port or self._take_port(), _running(), factory)
-        self.listeners[listener.port] = listener
+        self.listeners[listener.address] = listener
         return listener
 
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int
     ) -> asyncio.BaseTransport:
-        """Open a stream to whoever listens when the call arrives."""
+        """Open a stream to the process that listens there when the call arrives."""
         loop = _running()
         await asyncio.sleep(self._delay_us() / 1e6)
-        listener = self.listeners.get(port)
+        await self._wait_for_links(loop.host, host)
+        listener = self.listeners.get((host, port))
         if listener is None or listener.loop.killed:
             raise ConnectionRefusedError(111, "connection refused")
         near = SimTransport(self, loop, (host, port))
-        far = SimTransport(self, listener.loop, ("10.0.0.1", self._take_port()))
+        far = SimTransport(self, listener.loop, (_address(loop.host), self._free_port()))
         near.peer, far.peer = far, near
         self._ends[near] = self._ends[far] = None
         near.protocol, far.protocol = factory(), listener.factory()
@@ -230,13 +245,46 @@ class SimNetwork:
 
     def process_died(self, loop: SimLoop) -> None:
         """The streams of a dead process end: with or without what was under way."""
-        for port, listener in list(self.listeners.items()):
+        for address, listener in list(self.listeners.items()):
             if listener.loop is loop:
-                del self.listeners[port]
+                del self.listeners[address]
         for end in [end for end in self._ends if end.loop is loop]:
             del self._ends[end]
             orderly = self._chance.random() < 0.7
             self.end(end, None if orderly else ConnectionResetError(104, "reset by peer"))
+
+    def cut(self, sender: str, receiver: str) -> None:
+        """Cut the link from one host to another; the opposite direction still works."""
+        self._scheduler.trace.note(f"{self._scheduler.now_us} cut {sender} -> {receiver}")
+        self._cut.setdefault((sender, receiver), [])
+
+    def heal(self, sender: str, receiver: str) -> None:
+        """Repair the link; what waited for it is on its way now."""
+        self._scheduler.trace.note(f"{self._scheduler.now_us} heal {sender} -> {receiver}")
+        for send in self._cut.pop((sender, receiver), []):
+            send()
+
+    def isolate(self, host: str, others: Iterable[str]) -> None:
+        """Cut a host off from `others`, in both directions."""
+        for other in others:
+            self.cut(host, other)
+            self.cut(other, host)
+
+    def heal_all(self) -> None:
+        """Repair every link."""
+        for sender, receiver in list(self._cut):
+            self.heal(sender, receiver)
+
+    def is_cut(self, sender: str, receiver: str) -> bool:
+        return (sender, receiver) in self._cut
+
+    async def _wait_for_links(self, near: str, far: str) -> None:
+        """Wait until a connection can be established; OSError if that takes too long."""
+        for _ in range(CONNECT_TRIES):
+            if not self.is_cut(near, far) and not self.is_cut(far, near):
+                return
+            await asyncio.sleep(CONNECT_TRY_S)
+        raise TimeoutError(110, "connection timed out")
 
     # -- what transports call
 
@@ -257,9 +305,29 @@ class SimNetwork:
         """What a process reads is part of the run's history."""
         self._scheduler.trace.note(f"{reader.loop.name} reads", bytes(piece))
 
+    def carry(self, link: tuple[str, str], loop: SimLoop, call: Callable[[], object]) -> None:
+        """Run `call` on a loop once a message over `link` has arrived; messages keep their order."""
+
+        def send() -> None:
+            earliest_us = self._scheduler.now_us + self._delay_us()
+            at_us = self._arrivals[link] = max(self._arrivals.get(link, 0), earliest_us)
+            loop.call_at(at_us / 1e6, call)
+
+        self._send_over(link, send)
+
     def _later(self, sender: SimTransport, call: Callable[..., None], *args: object) -> None:
-        at_us = sender.next_arrival_us(self._scheduler.now_us + self._delay_us())
-        sender.peer.loop.call_at(at_us / 1e6, call, *args)
+        def send() -> None:
+            at_us = sender.next_arrival_us(self._scheduler.now_us + self._delay_us())
+            sender.peer.loop.call_at(at_us / 1e6, call, *args)
+
+        self._send_over((sender.loop.host, sender.peer.loop.host), send)
+
+    def _send_over(self, link: tuple[str, str], send: Callable[[], None]) -> None:
+        waiting = self._cut.get(link)
+        if waiting is None:
+            send()
+        else:
+            waiting.append(send)
 
     def _pieces(self, data: bytes) -> Iterable[bytes]:
         if len(data) < 2 or self._chance.random() < 0.6:
@@ -270,9 +338,14 @@ class SimNetwork:
     def _delay_us(self) -> int:
         return int(self._slowest_us * self._chance.random() ** 3)
 
-    def _take_port(self) -> int:
+    def _free_port(self) -> int:
         self._next_port += 1
         return self._next_port
+
+
+def _address(host: str) -> str:
+    """The same address for the same host in every run."""
+    return "10.0.0.1" if host == "clients" else f"10.0.{1 + crc32(host.encode()) % 250}.1"
 
 
 def _running() -> SimLoop:

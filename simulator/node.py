@@ -7,7 +7,8 @@ file operation, or at any moment; the next life finds what the disk kept.
 import asyncio
 from collections.abc import Mapping
 
-from headwater.broker.lifecycle_loop import BrokerServer
+from headwater.broker.lifecycle_loop import BrokerServer, OpenStore
+from headwater.broker.local_store import LocalStore
 from headwater.config.broker import BrokerSettings
 from headwater.log.folders import partition_of
 from headwater.log.verify import verify_log
@@ -22,26 +23,28 @@ from simulator.tasks import SimTasks
 from simulator.trace import Trace
 
 PORT = 9092
-HOST = "broker"
 DATA = "/data"
 DIRS = (DATA, "/data2", "/data3")
 
 SETTINGS = {
-    "node.id": "1",
     "log.dirs": DATA,
-    "listeners": f"PLAINTEXT://{HOST}:{PORT}",
     "offsets.topic.num.partitions": "2",
     "offsets.topic.replication.factor": "1",
     "group.initial.rebalance.delay.ms": "0",
 }
 
 
+def host_of(node_id: int) -> str:
+    """The host on which a broker runs."""
+    return "broker" if node_id == 1 else f"broker-{node_id}"
+
+
 class Life:
     """One run of the broker's process."""
 
     def __init__(self, node: "Node", number: int) -> None:
-        name = f"life {number}"
-        self.loop = SimLoop(node.scheduler, name)  # type: ignore[abstract]
+        name = node.own(f"life {number}")
+        self.loop = SimLoop(node.scheduler, name, node.host)  # type: ignore[abstract]
         self.clock = SimClock(node.scheduler, lambda: node.skew_ms)
         self.files = SimFiles(
             node.disk, self.clock, stream(node.seed, f"{name} disk"), node.scheduler.trace,
@@ -55,7 +58,7 @@ class Life:
             node.network,
             SimTasks(self.loop, stream(node.seed, f"{name} threads"), node.slowest_thread_ms),
         )
-        self.broker = BrokerServer(node.settings, seams)
+        self.broker = BrokerServer(node.settings, seams, node.open_store)
         self.serving = False
         self.ended = False
 
@@ -70,12 +73,17 @@ class Node:
         seed: int,
         settings: Mapping[str, str],
         slowest_thread_ms: int = 20,
+        node_id: int = 1,
+        open_store: OpenStore = LocalStore.open,
     ) -> None:
+        self.host = host_of(node_id)
+        self.open_store = open_store
         self.scheduler = scheduler
         self.network = network
         self.seed = seed
         self.slowest_thread_ms = slowest_thread_ms
-        self.settings = BrokerSettings.load(None, {**SETTINGS, **settings})
+        own = {"node.id": str(node_id), "listeners": f"PLAINTEXT://{self.host}:{PORT}"}
+        self.settings = BrokerSettings.load(None, {**SETTINGS, **own, **settings})
         self.disk = Disk()
         for path in self.settings.log_dirs:
             self.disk.make_folders(path)
@@ -87,6 +95,10 @@ class Node:
         self.lives = 0
         self.crashes = 0
         self.power_cuts = 0
+
+    def own(self, name: str) -> str:
+        """The name of a stream of chance or a loop of this node; the first one's have no prefix."""
+        return name if self.host == host_of(1) else f"{self.host} {name}"
 
     @property
     def serving(self) -> bool:
@@ -143,7 +155,7 @@ class Node:
         assert self.life is None
         self.power_cuts += 1
         self.scheduler.trace.note(f"{self.scheduler.now_us} power cut {self.power_cuts}")
-        self.disk.lose_power(stream(self.seed, f"power cut {self.power_cuts}"))
+        self.disk.lose_power(stream(self.seed, self.own(f"power cut {self.power_cuts}")))
 
     def verify_logs(self) -> None:
         """Hold every partition on the disk against the rules of a sound log; nobody may be writing."""

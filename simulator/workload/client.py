@@ -14,7 +14,7 @@ from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headwater.wire.schema import Struct
 from simulator.cluster import Cluster
 from simulator.invariants import Promises
-from simulator.node import HOST, PORT
+from simulator.node import PORT
 from simulator.randomness import stream
 
 Answer = TypeVar("Answer", bound=Struct)
@@ -102,7 +102,11 @@ class Client:
             self._stay_out()
             try:
                 opened = await SimConnection.open(
-                    self.cluster.network, HOST, PORT, client_id=self.name, timeout_s=SILENCE_S
+                    self.cluster.network,
+                    self.cluster.node.host,
+                    PORT,
+                    client_id=self.name,
+                    timeout_s=SILENCE_S,
                 )
             except (OSError, KafkaError) as failure:
                 raise Disturbed from failure

@@ -35,6 +35,12 @@ class Scene:
         admin.disconnect()
         self.promises.add_topic(name, 1, synced=False)
 
+    async def create_later(self, name: str) -> None:
+        """Create a topic however long that takes, while the test goes on."""
+        admin = Admin(self.cluster, self.promises, "late admin")
+        await admin.create(name, 1, {})
+        admin.disconnect()
+
     def produce(self, size: int = 100) -> str:
         """One record with acks=all; the name of the error, NONE when it was acknowledged."""
         value = Value("scene", self._sent, False, bytes(size))

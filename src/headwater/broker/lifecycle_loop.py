@@ -6,7 +6,9 @@ once the controller has named every partition that this broker holds.
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 from headwater.broker.callbacks import wait_for_callback, wait_for_reply
 from headwater.broker.compose import Parts, compose
@@ -32,6 +34,9 @@ from headwater.transport.listener import open_listener
 
 log = logging.getLogger("headwater.server")
 
+OpenStore: TypeAlias = Callable[[Seams, str], LocalStore]
+"""Opens the metadata store in the first log dir; the simulator puts its own here."""
+
 
 class BrokerServer:
     """One broker: `start`, serve, `stop`. `abandon` undoes a start that failed."""
@@ -40,13 +45,16 @@ class BrokerServer:
     context: Context
     registration: Registration
 
-    def __init__(self, settings: BrokerSettings, seams: Seams) -> None:
+    def __init__(
+        self, settings: BrokerSettings, seams: Seams, open_store: OpenStore = LocalStore.open
+    ) -> None:
         self.seams = seams
         # Where clients connect, with the ports that were really bound.
         self.listeners: list[Listener] = []
         # Set when no log dir is left, or the metadata store is lost: the broker must stop.
         self.storage_lost = asyncio.Event()
         self._boot_settings = settings
+        self._open_store = open_store
         self._local_store: LocalStore | None = None
         self._opened: list[ListenerHandle] = []
         self._log_dirs_open = False
@@ -65,7 +73,7 @@ class BrokerServer:
 
     async def _compose(self) -> None:
         settings, seams = self._boot_settings, self.seams
-        local = self._local_store = LocalStore.open(seams, settings.log_dirs[0])
+        local = self._local_store = self._open_store(seams, settings.log_dirs[0])
         fresh = uuid_text(seams.randomness.uuid())
         cluster_id = await wait_for_reply(partial(prepare_store, local.store, fresh))
         self.parts = compose(

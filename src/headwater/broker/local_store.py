@@ -5,6 +5,7 @@ import asyncio
 from headwater.broker.disk_reserve import DiskReserve
 from headwater.controller.store.embedded_store import EmbeddedStore
 from headwater.controller.store.engine import on_file_thread
+from headwater.controller.store.metadata_store import MetadataStore
 from headwater.log.log_dir import LogDirError
 from headwater.seams import Seams
 
@@ -15,7 +16,7 @@ STORE_FOLDER = "headwater-metadata"
 class LocalStore:
     """Holds the lock from `open` to `close`: two brokers never share a folder."""
 
-    def __init__(self, store: EmbeddedStore, reserve: DiskReserve, lock: int, seams: Seams) -> None:
+    def __init__(self, store: MetadataStore, reserve: DiskReserve, lock: int, seams: Seams) -> None:
         self.store = store
         self.reserve = reserve
         self._lock = lock

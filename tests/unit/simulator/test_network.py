@@ -55,7 +55,7 @@ class Wire:
 
     def __init__(self, seed: int = 1, protocol=Peer) -> None:
         self.scheduler = Scheduler(Trace())
-        self.server_loop = SimLoop(self.scheduler, "server")
+        self.server_loop = SimLoop(self.scheduler, "server", "broker")
         self.client_loop = SimLoop(self.scheduler, "client")
         self.network = SimNetwork(self.scheduler, stream(seed, "network"), slowest_ms=5)
         self.server, self.client = protocol(), Peer()
@@ -135,3 +135,64 @@ def test_nobody_listens_where_nobody_serves():
     wire = Wire()
     with pytest.raises(ConnectionRefusedError):
         wire.client_loop.run(wire.network.connect(Peer, "broker", 1))
+
+
+def test_hosts_have_ports_of_their_own():
+    wire = Wire()
+    other = SimLoop(wire.scheduler, "other", "elsewhere")
+    there = Peer()
+    other.run(wire.network.serve(lambda: there, "elsewhere", 9092, 10))
+    near = Peer()
+    wire.client_loop.run(wire.network.connect(lambda: near, "elsewhere", 9092))
+    near.transport.write(b"hello")
+    wire.settle()
+    assert (there.heard, wire.server.heard) == (b"hello", b"")
+
+
+def test_a_link_that_is_cut_one_way_still_works_the_other_way():
+    wire = Wire()
+    wire.network.cut("clients", "broker")
+    wire.client.transport.write(b"question")
+    wire.server.transport.write(b"news")
+    wire.settle()
+    assert (wire.server.heard, wire.client.heard) == (b"", b"news")
+    wire.network.heal("clients", "broker")
+    wire.client.transport.write(b"!")
+    wire.settle()
+    assert wire.server.heard == b"question!"
+
+
+def test_nobody_hears_of_a_death_behind_a_cut_link():
+    wire = Wire()
+    wire.network.isolate("broker", ["clients"])
+    wire.server_loop.kill()
+    wire.network.process_died(wire.server_loop)
+    wire.settle()
+    assert wire.client.events == []
+    wire.network.heal_all()
+    wire.settle()
+    assert len(wire.client.events) == 1
+
+
+@pytest.mark.parametrize("link", [("clients", "broker"), ("broker", "clients")])
+def test_a_connection_waits_for_both_directions_and_gives_up_in_the_end(link):
+    wire = Wire()
+    wire.network.cut(*link)
+    with pytest.raises(TimeoutError):
+        wire.client_loop.run(wire.network.connect(Peer, "broker", 9092))
+    wire.client_loop.call_later(5, wire.network.heal, *link)
+    wire.client_loop.run(wire.network.connect(Peer, "broker", 9092))
+
+
+def test_single_messages_keep_their_order_and_wait_for_their_link():
+    wire = Wire()
+    heard = []
+    link = ("broker", "store")
+    wire.network.cut(*link)
+    for number in range(20):
+        wire.network.carry(link, wire.server_loop, lambda number=number: heard.append(number))
+    wire.settle()
+    assert heard == []
+    wire.network.heal(*link)
+    wire.settle()
+    assert heard == list(range(20))
