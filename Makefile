@@ -12,8 +12,8 @@ test: peers check         ## everything: checks, unit, property, simulation, int
 	  spark $(BIN)/pytest tests/pipelines --durations=10 --override-ini=cache_dir=.cache/pytest-spark -- \
 	  rest $(BIN)/pytest --ignore=tests/pipelines --durations=10
 
-test-fast: setup          ## unit tests and properties, in about two minutes
-	$(BIN)/pytest tests/unit tests/properties --numprocesses=auto --durations=10
+test-fast: setup          ## unit tests, scenarios and properties, in about two minutes
+	$(BIN)/pytest tests/unit tests/scenarios tests/properties --numprocesses=auto --durations=10
 
 check: setup docs         ## format, lint, types, import contracts, docs
 	$(BIN)/ruff format --check .

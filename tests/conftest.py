@@ -24,6 +24,12 @@ _LOGGERS = [logging.getLogger(name) for name in ("headwater", "asyncio")]
 _PROMISED = os.environ.get("CI") == "true"
 
 
+def pytest_addoption(parser):
+    parser.addoption(
+        "--rewrite", action="store_true", help="write the scenarios of tests/scenarios again"
+    )
+
+
 def _refuse_a_skip(report):
     if _PROMISED and report.outcome == "skipped" and not hasattr(report, "wasxfail"):
         report.outcome = "failed"

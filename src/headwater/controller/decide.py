@@ -10,7 +10,7 @@ waiting client is told NOT_CONTROLLER and the controller resigns; whoever comes 
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from headwater.config.broker import BrokerSettings
 from headwater.controller.commands import (
@@ -22,6 +22,17 @@ from headwater.controller.commands import (
     DeleteTopics,
 )
 from headwater.controller.config_edits import edited, entity_of
+from headwater.controller.continuations import (
+    AfterSend,
+    AfterWrite,
+    AwaitConfigChange,
+    DeleteReplicas,
+    ForgetTopic,
+    NoteReplicasDeleted,
+    Nothing,
+    Release,
+    SendPartitionStates,
+)
 from headwater.controller.effects import Answer, Effect, Resign, Resume
 from headwater.controller.events import (
     Acknowledged,
@@ -36,7 +47,7 @@ from headwater.controller.events import (
     TimePassed,
 )
 from headwater.controller.leader_elections import UNCLEAN, LeaderElections
-from headwater.controller.outstanding import Outstanding, PendingCommand
+from headwater.controller.outstanding import Outstanding
 from headwater.controller.store.metadata_store import Create, OpResult, Set
 from headwater.controller.store.znodes import (
     CONFIG_CHANGE_PREFIX,
@@ -120,7 +131,7 @@ class Controller:
             if isinstance(event, Submitted):
                 return [Answer(event.token, event.command.refusal(_not_controller()))]
             return []
-        if isinstance(event, StoreRefused) and not self._term.outstanding.awaits(event.ticket):
+        if isinstance(event, StoreRefused) and event.ticket not in self._term.outstanding.writes:
             return []
         if isinstance(event, Deposed | StoreRefused):
             return self._end_term(event)
@@ -155,7 +166,7 @@ class _Term:
         self.outstanding = Outstanding(broker_id, settings, elected, first_ticket)
         self._jobs: deque[Iterator[None]] = deque()
         self._resuming = False
-        self._elections = LeaderElections(self.outstanding)
+        self._elections = LeaderElections(self.outstanding, self._broker_gone)
         self._topics = TopicChanges(
             self.outstanding, self._elections, new_topic_id, self._jobs.append
         )
@@ -165,7 +176,7 @@ class _Term:
 
     @property
     def idle(self) -> bool:
-        return not self._jobs and self.outstanding.empty
+        return not self._jobs and self.outstanding.idle
 
     def drain_effects(self) -> list[Effect]:
         effects, self.outstanding.effects = self.outstanding.effects, []
@@ -178,17 +189,44 @@ class _Term:
                 self._topics.resume_deletions()
             case Submitted():
                 self._submitted(now_ms, event)
-            case Stored():
-                self.outstanding.stored(event)
-            case Acknowledged():
-                self.outstanding.acknowledged(event)
+            case Stored(ticket, results):
+                if ticket in self.outstanding.writes:
+                    self._after_write(self.outstanding.writes.pop(ticket), results)
+            case Acknowledged(ticket, error):
+                if ticket in self.outstanding.requests:
+                    self._after_send(self.outstanding.requests.pop(ticket).then, error)
             case TimePassed():
                 self.outstanding.expire(now_ms)
             case Resumed():
                 self._resuming = False
             case _:
-                raise AssertionError(f"{event} does not belong into a term")
+                raise AssertionError(f"unexpected event while leading: {event}")
         self._work()
+
+    def _after_write(self, then: AfterWrite, results: Sequence[OpResult]) -> None:
+        match then:
+            case SendPartitionStates():
+                self.outstanding.partitions_stored(then)
+            case AwaitConfigChange(token):
+                notification = int(str(results[-1]).removeprefix(CONFIG_CHANGE_PREFIX))
+                self.outstanding.await_config_change(token, notification)
+            case DeleteReplicas(topic):
+                self._topics.deletion_marked(topic)
+            case ForgetTopic(topic):
+                self._topics.topic_removed(topic)
+            case Nothing():
+                pass
+
+    def _after_send(self, then: AfterSend, error: E) -> None:
+        match then:
+            case Release(token):
+                self.outstanding.release(token)
+            case NoteReplicasDeleted():
+                self._topics.replicas_deleted(then, error)
+
+    def _broker_gone(self, broker_id: int) -> None:
+        for then in self.outstanding.pop_requests_to(broker_id):
+            self._after_send(then, E.BROKER_NOT_AVAILABLE)
 
     def use_settings(self, settings: ControllerSettings) -> None:
         """Go by other rules; partitions without a leader may have one by them."""
@@ -208,20 +246,21 @@ class _Term:
 
     def _submitted(self, now_ms: int, event: Submitted) -> None:
         command = event.command
-        pending = self.outstanding.begin(event.token, command, now_ms)
+        token = event.token
+        self.outstanding.begin(token, command, now_ms)
         match command:
             case CreateTopics():
-                self._jobs.append(self._topics.create(command, pending))
+                self._jobs.append(self._topics.create(command, token))
             case DeleteTopics():
-                self._jobs.append(self._topics.delete(command, pending))
+                self._jobs.append(self._topics.delete(command, token))
             case CreatePartitions():
-                self._jobs.append(self._topics.create_partitions(command, pending))
+                self._jobs.append(self._topics.create_partitions(command, token))
             case AlterConfigs():
-                self._jobs.append(self._alter_configs(command, pending))
+                self._jobs.append(self._alter_configs(command, token))
             case _:
                 raise AssertionError(f"no decision for {command}")
 
-    def _alter_configs(self, command: AlterConfigs, pending: PendingCommand) -> Iterator[None]:
+    def _alter_configs(self, command: AlterConfigs, token: int) -> Iterator[None]:
         outcomes = []
         twice = _repeated(command.resources)
         for number, resource in enumerate(command.resources, 1):
@@ -239,8 +278,8 @@ class _Term:
                 continue
             outcomes.append(ConfigOutcome(resource.kind, resource.name))
             if not command.validate_only:
-                self._store_config(entity, present, overrides, pending)
-        self.outstanding.seal(pending, outcomes)
+                self._store_config(entity, present, overrides, token)
+        self.outstanding.decided(token, outcomes)
 
     def _overrides(self, entity: tuple[str, str]) -> dict[str, str]:
         kind, name = entity
@@ -253,7 +292,7 @@ class _Term:
         entity: tuple[str, str],
         present: dict[str, str],
         overrides: dict[str, str],
-        pending: PendingCommand,
+        token: int,
     ) -> None:
         kind, name = entity
         state = self.outstanding.state
@@ -266,13 +305,8 @@ class _Term:
         write = Set(path, data) if path in state.config_nodes else Create(path, data)
         state.config_nodes.add(path)
         notice = Create(CONFIG_CHANGE_PREFIX, encode_config_change(kind, name), sequential=True)
-        self.outstanding.hold(pending)
-
-        def stored(results: list[OpResult]) -> None:
-            pending.applied_change = int(str(results[-1]).removeprefix(CONFIG_CHANGE_PREFIX))
-            self.outstanding.release(pending)
-
-        self.outstanding.write([write, notice], stored)
+        self.outstanding.hold(token)
+        self.outstanding.write([write, notice], AwaitConfigChange(token))
         if present.get(UNCLEAN) != overrides.get(UNCLEAN):
             self._jobs.append(self._elections.elect_leaders())
 

@@ -3,7 +3,7 @@
 Each method is a job: a generator that pauses so that the loop can turn.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from headwater.config.keys import ConfigError
 from headwater.config.topic import TopicSettings
@@ -25,8 +25,9 @@ UNCLEAN = "unclean.leader.election.enable"
 class LeaderElections:
     """Elections and the news of them."""
 
-    def __init__(self, outstanding: Outstanding) -> None:
+    def __init__(self, outstanding: Outstanding, broker_gone: Callable[[int], None]) -> None:
         self._outstanding = outstanding
+        self._broker_gone = broker_gone
         self._state = outstanding.state
 
     def brokers_changed(self, brokers: Mapping[int, LiveBroker]) -> Iterator[None]:
@@ -40,7 +41,7 @@ class LeaderElections:
         joined = [one for one in brokers.values() if before.get(one.broker_id) != one]
         for broker in gone:
             self._state.brokers.pop(broker.broker_id)
-            self._outstanding.broker_gone(broker.broker_id)
+            self._broker_gone(broker.broker_id)
         if gone:
             yield from self.elect_leaders()
         self._state.brokers.clear()

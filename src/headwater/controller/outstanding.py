@@ -1,15 +1,17 @@
-"""The controller's desk: what is written, sent and waited for, and what is to happen after it.
+"""What a controller has outstanding: writes, control requests and commands of its term.
 
-The mechanics under the decisions. Every write carries the check of the controller's epoch, brokers
-hear of a partition only when no write of it is under way, and a client's command is answered
-exactly once: when all it waits for has come, or when its time is up.
+Every write carries the check of the controller's epoch, brokers hear of a partition only while no
+write of it is under way, and a command is answered exactly once: when nothing that it waits for is
+left, or when its time is up. What follows a write or a request is a value (`continuations`), so the
+whole of it can be printed and compared.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.controller.commands import Command
+from headwater.controller.continuations import AfterSend, AfterWrite, Release, SendPartitionStates
 from headwater.controller.control_requests import (
     ControllerIdentity,
     ControlRequest,
@@ -17,9 +19,9 @@ from headwater.controller.control_requests import (
     update_metadata,
 )
 from headwater.controller.effects import Answer, Effect, LogEvent, Send, Write
-from headwater.controller.events import Acknowledged, Elected, Stored
+from headwater.controller.events import Elected
 from headwater.controller.state import ClusterState
-from headwater.controller.store.metadata_store import Check, Op, OpResult
+from headwater.controller.store.metadata_store import Check, Op
 from headwater.controller.store.znodes import CONTROLLER_EPOCH
 from headwater.controller.topic_rules import ControllerSettings
 from headwater.errors import E, KafkaError
@@ -30,25 +32,27 @@ FAR_FUTURE = 1 << 62
 
 @dataclass(slots=True)
 class PendingCommand:
-    """A command under way. It ends when it is sealed with its outcomes and nothing is outstanding."""
+    """A command under way. It is answered once its outcomes are known and it waits for nothing."""
 
     token: int
     command: Command[Any]
     deadline_ms: int
+    # The writes and requests that it waits for.
     awaited: int = 0
     outcomes: list[Any] | None = None
+    # The config notification that this broker must apply before the answer leaves.
     applied_change: int | None = None
-    """The config notification that this broker must have applied before the answer leaves."""
 
 
-@dataclass(slots=True)
-class _Sent:
+class SentRequest(NamedTuple):
+    """A control request without an answer yet."""
+
     broker_id: int
-    then: Callable[[E], None]
+    then: AfterSend
 
 
 class Outstanding:
-    """State, tickets and operations of one term as controller."""
+    """The cluster state of one term, and everything that is under way in it."""
 
     def __init__(
         self, broker_id: int, settings: ControllerSettings, elected: Elected, first_ticket: int
@@ -60,165 +64,157 @@ class Outstanding:
         self.effects: list[Effect] = []
         self.ticket = first_ticket
         self._check = Check(CONTROLLER_EPOCH, elected.epoch_version)
-        self._writes: dict[int, Callable[[list[OpResult]], None]] = {}
-        self._sends: dict[int, _Sent] = {}
-        self._commands: dict[int, PendingCommand] = {}
+        self.writes: dict[int, AfterWrite] = {}
+        self.requests: dict[int, SentRequest] = {}
+        self.commands: dict[int, PendingCommand] = {}
         self._next_deadline = FAR_FUTURE
-        self._in_flight: dict[TopicPartition, int] = {}
+        # By partition: how many writes of its state are under way.
+        self._being_written: dict[TopicPartition, int] = {}
 
     @property
-    def empty(self) -> bool:
+    def idle(self) -> bool:
         """Whether nothing is being written and no broker owes an answer."""
-        return not self._writes and not self._sends
+        return not self.writes and not self.requests
 
     @property
     def identity(self) -> ControllerIdentity:
-        """The head of messages to brokers."""
         return ControllerIdentity(self.broker_id, self.epoch, self.settings.inter_broker_listener)
 
     def report(self, event: str) -> None:
         """Log an event that an operator may search for."""
         self.effects.append(LogEvent(event))
 
-    # Writes
+    # -- writes
 
-    def write(self, ops: Sequence[Op], then: Callable[[list[OpResult]], None]) -> None:
-        """One multi under the check of the controller's epoch."""
+    def write(self, ops: Sequence[Op], then: AfterWrite) -> None:
+        """Write one multi under the check of the controller's epoch."""
         self.ticket += 1
-        self._writes[self.ticket] = then
+        self.writes[self.ticket] = then
         self.effects.append(Write(self.ticket, [self._check, *ops]))
 
     def write_partitions(
         self,
         ops: Sequence[Op],
         partitions: Sequence[TopicPartition],
-        pending: PendingCommand | None = None,
+        token: int | None = None,
         *,
         new: bool = False,
     ) -> None:
-        """Write the states of partitions, then tell the brokers of them."""
+        """Write the states of partitions, then send them to the brokers."""
         for at in partitions:
-            self._in_flight[at] = self._in_flight.get(at, 0) + 1
-        self.hold(pending)
+            self._being_written[at] = self._being_written.get(at, 0) + 1
+        self.hold(token)
+        self.write(ops, SendPartitionStates(tuple(partitions), token, new))
 
-        def stored(_: list[OpResult]) -> None:
-            self._landed(partitions)
-            self.send_partition_states(self.stored_partitions(partitions), pending, new=new)
-            self.release(pending)
-
-        self.write(ops, stored)
-
-    def awaits(self, ticket: int) -> bool:
-        """Whether this write was begun in this term and is still under way."""
-        return ticket in self._writes
-
-    def stored(self, event: Stored) -> None:
-        """A write is durable: what waited for it goes on."""
-        then = self._writes.pop(event.ticket, None)
-        if then is not None:
-            then(event.results[1:])
-
-    def _landed(self, partitions: Sequence[TopicPartition]) -> None:
-        for at in partitions:
-            self._in_flight[at] -= 1
-            if not self._in_flight[at]:
-                del self._in_flight[at]
+    def partitions_stored(self, stored: SendPartitionStates) -> None:
+        """Send what `write_partitions` has made durable."""
+        for at in stored.partitions:
+            self._being_written[at] -= 1
+            if not self._being_written[at]:
+                del self._being_written[at]
+        durable = self.stored_partitions(stored.partitions)
+        self.send_partition_states(durable, stored.token, new=stored.new)
+        self.release(stored.token)
 
     def stored_partitions(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Those that are there and whose state is durable: of the others nobody may hear yet."""
-        return [at for at in partitions if at not in self._in_flight and self.state.partition(at)]
+        """Those of `partitions` that exist and are durable; brokers must not hear of the others."""
+        return [
+            at for at in partitions if at not in self._being_written and self.state.partition(at)
+        ]
 
-    # Messages
+    # -- control requests
 
-    def send(self, broker_id: int, message: ControlRequest, then: Callable[[E], None]) -> None:
-        """Tell a broker; `then` gets its error, or BROKER_NOT_AVAILABLE if it goes away."""
+    def send(self, broker_id: int, request: ControlRequest, then: AfterSend) -> None:
+        """Send a control request; a broker that goes away counts as BROKER_NOT_AVAILABLE."""
         self.ticket += 1
-        self._sends[self.ticket] = _Sent(broker_id, then)
-        self.effects.append(Send(self.ticket, broker_id, message))
+        self.requests[self.ticket] = SentRequest(broker_id, then)
+        self.effects.append(Send(self.ticket, broker_id, request))
 
-    def acknowledged(self, event: Acknowledged) -> None:
-        """A broker has answered."""
-        sent = self._sends.pop(event.ticket, None)
-        if sent is not None:
-            sent.then(event.error)
-
-    def broker_gone(self, broker_id: int) -> None:
-        """Nothing more will come from this broker."""
-        lost = [ticket for ticket, sent in self._sends.items() if sent.broker_id == broker_id]
-        for ticket in lost:
-            self._sends.pop(ticket).then(E.BROKER_NOT_AVAILABLE)
+    def pop_requests_to(self, broker_id: int) -> list[AfterSend]:
+        """Remove the requests that a broker will never answer; what was to follow them."""
+        lost = [ticket for ticket, sent in self.requests.items() if sent.broker_id == broker_id]
+        return [self.requests.pop(ticket).then for ticket in lost]
 
     def send_partition_states(
         self,
         partitions: Sequence[TopicPartition],
-        pending: PendingCommand | None = None,
+        token: int | None = None,
         *,
         new: bool = False,
         only: int | None = None,
     ) -> None:
-        """Tell replicas who leads, then every broker (or `only` one) what to tell clients."""
+        """Send LeaderAndIsr to the replicas, then UpdateMetadata to every broker (or `only` one)."""
         for broker_id in self.state.brokers if only is None else (only,):
             mine = [at for at in partitions if self._holds(broker_id, at)]
             if mine:
                 broker = self.state.brokers[broker_id]
-                message = leader_and_isr(self.identity, broker, self.state, mine, new=new)
-                self.hold(pending)
-                self.send(broker_id, message, lambda _: self.release(pending))
-        self.send_update_metadata(partitions, pending, only=only)
+                request = leader_and_isr(self.identity, broker, self.state, mine, new=new)
+                self.hold(token)
+                self.send(broker_id, request, Release(token))
+        self.send_update_metadata(partitions, token, only=only)
 
     def send_update_metadata(
         self,
         partitions: Sequence[TopicPartition],
-        pending: PendingCommand | None = None,
+        token: int | None = None,
         *,
         only: int | None = None,
     ) -> None:
-        """UpdateMetadata. An operation waits for this broker's own cache, as clients ask it next."""
+        """Send UpdateMetadata. A command waits only for this broker, which its client asks next."""
         for broker_id in list(self.state.brokers) if only is None else (only,):
-            message = update_metadata(
-                self.identity, self.state.brokers[broker_id], self.state, partitions
-            )
-            waiting = pending if broker_id == self.broker_id else None
+            broker = self.state.brokers[broker_id]
+            request = update_metadata(self.identity, broker, self.state, partitions)
+            waiting = token if broker_id == self.broker_id else None
             self.hold(waiting)
-            self.send(broker_id, message, lambda _, waiting=waiting: self.release(waiting))  # type: ignore[misc]
+            self.send(broker_id, request, Release(waiting))
 
     def _holds(self, broker_id: int, at: TopicPartition) -> bool:
         partition = self.state.partition(at)
         return partition is not None and broker_id in partition.replicas
 
-    # Operations
+    # -- commands
 
-    def begin(self, token: int, command: Command[Any], now_ms: int) -> PendingCommand:
-        """A command that will be answered later, or when its time is up."""
+    def begin(self, token: int, command: Command[Any], now_ms: int) -> None:
+        """Take up a command that is answered later, at the latest when its time is up."""
         pending = PendingCommand(token, command, now_ms + max(0, command.timeout_ms))
-        self._commands[token] = pending
+        self.commands[token] = pending
         self._next_deadline = min(self._next_deadline, pending.deadline_ms)
-        return pending
 
-    def hold(self, pending: PendingCommand | None) -> None:
-        """One more thing to wait for."""
-        if pending is not None:
-            pending.awaited += 1
+    def hold(self, token: int | None) -> None:
+        """Let the command wait for one thing more; None, or a command already answered, is ignored."""
+        if token in self.commands:
+            self.commands[token].awaited += 1
 
-    def release(self, pending: PendingCommand | None) -> None:
-        """One thing less."""
-        if pending is not None:
+    def release(self, token: int | None) -> None:
+        """Let the command wait for one thing less."""
+        if token in self.commands:
+            pending = self.commands[token]
             pending.awaited -= 1
             self._answer_if_done(pending)
 
-    def seal(self, pending: PendingCommand, outcomes: list[Any]) -> None:
-        """All is decided: these are the outcomes once nothing is outstanding."""
-        pending.outcomes = outcomes
-        self._answer_if_done(pending)
+    def await_config_change(self, token: int, notification: int) -> None:
+        """Let the answer wait until this broker has applied a config notification."""
+        if token in self.commands:
+            self.commands[token].applied_change = notification
+        self.release(token)
+
+    def decided(self, token: int, outcomes: list[Any]) -> None:
+        """Set the outcomes with which the command is answered once it waits for nothing."""
+        if token in self.commands:
+            pending = self.commands[token]
+            pending.outcomes = outcomes
+            self._answer_if_done(pending)
 
     def next_deadline(self) -> int | None:
-        """When the first operation runs out of time; it may have been answered by then."""
-        return self._next_deadline if self._commands else None
+        """When the time of the first command is up; it may be answered by then."""
+        return self._next_deadline if self.commands else None
 
     def expire(self, now_ms: int) -> None:
-        """Answer those whose time is up; what they began goes on."""
-        late = KafkaError(E.REQUEST_TIMED_OUT, "begun, but not done within the request's timeout")
-        for pending in list(self._commands.values()):
+        """Answer the commands whose time is up; what they began goes on."""
+        late = KafkaError(
+            E.REQUEST_TIMED_OUT, "begun, but not finished within the timeout of the request"
+        )
+        for pending in list(self.commands.values()):
             if pending.deadline_ms <= now_ms:
                 outcomes = pending.outcomes
                 self._answer(
@@ -227,12 +223,12 @@ class Outstanding:
                     if outcomes is None
                     else [_late(outcome, late) for outcome in outcomes],
                 )
-        left = (pending.deadline_ms for pending in self._commands.values())
+        left = (pending.deadline_ms for pending in self.commands.values())
         self._next_deadline = min(left, default=FAR_FUTURE)
 
     def abandon(self, why: KafkaError) -> None:
-        """The term is over: whoever waits is told so."""
-        for pending in list(self._commands.values()):
+        """Refuse every command: the term is over."""
+        for pending in list(self.commands.values()):
             self._answer(pending, pending.command.refusal(why))
 
     def _answer_if_done(self, pending: PendingCommand) -> None:
@@ -240,7 +236,7 @@ class Outstanding:
             self._answer(pending, pending.outcomes)
 
     def _answer(self, pending: PendingCommand, outcomes: list[Any]) -> None:
-        if self._commands.pop(pending.token, None) is not None:
+        if self.commands.pop(pending.token, None) is not None:
             self.effects.append(Answer(pending.token, outcomes, pending.applied_change))
 
 

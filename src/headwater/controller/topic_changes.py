@@ -13,12 +13,18 @@ from headwater.controller.commands import (
     DeleteTopics,
     TopicOutcome,
 )
+from headwater.controller.continuations import (
+    DeleteReplicas,
+    ForgetTopic,
+    NoteReplicasDeleted,
+    Nothing,
+)
 from headwater.controller.control_requests import delete_replicas
 from headwater.controller.leader_elections import PARTITIONS_PER_STEP, LeaderElections, state_ops
-from headwater.controller.outstanding import Outstanding, PendingCommand
+from headwater.controller.outstanding import Outstanding
 from headwater.controller.placement import Placement
 from headwater.controller.state import PartitionRegistration, TopicState
-from headwater.controller.store.metadata_store import Create, Delete, Op, OpResult, Set
+from headwater.controller.store.metadata_store import Create, Delete, Op, Set
 from headwater.controller.store.znodes import (
     StateNode,
     TopicNode,
@@ -60,15 +66,17 @@ class TopicChanges:
         self._elections = elections
         self._new_topic_id = new_topic_id
         self._later = later
+        # Topics whose mark of deletion is durable and whose nodes are not being removed yet.
         self._marked = {name for name, topic in self._state.topics.items() if topic.deleting}
-        """Topics whose mark of deletion is durable and whose nodes are not being removed yet."""
+        # By marked topic: the brokers that may still have replicas.
         self._owing: dict[str, set[int]] = {}
-        """Of these, the brokers whose replicas are not yet known to be gone."""
-        self._wanted_gone: dict[str, list[PendingCommand]] = {}
+        self._waiting_for_deletion: dict[str, list[int]] = {}
+        self._attempts = 0
+        self._failed_attempts: set[int] = set()
 
     # Making topics
 
-    def create(self, command: CreateTopics, pending: PendingCommand) -> Iterator[None]:
+    def create(self, command: CreateTopics, token: int) -> Iterator[None]:
         """CreateTopics."""
         outcomes = []
         twice = duplicates(new.name for new in command.topics)
@@ -85,12 +93,10 @@ class TopicChanges:
             topic = TopicState(new.name, self._new_topic_id(), {}, config=plan.config)
             outcomes.append(_outcome(topic, plan))
             if not command.validate_only:
-                yield from self._create(topic, plan, pending)
-        self._outstanding.seal(pending, outcomes)
+                yield from self._create(topic, plan, token)
+        self._outstanding.decided(token, outcomes)
 
-    def _create(
-        self, topic: TopicState, plan: TopicPlan, pending: PendingCommand
-    ) -> Iterator[None]:
+    def _create(self, topic: TopicState, plan: TopicPlan, token: int) -> Iterator[None]:
         self._state.add(topic)  # from here on the name is taken
         shown = "".join(f", {key}={value!r}" for key, value in plan.config.items())
         self._outstanding.report(
@@ -104,7 +110,7 @@ class TopicChanges:
             Create(TopicNode.path(topic.name), node.encode()),
             Create(partitions_path(topic.name)),
         ]
-        yield from self._add_partitions(topic, 0, replicas, ops, pending)
+        yield from self._add_partitions(topic, 0, replicas, ops, token)
 
     def _config_op(self, topic: TopicState) -> Op:
         path, data = config_path("topics", topic.name), encode_config(topic.config)
@@ -133,7 +139,7 @@ class TopicChanges:
         first: int,
         replicas: Sequence[tuple[int, ...]],
         ops: list[Op],
-        pending: PendingCommand,
+        token: int,
     ) -> Iterator[None]:
         """Write the topic's `ops` with the first states, the other states step by step."""
         for start in range(0, len(replicas), FOLDERS_PER_STEP):
@@ -147,16 +153,14 @@ class TopicChanges:
                 partition.version = 0
                 self._state.add_partition(topic, index, partition)
                 added.append(at)
-            self._outstanding.write_partitions(ops, added, pending, new=True)
+            self._outstanding.write_partitions(ops, added, token, new=True)
             ops = []
             if start + FOLDERS_PER_STEP < len(replicas):
                 yield
 
     # Growing topics
 
-    def create_partitions(
-        self, command: CreatePartitions, pending: PendingCommand
-    ) -> Iterator[None]:
+    def create_partitions(self, command: CreatePartitions, token: int) -> Iterator[None]:
         """CreatePartitions."""
         outcomes = []
         twice = duplicates(more.name for more in command.topics)
@@ -173,10 +177,10 @@ class TopicChanges:
             topic = self._state.topics[more.name]
             outcomes.append(_outcome(topic, plan))
             if not command.validate_only:
-                yield from self._grow(topic, plan, pending)
-        self._outstanding.seal(pending, outcomes)
+                yield from self._grow(topic, plan, token)
+        self._outstanding.decided(token, outcomes)
 
-    def _grow(self, topic: TopicState, plan: TopicPlan, pending: PendingCommand) -> Iterator[None]:
+    def _grow(self, topic: TopicState, plan: TopicPlan, token: int) -> Iterator[None]:
         added = yield from self._replicas(topic, plan)
         self._outstanding.report(
             f"topic {topic.name!r} grows from {plan.first} to {plan.first + plan.count} partitions"
@@ -185,11 +189,11 @@ class TopicChanges:
         node = TopicNode(topic.topic_id, dict(enumerate([*have, *added])))
         ops: list[Op] = [Set(TopicNode.path(topic.name), node.encode(), topic.version)]
         topic.version += 1
-        yield from self._add_partitions(topic, plan.first, added, ops, pending)
+        yield from self._add_partitions(topic, plan.first, added, ops, token)
 
     # Deleting topics
 
-    def delete(self, command: DeleteTopics, pending: PendingCommand) -> Iterator[None]:
+    def delete(self, command: DeleteTopics, token: int) -> Iterator[None]:
         """DeleteTopics. Answered when nothing is left, or once marked if a replica is out of reach."""
         outcomes = []
         names = dict.fromkeys(command.names) if duplicates(command.names) else command.names
@@ -202,28 +206,28 @@ class TopicChanges:
                 outcomes.append(TopicOutcome.refused(name, refusal))
                 continue
             outcomes.append(TopicOutcome(name, topic_id=topic.topic_id))
-            self._mark(topic, pending)
+            self._mark(topic, token)
             yield
-        self._outstanding.seal(pending, outcomes)
+        self._outstanding.decided(token, outcomes)
 
-    def _mark(self, topic: TopicState, pending: PendingCommand) -> None:
+    def _mark(self, topic: TopicState, token: int) -> None:
         topic.deleting = True
         self._outstanding.report(f"topic {topic.name!r} is marked for deletion")
-        self._outstanding.hold(pending)
-        self._wanted_gone.setdefault(topic.name, []).append(pending)
+        self._outstanding.hold(token)
+        self._waiting_for_deletion.setdefault(topic.name, []).append(token)
+        self._outstanding.write([Create(deletion_path(topic.name))], DeleteReplicas(topic.name))
 
-        def marked(_: list[OpResult]) -> None:
-            self._marked.add(topic.name)
-            self._later(self._give_up(topic))
-
-        self._outstanding.write([Create(deletion_path(topic.name))], marked)
+    def deletion_marked(self, name: str) -> None:
+        """Delete the replicas of a topic: the mark of its deletion is durable."""
+        self._marked.add(name)
+        self._later(self._delete_replicas(self._state.topics[name]))
 
     def resume_deletions(self) -> None:
         """Brokers have changed: ask again for what is still to be deleted."""
         for name in sorted(self._marked):
-            self._later(self._give_up(self._state.topics[name]))
+            self._later(self._delete_replicas(self._state.topics[name]))
 
-    def _give_up(self, topic: TopicState) -> Iterator[None]:
+    def _delete_replicas(self, topic: TopicState) -> Iterator[None]:
         """Tell every broker that the topic goes, and each live replica to give up its files."""
         if topic.name not in self._marked:
             return
@@ -238,40 +242,40 @@ class TopicChanges:
             yield from self._stop(topic, broker_id)
         if not owing <= set(self._state.brokers):
             self._release_waiting(topic.name)
-        self._remove_if_nothing_owed(topic)
+        self._remove_if_nothing_owed(topic.name)
 
     def _stop(self, topic: TopicState, broker_id: int) -> Iterator[None]:
         mine = [i for i, one in topic.partitions.items() if broker_id in one.replicas]
         steps = _steps(mine, FOLDERS_PER_STEP)
-        failed = False
-
-        def stopped(error: E, last: bool) -> None:
-            nonlocal failed
-            failed = failed or error is not E.NONE
-            if last and failed:
-                self._release_waiting(topic.name)
-            elif last:
-                self._owing.get(topic.name, set()).discard(broker_id)
-                self._remove_if_nothing_owed(topic)
-
+        self._attempts += 1
+        attempt = self._attempts
         for number, indexes in enumerate(steps, 1):
             broker = self._state.brokers.get(broker_id)
             if broker is None:
                 return
-            message = delete_replicas(self._outstanding.identity, broker, topic, indexes)
-            last = number == len(steps)
-            self._outstanding.send(
-                broker_id,
-                message,
-                lambda error, last=last: stopped(error, last),  # type: ignore[misc]
-            )
+            request = delete_replicas(self._outstanding.identity, broker, topic, indexes)
+            then = NoteReplicasDeleted(topic.name, broker_id, attempt, number == len(steps))
+            self._outstanding.send(broker_id, request, then)
             yield
 
-    def _remove_if_nothing_owed(self, topic: TopicState) -> None:
-        if self._owing.get(topic.name) == set():
-            del self._owing[topic.name]
-            self._marked.discard(topic.name)
-            self._later(self._remove_nodes(topic))
+    def replicas_deleted(self, answered: NoteReplicasDeleted, error: E) -> None:
+        """Remove the topic's nodes once every broker has deleted its replicas."""
+        if error is not E.NONE:
+            self._failed_attempts.add(answered.attempt)
+        if not answered.last:
+            return
+        if answered.attempt in self._failed_attempts:
+            self._failed_attempts.discard(answered.attempt)
+            self._release_waiting(answered.topic)
+        else:
+            self._owing.get(answered.topic, set()).discard(answered.broker_id)
+            self._remove_if_nothing_owed(answered.topic)
+
+    def _remove_if_nothing_owed(self, name: str) -> None:
+        if self._owing.get(name) == set():
+            del self._owing[name]
+            self._marked.discard(name)
+            self._later(self._remove_nodes(self._state.topics[name]))
 
     def _remove_nodes(self, topic: TopicState) -> Iterator[None]:
         parent = partitions_path(topic.name)
@@ -280,24 +284,25 @@ class TopicChanges:
             for index in indexes:
                 if topic.partitions[index].version >= 0:
                     ops += (Delete(StateNode.path(topic.name, index)), Delete(f"{parent}/{index}"))
-            self._outstanding.write(ops, lambda _: None)
+            self._outstanding.write(ops, Nothing())
             yield
         last = [Delete(parent), Delete(TopicNode.path(topic.name))]
         config = config_path("topics", topic.name)
         if config in self._state.config_nodes:
             last.append(Delete(config))
         last.append(Delete(deletion_path(topic.name)))
-        self._outstanding.write(last, lambda _: self._removed(topic))
+        self._outstanding.write(last, ForgetTopic(topic.name))
 
-    def _removed(self, topic: TopicState) -> None:
-        self._state.config_nodes.discard(config_path("topics", topic.name))
-        self._state.drop(topic.name)
-        self._outstanding.report(f"topic {topic.name!r} deleted")
-        self._release_waiting(topic.name)
+    def topic_removed(self, name: str) -> None:
+        """Forget a topic: nothing of it is left in the store."""
+        self._state.config_nodes.discard(config_path("topics", name))
+        self._state.drop(name)
+        self._outstanding.report(f"topic {name!r} deleted")
+        self._release_waiting(name)
 
     def _release_waiting(self, name: str) -> None:
-        for pending in self._wanted_gone.pop(name, []):
-            self._outstanding.release(pending)
+        for token in self._waiting_for_deletion.pop(name, []):
+            self._outstanding.release(token)
 
 
 def _steps(indexes: list[int], size: int = PARTITIONS_PER_STEP) -> list[list[int]]:

@@ -1,0 +1,73 @@
+"""What the controller does once a write is durable or a broker has answered.
+
+Plain values, not closures, so that everything outstanding can be printed and compared. A command is
+named by its token; None means that no client waits.
+"""
+
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headwater.model import TopicPartition
+
+
+@dataclass(frozen=True, slots=True)
+class SendPartitionStates:
+    """Send the states of partitions to brokers; they are durable now."""
+
+    partitions: tuple[TopicPartition, ...]
+    token: int | None
+    new: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AwaitConfigChange:
+    """Answer the command once this broker has applied the config notification just written."""
+
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteReplicas:
+    """Delete the replicas of a topic whose deletion is marked now."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class ForgetTopic:
+    """Forget a topic: the last of its nodes is gone."""
+
+    topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Nothing:
+    """Do nothing: another write of the same batch decides."""
+
+
+AfterWrite: TypeAlias = (
+    SendPartitionStates | AwaitConfigChange | DeleteReplicas | ForgetTopic | Nothing
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Let the command wait for one thing less."""
+
+    token: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class NoteReplicasDeleted:
+    """Note that a broker answered a request to delete replicas of a topic.
+
+    An attempt is several requests; `last` marks the one that ends it.
+    """
+
+    topic: str
+    broker_id: int
+    attempt: int
+    last: bool
+
+
+AfterSend: TypeAlias = Release | NoteReplicasDeleted
