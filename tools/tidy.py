@@ -34,6 +34,7 @@ _LEFTOVER = re.compile(r"\b(TO" + r"DO|FIX" + r"ME|XX" + r"X)\b")
 _MACHINE_PATH = re.compile(r"""["'\s(](/(?:home|root|work|Users|mnt)/[\w.-]+)""")
 _MARK = re.compile(r"\s*#+ ?[-=~*─]{2,}")
 _SECTION = re.compile(r"\s*# -- \w.*[^-=~*─\s]")
+_A_REPLICA = re.compile(r"^_?(replica|leader|follower|culprit)$")
 _CLOCKS = {"time", "random"}
 _STOPWATCHES = {"monotonic", "perf_counter", "time", "monotonic_ns", "perf_counter_ns", "time_ns"}
 
@@ -117,6 +118,18 @@ def clocks_in_seams(source: Source) -> Iterator[str]:
                 yield f"{name} is imported; take a Clock or a Randomness"
 
 
+def replicas_are_the_door(source: Source) -> Iterator[str]:
+    """A partition's log and state are reached through the methods of its replica."""
+    if not source.room or source.room in ("replication", "log", "simulator"):
+        return
+    for node in ast.walk(source.tree):
+        if isinstance(node, ast.Attribute) and node.attr in ("log", "partition"):
+            owner = node.value.func if isinstance(node.value, ast.Call) else node.value
+            name = owner.attr if isinstance(owner, ast.Attribute) else getattr(owner, "id", "")
+            if _A_REPLICA.search(name):
+                yield f"line {node.lineno}: {name}.{node.attr}; ask the replica instead"
+
+
 def no_stopwatch_in_asserts(source: Source) -> Iterator[str]:
     """A test that is right on a quiet machine is right on a busy one.
 
@@ -166,6 +179,7 @@ RULES: tuple[Rule, ...] = (
     docstrings,
     async_in_its_rooms,
     clocks_in_seams,
+    replicas_are_the_door,
     no_stopwatch_in_asserts,
 )
 

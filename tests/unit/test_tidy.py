@@ -42,6 +42,12 @@ def test_each_rule_finds_what_it_is_for(text, complaint):
     assert any(complaint in found for found in tidy.complaints(source(text)))
 
 
+@pytest.mark.parametrize("reach", ["replica.log.size", "self.leader(0).partition.role"])
+def test_a_partition_has_one_door(reach):
+    found = tidy.complaints(source(DOC + f"size = {reach}\n", "src/headwater/broker/some.py"))
+    assert "ask the replica instead" in found[0]
+
+
 @pytest.mark.parametrize(
     "condition",
     ["time.monotonic() - begun < 3", "0 < perf_counter() - begun <= 3", "3 > time.time() - begun"],

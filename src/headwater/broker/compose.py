@@ -29,7 +29,7 @@ from headwater.controller.controller_loop import ControllerLoop
 from headwater.controller.store.metadata_store import MetadataStore
 from headwater.log.log_dirs import Identity, LogDirs
 from headwater.observe.rate_limited_log import RateLimitedLog
-from headwater.replication.replica import Done
+from headwater.replication.replica_host import Done
 from headwater.replication.replicas import Replicas
 from headwater.seams import Seams
 from headwater.seams.randomness import Randomness

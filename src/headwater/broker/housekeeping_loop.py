@@ -17,7 +17,6 @@ from headwater.broker.server_connection import ServerConnection
 from headwater.broker.storage_health import StorageHealth
 from headwater.broker.wall_clock import WallClockWatch
 from headwater.errors import KafkaError
-from headwater.log import retention
 from headwater.log.flushing import FlushWork
 from headwater.replication.replica import Replica
 from headwater.seams.tasks import Lane, Tasks
@@ -114,11 +113,10 @@ class Housekeeping:
                 await asyncio.sleep(0)
             if not self._hosted(replica):
                 continue
-            if replica.flushing or not replica.log.flush_due(now_ms, self._looked_ms):
-                self._context.tick.written[replica] = None
-            else:
-                replica.flushing = True
+            if replica.flushes.announce(now_ms, self._looked_ms):
                 self._due.append(replica)
+            else:
+                self._context.tick.written[replica] = None
         self._looked_ms = now_ms
         while self._due and self._lanes < FLUSH_LANES:
             self._lanes += 1
@@ -137,13 +135,11 @@ class Housekeeping:
         works: list[tuple[Replica, FlushWork]] = []
         for replica in replicas:
             try:
-                work = replica.log.unflushed()
+                work = replica.flushes.begin()
             except Exception as failure:  # noqa: BLE001 - the replica tells one kind from another
                 self._flush_failed(replica, None, failure)
             else:
-                if work is None:
-                    replica.flush_skipped()
-                else:
+                if work is not None:
                     works.append((replica, work))
         if not works:
             return
@@ -154,14 +150,14 @@ class Housekeeping:
                 if failed is not None:
                     self._flush_failed(replica, work, failed)
                 else:
-                    replica.flushed(work)
+                    replica.flushes.flushed(work)
                     self._flushed = True
             except Exception:
                 # The others of the lane must not stay marked as flushing: a stop waits for them.
                 log.exception("answering after a flush of %s failed", replica.topic_partition)
 
     def _flush_failed(self, replica: Replica, work: FlushWork | None, failure: Exception) -> None:
-        replica.flush_failed(work, failure)
+        replica.flushes.failed(work, failure)
         self._context.tick.written[replica] = None
 
     def _hosted(self, replica: Replica) -> bool:
@@ -184,9 +180,7 @@ class Housekeeping:
         async with self._checkpointing:
             self._flushed = False
             replicas = self._context.replicas
-            marks = {
-                replica.topic_partition: replica.partition.high_watermark for replica in replicas
-            }
+            marks = {replica.topic_partition: replica.high_watermark for replica in replicas}
             await self._tasks.in_thread(replicas.log_dirs.checkpoint(marks))
 
     async def _retain(self) -> None:
@@ -206,17 +200,16 @@ class Housekeeping:
         needs_roll = False
         while more and replica.offline is None and self._hosted(replica):
             try:
-                done = retention.step(
-                    replica.log, now_ms, replica.partition.high_watermark, may_roll=may_roll
-                )
+                done = replica.upkeep.retain(now_ms, may_roll=may_roll)
                 more, needs_roll = done.more, done.needs_roll
             except (OSError, KafkaError) as failure:
                 self._retention_failed(replica, failure)
                 more = False
             if more:
                 await asyncio.sleep(0)
-        if replica.log.garbage:
-            self._unlink_later(replica)
+        garbage = replica.upkeep.pop_garbage()
+        if garbage:
+            self._unlink_later(replica, garbage)
         elif may_roll:
             await asyncio.sleep(0)
         return needs_roll
@@ -228,7 +221,7 @@ class Housekeeping:
             replica.topic_partition,
             failure,
         )
-        if isinstance(failure, OSError) and replica.log.failure is None:
+        if isinstance(failure, OSError) and not replica.upkeep.is_damaged:
             self._health.failed(self._context.replicas, replica, failure, flushing=False)
 
     async def _each_replica(self) -> AsyncIterator[Replica]:
@@ -239,9 +232,8 @@ class Housekeeping:
             if self._hosted(replica):
                 yield replica
 
-    def _unlink_later(self, replica: Replica) -> None:
+    def _unlink_later(self, replica: Replica, garbage: list[str]) -> None:
         """Dropped segments stay for reads that are under way."""
-        garbage, replica.log.garbage = replica.log.garbage, []
         files = self._context.files
 
         def unlink() -> None:
@@ -250,7 +242,7 @@ class Housekeeping:
                     files.unlink(path)
 
         async def wait_and_unlink() -> None:
-            await asyncio.sleep(replica.log.settings.file_delete_delay_ms / 1000)
+            await asyncio.sleep(replica.upkeep.file_delete_delay_ms / 1000)
             await self._tasks.in_thread(unlink)
 
         name = f"unlink {len(garbage)} files of {replica.topic_partition}"
@@ -284,14 +276,13 @@ class Housekeeping:
                 break
 
     async def _check_lag(self) -> None:
-        now_ms = self._context.clock.monotonic_ms()
         async for replica in self._each_replica():
-            replica.run(replica.partition.lag_checked(now_ms))
+            replica.check_lag()
 
     async def _expire_producers(self) -> None:
         before_ms = self._wall.believed_ms() - self._context.settings.producer_id_expiration_ms
         async for replica in self._each_replica():
-            replica.log.producers.expire(before_ms)
+            replica.upkeep.expire_producers(before_ms)
 
 
 def _run_works(works: Sequence[FlushWork]) -> list[Exception | None]:

@@ -201,13 +201,12 @@ class BrokerServer:
     async def _end_flushes(self) -> None:
         """Wait for flushes under way: a log whose flush fails now must not be marked clean."""
         for replica in list(self.context.replicas):
-            while replica.flushing:
-                await wait_for_callback(replica.when_not_flushing)
+            while replica.flushes.flushing:
+                await wait_for_callback(replica.flushes.when_not_flushing)
 
     def _close_logs(self) -> None:
         marks = {
-            replica.topic_partition: replica.partition.high_watermark
-            for replica in self.context.replicas
+            replica.topic_partition: replica.high_watermark for replica in self.context.replicas
         }
         self.parts.store.close()
         # A checkpoint still under way would overwrite the last one with what was true before it.

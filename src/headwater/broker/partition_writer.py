@@ -7,6 +7,7 @@ from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
+from headwater.replication.isolation import FetchIsolation
 from headwater.replication.replica import Replica
 from headwater.replication.replicas import Replicas
 from headwater.seams.files import Buffer
@@ -54,9 +55,9 @@ class PartitionWriter:
         What the page cache lacks is read on a file thread, and `done` is called after that.
         """
         try:
-            log = self._leader(partition).log
-            start = max(offset, log.log_start_offset)
-            found = log.read(start, log.log_end_offset, max_bytes, at_least_one=True)
+            replica = self._leader(partition)
+            start = max(offset, replica.log_start_offset)
+            found = replica.read(start, FetchIsolation.LOG_END, max_bytes, at_least_one=True)
             data = b"" if found is None else found.load_now()
         except KafkaError as refused:
             done(refused)
@@ -78,11 +79,11 @@ class PartitionWriter:
 
     def end(self, partition: int) -> int:
         """The log end offset."""
-        return self._leader(partition).log.log_end_offset
+        return self._leader(partition).log_end_offset
 
     def high_watermark(self, partition: int) -> int:
         """Up to where the log is committed."""
-        return self._leader(partition).partition.high_watermark
+        return self._leader(partition).high_watermark
 
     def _leader(self, partition: int) -> Replica:
         return self._replicas.leader(self._topic, partition)

@@ -24,7 +24,7 @@ class BrokerReplicaHost:
     def high_watermark_advanced(self, replica: Replica) -> None:
         """Let coordinators send the answers that waited for it."""
         self._context.coordinators.high_watermark_advanced(
-            replica.topic_partition, replica.partition.high_watermark
+            replica.topic_partition, replica.high_watermark
         )
 
     def propose_isr(self, replica: Replica, proposal: ProposeIsr) -> None:

@@ -112,4 +112,4 @@ class StorageHealth:
 
 
 def _dir_of(replica: Replica) -> str:
-    return replica.log.directory.rpartition("/")[0]
+    return replica.directory.rpartition("/")[0]

@@ -27,7 +27,17 @@ from headwater.log.settings import LogSettings
 from headwater.log.transactions import OpenTransactions
 from headwater.log.truncation_note import remove_note, write_note
 from headwater.model import TopicPartition, Uuid
-from headwater.records.batch import CONTROL, HEADER, HEADER_SIZE, OVERHEAD, TRANSACTIONAL, RawHeader
+from headwater.records.batch import (
+    CONTROL,
+    CRC_START,
+    HEADER,
+    HEADER_SIZE,
+    MAGIC,
+    OVERHEAD,
+    TRANSACTIONAL,
+    RawHeader,
+)
+from headwater.records.checksum import crc32c
 from headwater.records.control import read_marker
 from headwater.seams.files import Buffer, Files
 
@@ -142,31 +152,50 @@ class PartitionLog(SegmentedLog):
         self.staged_end_offset = last + 1
         return base, last
 
-    def stage_built(
-        self, batch: memoryview | bytearray, leader_epoch: int, now_ms: int
-    ) -> tuple[int, int]:
-        """Stage a batch that the broker built itself: coordinator records or a transaction marker."""
+    def stage_built(self, batch: bytearray, leader_epoch: int, now_ms: int) -> tuple[int, int]:
+        """Stage a coordinator's batch: fenced by its producer's epoch, if any, without sequences."""
         header: RawHeader = HEADER.unpack_from(batch)
-        if not header[5] & CONTROL:
-            return self.stage(memoryview(batch), header, leader_epoch, now_ms)
+        if header[9] >= 0:
+            self.producers.check_epoch(header[9], header[10])
+        return self._stage_own(batch, header, leader_epoch, now_ms)
+
+    def stage_marker(self, marker: bytearray, leader_epoch: int, now_ms: int) -> tuple[int, int]:
+        """Stage the end of a transaction: fenced by the epochs of its producer and coordinator."""
+        header: RawHeader = HEADER.unpack_from(marker)
+        ending = read_marker(marker) if header[5] & CONTROL else None
+        if ending is None:
+            raise KafkaError(E.INVALID_RECORD, "the batch is not a transaction marker")
+        self.producers.check_marker(header[9], header[10], ending.coordinator_epoch)
+        return self._stage_own(marker, header, leader_epoch, now_ms)
+
+    def _stage_own(
+        self, batch: bytearray, header: RawHeader, leader_epoch: int, now_ms: int
+    ) -> tuple[int, int]:
         if self.failure is not None or leader_epoch != self._staged_epoch:
             self.begin_epoch(leader_epoch)
         base = self.staged_end_offset
         _assign(batch, 0, base, header[1], leader_epoch)
-        header = (base, *header[1:])
-        self._end_transaction(batch, header, now_ms)
+        header = (base, header[1], leader_epoch, *header[3:])
+        self.replay_batch(header, batch, now_ms)
         return self._stage_as_is(batch, header, now_ms)
 
-    def append_verbatim(self, batches: Buffer, now_ms: int = 0) -> None:
-        """Stage what a leader sent: offsets and epochs stay. The bytes are kept by reference."""
+    def stage_replicated(self, batches: Buffer, leader_epoch: int, now_ms: int) -> None:
+        """Stage what the leader of `leader_epoch` sent, with its offsets and epochs.
+
+        The bytes are kept by reference. A batch cut off at the end is left out; one that is damaged,
+        does not follow the last one, or has an epoch out of order is refused with CORRUPT_MESSAGE,
+        and those before it stay staged.
+        """
         view = memoryview(batches)
         at = 0
         while at + HEADER_SIZE <= len(view):
             header: RawHeader = HEADER.unpack_from(view, at)
             size = header[1] + OVERHEAD
-            if size < HEADER_SIZE or at + size > len(view):
+            if size < HEADER_SIZE or header[3] != MAGIC:
+                raise KafkaError(E.CORRUPT_MESSAGE, f"no batch follows {self.staged_end_offset}")
+            if at + size > len(view):
                 break
-            self._stage_replicated(view[at : at + size], header, now_ms)
+            self._stage_replicated(view[at : at + size], header, leader_epoch, now_ms)
             at += size
 
     def write_staged(self) -> None:
@@ -396,20 +425,38 @@ class PartitionLog(SegmentedLog):
         self.staged_end_offset = last + 1
         return header[0], last
 
-    def _stage_replicated(self, batch: memoryview, header: RawHeader, now_ms: int) -> None:
+    def _stage_replicated(
+        self, batch: memoryview, header: RawHeader, leader_epoch: int, now_ms: int
+    ) -> None:
         expected, base = self.staged_end_offset, header[0]
         if base < expected or (base > expected and not self.settings.compacted):
-            raise KafkaError(
-                E.CORRUPT_MESSAGE,
-                f"a batch at {base} cannot follow {expected} in {self.topic_partition}",
-            )
+            raise self._corrupt(f"a batch at {base} cannot follow {expected}")
+        if header[2] < self.epochs.latest:
+            # This broker led an epoch in which it wrote nothing: it gives way (KAFKA-10706).
+            self.epochs.truncate_end(expected)
+        if not self.epochs.latest <= header[2] <= leader_epoch:
+            raise self._corrupt(f"the batch at {base} has leader epoch {header[2]}")
+        if crc32c(batch[CRC_START:]) != header[4]:
+            raise self._corrupt(f"wrong checksum at offset {base}")
         if expected == self.active.base_offset and base - expected > MAX_RELATIVE_OFFSET:
-            # Compaction left nothing that an empty first segment could hold.
-            self.truncate_fully(base)
+            # Compaction left nothing that the empty active segment could hold.
+            self._move_empty_active(base)
         if self.failure is not None or header[2] != self._staged_epoch:
             self.begin_epoch(header[2])
         self.replay_batch(header, batch, max(now_ms, header[8]))
         self._stage_as_is(batch, header, now_ms)
+
+    def _corrupt(self, why: str) -> KafkaError:
+        return KafkaError(E.CORRUPT_MESSAGE, f"{self.topic_partition}: {why}")
+
+    def _move_empty_active(self, base: int) -> None:
+        """Let the log continue at `base`: a segment's offsets span at most 2^31."""
+        if len(self.segments) == 1:
+            self.truncate_fully(base)
+            return
+        self.discard(self.segments.pop())
+        self.add_segment(base, self._now_ms)
+        self.log_end_offset = self.staged_end_offset = base
 
     def _begin_transaction(self, producer_id: int, first_offset: int) -> None:
         if self.producers.begin_transaction(producer_id, first_offset):

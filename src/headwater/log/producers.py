@@ -100,6 +100,23 @@ class ProducerStates:
         )  # fmt: skip
         return None
 
+    def check_epoch(self, producer_id: int, epoch: int) -> None:
+        """Raise INVALID_PRODUCER_EPOCH if a newer epoch of the producer has written."""
+        state = self._states.get(producer_id)
+        if state is not None and epoch < state[0]:
+            _check_epoch(producer_id, epoch, state[0], 0)
+
+    def check_marker(self, producer_id: int, epoch: int, coordinator_epoch: int) -> None:
+        """Raise unless the marker comes from the newest producer and coordinator epochs."""
+        self.check_epoch(producer_id, epoch)
+        state = self._states.get(producer_id)
+        if state is not None and coordinator_epoch < state[4]:
+            raise KafkaError(
+                E.TRANSACTION_COORDINATOR_FENCED,
+                f"coordinator epoch {coordinator_epoch} is over, {state[4]} has written a marker "
+                f"for producer {producer_id}",
+            )
+
     def batch_refused(self, header: RawHeader, now_ms: int) -> None:
         """A batch was refused for now and will be sent again.
 

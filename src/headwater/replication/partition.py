@@ -34,6 +34,7 @@ class Partition:
         "leader",
         "leader_epoch",
         "leader_epoch_start",
+        "leader_high_watermark",
         "log_end",
         "min_insync",
         "node_id",
@@ -53,6 +54,8 @@ class Partition:
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start = -1
+        # The mark that the current leader sent last; a follower's own may lag behind its log.
+        self.leader_high_watermark = 0
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
         self.isr: frozenset[int] = frozenset()
@@ -97,6 +100,7 @@ class Partition:
         """The controller made another replica the leader; `leader` may be none for now."""
         self.role, self.leader = Role.FOLLOWER, leader
         self.followers = {}
+        self.leader_high_watermark = 0
         self._apply_state(leader_epoch, partition_epoch, replicas, isr)
 
     def _apply_state(
@@ -129,14 +133,29 @@ class Partition:
             effects.append(self._propose(self.isr | {replica}))
         return effects
 
+    def follower_log_start(self, replica: int) -> int:
+        """Return the log start that a follower sent last, -1 if it sent none."""
+        progress = self.followers.get(replica)
+        return -1 if progress is None else progress.log_start
+
     def leader_hw_received(self, high_watermark: int) -> Sequence[Effect]:
-        """A follower learns the leader's mark with each fetch; its own is bounded by its log."""
+        """The leader sent its mark with a fetch; this replica's own never passes its log."""
+        self.leader_high_watermark = high_watermark
         return self._raise_to(min(high_watermark, self.log_end))
 
     def truncated(self, log_end: int) -> None:
-        """The local log was cut back: the mark cannot stand above its end."""
+        """The local log was cut back to `log_end`, and the mark with it."""
         self.log_end = log_end
         self.high_watermark = min(self.high_watermark, log_end)
+        self.leader_high_watermark = 0
+
+    def restarted(self, start: int) -> None:
+        """The local log was emptied and continues at `start`, which its leader has committed.
+
+        The mark moves there too, or this replica would lead with a mark below its log (KAFKA-9491).
+        """
+        self.log_end = self.high_watermark = start
+        self.leader_high_watermark = 0
 
     # -- the in-sync set
 
@@ -195,8 +214,10 @@ class Partition:
         return ProposeIsr(isr, self.leader_epoch, self.partition_epoch)
 
     def _advance(self, now_ms: int) -> Sequence[Effect]:
-        if self.role is not Role.LEADER or not self.enough_in_sync:
-            # A follower's own end says nothing of the others: its leader tells it the mark.
+        if self.role is not Role.LEADER:
+            # A follower's own end says nothing of the others: its mark is the leader's.
+            return self._raise_to(min(self.leader_high_watermark, self.log_end))
+        if not self.enough_in_sync:
             return NOTHING
         mark = self.log_end
         for replica, progress in self.followers.items():

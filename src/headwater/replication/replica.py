@@ -1,22 +1,24 @@
-"""The local replica of one partition: its log, its machine, and who waits for either.
+"""The local replica of one partition: the only door to its log and its state.
 
-Appends go through an ordered inbox, are staged, and are written once per tick; a waiter of
-acks=1 is told after the write, one of acks=all when the high watermark passes it. Watchers
-(parked fetches) are woken when what they may read grows.
+Appends go through an ordered inbox, are staged, and are written once per tick. A waiter of acks=1
+completes after the write, one of acks=all when the high watermark passes it. Watchers (parked
+fetches) wake when what they may read grows. Only a leader takes client batches and markers; only a
+follower takes replicated batches and truncates.
 """
 
 import errno
-import logging
-from collections import deque
-from collections.abc import Callable, Sequence
-from typing import NoReturn, Protocol, TypeAlias, cast
+from collections.abc import Callable, Container, Sequence
+from functools import partial
+from typing import NoReturn
 
 from headwater.errors import E, KafkaError
-from headwater.log.descriptors import EXHAUSTED
-from headwater.log.flushing import FlushWork
+from headwater.log.aborted_index import AbortedTransaction
 from headwater.log.partition_log import PartitionLog
-from headwater.model import NO_EPOCH, TopicPartition, Uuid
-from headwater.records.batch import HEADER, TRANSACTIONAL, RawHeader
+from headwater.log.producers import ProducerStateEntry
+from headwater.log.slices import FileSlice
+from headwater.log.time_lookup import Found, TimeLookup
+from headwater.model import NO_EPOCH, NO_TIMESTAMP, TopicPartition, Uuid
+from headwater.records.batch import TRANSACTIONAL, RawHeader
 from headwater.records.rewrite import HEAVY_OUTPUT, HEAVY_RECOMPRESSION, is_heavy, prepare
 from headwater.records.rules import WALKED_COUNT
 from headwater.records.validation import (
@@ -25,97 +27,30 @@ from headwater.records.validation import (
     check_batch,
     check_records,
 )
+from headwater.replication import truncation
+from headwater.replication.append_waiters import AppendWaiters
 from headwater.replication.effects import AdvanceHW, Effect, ProposeIsr
+from headwater.replication.flushes import Flushes
+from headwater.replication.inbox import HeldBatch, Inbox
+from headwater.replication.isolation import FetchIsolation
+from headwater.replication.leader_and_isr import LeaderAndIsr
 from headwater.replication.partition import Partition, Role
+from headwater.replication.replica_host import Pending, ReplicaHost, Watcher
 from headwater.replication.topic_policy import TopicPolicy
-from headwater.seams.tasks import Lane
-
-log = logging.getLogger("headwater.server")
+from headwater.replication.upkeep import Upkeep
+from headwater.seams.files import Buffer
 
 ACKS_ALL = -1
 ACKS_NONE = 0
-Done: TypeAlias = Callable[[object, Exception | None], None]
-
-
-class Pending(Protocol):
-    """One batch on its way: told exactly once how it ended."""
-
-    base_offset: int
-    last_offset: int
-    append_time: int
-    parked: bool
-
-    def park(self) -> None:
-        """It outlived its tick: give it a deadline."""
-
-    def holding(self, size: int) -> None:
-        """`size` bytes of it wait in the inbox; negative when they no longer do."""
-
-    def complete(self) -> None:
-        """It is as durable as was asked for."""
-
-    def fail(self, failure: KafkaError) -> None:
-        """It is not in the log, or not known to be."""
-
-
-class Watcher(Protocol):
-    """Somebody who wants to read more than there was."""
-
-    def wake(self, replica: "Replica") -> None:
-        """There may be more now."""
-
-
-class ReplicaHost(Protocol):
-    """What replicas ask of the broker around them."""
-
-    def now_ms(self) -> int:
-        """Monotonic milliseconds."""
-
-    def wall_ms(self) -> int:
-        """Milliseconds since 1970."""
-
-    def write_soon(self, replica: "Replica") -> None:
-        """Call `replica.write` at the end of this tick."""
-
-    def off_loop(self, call: Callable[[], object], done: Done, lane: Lane) -> None:
-        """Run a slow call elsewhere; `done(result, failure)` comes back as a later event."""
-
-    def high_watermark_advanced(self, replica: "Replica") -> None:
-        """More is committed: coordinators answer what waited for it."""
-
-    def propose_isr(self, replica: "Replica", proposal: ProposeIsr) -> None:
-        """Pass a change of the in-sync set to the controller."""
-
-    def storage_failed(self, replica: "Replica", failure: OSError, *, flushing: bool) -> None:
-        """The disk refused a write, or a flush of what was written."""
-
-
-class _Held:
-    """A batch in the inbox: behind another one, or looked at off the loop."""
-
-    __slots__ = ("_size", "acks", "batch", "failure", "header", "pending", "ready")
-
-    def __init__(self, batch: memoryview, header: RawHeader, pending: Pending, acks: int) -> None:
-        self.batch = batch
-        self._size = len(batch)
-        pending.holding(self._size)
-        self.header = header
-        self.pending = pending
-        self.acks = acks
-        self.ready = True
-        self.failure: KafkaError | None = None
-
-    def leave(self) -> None:
-        self.pending.holding(-self._size)
 
 
 class Replica:
     """One partition on this broker."""
 
     __slots__ = (
-        "_committing", "_completed_end", "_flush_ended", "_host", "_inbox", "_writing", "dirty",
-        "flushing", "log", "offline", "partition", "policy", "refusal", "topic_id",
-        "topic_partition", "watchers",
+        "_committing", "_held", "_inbox", "_waiters", "_writing", "dirty", "flushes", "host", "log",
+        "offline", "partition", "policy", "refusal", "topic_id", "topic_partition", "upkeep",
+        "watchers",
     )  # fmt: skip
 
     def __init__(
@@ -125,40 +60,100 @@ class Replica:
         policy: TopicPolicy,
         host: ReplicaHost,
     ) -> None:
+        # The log and the partition's state: for this room alone, others call the methods below.
         self.log = partition_log
         self.partition = partition
+        self.host = host
+        self.policy = policy
         self.topic_partition: TopicPartition = partition_log.topic_partition
         self.topic_id: Uuid = partition_log.topic_id
-        self.policy = policy
+        # Why nothing may be written now (a full or failed disk), or None.
         self.refusal: KafkaError | None = None
-        """Why nothing may be written now (a full or failed disk), or None."""
+        # Why not even reads are served (a failed disk), or None.
         self.offline: KafkaError | None = None
-        """Why not even reads are served (its disk failed), or None."""
+        # Whether `write` is due at the end of this tick.
         self.dirty = False
+        # In the order they came: a set would wake them in the order of their addresses.
         self.watchers: dict[Watcher, None] = {}
-        """In the order they came: a set would wake them in the order of their addresses."""
-        self._host = host
-        self._inbox: deque[_Held] = deque()
-        self._writing: deque[Pending] = deque()
-        self._committing: deque[Pending] = deque()
-        self.flushing = False
-        """A flush is under way; the older of two at once could end last and undo the newer."""
-        self._flush_ended: list[Callable[[], None]] = []
-        self._completed_end = 0
-        """The durable end that waiters were last answered by."""
+        self.flushes = Flushes(self)
+        self.upkeep = Upkeep(partition_log, partition)
+        self._inbox = Inbox(self.topic_partition, host)
+        self._held = self._inbox.batches
+        self._waiters = AppendWaiters()
+        self._writing = self._waiters.writing
+        self._committing = self._waiters.committing
 
-    # -- who may ask
+    # -- role
+
+    @property
+    def is_leader(self) -> bool:
+        return self.partition.role is Role.LEADER
+
+    @property
+    def leader(self) -> int:
+        return self.partition.leader
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.partition.leader_epoch
+
+    def become_leader(self, decided: LeaderAndIsr) -> None:
+        """Lead in the epoch that the controller decided, or confirm it."""
+        if decided.leader_epoch > self.partition.leader_epoch:
+            # Known before the first append of the epoch: those who truncate later must find a
+            # leader that wrote nothing (KAFKA-7415).
+            self.log.begin_epoch(decided.leader_epoch)
+            self.flushes.sync_crash_tail()
+        self._carry_out(
+            self.partition.led(
+                self.host.now_ms(),
+                decided.leader_epoch,
+                decided.partition_epoch,
+                decided.replicas,
+                decided.isr,
+                self.flushes.durable_end,
+            )
+        )
+
+    def become_follower(self, decided: LeaderAndIsr) -> None:
+        """Follow the leader that the controller decided; whoever waits here asks it instead."""
+        self.partition.followed(
+            decided.leader,
+            decided.leader_epoch,
+            decided.partition_epoch,
+            decided.replicas,
+            decided.isr,
+        )
+        self.log.drop_staged()
+        self.fail_waiters(KafkaError(E.NOT_LEADER_OR_FOLLOWER))
+
+    def stop(self) -> None:
+        """Serve no more: drop what is staged and fail every request that waits here."""
+        self.partition.role = Role.NONE
+        self.log.drop_staged()
+        self.fail_waiters(KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION))
+
+    def mark_offline(self, why: KafkaError) -> None:
+        """Refuse reads and writes with the reason: the partition can be neither led nor followed."""
+        self.offline = self.refusal = why
+
+    def mark_online(self, why: KafkaError) -> None:
+        """Serve again, unless another reason than `why` keeps the replica offline."""
+        self.offline = None if self.offline is why else self.offline
+        self.refusal = None if self.refusal is why else self.refusal
+
+    def apply_policy(self, policy: TopicPolicy, min_insync: int) -> None:
+        """Use the topic's new settings from the next batch on."""
+        self.policy = policy
+        self.log.settings = policy.log_settings
+        self.partition.require_in_sync(min_insync)
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Refuse unless this replica leads, in the epoch the client believes in."""
-        if self.offline is not None:
-            raise self.offline
-        if self.partition.role is not Role.LEADER:
-            raise KafkaError(E.NOT_LEADER_OR_FOLLOWER)
-        self.check_epoch(current_leader_epoch)
+        self._require_role(Role.LEADER, current_leader_epoch)
 
     def check_epoch(self, current_leader_epoch: int) -> None:
-        """Tell a client with old metadata from one that is ahead of this broker (KIP-320)."""
+        """Distinguish a client with old metadata from one that is ahead of this broker (KIP-320)."""
         known = self.partition.leader_epoch
         if current_leader_epoch in (NO_EPOCH, known):
             return
@@ -166,14 +161,21 @@ class Replica:
             E.FENCED_LEADER_EPOCH if current_leader_epoch < known else E.UNKNOWN_LEADER_EPOCH
         )
 
-    # -- appending
+    def _require_role(self, role: Role, leader_epoch: int) -> None:
+        if self.offline is not None:
+            raise self.offline
+        if self.partition.role is not role:
+            raise KafkaError(E.NOT_LEADER_OR_FOLLOWER)
+        self.check_epoch(leader_epoch)
+
+    # -- appending as a leader
 
     def append(
         self, batch: memoryview, pending: Pending, acks: int, now_ms: int, zstd_known: bool = True
     ) -> None:
         """Check and stage one client batch; KafkaError leaves nothing behind.
 
-        `batch` is a slice of the receive buffer: patched in place and let go of at the flush.
+        `batch` is a slice of the receive buffer: patched in place and released at the flush.
         """
         partition = self.partition
         if partition.role is not Role.LEADER:
@@ -192,7 +194,7 @@ class Replica:
                 pending.append_time = now_ms
             large = header[12] > WALKED_COUNT or header[1] > HEAVY_RECOMPRESSION
             if large and is_heavy(header, rules):
-                self._hold(batch, header, pending, acks, now_ms)
+                self._prepare(batch, header, pending, acks, now_ms)
                 return
             try:
                 if rules.verbatim:
@@ -200,26 +202,43 @@ class Replica:
                 else:
                     batch, header = prepare(batch, header, rules, now_ms, HEAVY_OUTPUT)
             except (OffsetsOutOfPlace, OutputTooLarge):
-                self._hold(batch, header, pending, acks, now_ms)
+                self._prepare(batch, header, pending, acks, now_ms)
                 return
-        if self._inbox:
-            self._inbox.append(_Held(memoryview(bytearray(batch)), header, pending, acks))
+        if self._held:
+            self._inbox.hold(batch, header, pending, acks)
         else:
             self._stage(batch, header, pending, acks, now_ms)
+
+    def append_built(self, batch: bytearray, pending: Pending) -> None:
+        """Stage a coordinator's batch, completed like acks=all."""
+        self._require_writable()
+        epoch, now_ms = self.partition.leader_epoch, self.host.wall_ms()
+        self._commit_later(pending, self.log.stage_built(batch, epoch, now_ms))
+
+    def append_marker(self, marker: bytearray, pending: Pending) -> None:
+        """Stage the end of a transaction, completed like acks=all.
+
+        A marker has no sequence: it is fenced by the epochs of its producer and its coordinator.
+        """
+        self._require_writable()
+        epoch, now_ms = self.partition.leader_epoch, self.host.wall_ms()
+        self._commit_later(pending, self.log.stage_marker(marker, epoch, now_ms))
+
+    def _commit_later(self, pending: Pending, offsets: tuple[int, int]) -> None:
+        pending.base_offset, pending.last_offset = offsets
+        self._committing.append(pending)
+        self._write_soon()
+
+    def _require_writable(self) -> None:
+        if self.partition.role is not Role.LEADER:
+            raise self.offline or KafkaError(E.NOT_LEADER_OR_FOLLOWER)
+        if self.refusal is not None:
+            raise self.refusal
 
     def _refuse(self, header: RawHeader, now_ms: int) -> NoReturn:
         """Refuse a sound batch for now: a full disk, or too few replicas in sync."""
         self.log.producers.batch_refused(header, now_ms)
         raise self.refusal or KafkaError(E.NOT_ENOUGH_REPLICAS)
-
-    def append_built(self, batch: bytearray, pending: Pending) -> None:
-        """Stage a batch that the broker itself made, as durable as it can be (acks=all)."""
-        if self.partition.role is not Role.LEADER:
-            raise self.offline or KafkaError(E.NOT_LEADER_OR_FOLLOWER)
-        if self.refusal is not None:
-            raise self.refusal
-        header: RawHeader = HEADER.unpack_from(batch)
-        self._stage(memoryview(batch), header, pending, ACKS_ALL, self._host.wall_ms())
 
     def _stage(
         self, batch: memoryview, header: RawHeader, pending: Pending, acks: int, now_ms: int
@@ -233,39 +252,22 @@ class Replica:
             self._writing.append(pending)
         if not self.dirty:
             self.dirty = True
-            self._host.write_soon(self)
+            self.host.write_soon(self)
 
-    # -- the inbox: what must be looked at off the loop keeps its place in the order
+    def _write_soon(self) -> None:
+        if not self.dirty:
+            self.dirty = True
+            self.host.write_soon(self)
 
-    def _hold(
+    def _prepare(
         self, batch: memoryview, header: RawHeader, pending: Pending, acks: int, now_ms: int
     ) -> None:
-        kept = bytearray(batch)
-        held = _Held(memoryview(kept), header, pending, acks)
-        held.ready = False
-        self._inbox.append(held)
-        rules = self.policy.rules
-
-        def done(result: object, failure: Exception | None) -> None:
-            held.ready = True
-            if isinstance(failure, KafkaError):
-                held.failure = failure
-            elif failure is not None:
-                log.error("preparing a batch for %s failed", self.topic_partition, exc_info=failure)
-                held.failure = KafkaError(E.UNKNOWN_SERVER_ERROR)
-            else:
-                held.batch, held.header = cast(tuple[memoryview, RawHeader], result)
-            self._drain_inbox()
-
-        self._host.off_loop(
-            lambda: prepare(memoryview(kept), header, rules, now_ms), done, Lane.CODEC
-        )
+        held = HeldBatch(batch, header, pending, acks)
+        self._inbox.prepare(held, self.policy.rules, now_ms, self._drain_inbox)
 
     def _drain_inbox(self) -> None:
-        while self._inbox and self._inbox[0].ready:
-            held = self._inbox.popleft()
-            held.leave()
-            now_ms = self._host.wall_ms()
+        while (held := self._inbox.pop_ready()) is not None:
+            now_ms = self.host.wall_ms()
             try:
                 if held.failure is not None:
                     raise held.failure
@@ -277,220 +279,222 @@ class Replica:
             except KafkaError as refused:
                 held.pending.fail(refused)
 
+    # -- following
+
+    def append_replicated(
+        self, batches: Buffer, leader_epoch: int, high_watermark: int, leader_log_start: int = 0
+    ) -> int:
+        """Stage what the leader of `leader_epoch` sent, and return the offset to fetch next.
+
+        Offsets and epochs stay as they are; a batch cut off at the end is left out. The bytes are
+        kept by reference until the end of the tick. Call this only with an answer that does not
+        diverge: the leader's high watermark counts for this log once both agree (KAFKA-14704).
+        """
+        self._require_role(Role.FOLLOWER, leader_epoch)
+        if self.refusal is not None:
+            raise self.refusal
+        try:
+            self.log.stage_replicated(batches, leader_epoch, self.host.wall_ms())
+        finally:
+            if self.log.staged_end_offset > self.log.log_end_offset:
+                self._write_soon()
+        self._carry_out(self.partition.leader_hw_received(high_watermark))
+        committed = min(leader_log_start, self.partition.high_watermark)
+        if committed > self.log.log_start_offset:
+            self.log.advance_start(committed)
+        return self.log.staged_end_offset
+
+    def truncate(self, offset: int, leader_epoch: int, *, unclean: bool = False) -> int:
+        """Drop everything at and above `offset`, and return the log's new end.
+
+        Never drops committed records, unless the leader was elected uncleanly. Waits for the disk.
+        """
+        self._require_role(Role.FOLLOWER, leader_epoch)
+        truncation.truncate(self, offset, unclean=unclean)
+        return self.log.log_end_offset
+
+    def truncate_fully(self, start: int, leader_epoch: int) -> None:
+        """Drop everything and continue at `start`, where the leader's log begins."""
+        self._require_role(Role.FOLLOWER, leader_epoch)
+        truncation.truncate_fully(self, start)
+
     # -- the end of a tick
 
     def write(self) -> None:
-        """Write what was staged and tell everyone whom that satisfies."""
+        """Write what is staged and complete every waiter that this satisfies."""
         self.dirty = False
         if self.partition.role is Role.NONE:
             return
         try:
             self.log.write_staged()
         except OSError as failure:
-            self._host.storage_failed(self, failure, flushing=False)
-            # Batches of earlier ticks are in the log: a producer told otherwise would send them again.
-            self.fail_waiters(
-                KafkaError(E.KAFKA_STORAGE_ERROR, f"the write failed: {failure.strerror}"),
-                self.log.log_end_offset,
-            )
+            self.host.storage_failed(self, failure, flushing=False)
+            why = f"the write failed: {failure.strerror}"
+            # Batches of earlier ticks are in the log: if they failed, producers would send them again.
+            self.fail_waiters(KafkaError(E.KAFKA_STORAGE_ERROR, why), self.log.log_end_offset)
             if self.offline is None:
                 self.complete_durable()
             return
-        if self.policy.sync_acks and self.durable_end < self.log.log_end_offset:
-            self._sync()
+        if self.policy.sync_acks and self.flushes.behind:
+            self.flushes.flush()
         self.complete_durable()
 
     def complete_durable(self) -> None:
-        """Answer what the log's durable end satisfies, then move the high watermark."""
-        log_end = self._completed_end = self.durable_end
-        writing = self._writing
-        while writing and writing[0].last_offset < log_end:
-            writing.popleft().complete()
-        self.run(self.partition.appended(self._host.now_ms(), log_end))
+        """Complete what the log's durable end satisfies, then move the high watermark."""
+        flushes = self.flushes
+        end = flushes.durable_end if self.policy.sync_acks else self.log.log_end_offset
+        flushes.completed_end = end
+        if self._writing:
+            self._waiters.complete_written(end)
+        self._carry_out(self.partition.appended(self.host.now_ms(), end))
         if self._committing:
-            self._release()
-            self._park(self._committing)
-        if writing:
-            self._park(writing)
-
-    @property
-    def durable_end(self) -> int:
-        """Up to where the log is as durable as its topic asks before anybody may see it.
-
-        With flush.messages=N a write waits for the disk if N records or more would be unflushed.
-        """
-        log = self.log
-        end = log.log_end_offset
-        if self.policy.sync_acks and end - log.recovery_point >= log.settings.flush_messages:
-            return max(log.recovery_point, min(self._completed_end, end))
-        return end
-
-    def sync_what_a_crash_left(self) -> None:
-        """flush.messages: records that a dead process had not synced are no promise yet.
-
-        Waits for the disk: only a log that was not closed has such a tail, and it is not served.
-        """
-        self._completed_end = 0
-        work = self.log.unflushed() if self.durable_end < self.log.log_end_offset else None
-        if work is None:
-            return
-        try:
-            work.run()
-        except OSError as failure:
-            self._host.storage_failed(self, failure, flushing=work.syncing)
-            if work.syncing:
-                why = f"the disk refused to flush: {failure.strerror}"
-                raise KafkaError(E.KAFKA_STORAGE_ERROR, why) from failure
-            raise
-        self.log.mark_flushed(work)
-
-    def _park(self, waiting: "deque[Pending]") -> None:
-        for pending in reversed(waiting):
-            if pending.parked:
-                break
-            pending.park()
-
-    def _sync(self) -> None:
-        """flush.messages: nobody is answered before the disk has it; one flush at a time."""
-        try:
-            work = None if self.flushing else self.log.unflushed()
-        except OSError as failure:
-            self.flush_failed(None, failure)
-            return
-        if work is None:
-            return
-        self.flushing = True
-
-        def done(_: object, failure: Exception | None) -> None:
-            if failure is not None:
-                self.flush_failed(work, failure)
-            else:
-                self.flushed(work)
-
-        self._host.off_loop(work.run, done, Lane.FLUSH)
-
-    def flush_failed(self, work: FlushWork | None, failure: Exception) -> None:
-        """A flush raised: nothing more is durable, and nobody is answered as if it were.
-
-        An error of the disk takes the log dir offline or finds it full; it is never asked to sync
-        the same data again. Without a descriptor nothing was synced: the flush is due again, and
-        those who wait go on waiting, because their batches are in the log. Any other error is a
-        defect here.
-        """
-        self._end_flush()
-        if self.log.presence.removed and isinstance(failure, FileNotFoundError):
-            return  # the partition was deleted meanwhile: the disk is fine
-        syncing = work is not None and work.syncing
-        passing = isinstance(failure, OSError) and failure.errno in EXHAUSTED
-        if isinstance(failure, OSError):
-            if not syncing or passing:
-                self.log.postpone_flush()
-            self._host.storage_failed(self, failure, flushing=syncing)
-        else:
-            log.error("flushing %s failed", self.topic_partition, exc_info=failure)
-            self.log.postpone_flush()
-        if self.durable_end < self.log.log_end_offset and not passing:
-            self.fail_waiters(KafkaError(E.KAFKA_STORAGE_ERROR, "the disk refused to flush"))
-
-    def flushed(self, work: FlushWork) -> None:
-        """A flush is done: answer whom that satisfies, and go on with what came meanwhile."""
-        self._end_flush()
-        if self.log.presence.removed:
-            return
-        self.log.mark_flushed(work)
-        self.complete_durable()
-        if self.durable_end < self.log.log_end_offset:
-            self._sync()
-
-    def flush_skipped(self) -> None:
-        self._end_flush()
-
-    def when_not_flushing(self, call: Callable[[], None]) -> None:
-        """Call back once no flush is under way."""
-        if self.flushing:
-            self._flush_ended.append(call)
-        else:
-            call()
-
-    def _end_flush(self) -> None:
-        self.flushing = False
-        calls, self._flush_ended = self._flush_ended, []
-        for call in calls:
-            call()
-
-    def stop(self) -> None:
-        """Serve no more: drop what is staged and fail every request that waits here."""
-        self.partition.role = Role.NONE
-        self.log.drop_staged()
-        self.fail_waiters(KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION))
+            self._complete_committed()
+        if self._committing or self._writing:
+            self._waiters.park()
 
     def fail_waiters(self, failure: KafkaError, start: int = 0) -> None:
-        """Whatever waits here, for offsets from `start` on, waits in vain."""
-        held, self._inbox = self._inbox, deque()
+        """Fail every waiter from offset `start` on and every held batch, and wake the watchers."""
+        held = self._inbox.pop_all()
         for entry in held:
-            entry.leave()
-            self.log.producers.batch_refused(entry.header, self._host.wall_ms())
-        waiting = [*self._writing, *self._committing]
-        self._writing = deque(row for row in self._writing if row.last_offset < start)
-        self._committing = deque(row for row in self._committing if row.last_offset < start)
-        failed = [row for row in waiting if row.last_offset >= start]
-        for pending in (*failed, *(entry.pending for entry in held)):
+            self.log.producers.batch_refused(entry.header, self.host.wall_ms())
+        for pending in [*self._waiters.pop_from(start), *(entry.pending for entry in held)]:
             pending.fail(failure)
         self.wake_watchers()
-
-    def mark_offline(self, why: KafkaError) -> None:
-        """The partition cannot be led or followed: refuse reads and writes with the reason."""
-        self.offline = self.refusal = why
-
-    def mark_online(self, why: KafkaError) -> None:
-        """What `mark_offline` was called for is over."""
-        self.offline = None if self.offline is why else self.offline
-        self.refusal = None if self.refusal is why else self.refusal
-
-    # -- effects
-
-    def run(self, effects: Sequence[Effect]) -> None:
-        """Carry out what the partition decided, in its order."""
-        for effect in effects:
-            match effect:
-                case AdvanceHW():
-                    self._release()
-                    self.wake_watchers()
-                    self._host.high_watermark_advanced(self)
-                case ProposeIsr():
-                    self._host.propose_isr(self, effect)
-
-    def _release(self) -> None:
-        mark = self.partition.high_watermark
-        committing = self._committing
-        if not self.partition.enough_in_sync:
-            self._release_too_few(mark)
-        while committing and committing[0].last_offset < mark:
-            committing.popleft().complete()
-
-    def _release_too_few(self, mark: int) -> None:
-        while self._committing and self._committing[0].last_offset < mark:
-            self._committing.popleft().fail(KafkaError(E.NOT_ENOUGH_REPLICAS_AFTER_APPEND))
 
     def wake_watchers(self) -> None:
         """There may be more to read, or nothing ever again."""
         for watcher in tuple(self.watchers) if self.watchers else ():
             watcher.wake(self)
 
+    def _carry_out(self, effects: Sequence[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case AdvanceHW():
+                    self._complete_committed()
+                    self.wake_watchers()
+                    self.host.high_watermark_advanced(self)
+                case ProposeIsr():
+                    self.host.propose_isr(self, effect)
+
+    def _complete_committed(self) -> None:
+        partition = self.partition
+        self._waiters.complete_committed(partition.high_watermark, partition.enough_in_sync)
+
     # -- reading
 
-    def readable_end(self, committed_only: bool) -> int:
-        """Up to where a consumer may read."""
-        mark = self.partition.high_watermark
-        return self.log.last_stable_offset(mark) if committed_only else mark
+    @property
+    def high_watermark(self) -> int:
+        return self.partition.high_watermark
+
+    @property
+    def last_stable_offset(self) -> int:
+        return self.log.last_stable_offset(self.partition.high_watermark)
+
+    @property
+    def log_start_offset(self) -> int:
+        return self.log.log_start_offset
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.log.log_end_offset
+
+    def readable_end(self, isolation: FetchIsolation) -> int:
+        """The offset before which such a reader may read."""
+        if isolation is FetchIsolation.HIGH_WATERMARK:
+            return self.partition.high_watermark
+        if isolation is FetchIsolation.LAST_STABLE:
+            return self.log.last_stable_offset(self.partition.high_watermark)
+        return self.flushes.durable_end
+
+    def read(
+        self, offset: int, isolation: FetchIsolation, max_bytes: int, at_least_one: bool
+    ) -> FileSlice | None:
+        """Return whole batches from the one that holds `offset`, or None where there is nothing."""
+        return self.log.read(offset, self.readable_end(isolation), max_bytes, at_least_one)
 
     def read_failed(self, failure: OSError) -> KafkaError:
-        """The disk refused a read; what to tell the reader. A disk that is sick goes offline."""
+        """Return the error for a reader that the disk refused; a failing disk goes offline."""
         if failure.errno == errno.EIO:
-            self._host.storage_failed(self, failure, flushing=False)
+            self.host.storage_failed(self, failure, flushing=False)
         return KafkaError(E.KAFKA_STORAGE_ERROR, f"the read failed: {failure.strerror}")
 
     def check_in_range(self, offset: int) -> None:
         """Refuse an offset that is not, or no longer, in the log."""
         if not self.log.log_start_offset <= offset <= self.log.log_end_offset:
             raise KafkaError(E.OFFSET_OUT_OF_RANGE)
+
+    def aborted_transactions(self, start: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions among the committed records from `start` on."""
+        return self.log.aborted_transactions(start, self.partition.high_watermark)
+
+    # -- offsets: (timestamp, offset, leader epoch)
+
+    def offset_for_earliest(self) -> Found:
+        start = self.log.log_start_offset
+        epoch = self.log.epochs.epoch_at(start)
+        return NO_TIMESTAMP, start, epoch if epoch >= 0 else self.partition.leader_epoch
+
+    def offset_for_latest(self, isolation: FetchIsolation) -> Found:
+        return NO_TIMESTAMP, self.readable_end(isolation), self.partition.leader_epoch
+
+    def offset_for_time(
+        self, timestamp: int, isolation: FetchIsolation
+    ) -> Callable[[], Found | None]:
+        """Return a lookup of the first record not older than `timestamp`, for a file thread."""
+        return partial(self._time_lookup(isolation).at_or_after, timestamp)
+
+    def offset_for_newest(self, isolation: FetchIsolation) -> Callable[[], Found | None]:
+        """Return a lookup of the first record with the greatest timestamp, for a file thread."""
+        return self._time_lookup(isolation).newest
+
+    def offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
+        """Return the greatest epoch up to this one and its end, (-1, -1) where unknown (KIP-320)."""
+        return self.log.epochs.end_offset(leader_epoch, self.log.log_end_offset)
+
+    def _time_lookup(self, isolation: FetchIsolation) -> TimeLookup:
+        most_bytes = self.policy.rules.max_uncompressed_bytes
+        return TimeLookup(self.log, self.readable_end(isolation), most_bytes)
+
+    # -- followers, as a leader sees them
+
+    def follower_fetched(self, follower: int, offset: int, log_start: int) -> None:
+        """A follower asks for `offset`: it has everything from `log_start` up to there."""
+        self.check_in_range(offset)
+        before = self.partition.follower_log_start(follower)
+        effects = self.partition.follower_fetched(self.host.now_ms(), follower, offset, log_start)
+        self._carry_out(effects)
+        if log_start > before and not effects:
+            self.wake_watchers()  # DeleteRecords waits for the start of every replica's log
+
+    def check_lag(self) -> None:
+        """Propose to drop followers from the in-sync set that have been behind for too long."""
+        self._carry_out(self.partition.lag_checked(self.host.now_ms()))
+
+    def low_watermark(self, live: Container[int]) -> int:
+        """Return the least log start of the replicas on `live` brokers."""
+        return self.partition.low_watermark(self.log.log_start_offset, live)
+
+    def delete_records(self, offset: int) -> None:
+        """Move the log's start to `offset`, which must be committed."""
+        settings = self.log.settings
+        if settings.compacted and not settings.expires:
+            raise KafkaError(E.POLICY_VIOLATION)
+        if not 0 <= offset <= self.partition.high_watermark:
+            raise KafkaError(E.OFFSET_OUT_OF_RANGE)
+        self.log.advance_start(offset)
+
+    # -- describing
+
+    @property
+    def directory(self) -> str:
+        """The folder of the log."""
+        return self.log.directory
+
+    @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return self.log.size
+
+    def active_producers(self) -> list[ProducerStateEntry]:
+        """Return what the log remembers of its idempotent producers."""
+        return list(self.log.producers)

@@ -10,9 +10,11 @@ from headwater.errors import E, KafkaError
 from headwater.log.folders import METADATA
 from headwater.log.log_dirs import LogDirs
 from headwater.log.partition_log import PartitionLog
-from headwater.model import NO_EPOCH, ZERO_UUID, TopicPartition, Uuid, uuid_text
+from headwater.model import NO_EPOCH, ZERO_UUID, TopicPartition, uuid_text
+from headwater.replication.leader_and_isr import LeaderAndIsr
 from headwater.replication.partition import Partition
-from headwater.replication.replica import Replica, ReplicaHost
+from headwater.replication.replica import Replica
+from headwater.replication.replica_host import ReplicaHost
 from headwater.replication.topic_policy import TopicPolicy
 from headwater.seams.tasks import Lane
 
@@ -20,20 +22,6 @@ log = logging.getLogger("headwater.state-change")
 
 PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
 """What may be different in a second. A disk that fails is not asked again."""
-
-
-class LeaderAndIsr(NamedTuple):
-    """What the controller decided for one partition."""
-
-    topic_partition: TopicPartition
-    topic_id: Uuid
-    leader: int
-    leader_epoch: int
-    partition_epoch: int
-    replicas: tuple[int, ...]
-    isr: tuple[int, ...]
-    is_new: bool = True
-    """Whether the partition was just made: one that is older may lie on a disk that is offline."""
 
 
 class _OfflinePartition(NamedTuple):
@@ -106,11 +94,14 @@ class Replicas:
     def apply(self, decided: LeaderAndIsr) -> E:
         """Lead or follow as the controller says; the code for its answer."""
         known = self.get(*decided.topic_partition)
-        if known is not None and decided.leader_epoch < known.partition.leader_epoch:
+        if known is not None and decided.leader_epoch < known.leader_epoch:
             return E.STALE_CONTROLLER_EPOCH
         try:
             replica = known or self._open(decided)
-            self._apply_role(replica, decided)
+            if decided.leader == self.node_id:
+                replica.become_leader(decided)
+            else:
+                replica.become_follower(decided)
         except OSError as failure:
             why = KafkaError(E.KAFKA_STORAGE_ERROR, str(failure))
             return self._mark_offline(
@@ -187,35 +178,6 @@ class Replicas:
         )
         return Replica(partition_log, partition, policy, self._host)
 
-    def _apply_role(self, replica: Replica, decided: LeaderAndIsr) -> None:
-        partition = replica.partition
-        if decided.leader != self.node_id:
-            partition.followed(
-                decided.leader,
-                decided.leader_epoch,
-                decided.partition_epoch,
-                decided.replicas,
-                decided.isr,
-            )
-            replica.log.drop_staged()
-            replica.fail_waiters(KafkaError(E.NOT_LEADER_OR_FOLLOWER))
-            return
-        if decided.leader_epoch > partition.leader_epoch:
-            # Persisted before the first append of the epoch: a leader that wrote nothing must
-            # still be found by those who truncate later (KAFKA-7415).
-            replica.log.begin_epoch(decided.leader_epoch)
-            replica.sync_what_a_crash_left()
-        replica.run(
-            partition.led(
-                self._host.now_ms(),
-                decided.leader_epoch,
-                decided.partition_epoch,
-                decided.replicas,
-                decided.isr,
-                replica.durable_end,
-            )
-        )
-
     def stop(self, topic_partition: TopicPartition, delete: bool) -> None:
         """Serve the partition no more; with `delete` its files go too."""
         topic, index = topic_partition
@@ -237,9 +199,7 @@ class Replicas:
         settings = self._settings_of(topic)
         policy = self._policy_of(topic)
         for replica in self.of_topic(topic):
-            replica.policy = policy
-            replica.log.settings = policy.log_settings
-            replica.partition.require_in_sync(settings.min_insync_replicas)
+            replica.apply_policy(policy, settings.min_insync_replicas)
 
     def topics(self) -> list[str]:
         """The topics with a replica here."""

@@ -23,7 +23,7 @@ def replica(tmp_path):
     for _ in range(5):
         leader.append(batch(now=NOW))
     leader.host.end_tick()
-    leader.replica.run(leader.replica.partition.follower_fetched(0, 2, 3, 0))
+    leader.replica.follower_fetched(2, 3, 0)
     assert (leader.replica.partition.high_watermark, leader.replica.log.log_end_offset) == (3, 5)
     return leader.replica
 
@@ -47,14 +47,15 @@ def test_a_partition_that_is_done_first_is_no_longer_watched_after_the_answer(tm
     for leader in leaders:
         leader.append(batch(now=NOW))
         leader.host.end_tick()
-        leader.replica.run(leader.replica.partition.follower_fetched(0, 2, 1, 0))
-    answers, parked = [], []
+        leader.replica.follower_fetched(2, 1, 0)
+    answers, parked, woken = [], [], []
     context = SimpleNamespace(
         clock=SimpleNamespace(monotonic_ms=lambda: 0),
         metadata=SimpleNamespace(brokers={1: None, 2: None}),
         replicas=SimpleNamespace(leader=lambda _, partition: leaders[partition].replica),
         permits=lambda *_: True,
         park=lambda deadline_ms, waiter: parked.append(waiter),
+        tick=SimpleNamespace(recheck_soon=woken.append),
     )
     rows = [
         DeleteRecordsRequest.DeleteRecordsPartition(partition_index=n, offset=1) for n in (0, 1)
@@ -71,8 +72,8 @@ def test_a_partition_that_is_done_first_is_no_longer_watched_after_the_answer(tm
     for leader in leaders:
         assert not answers
         assert waiter in leader.replica.watchers
-        leader.replica.run(leader.replica.partition.follower_fetched(0, 2, 1, 1))
-        waiter.recheck()
+        leader.replica.follower_fetched(2, 1, 1)
+        woken.pop().recheck()
     (answer,) = answers
     assert [row.low_watermark for row in answer.topics[0].partitions] == [1, 1]
     assert not any(leader.replica.watchers for leader in leaders)

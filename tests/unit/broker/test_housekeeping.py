@@ -10,6 +10,7 @@ from headwater.broker.disk_reserve import SIZE, DiskReserve
 from headwater.broker.housekeeping_loop import FLUSH_BITE, FLUSH_LANES, Housekeeping
 from headwater.log.settings import LogSettings
 from headwater.model import TopicPartition
+from headwater.replication.upkeep import Upkeep
 from headwater.seams.clock import SystemClock
 from headwater.seams.files import OsFiles
 from headwater.seams.tasks import LoopTasks
@@ -31,21 +32,36 @@ class FakeWork:
             raise self.failure
 
 
-class FakeReplica:
-    def __init__(self, number, failure=None):
-        self.topic_partition = ("topic", number)
-        self.work = FakeWork(failure)
-        self.log = SimpleNamespace(flush_due=lambda *_: True, unflushed=lambda: self.work)
+class FakeFlushes:
+    def __init__(self, work):
+        self.work = work
         self.flushing = False
         self.ended = []
+
+    def announce(self, now_ms, looked_ms):
+        self.flushing = True
+        return True
+
+    def begin(self):
+        return self.work
 
     def flushed(self, work):
         self.flushing = False
         self.ended.append("flushed")
 
-    def flush_failed(self, work, failure):
+    def failed(self, work, failure):
         self.flushing = False
         self.ended.append(failure)
+
+
+class FakeReplica:
+    def __init__(self, number, failure=None):
+        self.topic_partition = ("topic", number)
+        self.flushes = FakeFlushes(FakeWork(failure))
+
+    @property
+    def ended(self):
+        return self.flushes.ended
 
 
 class CountingTasks(LoopTasks):
@@ -121,28 +137,26 @@ def test_a_mistake_after_one_flush_leaves_no_other_marked_as_flushing():
     replicas = [FakeReplica(number) for number in range(10)]
 
     def fail(work):
-        replicas[3].flushing = False
+        replicas[3].flushes.flushing = False
         raise ValueError("a bug")
 
-    replicas[3].flushed = fail
+    replicas[3].flushes.flushed = fail
 
     async def run():
         await keeper(replicas, CountingTasks())._flush()
-        await until(lambda: not any(replica.flushing for replica in replicas))
+        await until(lambda: not any(replica.flushes.flushing for replica in replicas))
 
     asyncio.run(run())
 
 
 def test_tasks_that_unlinked_dropped_segments_are_forgotten():
     replica = FakeReplica(0)
-    replica.log.garbage = ["a.deleted"]
-    replica.log.settings = SimpleNamespace(file_delete_delay_ms=0)
+    replica.upkeep = SimpleNamespace(file_delete_delay_ms=0)
 
     async def run():
         housekeeping = keeper([replica], CountingTasks())
         for _ in range(20):
-            replica.log.garbage = ["a.deleted"]
-            housekeeping._unlink_later(replica)
+            housekeeping._unlink_later(replica, ["a.deleted"])
         assert len(housekeeping._running) == 20
         await until(lambda: not housekeeping._running)
 
@@ -180,9 +194,8 @@ class Hosted:
         self.rows = {
             log.topic_partition: SimpleNamespace(
                 topic_partition=log.topic_partition,
-                log=log,
                 offline=None,
-                partition=SimpleNamespace(high_watermark=log.log_end_offset),
+                upkeep=Upkeep(log, SimpleNamespace(high_watermark=log.log_end_offset)),
             )
             for log in logs
         }

@@ -154,13 +154,13 @@ def test_a_segment_rolls_when_its_index_is_full(tmp_path):
 def test_a_segment_rolls_before_a_relative_offset_overflows(tmp_path):
     _, log = created(tmp_path)
     append(log)
-    log.append_verbatim(batch(1, offset=1, leader=0))
+    log.stage_replicated(batch(1, offset=1, leader=0), 0, 0)
     log.write_staged()
     log.truncate_fully(0)
     log.settings = LogSettings(cleanup_policy="compact")
-    log.append_verbatim(batch(1, offset=5, leader=0))
+    log.stage_replicated(batch(1, offset=5, leader=0), 0, 0)
     log.write_staged()
-    log.append_verbatim(batch(1, offset=1 << 31, leader=0))
+    log.stage_replicated(batch(1, offset=1 << 31, leader=0), 0, 0)
     log.write_staged()
     assert [segment.base_offset for segment in log.segments] == [0, 6]
     assert [row[:2] for row in stored(log)] == [(5, 5), (1 << 31, 1 << 31)]
@@ -211,7 +211,7 @@ def test_a_follower_keeps_offsets_epochs_and_bytes(tmp_path):
     append(leader, 3, leader=2)
     append(leader, 1, leader=5, producer=3, sequence=10)
     for _, _, data in stored(leader):
-        follower.append_verbatim(data)
+        follower.stage_replicated(data, 9, 0)
         assert follower.log_end_offset < follower.staged_end_offset
         follower.write_staged()
     assert stored(follower) == stored(leader)
@@ -222,7 +222,7 @@ def test_a_follower_keeps_offsets_epochs_and_bytes(tmp_path):
 def test_a_follower_refuses_a_gap(tmp_path):
     _, log = created(tmp_path)
     with pytest.raises(KafkaError) as refused:
-        log.append_verbatim(batch(1, offset=4, leader=0))
+        log.stage_replicated(batch(1, offset=4, leader=0), 0, 0)
     assert refused.value.code is E.CORRUPT_MESSAGE
 
 
@@ -468,11 +468,11 @@ def test_transactions_hold_the_last_stable_offset_until_their_marker_is_replicat
     append(log, 2, producer=5, sequence=0, transactional=True)
     append(log, 1, producer=6, sequence=0, transactional=True)
     assert log.last_stable_offset(4) == 1
-    log.stage_built(build_marker(Marker(5, 0, False, 0), now=1), 0, 1)
+    log.stage_marker(build_marker(Marker(5, 0, False, 0), now=1), 0, 1)
     log.write_staged()
     assert log.last_stable_offset(4) == 1
     assert log.last_stable_offset(5) == 3
-    log.stage_built(build_marker(Marker(6, 0, True, 0), now=1), 0, 1)
+    log.stage_marker(build_marker(Marker(6, 0, True, 0), now=1), 0, 1)
     log.write_staged()
     assert log.last_stable_offset(6) == 6
     expected = [(5, 1, 4, 3)]
@@ -489,7 +489,7 @@ def test_an_aborted_marker_that_is_not_written_leaves_no_entry(tmp_path):
     files = LossyFiles()
     _, log = created(tmp_path, files=files)
     append(log, 2, producer=5, sequence=0, transactional=True)
-    log.stage_built(build_marker(Marker(5, 0, False, 0), now=1), 0, 1)
+    log.stage_marker(build_marker(Marker(5, 0, False, 0), now=1), 0, 1)
     files.fail_write = OSError(errno.ENOSPC, "full")
     with pytest.raises(OSError, match="full"):
         log.write_staged()

@@ -5,9 +5,10 @@ from collections import deque
 from headwater.config.broker import BrokerSettings
 from headwater.config.topic import TopicSettings
 from headwater.errors import KafkaError
+from headwater.replication.leader_and_isr import LeaderAndIsr
 from headwater.replication.partition import Partition
 from headwater.replication.replica import Replica
-from headwater.replication.replicas import LeaderAndIsr, Replicas
+from headwater.replication.replicas import Replicas
 from headwater.replication.topic_policy import TopicPolicy
 from tests.unit.log.support import PARTITION, TOPIC_ID, LossyFiles, created, opened
 

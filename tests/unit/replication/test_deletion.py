@@ -95,7 +95,7 @@ def test_a_flush_that_fails_in_an_unforeseen_way_acknowledges_nothing_and_is_don
     _, done = broker.host.off.popleft()
     done(None, MemoryError("no memory"))
     assert pending.ends == [E.KAFKA_STORAGE_ERROR]
-    assert not broker.replica().flushing
+    assert not broker.replica().flushes.flushing
     later = broker.written(batch())
     broker.host.run_off()
     assert later.ends == ["done"]

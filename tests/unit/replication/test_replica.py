@@ -67,9 +67,9 @@ def test_acks_1_is_told_after_the_write_and_acks_all_when_followers_have_it(tmp_
     leader.host.end_tick()
     assert (one.ends, everyone.ends) == (["done"], [])
     assert everyone.parked, "it outlived its tick"
-    leader.replica.run(leader.replica.partition.follower_fetched(0, 2, 1, 0))
+    leader.replica.follower_fetched(2, 1, 0)
     assert everyone.ends == [], "the follower has the first batch only"
-    leader.replica.run(leader.replica.partition.follower_fetched(0, 2, 2, 0))
+    leader.replica.follower_fetched(2, 2, 0)
     assert everyone.ends == ["done"]
     assert leader.host.marks == [1, 2]
 
@@ -377,7 +377,7 @@ def test_without_a_descriptor_the_flush_is_due_again_and_its_batch_waits(
     assert replica.log.flush_due(0, 0)
     work = replica.log.unflushed()
     work.run()
-    replica.flushed(work)
+    replica.flushes.flushed(work)
     assert pending.ends == ["done"]
 
 
@@ -482,5 +482,5 @@ def test_watchers_are_woken_when_more_is_committed(tmp_path):
     leader.append(batch())
     leader.host.end_tick()
     assert woken == []
-    leader.replica.run(leader.replica.partition.follower_fetched(0, 2, 1, 0))
+    leader.replica.follower_fetched(2, 1, 0)
     assert woken == [1]

@@ -10,8 +10,7 @@ from headwater.broker.context import Context
 from headwater.broker.request import Replier
 from headwater.errors import E
 from headwater.model import TopicPartition
-from headwater.replication.partition import Role
-from headwater.replication.replicas import LeaderAndIsr
+from headwater.replication.leader_and_isr import LeaderAndIsr
 from headwater.wire.messages.control import (
     LeaderAndIsrRequest,
     LeaderAndIsrResponse,
@@ -76,8 +75,8 @@ def _apply(
         state.is_new,
     )
     known = context.replicas.get(*decided.topic_partition)
-    led = known is not None and known.partition.role is Role.LEADER
-    epoch = -1 if known is None else known.partition.leader_epoch
+    led = known is not None and known.is_leader
+    epoch = -1 if known is None else known.leader_epoch
     code = context.replicas.apply(decided)
     log.debug(
         "%s: leader %d in epoch %d, in sync %s, by controller epoch %d: %s",

@@ -55,10 +55,7 @@ class _Deletion:
         context = self.context
         if not context.permits(self.request, DELETE_TOPIC, topic):
             raise KafkaError(DELETE_TOPIC.refusal)
-        replica = context.replicas.leader(topic, partition)
-        if replica.log.settings.compacted and not replica.log.settings.expires:
-            raise KafkaError(E.POLICY_VIOLATION)
-        return replica
+        return context.replicas.leader(topic, partition)
 
     def finish_or_wait(self) -> None:
         """Answer when nothing is left to wait for, else watch."""
@@ -89,9 +86,7 @@ class _Deletion:
         self.waiting = [row for row in self.waiting if not self._finished(*row)]
 
     def _finished(self, replica: Replica, offset: int, mark: _LowWatermark) -> bool:
-        low = replica.partition.low_watermark(
-            replica.log.log_start_offset, self.context.metadata.brokers
-        )
+        low = replica.low_watermark(self.context.metadata.brokers)
         if low >= offset:
             mark.low_watermark = low
         return low >= offset
@@ -106,10 +101,7 @@ class _Deletion:
 
 def _advance(replica: Replica, offset: int) -> int:
     """Move the log's start to `offset`, -1 for everything that is committed."""
-    mark = replica.partition.high_watermark
     if offset == UP_TO_HIGH_WATERMARK:
-        offset = mark
-    if offset < 0 or offset > mark:
-        raise KafkaError(E.OFFSET_OUT_OF_RANGE)
-    replica.log.advance_start(offset)
+        offset = replica.high_watermark
+    replica.delete_records(offset)
     return offset

@@ -22,6 +22,7 @@ from headwater.broker.request import Request
 from headwater.broker.turns import Steps, drained, each
 from headwater.errors import E, KafkaError
 from headwater.model import NO_EPOCH
+from headwater.replication.isolation import FetchIsolation
 from headwater.replication.replica import Replica
 from headwater.seams.files import Buffer
 from headwater.security.acls import CLUSTER_NAME
@@ -158,7 +159,11 @@ class _Fetch:
         self.context = context
         self.request = request
         self.fetch_context = fetch_context
-        self.committed_only = body.isolation_level == READ_COMMITTED
+        self.isolation = (
+            FetchIsolation.LAST_STABLE
+            if body.isolation_level == READ_COMMITTED
+            else FetchIsolation.HIGH_WATERMARK
+        )
         self.max_bytes = min(body.max_bytes, context.settings.fetch_max_bytes)
         self.min_bytes = min(body.min_bytes, self.max_bytes)
         # A client whose polls are at their limit is not read, so that its leaving goes unseen:
@@ -315,13 +320,12 @@ class _Fetch:
         replica, want = part.replica, part.want
         if replica is None or part.failure is not None or part.divergence is not None:
             return
-        upper = replica.readable_end(self.committed_only)
         left = self.max_bytes - self.found
-        if want.fetch_offset >= upper or (left <= 0 and self.found):
+        if left <= 0 and self.found:
             return
         size = max(0, min(want.max_bytes, left))
         try:
-            part.found = replica.log.read(want.fetch_offset, upper, size, not self.found)
+            part.found = replica.read(want.fetch_offset, self.isolation, size, not self.found)
         except (OSError, KafkaError) as failure:
             part.fail(failure)
         if part.found is not None:
@@ -445,19 +449,18 @@ class _Fetch:
             if replica is not None:
                 answer.aborted_transactions = None
             return answer
-        mark = replica.partition.high_watermark
-        answer.high_watermark = mark
-        answer.last_stable_offset = replica.log.last_stable_offset(mark)
-        answer.log_start_offset = replica.log.log_start_offset
+        answer.high_watermark = replica.high_watermark
+        answer.last_stable_offset = replica.last_stable_offset
+        answer.log_start_offset = replica.log_start_offset
         if part.divergence is not None:
             answer.diverging_epoch = part.divergence
-        if self.committed_only:
+        if self.isolation is FetchIsolation.LAST_STABLE:
             answer.aborted_transactions = (
                 [
                     FetchResponse.AbortedTransaction(
                         producer_id=aborted.producer_id, first_offset=aborted.first_offset
                     )
-                    for aborted in replica.log.aborted_transactions(part.want.fetch_offset, mark)
+                    for aborted in replica.aborted_transactions(part.want.fetch_offset)
                 ]
                 if part.records
                 else []
@@ -474,11 +477,11 @@ class _Fetch:
         ):
             return
         if self.request.version >= FIRST_WITH_LEADER_HINT:
-            known = part.replica.partition
+            leader, epoch = part.replica.leader, part.replica.leader_epoch
             answer.current_leader = FetchResponse.LeaderIdAndEpoch(
-                leader_id=known.leader, leader_epoch=known.leader_epoch
+                leader_id=leader, leader_epoch=epoch
             )
-            hinted.add(known.leader)
+            hinted.add(leader)
 
     def _add_endpoints(self, response: FetchResponse, hinted: set[int]) -> None:
         metadata = self.context.metadata

@@ -69,7 +69,7 @@ def topic_answer(topic: str | bytes) -> TopicAnswer:
 
 def divergence(replica: Replica, want: FetchPartition) -> Divergence | None:
     """Where the client's history leaves this log's, if it does (KIP-595)."""
-    epoch, end = replica.log.epochs.end_offset(want.last_fetched_epoch, replica.log.log_end_offset)
+    epoch, end = replica.offset_for_epoch(want.last_fetched_epoch)
     if end < 0:
         raise KafkaError(E.OFFSET_OUT_OF_RANGE, "the log does not know the epoch fetched last")
     if epoch == NO_EPOCH:

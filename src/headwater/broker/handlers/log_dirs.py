@@ -30,7 +30,7 @@ def handle_describe_log_dirs(
         result.topics = _topics(
             replica
             for replica in context.replicas
-            if directory.holds(replica.log.directory)
+            if directory.holds(replica.directory)
             and (wanted is None or replica.topic_partition in wanted)
         )
     return response
@@ -44,8 +44,8 @@ def _topics(replicas: Iterable[Replica]) -> list[_Topic]:
         topic.partitions.append(
             DescribeLogDirsResponse.DescribeLogDirsPartition(
                 partition_index=index,
-                partition_size=replica.log.size,
-                offset_lag=max(0, replica.partition.high_watermark - replica.log.log_end_offset),
+                partition_size=replica.size,
+                offset_lag=max(0, replica.high_watermark - replica.log_end_offset),
             )
         )
     return list(topics.values())

@@ -9,8 +9,9 @@ from headwater.broker.context import Context
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, each
 from headwater.errors import E, KafkaError
-from headwater.log.time_lookup import Found, TimeLookup
+from headwater.log.time_lookup import Found
 from headwater.model import NO_EPOCH, NO_TIMESTAMP, TopicPartition
+from headwater.replication.isolation import FetchIsolation
 from headwater.replication.replica import Replica
 from headwater.security.rights import DESCRIBE_TOPIC
 from headwater.wire.messages.offsets import (
@@ -66,7 +67,11 @@ class _ListOffsets:
         self.context = context
         self.request = request
         self.body = body
-        self.committed_only = body.isolation_level == READ_COMMITTED
+        self.isolation = (
+            FetchIsolation.LAST_STABLE
+            if body.isolation_level == READ_COMMITTED
+            else FetchIsolation.HIGH_WATERMARK
+        )
         self.lookups: list[tuple[TopicPartition, Callable[[], Found | None]]] = []
         self._found: dict[TopicPartition, Found | KafkaError] = {}
         self._twice: set[TopicPartition] = set()
@@ -93,12 +98,11 @@ class _ListOffsets:
         except KafkaError as refused:
             self._found[place] = refused.with_traceback(None)  # which would keep its frames
             return
-        end = replica.readable_end(self.committed_only)
-        lookup = TimeLookup(replica.log, end, replica.policy.rules.max_uncompressed_bytes)
         if wanted.timestamp == MAX_TIMESTAMP:
-            self.lookups.append((place, lookup.newest))
+            lookup = replica.offset_for_newest(self.isolation)
         else:
-            self.lookups.append((place, partial(lookup.at_or_after, wanted.timestamp)))
+            lookup = replica.offset_for_time(wanted.timestamp, self.isolation)
+        self.lookups.append((place, lookup))
 
     def look_up_next(self) -> None:
         """Look into one log after the other, so that other work has its turn between them."""
@@ -174,12 +178,9 @@ class _ListOffsets:
         """(timestamp, offset, leader epoch) of what is asked for."""
         replica, timestamp = self._leader(place, wanted), wanted.timestamp
         if timestamp == LATEST:
-            end = replica.readable_end(self.committed_only)
-            return NO_TIMESTAMP, end, replica.partition.leader_epoch
+            return replica.offset_for_latest(self.isolation)
         if timestamp in (EARLIEST, EARLIEST_LOCAL):
-            start = replica.log.log_start_offset
-            epoch = replica.log.epochs.epoch_at(start)
-            return NO_TIMESTAMP, start, epoch if epoch >= 0 else replica.partition.leader_epoch
+            return replica.offset_for_earliest()
         found = self._found.get(place, _NOT_FOUND)
         if isinstance(found, KafkaError):
             raise found
@@ -216,9 +217,7 @@ def _epoch_end(
         if not context.permits(request, DESCRIBE_TOPIC, topic):
             raise KafkaError(DESCRIBE_TOPIC.refusal)
         replica = context.replicas.leader(topic, wanted.partition, wanted.current_leader_epoch)
-        found.leader_epoch, found.end_offset = replica.log.epochs.end_offset(
-            wanted.leader_epoch, replica.log.log_end_offset
-        )
+        found.leader_epoch, found.end_offset = replica.offset_for_epoch(wanted.leader_epoch)
     except KafkaError as refused:
         found.error_code = refused.code
     return found

@@ -177,7 +177,7 @@ class _Append:
         self.answer.base_offset = self.base_offset
         self.answer.log_append_time_ms = self.append_time
         if self.replica is not None:
-            self.answer.log_start_offset = self.replica.log.log_start_offset
+            self.answer.log_start_offset = self.replica.log_start_offset
         self.call.batch_done()
 
     def fail(self, failure: KafkaError) -> None:
@@ -201,7 +201,7 @@ def _fill_failure(answer: _PartitionAnswer, failure: KafkaError, replica: Replic
     answer.error_code = failure.code
     answer.base_offset = -1
     if replica is not None and failure.code not in _BEFORE_THE_LOG:
-        answer.log_start_offset = replica.log.log_start_offset
+        answer.log_start_offset = replica.log_start_offset
     answer.error_message = failure.message
     for index, message in getattr(failure, "record_errors", ()):
         answer.record_errors.append(
@@ -373,7 +373,7 @@ class _FastAppend(PendingResponse):
                 route.start,
                 self.base_offset,
                 self.append_time,
-                route.replica.log.log_start_offset,
+                route.replica.log_start_offset,
                 route.tail,
             )
         else:

@@ -1,0 +1,162 @@
+"""The flushes of a replica's log, and how much of the log is durable enough to be acknowledged.
+
+Where `flush.messages` is set, a write is visible and acknowledged only once so few records are
+unflushed; elsewhere the page cache is enough, and housekeeping flushes later. One flush at a time:
+the older of two could end last and undo the newer. After a failed sync the same data is never
+synced again, because the kernel may have dropped the pages.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from headwater.errors import E, KafkaError
+from headwater.log.descriptors import EXHAUSTED
+from headwater.log.flushing import FlushWork
+from headwater.seams.tasks import Lane
+
+if TYPE_CHECKING:
+    from headwater.replication.replica import Replica
+
+log = logging.getLogger("headwater.server")
+
+
+class Flushes:
+    """The flushes of one replica's log."""
+
+    __slots__ = ("_flush_ended", "_replica", "completed_end", "flushing")
+
+    def __init__(self, replica: "Replica") -> None:
+        self._replica = replica
+        self.flushing = False
+        # The durable end up to which waiters were last completed.
+        self.completed_end = 0
+        self._flush_ended: list[Callable[[], None]] = []
+
+    @property
+    def durable_end(self) -> int:
+        """The end of what is as durable as the topic asks before anybody may see it.
+
+        With flush.messages=N a write waits for the disk if N records or more would be unflushed.
+        """
+        partition_log = self._replica.log
+        end = partition_log.log_end_offset
+        if not self._replica.policy.sync_acks:
+            return end
+        flushed = partition_log.recovery_point
+        if end - flushed >= partition_log.settings.flush_messages:
+            return max(flushed, min(self.completed_end, end))
+        return end
+
+    @property
+    def behind(self) -> bool:
+        """Whether written records still wait for a flush before they count."""
+        return self.durable_end < self._replica.log.log_end_offset
+
+    # -- flushes of housekeeping: announced, begun on the loop, run on a thread, then reported
+
+    def announce(self, now_ms: int, looked_ms: int) -> bool:
+        """Announce a flush if one is due and none is under way; return whether it is announced.
+
+        Both times are monotonic: now, and when the caller last asked.
+        """
+        if self.flushing or not self._replica.log.flush_due(now_ms, looked_ms):
+            return False
+        self.flushing = True
+        return True
+
+    def begin(self) -> FlushWork | None:
+        """Return the work of an announced flush for a file thread; None where nothing is to do."""
+        work = self._replica.log.unflushed()
+        if work is None:
+            self._end_flush()
+        return work
+
+    # -- flushes that acknowledgements wait for
+
+    def flush(self) -> None:
+        """Flush on a file thread, unless a flush is under way."""
+        replica = self._replica
+        try:
+            work = None if self.flushing else replica.log.unflushed()
+        except OSError as failure:
+            self.failed(None, failure)
+            return
+        if work is None:
+            return
+        self.flushing = True
+
+        def done(_: object, failure: Exception | None) -> None:
+            if failure is not None:
+                self.failed(work, failure)
+            else:
+                self.flushed(work)
+
+        replica.host.off_loop(work.run, done, Lane.FLUSH)
+
+    def flushed(self, work: FlushWork) -> None:
+        """The flush succeeded: complete what it satisfies, and flush what came meanwhile."""
+        self._end_flush()
+        replica = self._replica
+        if replica.log.presence.removed:
+            return
+        replica.log.mark_flushed(work)
+        replica.complete_durable()
+        if self.behind:
+            self.flush()
+
+    def failed(self, work: FlushWork | None, failure: Exception) -> None:
+        """The flush raised: nothing more is durable, and nobody is answered as if it were.
+
+        An error of the disk takes the log dir offline or finds it full. Without a descriptor nothing
+        was synced: the flush is due again, and waiters keep waiting, because their batches are in the
+        log. Any other error is a defect of the broker.
+        """
+        self._end_flush()
+        replica = self._replica
+        if replica.log.presence.removed and isinstance(failure, FileNotFoundError):
+            return  # the partition was deleted meanwhile: the disk is fine
+        syncing = work is not None and work.syncing
+        passing = isinstance(failure, OSError) and failure.errno in EXHAUSTED
+        if isinstance(failure, OSError):
+            if not syncing or passing:
+                replica.log.postpone_flush()
+            replica.host.storage_failed(replica, failure, flushing=syncing)
+        else:
+            log.error("flushing %s failed", replica.topic_partition, exc_info=failure)
+            replica.log.postpone_flush()
+        if self.behind and not passing:
+            replica.fail_waiters(KafkaError(E.KAFKA_STORAGE_ERROR, "the disk refused to flush"))
+
+    def _end_flush(self) -> None:
+        self.flushing = False
+        calls, self._flush_ended = self._flush_ended, []
+        for call in calls:
+            call()
+
+    def when_not_flushing(self, call: Callable[[], None]) -> None:
+        """Call back once no flush is under way."""
+        if self.flushing:
+            self._flush_ended.append(call)
+        else:
+            call()
+
+    def sync_crash_tail(self) -> None:
+        """Sync the records that a dead process had written and not synced, where that counts.
+
+        Waits for the disk: only a log that was not closed has such a tail, and it is not served yet.
+        """
+        self.completed_end = 0
+        replica = self._replica
+        work = replica.log.unflushed() if self.behind else None
+        if work is None:
+            return
+        try:
+            work.run()
+        except OSError as failure:
+            replica.host.storage_failed(replica, failure, flushing=work.syncing)
+            if work.syncing:
+                why = f"the disk refused to flush: {failure.strerror}"
+                raise KafkaError(E.KAFKA_STORAGE_ERROR, why) from failure
+            raise
+        replica.log.mark_flushed(work)

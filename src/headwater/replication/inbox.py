@@ -1,0 +1,100 @@
+"""The inbox of a replica: batches keep their order while one of them is prepared off the loop.
+
+A batch that must be recompressed or checked record by record is prepared on a codec thread. The
+batches that follow it wait behind it, each with its bytes copied, because the receive buffer is
+reused after the tick. An empty inbox costs one `if`.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import cast
+
+from headwater.errors import E, KafkaError
+from headwater.model import TopicPartition
+from headwater.records.batch import RawHeader
+from headwater.records.rewrite import prepare
+from headwater.records.rules import BatchRules
+from headwater.replication.replica_host import Pending, ReplicaHost
+from headwater.seams.tasks import Lane
+
+log = logging.getLogger("headwater.server")
+
+
+class HeldBatch:
+    """A batch in the inbox."""
+
+    __slots__ = ("_size", "acks", "batch", "failure", "header", "pending", "ready")
+
+    def __init__(self, batch: memoryview, header: RawHeader, pending: Pending, acks: int) -> None:
+        self.batch = memoryview(bytearray(batch))
+        self._size = len(batch)
+        pending.holding(self._size)
+        self.header = header
+        self.pending = pending
+        self.acks = acks
+        self.ready = True
+        # Why the batch is refused, once a thread has prepared it.
+        self.failure: KafkaError | None = None
+
+    def release_memory(self) -> None:
+        """The batch left the inbox: its bytes no longer count as held."""
+        self.pending.holding(-self._size)
+
+
+class Inbox:
+    """Batches that wait to be staged, in the order of their arrival."""
+
+    __slots__ = ("_host", "_topic_partition", "batches")
+
+    def __init__(self, topic_partition: TopicPartition, host: ReplicaHost) -> None:
+        self._topic_partition = topic_partition
+        self._host = host
+        self.batches: deque[HeldBatch] = deque()
+
+    def hold(self, batch: memoryview, header: RawHeader, pending: Pending, acks: int) -> None:
+        """Keep a batch that is ready behind those that are not."""
+        self.batches.append(HeldBatch(batch, header, pending, acks))
+
+    def prepare(
+        self,
+        held: HeldBatch,
+        rules: BatchRules,
+        now_ms: int,
+        ready: Callable[[], None],
+    ) -> None:
+        """Keep a batch, prepare it on a codec thread and then call `ready`."""
+        held.ready = False
+        self.batches.append(held)
+        batch, header = held.batch, held.header
+
+        def done(result: object, failure: Exception | None) -> None:
+            held.ready = True
+            if isinstance(failure, KafkaError):
+                held.failure = failure
+            elif failure is not None:
+                log.error(
+                    "preparing a batch for %s failed", self._topic_partition, exc_info=failure
+                )
+                held.failure = KafkaError(E.UNKNOWN_SERVER_ERROR)
+            else:
+                held.batch, held.header = cast(tuple[memoryview, RawHeader], result)
+            ready()
+
+        self._host.off_loop(lambda: prepare(batch, header, rules, now_ms), done, Lane.CODEC)
+
+    def pop_ready(self) -> HeldBatch | None:
+        """Remove and return the first batch if it is ready."""
+        if not self.batches or not self.batches[0].ready:
+            return None
+        held = self.batches.popleft()
+        held.release_memory()
+        return held
+
+    def pop_all(self) -> list[HeldBatch]:
+        """Remove and return every batch; what threads still prepare is dropped when it comes."""
+        held = list(self.batches)
+        self.batches.clear()
+        for entry in held:
+            entry.release_memory()
+        return held

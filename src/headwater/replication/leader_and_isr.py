@@ -1,0 +1,19 @@
+"""What the controller decided for one partition."""
+
+from typing import NamedTuple
+
+from headwater.model import TopicPartition, Uuid
+
+
+class LeaderAndIsr(NamedTuple):
+    """One partition of a LeaderAndIsr request."""
+
+    topic_partition: TopicPartition
+    topic_id: Uuid
+    leader: int
+    leader_epoch: int
+    partition_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    is_new: bool = True
+    """Whether the partition was just made: an older one may lie on a disk that is offline."""

@@ -1,0 +1,38 @@
+"""What housekeeping does to a replica's log: retention, dropped files, silent producers."""
+
+from headwater.log import retention
+from headwater.log.partition_log import PartitionLog
+from headwater.log.retention import RetentionStep
+from headwater.replication.partition import Partition
+
+
+class Upkeep:
+    """The background work on one replica; never past the high watermark."""
+
+    __slots__ = ("_log", "_partition")
+
+    def __init__(self, log: PartitionLog, partition: Partition) -> None:
+        self._log = log
+        self._partition = partition
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether the log takes no more appends because its files are damaged."""
+        return self._log.failure is not None
+
+    @property
+    def file_delete_delay_ms(self) -> int:
+        return self._log.settings.file_delete_delay_ms
+
+    def retain(self, now_ms: int, *, may_roll: bool) -> RetentionStep:
+        """Drop some of the segments that retention allows to go."""
+        return retention.step(self._log, now_ms, self._partition.high_watermark, may_roll=may_roll)
+
+    def pop_garbage(self) -> list[str]:
+        """Remove and return the paths of dropped files, which may be unlinked after a while."""
+        garbage, self._log.garbage = self._log.garbage, []
+        return garbage
+
+    def expire_producers(self, before_ms: int) -> None:
+        """Forget the producers that wrote nothing since `before_ms`."""
+        self._log.producers.expire(before_ms)
