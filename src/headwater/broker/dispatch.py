@@ -46,7 +46,7 @@ _CONTROLLER_APIS = frozenset(
     {CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS}
 )
 
-_read_start = Packer(">hhi").unpack_from
+_read_start = Packer(">hh").unpack_from
 
 
 class Dispatch:
@@ -68,17 +68,13 @@ class Dispatch:
 
     def frame(self, connection: ServerConnection, start: int, end: int) -> None:
         """Handle the request in `connection.buffer[start:end]`."""
-        api_key, version, correlation_id = _read_start(connection.buffer, start)
         route = connection.route
-        if (
-            api_key == PRODUCE
-            and route is not None
-            and produce.try_fast_path(
-                self._context, connection, route, version, correlation_id, start, end
-            )
+        if route is not None and produce.try_fast_path(
+            self._context, connection, route, start, end
         ):
             self.requests[PRODUCE] += 1
             return
+        api_key, version = _read_start(connection.buffer, start)
         row = self._table.get(api_key)
         if row is None or not row.api.served.holds(version):
             if row is None or api_key != API_VERSIONS:

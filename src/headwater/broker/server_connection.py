@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from headwater.log.slices import SliceStream
 from headwater.seams.files import Buffer
 from headwater.security.principals import ANONYMOUS, Principal
-from headwater.transport.frame_protocol import RESTING_BUFFER, UNLIMITED, FrameProtocol
+from headwater.transport.frame_protocol import UNLIMITED, FrameProtocol
 from headwater.transport.memory import MemoryBudget
 
 if TYPE_CHECKING:
@@ -118,7 +118,6 @@ class ServerConnection(FrameProtocol):
         """What is being sent piece by piece; answers behind it wait."""
         self._writing_paused = False
         self._tick = context.tick
-        self._in_turn = False
         self._too_many = False
         self._leaving = False
 
@@ -168,18 +167,6 @@ class ServerConnection(FrameProtocol):
 
     # -- requests
 
-    def buffer_updated(self, nbytes: int) -> None:
-        """Take the requests that came, then send what could be answered at once."""
-        self._end += nbytes
-        if not self._holds:
-            self._in_turn = True
-            try:
-                self._run_turn()
-            finally:
-                self._in_turn = False
-            if self._end == len(self.buffer) and not self._holds:
-                self._ask_for_room()
-
     def turn_ended(self) -> None:
         """Send what is ready, and take no more from a client that has too much under way."""
         if self.memory.tight:
@@ -215,7 +202,7 @@ class ServerConnection(FrameProtocol):
         if self._too_many and len(pending) < MAX_UNANSWERED // 2:
             self._too_many = False
             self.release()
-        if not self._in_turn:
+        if not self.in_turn:
             self._tick.send_soon(self)
 
     def answer_made(self, buffers: list[Buffer]) -> None:
@@ -260,16 +247,18 @@ class ServerConnection(FrameProtocol):
         """Hand the answers to the transport; the buffer is free once all of it is written."""
         if not self._tick.dirty:
             self.rewind()
-        if self.transport is None or self.transport.is_closing() or self._stream is not None:
+        transport = self.transport
+        if transport is None or transport.is_closing() or self._stream is not None:
             return
-        if self._answers:
-            answers, self._answers = self._answers, []
+        answers = self._answers
+        if answers:
+            self._answers = []
             if self._streams:
                 answers = self._up_to_stream(answers)
             if len(answers) == 1:
-                self.transport.write(answers[0])
+                transport.write(answers[0])
             elif answers:
-                self.transport.writelines(answers)
+                transport.writelines(answers)
             if self._unsent:
                 self._answers_sent(sum(map(len, answers)))
                 if self._charged and not self._writing_paused:
@@ -277,7 +266,7 @@ class ServerConnection(FrameProtocol):
             if self._streams and self._begin_stream():
                 return
         if self._leaving and not self.pending:
-            self.transport.close()
+            transport.close()
 
     # -- answers that are read from the disk while they are sent
 
@@ -357,11 +346,9 @@ class ServerConnection(FrameProtocol):
         """Bytes moved, near enough; None where this client waits for the broker."""
         if self.transport is None or self.transport.is_closing():
             return None
-        received = None if self._holds else super().progress()
-        if received is None and not self._writing_paused:
+        if super().progress() is None and not self._writing_paused:
             return None
-        taken = self.frames_read * RESTING_BUFFER + self._end - self._start
-        return taken + self._handed - self.transport.get_write_buffer_size()
+        return self.received() + self._handed - self.transport.get_write_buffer_size()
 
 
 def _own(buffers: list[Buffer]) -> int:

@@ -46,6 +46,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self.view = memoryview(self.buffer)
         self.transport: asyncio.Transport | None = None
         self.frames_read = 0
+        # Whether frames are being handed over: responses that are ready leave at the turn's end.
+        self.in_turn = False
         self._start = 0
         self._end = 0
         self._holds = 0
@@ -70,17 +72,20 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Room for the next bytes."""
-        if self._end == len(self.buffer):
+        end = self._end
+        if not end:
+            return self.view
+        if end == len(self.buffer):
             self._make_room()
         return self.view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came: take the frames that are whole."""
+        """Hand over the frames that are whole now."""
         self._end += nbytes
         if not self._holds:
             self._run_turn()
-        if self._end == len(self.buffer) and not self._holds:
-            self._ask_for_room()
+            if self._end == len(self.buffer) and not self._holds:
+                self._ask_for_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The stream is gone, and with it what it held."""
@@ -147,6 +152,10 @@ class FrameProtocol(asyncio.BufferedProtocol):
         """Bytes of frames so far, near enough; None while this end does not read."""
         if self._holds or self._end == self._start:
             return None
+        return self.received()
+
+    def received(self) -> int:
+        """A number that grows with each byte received."""
         return self.frames_read * RESTING_BUFFER + self._end - self._start
 
     def memory_granted(self) -> None:
@@ -176,30 +185,34 @@ class FrameProtocol(asyncio.BufferedProtocol):
     # -- inside
 
     def _run_turn(self) -> None:
+        """Hand over whole frames, up to the limits of a turn. The caller has checked for holds."""
         buffer = self.buffer
         start, end = self._start, self._end
-        on_frame = self.on_frame
-        frames, last_start = self.frames_read + TURN_FRAMES, start + TURN_BYTES
-        while end - start >= 4:
-            size = _read_size(buffer, start)[0]
-            if size < SMALLEST_FRAME or size > self.max_frame:
-                self._refuse(size)
-                return
-            frame_end = start + 4 + size
-            if frame_end > end:
-                break
-            if self._holds:
-                break
-            if self.frames_read == frames or start > last_start:
-                self._schedule_turn()
-                break
-            self.frames_read += 1
-            self._start = frame_end
-            on_frame(self, start + 4, frame_end)
-            if self._start != frame_end:
-                return
-            start = frame_end
-        self.turn_ended()
+        last_frame, last_start = self.frames_read + TURN_FRAMES, start + TURN_BYTES
+        self.in_turn = True
+        try:
+            while end - start >= 4:
+                size = _read_size(buffer, start)[0]
+                if size < SMALLEST_FRAME or size > self.max_frame:
+                    self._refuse(size)
+                    return
+                frame_end = start + 4 + size
+                if frame_end > end:
+                    break
+                self.frames_read += 1
+                self._start = frame_end
+                self.on_frame(self, start + 4, frame_end)
+                if self._start != frame_end:
+                    return
+                start = frame_end
+                if start == end or self._holds:
+                    break
+                if self.frames_read == last_frame or start > last_start:
+                    self._schedule_turn()
+                    break
+            self.turn_ended()
+        finally:
+            self.in_turn = False
 
     def _schedule_turn(self) -> None:
         if not self._turn_pending:

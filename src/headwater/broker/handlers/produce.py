@@ -16,6 +16,7 @@ from headwater.model import INTERNAL_TOPICS, NO_TIMESTAMP, ZERO_UUID
 from headwater.replication.replica import ACKS_ALL, ACKS_NONE, Replica
 from headwater.security.rights import WRITE_TOPIC
 from headwater.wire import codec
+from headwater.wire.apis import PRODUCE
 from headwater.wire.framing import response_frame
 from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
 
@@ -42,6 +43,8 @@ _BEFORE_THE_LOG = frozenset(
 )
 """Refusals that say nothing of the log: they carry no start of it."""
 _read_length = Packer(">i").unpack_from
+_read_head = Packer(">ii").unpack_from
+"""API key and version in one number, and the correlation id."""
 
 
 # -- the general way
@@ -246,6 +249,8 @@ class Route:
         "acks",
         "flexible",
         "generation",
+        "head",
+        "length_at",
         "name",
         "pack",
         "partition",
@@ -272,6 +277,9 @@ class Route:
         self.prefix = prefix
         """The request's bytes between the correlation id and the length of the records."""
         self.version = request.version
+        self.head = PRODUCE << 16 | request.version
+        # Where the length of the records is, counted from the frame's start.
+        self.length_at = 8 + len(prefix)
         self.generation = context.generation
         self.replica = replica
         self.acks = body.acks
@@ -408,36 +416,35 @@ class _FastAppend(PendingResponse):
 
 
 def try_fast_path(
-    context: Context,
-    connection: ServerConnection,
-    route: Route,
-    version: int,
-    correlation_id: int,
-    start: int,
-    end: int,
+    context: Context, connection: ServerConnection, route: Route, start: int, end: int
 ) -> bool:
-    """Take the short way if this request is the route's again; False if it must be decoded."""
+    """Append if the frame is the route's request again; False if it must be decoded."""
     buffer = connection.buffer
+    head, correlation_id = _read_head(buffer, start)
     if (
-        version != route.version
+        head != route.head
         or context.generation != route.generation
         or not buffer.startswith(route.prefix, start + 8)
     ):
         return False
-    at = start + 8 + len(route.prefix)
+    at = start + route.length_at
     if at + 5 > end:  # no length, of whichever form, reaches past the frame
         return False
     if route.flexible:
-        length = shift = 0
-        while True:
-            byte = buffer[at]
-            at += 1
-            length |= (byte & 0x7F) << shift
-            if byte < 0x80:
-                break
-            shift += 7
-            if shift > 28:
-                return False
+        length = buffer[at]
+        at += 1
+        shift = 7
+        if length >= 0x80:
+            length &= 0x7F
+            while True:
+                byte = buffer[at]
+                at += 1
+                length |= (byte & 0x7F) << shift
+                if byte < 0x80:
+                    break
+                shift += 7
+                if shift > 28:
+                    return False
         records_end = at + length - 1
         if records_end != end - 3 or buffer[records_end:end] != b"\0\0\0":
             return False
@@ -446,15 +453,15 @@ def try_fast_path(
         at += 4
         if records_end != end:
             return False
-    slot = _FastAppend(connection, route, correlation_id)
+    append = _FastAppend(connection, route, correlation_id)
     try:
         route.replica.append(
             connection.view[at:records_end],
-            slot,
+            append,
             route.acks,
             context.clock.wall_ms(),
             route.zstd_known,
         )
     except KafkaError as refused:
-        slot.fail(refused)
+        append.fail(refused)
     return True
