@@ -16,9 +16,6 @@ from typing import Any
 
 import headwater
 from headwater import aio, pipelines
-from headwater.client import errors
-from headwater.client.consumer.processing.process import ProcessingError
-from headwater.client.offsets_sql import StaleOffsetsError
 from headwater.config.client import (
     AdminSettings,
     ClientSettings,
@@ -192,6 +189,8 @@ def reference_page() -> str:
     parts = [
         "# Reference of the clients\n",
         _NOTE,
+        "All names are in `headwater`; errors are in `headwater.errors` too, and `headwater.testing` has a "
+        "broker for tests ([testing.md](testing.md)).\n",
         "`headwater.aio` has `Producer`, `Consumer` and `Admin` with the same methods, most of them "
         f"as coroutines; plain methods there too are {_plain_methods()}. A `timeout` in seconds is "
         "called `timeout_s` there, `Consumer` is an asynchronous iterator, and "
@@ -332,11 +331,11 @@ def _prose(member: Any) -> str:
 
 
 def _errors() -> str:
-    found = [cls for cls in vars(errors).values() if isinstance(cls, type)]
-    raised = [cls for cls in found if issubclass(cls, errors.ClientError)]
+    raised = [getattr(headwater, name) for name in headwater.__all__ if name.endswith("Error")]
     rows = [
-        [f"`{cls.__name__}`", f"`{cls.__mro__[1].__name__}`", _prose(cls)]
-        for cls in (*raised, ProcessingError, StaleOffsetsError)
+        [f"`headwater.{cls.__name__}`", f"`{cls.__mro__[1].__name__}`", _prose(cls)]
+        for cls in raised
+        if cls not in dict(CLASSES).values()
     ]
     return _table(("class", "is a", "when"), rows)
 

@@ -30,6 +30,8 @@ COMMANDS = {
     "archive": "Copy sealed segments to a folder; audit and replay them.",
     "completion": "Print a script that completes commands, topics and groups in your shell.",
 }
+CONFIG_FILE = "config_file"
+"""The parameter of `headwater` itself that names the config file."""
 AS_JSON = "headwater.json"
 """Where the context of a command keeps whether --json was given."""
 _KAFKA = "kafka-"
@@ -99,6 +101,10 @@ class LazyGroup(click.Group):
             return super().invoke(ctx)
         except click.UsageError as wrong:
             raise _usage(wrong, ctx) from None
+        except OneLineError:
+            raise
+        except click.ClickException as failed:
+            raise OneLineError(failed.format_message(), ctx) from None
         except KafkaError as refused:
             raise OneLineError(refused.message, ctx, code=refused.code.name) from None
         except BrokenPipeError as broken:
@@ -119,6 +125,10 @@ def _usage(wrong: click.UsageError, root: click.Context) -> OneLineError:
     if isinstance(context.command, click.Group) and said.startswith("No such command"):
         name = said.split("'")[1]
         said = f"No such command '{name}'" + _nearest(name, _commands(context))
+    if isinstance(wrong, click.NoSuchOption):
+        hints = import_module("headwater.cli.kafka_scripts")
+        hint = hints.habit_hint(context.command.name or "", wrong.option_name)
+        said = f"No such option '{wrong.option_name}'{hint}" if hint else said
     return OneLineUsageError(f"{said}; see {context.command_path} --help", root)
 
 
@@ -151,8 +161,16 @@ def _closed_pipe(ctx: click.Context, broken: BrokenPipeError) -> Exception:
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="headwater", message="%(prog)s %(version)s")
-def command() -> None:
-    """Event streaming in Python: a broker that Kafka clients take for Kafka, and its tools."""
+@click.option(
+    "--config",
+    CONFIG_FILE,
+    type=click.Path(exists=True, dir_okay=False),
+    envvar="HEADWATER_CONFIG",
+    show_envvar=True,
+    help="Read client settings, such as bootstrap.servers, from a properties file.",
+)
+def command(config_file: str | None) -> None:
+    """Event streaming in Python: a broker that speaks the Kafka protocol, and its tools."""
 
 
 def main() -> None:

@@ -7,12 +7,16 @@ from datetime import UTC, datetime
 
 import click
 
-from headwater.cli.options import bootstrap_option, json_option
+from headwater.cli.options import argument_bytes, bootstrap_option, json_option
 from headwater.cli.output import show, show_json
 from headwater.cli.pipeline_runs import spark_errors_as_one_line
 from headwater.errors import E, KafkaError
 
 _COPY = "copy"
+_NOTHING_SEALED = (
+    "there is no sealed segment yet: a segment is sealed when it reaches segment.bytes or segment.ms "
+    "of its topic; stop the broker and use --include-active to copy the active ones too"
+)
 
 
 class DefaultCommandGroup(click.Group):
@@ -80,10 +84,12 @@ def copy(
     for text in outcome.notes:
         click.echo(text, err=True)
     click.echo(
-        f"{len(outcome.added)} segments added, {outcome.present} were there, {outcome.waiting} wait "
-        "for the high watermark",
+        f"{len(outcome.added)} segments added, {outcome.present} already archived, {outcome.waiting} "
+        "waiting for the high watermark",
         err=True,
     )
+    if not (outcome.added or outcome.present or include_active):
+        click.echo(_NOTHING_SEALED, err=True)
     if outcome.problems:
         raise KafkaError(E.CORRUPT_MESSAGE, "; ".join(outcome.problems))
 
@@ -177,7 +183,7 @@ def replay(
         start_ms=milliseconds(start),
         end_ms=milliseconds(end),
         topics=topics,
-        keys=[key.encode() for key in keys],
+        keys=[argument_bytes(key) for key in keys],
         by_key=by_key,
         id=name,
     )

@@ -23,6 +23,7 @@ from headwater.collect.file_tracker import FileTracker
 from headwater.collect.line_formats import JsonLineFormat, LineFormat, PlainLineFormat
 from headwater.collect.log_files import OsLogFiles
 from headwater.collect.tail_loop import TailCollector, TailOptions
+from headwater.config.client import ProducerSettings
 from headwater.errors import E, KafkaError
 from headwater.observe import logs
 from headwater.seams.clock import SystemClock
@@ -42,7 +43,7 @@ def _topic(argument: str | None, named: str | None) -> str:
     return argument or named or ""
 
 
-def _look_first(bootstrap: str, timeout: float, topics: list[str]) -> None:
+def _require_topics(bootstrap: str, timeout: float, topics: list[str]) -> None:
     """Refuse a topic that does not exist; a broker that is away is only reported: it may come."""
     try:
         require_reachable(bootstrap, timeout, topics, to_write=True)
@@ -170,14 +171,15 @@ def http(
     listening = HttpServerOptions(
         chosen["host"], chosen["port"], chosen["read_timeout"], chosen["max_connections"]
     )
-    _look_first(bootstrap, timeout, [into])
+    producer = client_settings(ProducerSettings, bootstrap, settings)
+    _require_topics(bootstrap, timeout, [into])
     logs.set_up("INFO")
     uvloop.run(
         serve(
             into,
             options,
             listening,
-            client_settings(bootstrap, settings),
+            producer,
             lambda url: click.echo(f"headwater collects at {url}/events for {into}"),
         )
     )
@@ -267,11 +269,11 @@ def tail(
         raise click.ClickException(str(problem)) from None
     try:
         dead = [chosen["dead_letter"]] if chosen["dead_letter"] else []
-        _look_first(bootstrap, timeout, [topic, *dead])
+        producer = client_settings(ProducerSettings, bootstrap, settings)
+        _require_topics(bootstrap, timeout, [topic, *dead])
         logs.set_up("INFO")
         followers = [_follower(path, positions, chosen) for path in paths]
-        said = client_settings(bootstrap, settings)
-        uvloop.run(_tail(options, followers, positions, shape, said))
+        uvloop.run(_tail(options, followers, positions, shape, producer))
     finally:
         positions.close()
 

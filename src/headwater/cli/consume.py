@@ -10,6 +10,7 @@ import click
 
 from headwater.cli.name_completion import GROUP, TOPIC
 from headwater.cli.options import (
+    argument_bytes,
     bootstrap_option,
     client_settings,
     setting_option,
@@ -20,6 +21,7 @@ from headwater.cli.record_format import RecordFormatError, compile_template
 from headwater.client.admin.offset_resets import ResetTarget, ResetTo
 from headwater.client.consumer.blocking import Consumer
 from headwater.client.consumer.record import ConsumerRecord, Records
+from headwater.config.client import ConsumerSettings
 from headwater.model import TopicPartition
 
 _POLL_S = 0.5
@@ -82,8 +84,8 @@ def command(
             "--group reads from where the group is: leave out --from, --until and --partition"
         )
     write = _writer(form, separator)
+    options = client_settings(ConsumerSettings, bootstrap, settings, auto_offset_reset="earliest")
     require_reachable(bootstrap, timeout, topics)
-    options = client_settings(bootstrap, settings, auto_offset_reset="earliest")
     if group is not None:
         options |= {"group_id": group, "enable_auto_commit": False}
     with Consumer(**options) as consumer:
@@ -202,7 +204,7 @@ def _at_end(consumer: Consumer) -> bool:
 
 
 def _writer(form: str, separator: str) -> Callable[[ConsumerRecord], bytes]:
-    between = separator.encode()
+    between = argument_bytes(separator)
     if form == "value":
         return lambda record: (record.value or b"") + b"\n"
     if form == "key-value":

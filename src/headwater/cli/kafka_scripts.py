@@ -24,6 +24,57 @@ _NOT_THERE = {
 }
 
 
+_TOPIC_IS_AN_ARGUMENT = "the topic is an argument: headwater {command} TOPIC"
+_HABITS: dict[str, dict[str, str]] = {
+    "consume": {
+        "--json": "write --format json",
+        "--from-beginning": "leave it out: without --from, reading starts at the beginning",
+        "--max-messages": "write --count N",
+        "--topic": _TOPIC_IS_AN_ARGUMENT,
+        "--whitelist": "topics are arguments: headwater consume TOPIC TOPIC",
+        "--include": "topics are arguments: headwater consume TOPIC TOPIC",
+        "--property": "write --format key-value, json, full or a template such as '%k %s'",
+        "--formatter-property": "write --format key-value, json, full or a template such as '%k %s'",
+        "--formatter": "write --format key-value, json, full or a template such as '%k %s'",
+        "--consumer-property": "write -o KEY=VALUE",
+        "--command-property": "write -o KEY=VALUE",
+        "--consumer.config": "write headwater --config FILE consume ...",
+        "--command-config": "write headwater --config FILE consume ...",
+        "--offset": "write --from OFFSET",
+        "--isolation-level": "write -o isolation.level=read_committed",
+        "--timeout-ms": "leave it out: reading stops at the end unless --follow is given",
+    },
+    "produce": {
+        "--json": "write --format json",
+        "--topic": _TOPIC_IS_AN_ARGUMENT,
+        "--property": "write --key-separator TEXT, --null TEXT or --header NAME=VALUE",
+        "--reader-property": "write --key-separator TEXT, --null TEXT or --header NAME=VALUE",
+        "--producer-property": "write -o KEY=VALUE",
+        "--command-property": "write -o KEY=VALUE",
+        "--producer.config": "write headwater --config FILE produce ...",
+        "--command-config": "write headwater --config FILE produce ...",
+        "--compression-codec": "write -o compression.type=zstd",
+        "--request-required-acks": "write -o acks=all",
+    },
+    "topics": {f"--{verb}": f"write headwater topics {verb}" for verb in (
+        "create", "list", "describe", "alter", "delete"
+    )},
+    "groups": {f"--{verb}": f"write headwater groups {verb}" for verb in (
+        "list", "describe", "delete", "reset-offsets"
+    )},
+    "configs": {
+        "--describe": "write headwater configs describe",
+        "--alter": "write headwater configs set KEY=VALUE, or configs unset KEY",
+    },
+}  # fmt: skip
+
+
+def habit_hint(command: str, option: str) -> str:
+    """What to write instead of an option of Kafka's own script; empty where there is nothing."""
+    hint = _HABITS.get(command, {}).get(option, "")
+    return f": {hint.format(command=command)}" if hint else ""
+
+
 def command_for(name: str) -> click.Command:
     """A command that takes the words of the script and says what to type."""
 

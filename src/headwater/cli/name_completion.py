@@ -16,15 +16,12 @@ def _from_cluster(path: str) -> Complete:
     """A completion over a list of names; nothing where no broker answers."""
 
     def complete(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
-        from headwater.client.admin import Admin
-
-        bootstrap = ctx.params.get("bootstrap") or os.environ.get("HEADWATER_BOOTSTRAP")
+        from headwater.cli.client_config import default_bootstrap
+        from headwater.cli.reach_broker import admin_for
 
         async def ask() -> list[str]:
-            limit = int(_WAIT_S * 1000)
-            async with Admin(
-                bootstrap_servers=bootstrap or "127.0.0.1:9092", default_api_timeout_ms=limit
-            ) as admin:
+            named = ctx.params.get("bootstrap") or os.environ.get("HEADWATER_BOOTSTRAP")
+            async with admin_for(named or default_bootstrap(ctx), _WAIT_S) as admin:
                 if path == "topics":
                     return await admin.list_topics()
                 return sorted(group.group_id for group in await admin.list_groups())

@@ -1,6 +1,7 @@
 """The options that every command with a cluster shares, and the step from click into asyncio."""
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec
@@ -8,8 +9,15 @@ from typing import Any, Concatenate, ParamSpec
 import click
 
 from headwater.cli.app import AS_JSON
+from headwater.cli.client_config import (
+    BOOTSTRAP,
+    DEFAULT_BOOTSTRAP,
+    default_bootstrap,
+    file_settings,
+)
 from headwater.cli.reach_broker import admin_for, cancel_if_unreachable
 from headwater.client.admin import Admin
+from headwater.config.client import ClientSettings
 
 P = ParamSpec("P")
 
@@ -34,18 +42,18 @@ bootstrap_option = click.option(
     "--bootstrap-server",
     "bootstrap",
     metavar="HOST:PORT",
-    default="127.0.0.1:9092",
+    default=default_bootstrap,
     envvar="HEADWATER_BOOTSTRAP",
-    show_default=True,
+    show_default=DEFAULT_BOOTSTRAP,
     show_envvar=True,
-    help="A broker to ask; several are separated by commas.",
+    help="One or more brokers to connect to, separated by commas.",
 )
 setting_option = click.option(
     "-o",
     "settings",
     multiple=True,
     metavar="KEY=VALUE",
-    help="Set one config key of the client, in Kafka's words; may be repeated.",
+    help="Set one of the client's config keys, such as isolation.level=read_committed; may be repeated.",
 )
 
 
@@ -68,6 +76,11 @@ def with_admin(
     return run
 
 
+def argument_bytes(text: str) -> bytes:
+    """The bytes that were typed, also where they are not UTF-8."""
+    return os.fsencode(text)
+
+
 def parse_assignments(texts: tuple[str, ...]) -> dict[str, str]:
     """KEY=VALUE arguments as a dict; a usage error for anything else."""
     found = {}
@@ -80,8 +93,11 @@ def parse_assignments(texts: tuple[str, ...]) -> dict[str, str]:
 
 
 def client_settings(
-    bootstrap: str, texts: tuple[str, ...], **defaults: object
-) -> dict[str, object]:
-    """The keywords of a client: defaults of the command, then what -o says."""
-    chosen = {name.replace(".", "_"): value for name, value in parse_assignments(texts).items()}
-    return {**defaults, **chosen, "bootstrap_servers": bootstrap}
+    role: type[ClientSettings], bootstrap: str, texts: tuple[str, ...], **defaults: object
+) -> dict[str, Any]:
+    """The keywords of a client: the command's defaults, then the config file, then -o."""
+    chosen = parse_assignments(texts)
+    if {BOOTSTRAP, BOOTSTRAP.replace(".", "_")} & chosen.keys():
+        raise click.UsageError(f"-o {BOOTSTRAP}: name brokers with --bootstrap-server")
+    layers = {**file_settings(role), **chosen, BOOTSTRAP: bootstrap}
+    return {**defaults, **{name.replace(".", "_"): value for name, value in layers.items()}}

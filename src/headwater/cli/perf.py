@@ -25,6 +25,7 @@ from headwater.client.errors import TimedOutError
 from headwater.client.producer.blocking import Producer
 from headwater.client.producer.futures import OnDelivery, RecordMetadata
 from headwater.client.producer.producer import Producer as AsyncProducer
+from headwater.config.client import ConsumerSettings, ProducerSettings
 from headwater.errors import KafkaError
 
 _SAMPLES = 10_000
@@ -64,12 +65,13 @@ def produce(
     as_json: bool,
 ) -> None:
     """Send records to TOPIC and time their acknowledgements."""
+    options = client_settings(ProducerSettings, bootstrap, settings)
     require_reachable(bootstrap, timeout, [topic], to_write=True)
     value, every = bytes(size), max(records // _SAMPLES, 1)
     latencies: list[float] = []
     failures: list[KafkaError] = []
     with (
-        Producer(**client_settings(bootstrap, settings)) as producer,
+        Producer(**options) as producer,
         _progress("produce", records) as bar,
     ):
         producer.partitions_for(topic)
@@ -124,8 +126,8 @@ def consume(
     as_json: bool,
 ) -> None:
     """Read TOPIC from its beginning and time the polls."""
+    options = client_settings(ConsumerSettings, bootstrap, settings, auto_offset_reset="earliest")
     require_reachable(bootstrap, timeout, [topic])
-    options = client_settings(bootstrap, settings, auto_offset_reset="earliest")
     with Consumer(**options) as consumer:
         places = [(topic, number) for number in consumer.partitions_for(topic)]
         first, end = consumer.beginning_offsets(places), consumer.end_offsets(places)
@@ -145,6 +147,8 @@ def consume(
                 bar(seen)
             elapsed = time.perf_counter() - begun
     _report(seen, size // max(seen, 1), elapsed, polls, as_json)
+    if records is not None and records > there:
+        raise click.ClickException(f"{topic} has {there} records; {records} were asked for")
 
 
 def _one_poll(consumer: Consumer, arrow: bool) -> tuple[int, int]:
@@ -186,9 +190,10 @@ async def _end_to_end(
     bootstrap: str, topic: str, records: int, size: int, rate: int, bar: ProgressBar
 ) -> list[float]:
     latencies: list[float] = []
+    from_the_end = client_settings(ConsumerSettings, bootstrap, (), auto_offset_reset="latest")
     async with (
-        AsyncProducer(bootstrap_servers=bootstrap, linger_ms=0) as producer,
-        AsyncConsumer(bootstrap_servers=bootstrap, auto_offset_reset="latest") as consumer,
+        AsyncProducer(**client_settings(ProducerSettings, bootstrap, (), linger_ms=0)) as producer,
+        AsyncConsumer(**from_the_end) as consumer,
     ):
         places = [(topic, number) for number in await consumer.partitions_for(topic)]
         await consumer.assign(places)

@@ -12,6 +12,7 @@ import click
 
 from headwater.cli.name_completion import TOPIC
 from headwater.cli.options import (
+    argument_bytes,
     bootstrap_option,
     client_settings,
     parse_assignments,
@@ -21,6 +22,7 @@ from headwater.cli.options import (
 from headwater.cli.reach_broker import require_reachable
 from headwater.client.producer.blocking import Producer
 from headwater.client.producer.futures import RecordMetadata
+from headwater.config.client import ProducerSettings
 from headwater.errors import KafkaError
 
 _BASE64 = "_base64"
@@ -94,19 +96,20 @@ def command(
     key_base64 are bytes, headers a list of {"name": ..., "value": ...}; topic and offset are
     ignored.
     """
+    options = client_settings(ProducerSettings, bootstrap, settings)
     require_reachable(bootstrap, timeout, [topic], to_write=True)
     sources = files or (sys.stdin.buffer,)
     lines = _READERS[form](sources)
-    common = tuple((name, text.encode()) for name, text in parse_assignments(headers).items())
+    common = tuple(_header(name, text) for name, text in parse_assignments(headers).items())
     sent = _Sent(topic, skip)
-    with Producer(**client_settings(bootstrap, settings)) as producer:
+    with Producer(**options) as producer:
         try:
             for line in islice(lines, skip, None):
                 row = _null(_split(line, key_separator, sent.count), null)
                 producer.send(
                     topic,
                     row.value,
-                    key=row.key if row.key is not None or key is None else key.encode(),
+                    key=row.key if row.key is not None or key is None else argument_bytes(key),
                     partition=row.partition if row.partition is not None else partition,
                     headers=(*common, *row.headers),
                     timestamp=row.timestamp,
@@ -238,10 +241,18 @@ def _bytes(value: Any) -> bytes | None:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
+def _header(name: str, text: str) -> tuple[str, bytes]:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        raise click.UsageError(f"--header {name!r}: the name is not valid UTF-8") from None
+    return name, argument_bytes(text)
+
+
 def _split(line: InputRecord, separator: str | None, number: int) -> InputRecord:
     if separator is None or line.value is None or line.key is not None:
         return line
-    key, found, value = line.value.partition(separator.encode())
+    key, found, value = line.value.partition(argument_bytes(separator))
     if not found:
         raise click.ClickException(
             f"record {number + 1}: no {separator!r} in {line.value[:60].decode(errors='replace')!r}: "
@@ -253,7 +264,7 @@ def _split(line: InputRecord, separator: str | None, number: int) -> InputRecord
 def _null(line: InputRecord, null: str | None) -> InputRecord:
     if null is None:
         return line
-    mark = null.encode()
+    mark = argument_bytes(null)
     return line._replace(
         value=None if line.value == mark else line.value,
         key=None if line.key == mark else line.key,

@@ -5,8 +5,10 @@ import os
 from collections.abc import Coroutine, Sequence
 from typing import Any
 
+from headwater.cli.client_config import file_settings
 from headwater.client.admin import Admin, ConfigResource
 from headwater.config.addresses import address_problem
+from headwater.config.client import AdminSettings
 from headwater.config.keys import ConfigError
 from headwater.errors import E, KafkaError
 from headwater.seams.network import Network, TcpNetwork
@@ -49,12 +51,14 @@ async def _creates_topics(admin: Admin) -> bool:
 def admin_for(bootstrap: str, timeout_s: float) -> Admin:
     """An admin whose calls give up after `timeout_s`."""
     limit_ms = max(1, int(timeout_s * 1000))
-    return Admin(
-        bootstrap_servers=bootstrap,
-        client_id="headwater-cli",
-        default_api_timeout_ms=limit_ms,
-        request_timeout_ms=limit_ms,
-    )
+    settings: dict[str, Any] = {
+        "client.id": "headwater-cli",
+        **file_settings(AdminSettings),
+        "bootstrap.servers": bootstrap,
+        "default.api.timeout.ms": limit_ms,
+        "request.timeout.ms": limit_ms,
+    }
+    return Admin(**settings)
 
 
 async def require_topics(admin: Admin, names: Sequence[str]) -> None:

@@ -1,5 +1,6 @@
 """A record printed by a template, with the letters of kcat: '%t [%p] at %o: %k %s\\n'."""
 
+import os
 import re
 from collections.abc import Callable
 
@@ -62,5 +63,5 @@ def _escape(letter: str) -> str:
 
 
 def _constant(text: str) -> Callable[[ConsumerRecord], bytes]:
-    data = text.encode()
+    data = os.fsencode(text)
     return lambda record: data

@@ -7,7 +7,9 @@ import signal
 import threading
 
 import click
+from click.core import ParameterSource
 
+from headwater.cli.app import CONFIG_FILE
 from headwater.config.broker import BrokerSettings
 from headwater.config.keys import ConfigError
 from headwater.config.profiles import PROFILES
@@ -77,6 +79,7 @@ def command(
     sets beats --port and --data-dir, and these beat the file. Without a file the first member of a
     group waits for no others (group.initial.rebalance.delay.ms=0).
     """
+    _refuse_client_config()
     settings = settings_from(port, data_dir, file, assignments, profile)
     # The broker is imported once the settings are known to be good, and only here.
     from headwater.broker.process import run
@@ -105,6 +108,15 @@ def command(
         run(settings, ready)
     except (LogDirError, StoreDamaged) as problem:
         raise click.ClickException(str(problem)) from problem
+
+
+def _refuse_client_config() -> None:
+    """`headwater --config FILE up` would start a broker that never reads the file."""
+    root = click.get_current_context().find_root()
+    if root.get_parameter_source(CONFIG_FILE) is ParameterSource.COMMANDLINE:
+        raise click.UsageError(
+            "--config before the command holds client settings: write headwater up --config FILE"
+        )
 
 
 def stop_with_stdin() -> None:

@@ -182,10 +182,11 @@ def plan_partitions(more: MorePartitions, state: ClusterState) -> TopicPlan:
 
 
 def _not_more(more: MorePartitions, present: int) -> str:
+    partitions = f"{present} partition{'' if present == 1 else 's'}"
     if more.total == present:
-        return f"topic {more.name!r} already has {present} partitions"
+        return f"topic {more.name!r} already has {partitions}"
     return (
-        f"topic {more.name!r} has {present} partitions and cannot shrink to {more.total}: "
+        f"topic {more.name!r} has {partitions} and cannot shrink to {more.total}: "
         "the records of a dropped partition would be lost"
     )
 

@@ -383,3 +383,106 @@ def test_a_data_folder_in_use_is_refused_in_one_line(broker: str, data: Path) ->
     assert second.returncode == 1
     assert second.stderr.startswith("Error: ")
     assert second.stderr.count("\n") == 1
+
+
+# -- the config file
+
+
+def with_file(path: Path, *words: str) -> Result:
+    return CliRunner(env={"HEADWATER_CONFIG": str(path)}).invoke(command, words)
+
+
+def test_a_config_file_names_the_brokers_and_settings_of_every_client(
+    broker: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text(f"bootstrap.servers={broker}\nacks=1\nisolation.level=read_committed\n")
+    assert with_file(file, "topics", "create", "by-file").stdout == "by-file: created\n"
+    sent = CliRunner().invoke(
+        command, ["--config", str(file), "produce", "by-file"], input="one\ntwo\n"
+    )
+    assert sent.exit_code == 0, sent.output
+    assert with_file(file, "consume", "by-file").stdout == "one\ntwo\n"
+    measured = with_file(file, "perf", "consume", "by-file", "--json")
+    assert json.loads(measured.stdout)["records"] == 2
+
+
+def test_what_is_typed_and_the_environment_beat_the_config_file(
+    broker: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("bootstrap.servers=127.0.0.1:1\nmax.poll.records=no number\n")
+    environment = {"HEADWATER_CONFIG": str(file), "HEADWATER_BOOTSTRAP": broker}
+    runner = CliRunner(env=environment)
+    assert runner.invoke(command, ["topics", "list"]).exit_code == 0
+    typed = ["topics", "list", "--bootstrap-server", broker]
+    assert with_file(file, *typed).exit_code == 0
+    run(broker, "topics", "create", "typed")
+    overruled = runner.invoke(command, ["consume", "typed", "-o", "max.poll.records=5"])
+    assert overruled.exit_code == 0, overruled.output
+    assert "max.poll.records" in runner.invoke(command, ["consume", "typed"]).stderr
+
+
+def test_a_config_file_with_an_unknown_key_is_refused_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "client.properties"
+    file.write_text("# mine\nbootstrap.server=127.0.0.1:9092\n")
+    refused = with_file(file, "topics", "list")
+    assert refused.exit_code == 1
+    assert f"{file}:2: unknown setting bootstrap.server" in refused.stderr
+    assert "did you mean bootstrap.servers?" in refused.stderr
+
+
+def test_a_client_config_file_is_not_taken_for_a_broker_s(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text("num.partitions=3\n")
+    refused = CliRunner().invoke(command, ["--config", str(file), "up"])
+    assert refused.exit_code == 2
+    assert "headwater up --config FILE" in refused.stderr
+
+
+# -- odd wishes
+
+
+def test_brokers_given_with_o_are_refused_instead_of_ignored(broker: str) -> None:
+    for words in (["consume", "logs"], ["produce", "logs"], ["perf", "consume", "logs"]):
+        refused = run(broker, *words, "-o", "bootstrap.servers=other:9092")
+        assert (refused.exit_code, "--bootstrap-server" in refused.stderr) == (2, True)
+
+
+def test_a_measurement_of_more_records_than_there_are_fails_after_its_report(broker: str) -> None:
+    run(broker, "topics", "create", "few")
+    produce(broker, "few", b"a", b"b")
+    result = run(broker, "perf", "consume", "few", "-n", "5", "--json")
+    assert result.exit_code == 1
+    assert json.loads(result.stdout)["records"] == 2
+    assert json.loads(result.stderr) == {"error": "few has 2 records; 5 were asked for"}
+
+
+def test_an_archive_of_nothing_sealed_says_why_it_is_empty(
+    broker: str, data: Path, tmp_path: Path
+) -> None:
+    run(broker, "topics", "create", "unsealed")
+    produce(broker, "unsealed", b"a")
+    result = run(broker, "archive", str(data), "unsealed", "--to", str(tmp_path / "archive"))
+    assert result.exit_code == 0, result.output
+    assert "there is no sealed segment yet" in result.stderr
+    assert "--include-active" in result.stderr
+
+
+def test_bytes_that_are_not_utf_8_are_sent_as_they_were_typed(broker: str) -> None:
+    run(broker, "topics", "create", "typed-bytes")
+    odd = os.fsdecode(b"\xff")
+    environment = {"HEADWATER_BOOTSTRAP": broker}
+    sent = CliRunner(env=environment).invoke(
+        command, ["produce", "typed-bytes", "--key", odd, "-H", f"h={odd}"], input="v\n"
+    )
+    assert sent.exit_code == 0, sent.output
+    read = json.loads(run(broker, "consume", "typed-bytes", "--format", "json").stdout)
+    assert (read["key_base64"], read["headers"]) == (
+        "/w==",
+        [{"name": "h", "value_base64": "/w=="}],
+    )
+    named = CliRunner(env=environment).invoke(
+        command, ["produce", "typed-bytes", "-H", f"{odd}=1"], input="v\n"
+    )
+    assert (named.exit_code, "the name is not valid UTF-8" in named.stderr) == (2, True)

@@ -185,3 +185,22 @@ def test_a_profile_of_up_sets_what_brokers_need_and_options_win() -> None:
 def test_a_shell_can_complete_commands(shell: str) -> None:
     script = run("completion", shell).stdout
     assert "_HEADWATER_COMPLETE" in script
+
+
+@pytest.mark.parametrize(
+    ("words", "hint"),
+    [
+        ("consume orders --json", "write --format json"),
+        ("consume orders --from-beginning", "reading starts at the beginning"),
+        ("consume --topic orders", "headwater consume TOPIC"),
+        ("consume orders --max-messages 5", "write --count N"),
+        ("produce --topic orders", "headwater produce TOPIC"),
+        ("topics --list", "write headwater topics list"),
+        ("groups --reset-offsets", "write headwater groups reset-offsets"),
+    ],
+)
+def test_options_of_kafka_s_scripts_lead_to_ours(words, hint):
+    refused = CliRunner().invoke(command, words.split())
+    assert refused.exit_code == 2
+    assert "No such option" in refused.stderr
+    assert hint in refused.stderr

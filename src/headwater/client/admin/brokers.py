@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from headwater.client.admin.arguments import as_list
 from headwater.client.admin.calls import AdminCalls
 from headwater.client.cluster import Node
 from headwater.client.errors import failure
@@ -48,7 +49,7 @@ class BrokerAdmin:
     async def describe_log_dirs(
         self, broker_ids: Iterable[int] | None = None
     ) -> list[LogDirDescription]:
-        chosen = None if broker_ids is None else list(broker_ids)
+        chosen = None if broker_ids is None else as_list("describe_log_dirs", broker_ids)
 
         async def attempt() -> list[LogDirDescription]:
             await self._calls.cluster.refresh()

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, TypeVar
 
+from headwater.client.admin.arguments import checked_text
 from headwater.client.cluster import Cluster
 from headwater.client.errors import ClosedError, TimedOutError, failure
 from headwater.client.unclosed import end_when_dropped
@@ -113,7 +114,7 @@ class AdminCalls:
         self, group: str, request: Struct, answer: type[Answer], newest: int | None = None
     ) -> Answer:
         """Send a request to the coordinator of a group, in a version of at most `newest`."""
-        node = await self.cluster.coordinator(group)
+        node = await self.cluster.coordinator(checked_text("the group id", group))
         try:
             connection = await self.cluster.connection(node)
             return await connection.call(request, answer, newest=newest)

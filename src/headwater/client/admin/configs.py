@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from headwater.client.admin.arguments import ConfigValue, as_list, config_text
+from headwater.client.admin.arguments import ConfigValue, as_list, as_mapping, config_text
 from headwater.client.admin.calls import AdminCalls
 from headwater.client.cluster import Node
 from headwater.wire.messages.configs import (
@@ -15,6 +15,8 @@ from headwater.wire.messages.configs import (
     IncrementalAlterConfigsRequest,
     IncrementalAlterConfigsResponse,
 )
+
+_BY_RESOURCE = "{ConfigResource: {key: value}}"
 
 
 class ConfigResourceType(IntEnum):
@@ -121,7 +123,8 @@ class ConfigAdmin:
         *,
         validate_only: bool = False,
     ) -> None:
-        wanted = {resource: _changes(rows) for resource, rows in changes.items()}
+        given = as_mapping("alter_configs", changes, _BY_RESOURCE)
+        wanted = {resource: _changes(rows) for resource, rows in given.items()}
 
         async def attempt() -> None:
             for node, resources in (await self._by_node(wanted)).items():
@@ -145,6 +148,8 @@ class ConfigAdmin:
         *,
         validate_only: bool = False,
     ) -> None:
+        as_mapping("replace_configs", configs, _BY_RESOURCE)
+
         async def attempt() -> None:
             for node, resources in (await self._by_node(configs)).items():
                 request = AlterConfigsRequest(
@@ -210,7 +215,11 @@ def _changes(
             else ConfigChange(name, config_text(name, value), AlterConfigOp.SET)
             for name, value in rows.items()
         ]
-    return list(rows)
+    found: list[Any] = as_list("alter_configs", rows)
+    for row in found:
+        if not isinstance(row, ConfigChange):
+            raise TypeError(f"alter_configs takes ConfigChanges or {{key: value}}, not {row!r}")
+    return found
 
 
 def _incremental(

@@ -5,13 +5,19 @@ from collections.abc import Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
-from headwater.client.admin.arguments import as_list
+from headwater.client.admin.arguments import as_list, as_mapping, as_names
 from headwater.client.admin.calls import AdminCalls
 from headwater.client.admin.offset_resets import OffsetChange, ResetTo
 from headwater.client.admin.topics import EARLIEST, LATEST, TopicAdmin
+from headwater.client.consumer.group.commits import checked_offsets
 from headwater.client.consumer.group.consumer_protocol import by_topic, decode_assignment
 from headwater.client.consumer.offset_lookups import OffsetLookups
-from headwater.client.consumer.record import NO_OFFSET, OffsetAndMetadata
+from headwater.client.consumer.record import (
+    NO_OFFSET,
+    OffsetAndMetadata,
+    topic_partition,
+    topic_partitions,
+)
 from headwater.client.errors import ClientError, failure
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
@@ -91,7 +97,7 @@ class GroupAdmin:
         self._topics = topics
 
     async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
-        wanted = {state.lower() for state in as_list("list_groups", states)}
+        wanted = {state.lower() for state in as_names("list_groups", states)}
 
         async def attempt() -> list[GroupListing]:
             await self._calls.cluster.refresh()
@@ -125,7 +131,7 @@ class GroupAdmin:
         return await self._calls.retry(f"the description of group {group_id}", attempt)
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
-        wanted = dict.fromkeys(as_list("describe_groups", group_ids))
+        wanted = dict.fromkeys(as_names("describe_groups", group_ids))
         found = await asyncio.gather(*(self.describe_group(group_id) for group_id in wanted))
         return dict(zip(wanted, found, strict=True))
 
@@ -141,7 +147,7 @@ class GroupAdmin:
         }
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
-        for group_id in as_list("delete_groups", group_ids):
+        for group_id in as_names("delete_groups", group_ids):
             deletion = partial(self._delete, group_id)
             await self._calls.retry(f"the deletion of group {group_id}", deletion)
 
@@ -175,11 +181,8 @@ class GroupAdmin:
     async def set_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     ) -> None:
-        rows = {
-            TopicPartition(*name): row if isinstance(row, OffsetAndMetadata) else
-            OffsetAndMetadata(row)
-            for name, row in offsets.items()
-        }  # fmt: skip
+        as_mapping("set_group_offsets", offsets, "{(topic, partition): offset}")
+        rows = checked_offsets(offsets) or {}
         request = OffsetCommitRequest(
             group_id=group_id,
             topics=[
@@ -220,7 +223,7 @@ class GroupAdmin:
                         for number in numbers
                     ],
                 )
-                for topic, numbers in by_topic(TopicPartition(*name) for name in partitions).items()
+                for topic, numbers in by_topic(topic_partitions(partitions)).items()
             ],
         )
 
@@ -243,6 +246,8 @@ class GroupAdmin:
         *,
         dry_run: bool = False,
     ) -> list[OffsetChange]:
+        if not isinstance(to, ResetTo):
+            raise TypeError(f"{to!r} is not a ResetTo: write ResetTo.earliest(), for example")
         await self._check_empty(group_id)
         committed = {name: row.offset for name, row in (await self.group_offsets(group_id)).items()}
         names = await self._chosen(topics, committed)
@@ -286,7 +291,7 @@ class GroupAdmin:
     ) -> list[TopicPartition]:
         if topics is None:
             return sorted(committed)
-        wanted = list(topics)
+        wanted = as_list("reset_group_offsets", topics)
         views = await self._topics.describe_topics(
             {one if isinstance(one, str) else one[0] for one in wanted}
         )
@@ -295,7 +300,7 @@ class GroupAdmin:
             if isinstance(one, str):
                 found |= {TopicPartition(one, row.partition) for row in views[one].partitions}
             else:
-                found.add(TopicPartition(*one))
+                found.add(topic_partition(one))
         await self._calls.cluster.check_exist(found)
         return sorted(found)
 

@@ -64,7 +64,7 @@ class ResetTo(NamedTuple):
         """
         if isinstance(when, int):
             return cls(ResetTarget.TIME, when)
-        moment = dt.datetime.fromisoformat(when) if isinstance(when, str) else when
+        moment = _parse_time(when) if isinstance(when, str) else when
         if moment.tzinfo is None:
             moment = moment.replace(tzinfo=dt.UTC)
         return cls(ResetTarget.TIME, int(moment.timestamp() * 1000))
@@ -106,10 +106,17 @@ class OffsetChange(NamedTuple):
     """None: there is nothing to shift from."""
 
 
+def _parse_time(text: str) -> dt.datetime:
+    try:
+        return dt.datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not a time: write ISO 8601, as 2026-01-31T12:00") from None
+
+
 def parse_duration(text: str) -> dt.timedelta:
     """PnDTnHnMnS, such as P7D or PT1H30M; ValueError for anything else."""
     match = _DURATION.fullmatch(text)
     parts = {name: float(number) for name, number in match.groupdict("0").items()} if match else {}
     if not match or text in {"P", "PT"} or not any(match.groupdict().values()):
-        raise ValueError(f"{text!r} is no duration: write PnDTnHnMnS, such as P7D or PT1H30M")
+        raise ValueError(f"{text!r} is not a duration: write PnDTnHnMnS, such as P7D or PT1H30M")
     return dt.timedelta(**parts)

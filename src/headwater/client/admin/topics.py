@@ -3,12 +3,20 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from headwater.client.admin.arguments import ConfigValue, as_list, config_text
+from headwater.client.admin.arguments import (
+    ConfigValue,
+    as_list,
+    as_mapping,
+    as_names,
+    checked_text,
+    config_text,
+    whole_number,
+)
 from headwater.client.admin.calls import AdminCalls
 from headwater.client.cluster import TopicView
 from headwater.client.consumer.group.consumer_protocol import by_topic
 from headwater.client.consumer.offset_lookups import OffsetLookups
-from headwater.client.consumer.record import OffsetAndTimestamp, topic_partitions
+from headwater.client.consumer.record import OffsetAndTimestamp, topic_partition, topic_partitions
 from headwater.client.errors import no_such_topic
 from headwater.errors import E
 from headwater.model import TopicPartition
@@ -27,6 +35,7 @@ EARLIEST = -2
 LATEST = -1
 _BROKERS_CHOICE = -1
 _NAMES_UP_TO = 5
+_BY_PARTITION = "{(topic, partition): number}"
 
 
 class NewTopic(NamedTuple):
@@ -49,12 +58,8 @@ class TopicAdmin:
     async def create_topics(
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
     ) -> None:
-        wanted = [
-            NewTopic(topic) if isinstance(topic, str) else topic
-            for topic in as_list("create_topics", topics)
-        ]
         request = CreateTopicsRequest(
-            topics=[_creatable(topic) for topic in wanted],
+            topics=[_creatable(topic) for topic in as_list("create_topics", topics)],
             timeout_ms=self._calls.timeout_ms,
             validate_only=validate_only,
         )
@@ -72,7 +77,7 @@ class TopicAdmin:
         return sorted(name for name, view in views.items() if internal or not view.internal)
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicView]:
-        wanted = as_list("describe_topics", names)
+        wanted = as_names("describe_topics", names)
         await self._calls.retry("the description of topics", self._calls.cluster.all_topics)
         missing = [name for name in wanted if name not in self._calls.cluster.topics]
         if missing:
@@ -81,7 +86,7 @@ class TopicAdmin:
 
     async def delete_topics(self, names: Iterable[str]) -> None:
         request = DeleteTopicsRequest(
-            topic_names=as_list("delete_topics", names), timeout_ms=self._calls.timeout_ms
+            topic_names=as_names("delete_topics", names), timeout_ms=self._calls.timeout_ms
         )
 
         async def attempt() -> None:
@@ -95,14 +100,15 @@ class TopicAdmin:
     async def create_partitions(
         self, counts: Mapping[str, int], *, validate_only: bool = False
     ) -> None:
-        if not isinstance(counts, Mapping):
-            raise TypeError(f"create_partitions takes {{topic: partitions}}, not {counts!r}")
+        wanted = as_mapping("create_partitions", counts, "{topic: partitions}")
         request = CreatePartitionsRequest(
             topics=[
                 CreatePartitionsRequest.CreatePartitionsTopic(
-                    name=name, count=count, assignments=None
+                    name=checked_text("a topic name", name),
+                    count=whole_number(f"the number of partitions of {name}", count),
+                    assignments=None,
                 )
-                for name, count in counts.items()
+                for name, count in wanted.items()
             ],
             timeout_ms=self._calls.timeout_ms,
             validate_only=validate_only,
@@ -119,7 +125,10 @@ class TopicAdmin:
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
-        wanted = {TopicPartition(*name): offset for name, offset in before.items()}
+        wanted = {
+            topic_partition(name): whole_number(f"the offset of {name}", offset, 64)
+            for name, offset in as_mapping("delete_records", before, _BY_PARTITION).items()
+        }
         low: dict[TopicPartition, int] = {}
 
         async def attempt() -> None:
@@ -173,7 +182,10 @@ class TopicAdmin:
     async def list_offsets(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        wanted = {TopicPartition(*name): time for name, time in times.items()}
+        wanted = {
+            topic_partition(name): whole_number(f"the time of {name}", time, 64)
+            for name, time in as_mapping("list_offsets", times, _BY_PARTITION).items()
+        }
         return await OffsetLookups(self._calls.cluster).find(wanted, self._calls.timeout_ms)
 
     async def beginning_offsets(
@@ -189,17 +201,22 @@ class TopicAdmin:
         return await lookups.ends(topic_partitions(partitions), LATEST, self._calls.timeout_ms)
 
 
-def _given(number: int | None) -> int:
+def _given(what: str, number: int | None, bits: int) -> int:
     """0 is sent as it is, for the broker to refuse."""
-    return _BROKERS_CHOICE if number is None else number
+    return _BROKERS_CHOICE if number is None else whole_number(what, number, bits)
 
 
-def _creatable(topic: NewTopic) -> CreateTopicsRequest.CreatableTopic:
+def _creatable(given: NewTopic | str) -> CreateTopicsRequest.CreatableTopic:
+    if not isinstance(given, NewTopic | str):
+        raise TypeError(f"create_topics takes names and NewTopics, not {given!r}")
+    topic = given if isinstance(given, NewTopic) else NewTopic(given)
+    partitions = _given("the number of partitions", topic.partitions, 32)
+    factor = _given("the replication factor", topic.replication_factor, 16)
     chosen = topic.replicas is not None
     return CreateTopicsRequest.CreatableTopic(
-        name=topic.name,
-        num_partitions=_BROKERS_CHOICE if chosen else _given(topic.partitions),
-        replication_factor=_BROKERS_CHOICE if chosen else _given(topic.replication_factor),
+        name=checked_text("a topic name", topic.name),
+        num_partitions=_BROKERS_CHOICE if chosen else partitions,
+        replication_factor=_BROKERS_CHOICE if chosen else factor,
         assignments=[
             CreateTopicsRequest.CreatableReplicaAssignment(
                 partition_index=number, broker_ids=list(brokers)

@@ -307,7 +307,7 @@ def test_a_running_broker_is_archived_where_it_says_its_files_are(to):
             command, ["archive", "--bootstrap-server", broker.bootstrap, "--to", str(to)]
         )
         assert said.exit_code == 0, said.output
-        assert f"0 segments added, {len(outcome.added)} were there" in said.output
+        assert f"0 segments added, {len(outcome.added)} already archived" in said.output
     assert verify(str(to)) == []
 
 
