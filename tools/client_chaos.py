@@ -15,6 +15,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import headwater
 from headwater.client.producer.futures import RecordMetadata, SendFuture
@@ -32,7 +33,7 @@ PAUSE_S = 0.02
 BURST = 20
 UNDER_WAY = 200
 SETTINGS = {"auto.create.topics.enable": "false", "log.segment.bytes": str(1 << 20)}
-QUICK = {
+QUICK: dict[str, Any] = {
     "retry_backoff_ms": 20,
     "retry_backoff_max_ms": 200,
     "reconnect_backoff_ms": 10,
@@ -132,7 +133,7 @@ class Reader:
                 self.problems.append(f"poll failed: {problem!r}")
                 continue
             for record in records:
-                self._write_down((record.partition, record.offset), record.value)
+                self._write_down((record.partition, record.offset), record.value or b"")
             if records:
                 self._consumer.commit_async(on_commit=lambda offsets, error: None)
 

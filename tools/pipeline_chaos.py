@@ -289,7 +289,7 @@ def _values(bootstrap: str, topic: str) -> Iterable[str]:
         left = sum(consumer.end_offsets(partitions).values())
         values: list[str] = []
         while len(values) < left:
-            values += [record.value.decode() for record in consumer.poll(timeout=10)]
+            values += [(record.value or b"").decode() for record in consumer.poll(timeout=10)]
     return values
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 
 import headwater
-from headwater.client import waiting
+from headwater.client import wait_warnings
 from headwater.errors import KafkaError, UnknownTopicOrPartitionError
 from headwater.transport.client_connection import ClientConnection
 from tests.clients.fake_cluster import serving
@@ -164,7 +164,7 @@ def test_a_seek_reaches_a_fetch_that_waits_at_the_broker():
 @pytest.fixture
 def soon(monkeypatch):
     """Waits report themselves after a moment."""
-    monkeypatch.setattr(waiting, "FIRST_S", 0.05)
+    monkeypatch.setattr(wait_warnings, "FIRST_S", 0.05)
     monkeypatch.setattr("headwater.client.consumer.fetching.fetcher_loop.FIRST_S", 0.05)
 
 

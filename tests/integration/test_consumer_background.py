@@ -153,7 +153,7 @@ def test_a_bug_in_a_refresh_of_metadata_is_logged_and_the_next_refresh_comes(
     consumer.subscribe([topic])
     reading.finish()
     planted = Planted(monkeypatch, Cluster, "_apply")
-    consumer._thread.post(consumer._core._cluster.suspect)
+    consumer._poller.thread.post(consumer._core._cluster.suspect)
     until(lambda: planted.hits > 1)
     planted.armed = False
     until(lambda: planted.passed)
@@ -315,7 +315,7 @@ def test_a_seek_counts_more_than_a_lookup_that_is_under_way(options, topic, monk
             await asked.wait()
             consumer.seek((topic, 0), 9)
             answered.set()
-            await asyncio.gather(*consumer._core._positions._searches)
+            await asyncio.gather(*consumer._core._resolver._searches)
             assert await consumer.position((topic, 0)) == 9
 
     asyncio.run(asyncio.wait_for(run(), LIMIT_S))
@@ -373,8 +373,8 @@ def process(options, topic, face, work, *, stop=False, **plan) -> None:
         (Lanes, "finish"),
         (Lanes, "commits"),
         (Lanes, "committable"),
-        (ConsumerCore, "commit_soon"),
-        (ConsumerCore, "look"),
+        (ConsumerCore, "commit_async"),
+        (ConsumerCore, "run_due_work"),
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
@@ -444,7 +444,7 @@ def test_a_loop_that_ends_fails_every_call_and_new_clients_get_another(
     consumer = headwater.Consumer(**options)
     admin = headwater.Admin(bootstrap_servers=broker.bootstrap)
     consumer.subscribe([topic])
-    consumer._thread.post(consumer._thread.loop.stop)
+    consumer._poller.thread.post(consumer._poller.thread.loop.stop)
     until(lambda: "the background loop of the blocking clients has ended" in caplog.text)
     for call in (
         lambda: Reading(consumer).consumer.poll(5),

@@ -247,8 +247,8 @@ def test_a_large_record_waits_for_its_own_room_and_no_longer_than_max_block_ms(c
         cluster.brokers[1].hang()
         filler = [producer.send("t", bytes(200_000)) for _ in range(2)]
         tries = []
-        offer = producer._offer
-        producer._offer = lambda *given: tries.append(given) or offer(*given)
+        offer = producer._core.offer
+        producer._core.offer = lambda *given: tries.append(given) or offer(*given)
         with pytest.raises(BufferExhaustedError, match=r"max\.block\.ms \(300 ms\)"):
             producer.send("t", bytes(700_000))
         assert len(tries) == 1

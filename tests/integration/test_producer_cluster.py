@@ -66,7 +66,7 @@ def test_an_older_hint_does_not_bring_back_the_old_leader(cluster) -> None:
     with connect(cluster, retry_backoff_ms=20) as producer:
         cluster.move(0, 2)
         assert producer.send("t", b"moved", partition=0).result(LIMIT_S).offset == 1
-        assert not producer._cluster.leader_moved(
+        assert not producer._core.cluster.leader_moved(
             headwater.TopicPartition("t", 0), 1, cluster.leader_epoch - 1
         )
 
@@ -159,7 +159,7 @@ def test_a_dropped_producer_sends_what_waits_and_leaves_nothing_behind(cluster) 
     only[0].send("t", b"left behind", partition=0)
     alive = weakref.ref(only[0])
     gone = threading.Event()
-    weakref.finalize(only[0]._sender, gone.set)
+    weakref.finalize(only[0]._core.sender, gone.set)
     with pytest.warns(ResourceWarning, match="unclosed Producer"):
         drop(only)
     assert alive() is None
@@ -189,11 +189,11 @@ def test_a_closed_producer_gives_no_warning(cluster) -> None:
 
 def test_streams_are_kept_alive_and_idle_ones_replaced(cluster) -> None:
     with connect(cluster, linger_ms=0) as producer:
-        node = producer._cluster.nodes[1]
-        first = producer._thread.call(producer._cluster.connection(node))
+        node = producer._core.cluster.nodes[1]
+        first = producer._waits.thread.call(producer._core.cluster.connection(node))
         stream = first._transport.get_extra_info("socket")
         assert stream.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-        assert producer._thread.call(producer._cluster.connection(node)) is first
+        assert producer._waits.thread.call(producer._core.cluster.connection(node)) is first
         first._used_s -= producer.settings.connections_max_idle_ms / 1000
         assert producer.send("t", b"later", partition=0).result(LIMIT_S).offset == 1
         assert not first.is_open
@@ -298,18 +298,18 @@ def kills_metadata(producer) -> None:
     def raising() -> None:
         raise ZeroDivisionError("on purpose")
 
-    producer._metadata_came = raising
-    producer._thread.call(producer._cluster.refresh())
+    producer._core._update_topics = raising
+    producer._waits.thread.call(producer._core.cluster.refresh())
 
 
 def kills_connecting(producer) -> None:
-    producer._thread.post(producer._cluster._connections.clear)
-    producer._cluster.connection = broken
+    producer._waits.thread.post(producer._core.cluster._connections.clear)
+    producer._core.cluster.connection = broken
 
 
 def kills_identity(producer) -> None:
-    producer._sender._sequences.identity = NO_PRODUCER_ID
-    producer._sender._identity._ask_once = broken
+    producer._core.sender._sequences.identity = NO_PRODUCER_ID
+    producer._core.sender._producer_id_loop._ask_once = broken
 
 
 @pytest.mark.parametrize(
@@ -341,7 +341,7 @@ from tests.clients.fake_cluster import FakeCluster, serving
 with serving(FakeCluster(1)) as cluster:
     producer = headwater.Producer(bootstrap_servers=cluster.bootstrap, linger_ms=60_000)
     waiting = producer.send("t", b"v")
-    thread = producer._thread
+    thread = producer._waits.thread
     thread.loop.call_soon_threadsafe(thread.loop.stop)
     print(type(waiting.exception(10)).__name__)
     try:

@@ -175,7 +175,7 @@ def test_a_full_buffer_blocks_and_then_names_what_is_full() -> None:
                 while True:
                     producer.send("t", bytes(1000))
 
-            with pytest.raises(BufferExhaustedError, match=r"65536 bytes of buffer\.memory"):
+            with pytest.raises(BufferExhaustedError, match=r"of 65536 bytes \(buffer\.memory\)"):
                 fill()
             with pytest.raises(BufferExhaustedError):
                 producer.send_many("t", [bytes(1000)] * 1000)
@@ -211,7 +211,7 @@ def test_an_answer_that_a_closed_producer_did_not_wait_for_is_not_complained_abo
         producer.send("t", b"late")
         producer.close(0.2)
         for _ in range(5):  # turns of the loop: the connection ends, and its answers with it
-            producer._thread.call(asyncio.sleep(0))
+            producer._waits.thread.call(asyncio.sleep(0))
         del producer
         gc.collect()
         relay.delay.set()
@@ -311,7 +311,7 @@ def test_a_fault_of_the_sender_itself_is_never_silent(caplog) -> None:
         broker.create_topic("t")
         with headwater.Producer(bootstrap_servers=broker.bootstrap) as producer:
             producer.send("t", b"1").result(10)
-            producer._sender._ready = None
+            producer._core.sender._ready = None
             failed = producer.send("t", b"2")
             with pytest.raises(LoopDiedError, match="internal error of the producer in a turn"):
                 failed.result(10)

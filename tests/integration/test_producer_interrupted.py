@@ -73,7 +73,7 @@ def test_ctrl_c_anywhere_inside_flush_leaves_a_producer_that_works(cluster) -> N
         producer.send("t", b"%d" % moment)
         for moment in moments(lambda: producer.flush(LIMIT_S), step=2)
     ]
-    assert not producer._accumulator.flushing
+    assert not producer._core.accumulator.flushing
     producer.close(LIMIT_S)
     assert all(future.result(0) for future in sent)
     assert len(stored(cluster)) == len(sent) + 1

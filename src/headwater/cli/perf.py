@@ -206,7 +206,9 @@ async def _end_to_end(
                 now = time.perf_counter_ns()
                 if not found:
                     raise TimedOutError(f"no record came within {_PATIENCE_S:g} s")
-                latencies.extend((now - int.from_bytes(one.value[:8])) / 1e6 for one in found)
+                latencies.extend(
+                    (now - int.from_bytes((one.value or b"")[:8])) / 1e6 for one in found
+                )
                 bar(len(latencies))
 
         reading = asyncio.ensure_future(read())

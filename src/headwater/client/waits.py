@@ -78,3 +78,11 @@ def call_guarded(what: str, call: Callable[..., object], *args: Any) -> None:
 
 def _raise(error: BaseException) -> None:
     raise error
+
+
+def older_name(call: str, renamed: dict[str, float | None]) -> float | None:
+    """The timeout of `call` given under its older name, `timeout_s`."""
+    limit_s = renamed.pop("timeout_s", None)
+    for name in renamed:
+        raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")
+    return limit_s

@@ -1,47 +1,52 @@
-"""The blocking face of the consumer."""
+"""The blocking face of the consumer.
 
-import logging
+Derived from `consumer.py` by `python -m tools.blocking_faces`; do not edit.
+"""
+
 import re
-import threading
-import weakref
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
-from headwater.client.blocking import LoopThread, forked_error, register, unregister
-from headwater.client.consumer.assembly import Offsets, Partitions
+from headwater.client.consumer.assignors import Assignor
+from headwater.client.consumer.blocking_poller import BlockingPoller
 from headwater.client.consumer.consumer_core import ConsumerCore
+from headwater.client.consumer.deserializers import Deserializer, DeserializerName
 from headwater.client.consumer.end_offsets import EndTracker
 from headwater.client.consumer.fetching.arrow import RecordBatch
 from headwater.client.consumer.group.commits import OnCommit
-from headwater.client.consumer.listener import ListenerCall, RebalanceListener
+from headwater.client.consumer.interceptors import ConsumerInterceptor
+from headwater.client.consumer.listener import RebalanceListener
 from headwater.client.consumer.partition_state import EARLIEST, LATEST
-from headwater.client.consumer.processing.options import ProcessOptions
-from headwater.client.consumer.processing.process import Processing, Work
 from headwater.client.consumer.record import (
     ConsumerRecord,
+    K,
     OffsetAndMetadata,
     OffsetAndTimestamp,
+    Offsets,
+    Partition,
+    Partitions,
     Records,
+    V,
     topic_partitions,
 )
-from headwater.client.consumer.subscription import IllegalStateError
-from headwater.client.errors import ConcurrentUseError
-from headwater.client.unclosed import end_when_dropped
+from headwater.client.waits import older_name
 from headwater.config.client import ConsumerSettings
+from headwater.config.client_options import ConsumerOptions
 from headwater.model import TopicPartition
+from headwater.seams.clock import Clock
+from headwater.seams.network import Network
+from headwater.seams.randomness import Randomness
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:  # loaded by the first process()
+    from headwater.client.consumer.processing.process import Processing
+    from headwater.client.consumer.processing.waiters import Work
 
-T = TypeVar("T")
-
-_SOON_MS = 20
-"""How long a poll waits for the next answer before it looks after everything else."""
-_THREAD = "thread"
-Partition = TopicPartition | tuple[str, int]
+_ARROW_RECORDS = 65_536
+"""How many records `poll_arrow` gathers at most, unless asked for another number."""
 
 
-class Consumer:
+class Consumer(Generic[K, V]):
     """Reads records; for one thread at a time.
 
     ```python
@@ -53,31 +58,72 @@ class Consumer:
 
     Settings are Kafka's, with underscores; `profile` is "durable", "throughput" or "latency".
     Beside them: `key_deserializer` and `value_deserializer` (a function of bytes, or "string",
-    "bytes", "int", "long", "double", "uuid", "json"), `interceptors`, and `assignors` for
-    assignment strategies of your own. `wakeup` alone may be called from another thread.
+    "bytes", "int", "long", "double", "uuid", "json"), `interceptors`, and `assignors` for your own
+    assignment strategies. One thread at a time may use a consumer; only `wakeup` and
+    `stop_processing` may be called from anywhere.
     """
 
-    def __init__(self, **options: Any) -> None:
-        self._core = ConsumerCore(**options)
-        self._forked = False
-        self._claim: dict[str, int] = {}
-        """The thread that uses the consumer at the moment."""
-        self._listening = False
-        """Whether that thread is inside the rebalance listener."""
-        self._processing: Processing | None = None
-        self._flowing = False
-        """Whether the last poll found records."""
-        self._finalizer: weakref.finalize[..., Any] | None = (
-            None  # a fork may come before it is made
+    @overload
+    def __init__(
+        self,
+        *,
+        key_deserializer: Callable[[bytes], K] | None = None,
+        value_deserializer: Callable[[bytes], V] | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[Assignor] = (),
+        clock: Clock | None = None,
+        network: Network | None = None,
+        randomness: Randomness | None = None,
+        **settings: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Consumer[Any, Any]",
+        *,
+        key_deserializer: Deserializer | DeserializerName | None = None,
+        value_deserializer: Deserializer | DeserializerName | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[Assignor] = (),
+        clock: Clock | None = None,
+        network: Network | None = None,
+        randomness: Randomness | None = None,
+        **settings: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        *,
+        key_deserializer: Deserializer | DeserializerName | None = None,
+        value_deserializer: Deserializer | DeserializerName | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[Assignor] = (),
+        clock: Clock | None = None,
+        network: Network | None = None,
+        randomness: Randomness | None = None,
+        **settings: Unpack[ConsumerOptions],
+    ) -> None:
+        self._core = ConsumerCore(
+            settings,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            interceptors=interceptors,
+            assignors=assignors,
+            clock=clock,
+            network=network,
+            randomness=randomness,
         )
-        self._thread: LoopThread = register(self)
-        self._thread.call(self._core.start())
-        self._finalizer = end_when_dropped(self, "Consumer", self._thread.loop, self._core.abandon)
+        self._poller = BlockingPoller(self, self._core)
+        self._processing: Processing | None = None
 
     @property
     def settings(self) -> ConsumerSettings:
-        """What this consumer was told and what it took by default."""
+        """The settings in use: those given, and defaults for the rest."""
         return self._core.settings
+
+    def start(self) -> None:
+        """Get ready; every other call does it as well."""
+        self._poller.start()
 
     # -- what to read
 
@@ -88,151 +134,89 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Share topics with the other members of the group; the last call wins.
+        """Share topics with the other members of the group; replaces an earlier subscription.
 
         Args:
-            topics: Their names.
-            pattern: Or a regular expression for whole names; new topics are found as they come.
-            listener: Hears which partitions come and go, inside poll().
+            topics: Names of topics.
+            pattern: Or a regular expression for whole names; topics created later are found.
+            listener: Called inside poll() when partitions are assigned or revoked.
         """
-        self._call(self._core.subscribe(topics, pattern, listener))
+        self._poller.run(lambda: self._core.subscribe(topics, pattern, listener))
 
     def assign(self, partitions: Partitions) -> None:
-        """Read exactly these partitions, without sharing them with anybody."""
-        self._call(self._core.assign(partitions))
+        """Read exactly these partitions, without sharing them in a group."""
+        self._poller.run(lambda: self._core.assign(partitions))
 
     def unsubscribe(self) -> None:
-        """Read nothing any more, and leave the group; the listener hears of it first."""
-        self._farewell()
-        self._call(self._core.unsubscribe())
+        """Stop reading and leave the group, after calling the listener."""
+        self._poller.call_leaving_listener()
+        self._poller.run(self._core.unsubscribe)
 
     def subscription(self) -> tuple[str, ...]:
         """The topics subscribed to."""
         return self._core.subscription.topics
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that this consumer reads at the moment."""
+        """The partitions that this consumer reads now."""
         return set(self._core.subscription.partitions)
 
     # -- records
 
-    def poll(self, timeout: float | None = 1.0, max_records: int | None = None) -> Records:
-        """The next records, at most `max_poll_records`; empty when none came in time.
+    def poll(
+        self,
+        timeout: float | None = 1.0,
+        max_records: int | None = None,
+        **renamed: float | None,
+    ) -> Records[K, V]:
+        """The next records, at most `max_poll_records`; empty when none come in time.
 
         Args:
-            timeout: Seconds to wait for the first one; None for as long as it takes.
-            max_records: A limit of its own for this call.
+            timeout: Seconds to wait for the first record; None waits as long as it takes.
+            max_records: The limit for this call, in place of `max_poll_records`.
+            **renamed: `timeout_s`, an older name of `timeout`.
         """
-        found = self._wait(lambda: self._core.take(max_records), timeout) or Records()
-        self._core.handover.open = False  # no call may follow: an interruption must not lose them
+        limit_s = older_name("poll", renamed) if renamed else timeout
+        core = self._core
+        limit = core.settings.max_poll_records if max_records is None else max_records
+        found = self._poller.poll(lambda: core.ready.take_records(limit), limit_s)
+        found = Records() if found is None else found
+        core.handover.open = False  # no call may follow: an interruption must not lose them
         return found
 
     def poll_arrow(
-        self, timeout: float | None = 1.0, max_records: int | None = None
+        self,
+        timeout: float | None = 1.0,
+        max_records: int | None = None,
+        **renamed: float | None,
     ) -> RecordBatch | None:
-        """The next records as a pyarrow RecordBatch; None when none came in time.
+        """The next records as a pyarrow RecordBatch; None when none come in time.
 
-        Columns: key, value, topic, partition, offset, timestamp, timestamp_type, headers. No
-        Python object is made for a record. Whole batches are taken, so that a little more than
-        `max_records` may come.
+        Columns: key, value, topic, partition, offset, timestamp, timestamp_type, headers. Creates
+        no Python object per record. Takes whole batches, so a few more than `max_records` may come.
         """
-        limit = self._core.arrow_limit(max_records)
-        found = self._wait(lambda: self._core.take_columns(limit), timeout)
-        self._core.handover.open = False  # no call may follow: an interruption must not lose them
+        limit_s = older_name("poll_arrow", renamed) if renamed else timeout
+        core = self._core
+        limit = _ARROW_RECORDS if max_records is None else max_records
+        core.check_columns()
+        found = self._poller.poll(lambda: core.ready.take_columns(limit), limit_s)
+        core.handover.open = False  # no call may follow: an interruption must not lose them
         return found
 
-    def _wait(self, take: Callable[[], T], timeout: float | None) -> T | None:
-        if not self._enter():
-            raise IllegalStateError(
-                "poll() inside a rebalance listener: let the poll() that called it return first"
-            )
-        try:
-            self._core.handover.begin()
-            self._core.polling = True
-            return self._find(take, timeout)
-        except BaseException as problem:
-            self._core.handover.check()
-            if type(problem) is KeyboardInterrupt:
-                raise KeyboardInterrupt from None  # without the frames of this package
-            raise
-        finally:
-            self._leave()
+    def __iter__(self) -> "Consumer[K, V]":
+        return self
 
-    def _find(self, take: Callable[[], T], timeout: float | None) -> T | None:
-        if found := self._here(take):
-            return found
-        deadline = self._core.deadline(timeout)
-        if self._flowing and (found := self._about_to_come(take, deadline)):
-            return found
-        self._core.check_usable()
-        return self._step(take, deadline)
+    def __next__(self) -> ConsumerRecord[K, V]:
+        """The next record, however long it takes; the position moves with each one."""
+        record = self._poller.next_record()
+        self._core.handover.open = False  # no call may follow, as in poll()
+        return record
 
-    def _here(self, take: Callable[[], T]) -> T | None:
-        """What needs no word with the loop."""
-        return self._taken(take) if self._core.quick else None
+    def read_to_end(self) -> Iterator[ConsumerRecord[K, V]]:
+        """Records up to the present end of the assigned partitions; then the iteration ends.
 
-    def _taken(self, take: Callable[[], T]) -> T | None:
-        if not (found := take()):
-            return None
-        if self._core.stalled:
-            self._thread.post(self._core.room_made)
-        self._flowing = True
-        return found
-
-    def _about_to_come(self, take: Callable[[], T], deadline_ms: int) -> T | None:
-        """The last poll found records: the next ones are probably on their way."""
-        wakeup = self._core.poll_wakeup
-        wakeup.hush()
-        soon_ms = min(_SOON_MS, self._core.left_ms(deadline_ms))
-        return self._here(take) or (self._here(take) if wakeup.listen(soon_ms / 1000) else None)
-
-    def _step(self, take: Callable[[], T], deadline_ms: int) -> T | None:
-        wakeup = self._core.poll_wakeup
-        self._flowing = False
-        while True:
-            wakeup.hush()
-            call, limit_ms = self._thread.call(self._core.look(deadline_ms))
-            if call is not None:
-                self._tell(call)
-                continue
-            if (found := self._taken(take)) or not limit_ms:
-                return found
-            if wakeup.listen(limit_ms / 1000) and (found := self._here(take)):
-                return found
-
-    def _tell(self, call: ListenerCall) -> None:
-        """Call the listener; one that Ctrl-C has cut short is called again by the next poll."""
-        self._listening = True
-        self._core.polling = False
-        try:
-            if self._core.listener is not None:
-                call.invoke(self._core.listener)
-        except Exception:
-            self._thread.call(self._told(call))
-            raise
-        finally:
-            self._listening = False
-            self._core.polling = True
-        self._thread.call(self._told(call))
-
-    async def _told(self, call: ListenerCall) -> None:
-        self._core.listener_called(call)
-
-    def __iter__(self) -> Iterator[ConsumerRecord]:
-        """Records one by one, without end; the position moves with each one."""
-        while True:
-            records = self._wait(lambda: self._core.take(1), None)
-            if records:
-                record = records[0]
-                self._core.handover.open = False  # no call may follow, as in poll()
-                yield record
-
-    def read_to_end(self) -> Iterator[ConsumerRecord]:
-        """Records up to where the assigned partitions end now; then the iteration ends.
-
-        For exports, and for loading a table into memory: what comes later is left for `poll`. With
+        For exports, and for loading a table into memory; `poll` returns what comes later. After
         `subscribe` it first waits for partitions. An error in the loop body counts like one after
-        `poll`: what is being iterated over comes again.
+        `poll`: the records being iterated over come again.
         """
         ends = EndTracker(self._core)
         while True:
@@ -243,101 +227,101 @@ class Consumer:
             yield from self.poll(1.0)
 
     def pause(self, partitions: Partitions) -> None:
-        """Hand out no records of these until `resume`; they stay assigned."""
-        self._on_loop(lambda: self._core.pause(partitions))
+        """Return no records of these partitions until `resume`; they stay assigned."""
+        self._poller.run_now(lambda: self._core.pause(partitions))
 
     def resume(self, partitions: Partitions) -> None:
-        """Hand them out again."""
-        self._on_loop(lambda: self._core.resume(partitions))
+        """Return records of these partitions again."""
+        self._poller.run_now(lambda: self._core.resume(partitions))
 
     def paused(self) -> set[TopicPartition]:
-        """Those that are paused."""
-        return {name for name, state in self._core.subscription.partitions.items() if state.paused}
+        """The partitions that are paused."""
+        partitions = self._core.subscription.partitions
+        return {name for name, state in partitions.items() if state.paused}
 
     def wakeup(self) -> None:
-        """From any thread: end a poll that waits, or the next one, with WakeupError."""
-        self._core.woken()
-        self._thread.post(self._core.look_again)
+        """From any thread: end a waiting poll, or the next one, with WakeupError."""
+        self._poller.wakeup()
 
     # -- positions
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Go on at `offset`."""
-        self._on_loop(lambda: self._core.seek(partition, offset))
+        """Continue at `offset`."""
+        self._poller.run_now(lambda: self._core.positions.seek(partition, offset))
 
     def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
-        """Go on at the first record of these partitions, or of all."""
-        self._on_loop(lambda: self._core.seek_to_time(partitions, EARLIEST))
+        """Continue at the first record of these partitions, or of all."""
+        self._poller.run_now(lambda: self._core.positions.seek_to_timestamp(partitions, EARLIEST))
 
     def seek_to_end(self, partitions: Partitions | None = None) -> None:
-        """Go on with what comes from now on."""
-        self._on_loop(lambda: self._core.seek_to_time(partitions, LATEST))
+        """Continue with records written from now on."""
+        self._poller.run_now(lambda: self._core.positions.seek_to_timestamp(partitions, LATEST))
 
     def position(self, partition: Partition) -> int:
         """The offset of the next record that poll will return."""
-        return self._call(self._core.position(partition))
+        return self._poller.run(lambda: self._core.position(partition))
 
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time (milliseconds since 1970); None if there is none."""
-        return self._call(self._core.offsets_for_times(times))
+        return self._poller.run(lambda: self._core.positions.offsets_for_times(times))
 
     def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
-        return self._call(self._core.beginning_offsets(partitions))
+        return self._poller.run(lambda: self._core.positions.end_offsets(partitions, EARLIEST))
 
     def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
-        """The offset after the last record of each partition that this consumer may see."""
-        return self._call(self._core.end_offsets(partitions))
+        """The offset after the last record of each partition that this consumer may read."""
+        return self._poller.run(lambda: self._core.positions.end_offsets(partitions, LATEST))
 
     def lag(self, partition: Partition) -> int | None:
-        """How many records are left to read; None until a broker told."""
-        return self._core.lag(partition)
+        """How many records are left to read; None until a broker has reported the end."""
+        return self._core.positions.lag(partition)
 
     def lead(self, partition: Partition) -> int | None:
         """How far the position is from the start of the log, where retention deletes."""
-        return self._core.lead(partition)
+        return self._core.positions.lead(partition)
 
     def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic."""
-        return self._call(self._core.partitions_for(topic))
+        return self._poller.run(lambda: self._core.positions.partitions_for(topic))
 
     # -- commits
 
     def commit(self, offsets: Offsets | None = None) -> None:
-        """Commit the positions, or `offsets` (the next to read), and wait until it is done.
+        """Commit the positions, or `offsets` (the next to read), and wait for the answer.
 
         CommitFailedError says what to do when the group has given the partitions to others.
         """
-        self._call(self._core.commit(offsets))
+        self._poller.run(lambda: self._core.commit(offsets))
 
-    def commit_record(self, record: ConsumerRecord) -> None:
-        """Commit that everything up to and with `record` is done."""
+    def commit_record(self, record: ConsumerRecord[Any, Any]) -> None:
+        """Commit that everything up to and including `record` is done."""
         self.commit({record.topic_partition: record.offset + 1})
 
     def commit_async(
         self, offsets: Offsets | None = None, on_commit: OnCommit | None = None
     ) -> None:
-        """Commit without waiting and without repetition.
+        """Commit without waiting and without retries.
 
-        `on_commit` gets (offsets, error) on the client's loop thread; it must not block. The
-        pattern: `commit_async` in the loop, `commit` once before `close`.
+        `on_commit` gets (offsets, error) on the client's loop thread; it must not block. The pattern:
+        `commit_async` in the loop, `commit` once before `close`.
         """
-        self._on_loop(lambda: self._core.commit_soon(offsets, on_commit))
+        self._poller.run_now(lambda: self._core.commit_async(offsets, on_commit))
 
     def committed(self, partitions: Partitions) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None where nothing is."""
-        return self._call(self._core.committed(topic_partitions(partitions)))
+        """The committed offsets of the group; None where it has none."""
+        return self._poller.run(lambda: self._core.committed(topic_partitions(partitions)))
 
     # -- parallel work
 
     def process(
         self,
-        work: Work,
+        work: "Work",
         *,
         workers: int = 8,
-        order: str = "key",
+        order: Literal["key", "partition"] = "key",
         retries: int = 3,
         retry_backoff_s: float = 0.1,
         dead_letter_topic: str | None = None,
@@ -347,25 +331,30 @@ class Consumer:
         """Work on records in parallel; returns when `stop_processing()` is called, or raises.
 
         Records of one key (or of one partition) are worked on one after the other, in order;
-        others side by side. Only what is finished is committed, so that a crash repeats records
-        but loses none. Work that fails is repeated; after that the record goes to
-        `dead_letter_topic` with its error and origin in headers, or `process` raises
-        ProcessingError. In a rebalance the work on partitions that go is finished first.
+        others side by side. Commits only what is finished, so a crash repeats records but loses
+        none. Work that fails is repeated; after that the record goes to `dead_letter_topic` with
+        its error and origin in headers, or `process` raises ProcessingError. In a rebalance the
+        work on partitions that go is finished first.
 
         Args:
             work: Gets a record; runs in a worker thread.
             workers: How many threads.
             order: "key" or "partition".
             retries: How often to repeat work that failed.
-            retry_backoff_s: The rest before the first repetition; it doubles.
-            dead_letter_topic: Where records go whose work failed for good.
+            retry_backoff_s: Seconds before the first retry; each further wait doubles.
+            dead_letter_topic: Where to store records whose work failed for good.
             max_unfinished: How many records may wait for workers.
             commit_interval_s: How often to commit.
 
         Returns:
             How many records were done.
         """
-        plan = ProcessOptions(
+        from headwater.client.consumer.processing.options import ProcessOptions
+        from headwater.client.consumer.processing.process import Processing
+        from headwater.client.consumer.processing.waiters import BlockingWaiter
+
+        self._poller.start()
+        options = ProcessOptions(
             self._core,
             workers=workers,
             order=order,
@@ -375,8 +364,9 @@ class Consumer:
             max_unfinished=max_unfinished,
             commit_interval_s=commit_interval_s,
         )
-        self._processing = Processing(self, self._core, work, plan)
-        return self._processing.run()
+        waiter = BlockingWaiter(self, work)
+        self._processing = Processing(self._core, waiter, options)
+        return waiter.run(self._processing)
 
     def stop_processing(self) -> None:
         """From any thread: let `process` finish what is at work, commit it, and return."""
@@ -386,43 +376,26 @@ class Consumer:
     # -- the end
 
     def explain(self) -> str:
-        """The settings that are not at their defaults, who set them, and why."""
+        """The settings that are not at their defaults, their origin, and why."""
         return self._core.settings.explain()
 
     def metrics(self) -> dict[str, float]:
-        """What this consumer counted, under Kafka's names."""
+        """The metrics of this consumer, under Kafka's names."""
         return self._core.metrics()
 
-    def close(self, timeout: float | None = None) -> None:
-        """Commit if that is automatic, leave the group, and let go of everything.
+    def close(
+        self,
+        timeout: float | None = None,
+        **renamed: float | None,
+    ) -> None:
+        """Commit if that is automatic, leave the group, and close every connection.
 
-        The listener hears first that the partitions go, and may still commit.
+        The listener is called first, and may still commit.
         """
-        self._core.handover.check()
-        self._farewell()
-        unregister(self)
-        if self._forked:
-            return  # the loop, the connections and the membership are the parent's
-        self._thread.call(self._core.close(timeout))
-        if self._finalizer is not None:
-            self._finalizer.detach()
+        self._poller.close(older_name("close", renamed) if renamed else timeout)
 
-    def _farewell(self) -> None:
-        call = self._core.farewell()
-        if call is not None and self._core.listener is not None:
-            try:
-                call.invoke(self._core.listener)
-            except Exception:
-                log.exception("the rebalance listener raised; the consumer leaves nevertheless")
-
-    def forked(self) -> None:
-        """In a child process: fail with a word of what to do."""
-        self._claim, self._listening, self._forked = {}, False, True
-        self._core.retire(forked_error("Consumer"))
-        if self._finalizer is not None:
-            self._finalizer.detach()
-
-    def __enter__(self) -> "Consumer":
+    def __enter__(self) -> "Consumer[K, V]":
+        self._poller.start()
         return self
 
     def __exit__(
@@ -435,45 +408,3 @@ class Consumer:
         if error is not None:
             self._core.handover.undo = True
         self.close()
-
-    # -- one thread at a time
-
-    def _enter(self) -> bool:
-        """Claim the consumer for this thread; False inside a listener, which may call it as well.
-
-        The claim is one step, and a claim that an interruption left behind is this thread's own.
-        """
-        here = threading.get_ident()
-        if self._claim.setdefault(_THREAD, here) != here:
-            raise ConcurrentUseError(
-                "another thread uses this consumer at the moment: give each thread its own, or "
-                "let one poll and hand the records over"
-            )
-        return not self._listening
-
-    def _leave(self) -> None:
-        self._listening = self._core.polling = False
-        self._claim.clear()
-
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        try:
-            self._core.check_usable()
-            outermost = self._enter()
-            if outermost:
-                self._core.handover.check()
-        except BaseException:
-            work.close()
-            raise
-        try:
-            return self._thread.call(work)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt from None  # without the frames of this package
-        finally:
-            if outermost:
-                self._leave()
-
-    def _on_loop(self, work: Callable[[], T]) -> T:
-        async def run() -> T:
-            return work()
-
-        return self._call(run())

@@ -1,45 +1,49 @@
-"""The asyncio face of the consumer."""
+"""The asyncio face of the consumer; `tools/blocking_faces.py` derives the blocking one from it."""
 
-import asyncio
-import inspect
-import logging
 import re
-import weakref
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Unpack, overload
 
-from headwater.client.consumer.assembly import Offsets, Partitions
+from headwater.client.consumer.assignors import Assignor
+from headwater.client.consumer.async_poller import AsyncPoller
 from headwater.client.consumer.consumer_core import ConsumerCore
+from headwater.client.consumer.deserializers import Deserializer, DeserializerName
 from headwater.client.consumer.end_offsets import EndTracker
 from headwater.client.consumer.fetching.arrow import RecordBatch
 from headwater.client.consumer.group.commits import OnCommit
-from headwater.client.consumer.listener import ListenerCall, RebalanceListener
+from headwater.client.consumer.interceptors import ConsumerInterceptor
+from headwater.client.consumer.listener import RebalanceListener
 from headwater.client.consumer.partition_state import EARLIEST, LATEST
-from headwater.client.consumer.processing.options import ProcessOptions
-from headwater.client.consumer.processing.process import AsyncProcessing, AsyncWork
 from headwater.client.consumer.record import (
     ConsumerRecord,
+    K,
     OffsetAndMetadata,
     OffsetAndTimestamp,
+    Offsets,
+    Partition,
+    Partitions,
     Records,
+    V,
     topic_partitions,
 )
-from headwater.client.errors import ConcurrentUseError
-from headwater.client.unclosed import end_when_dropped
+from headwater.client.waits import older_name
 from headwater.config.client import ConsumerSettings
+from headwater.config.client_options import ConsumerOptions
 from headwater.model import TopicPartition
+from headwater.seams.clock import Clock
+from headwater.seams.network import Network
+from headwater.seams.randomness import Randomness
 
-log = logging.getLogger(__name__)
+if TYPE_CHECKING:  # loaded by the first process()
+    from headwater.client.consumer.processing.process import Processing
+    from headwater.client.consumer.processing.waiters import AsyncWork
 
-T = TypeVar("T")
-Partition = TopicPartition | tuple[str, int]
-
-_IN_A_ROW = 1024
-"""So many records of `async for` may come before others on the loop get their turn."""
+_ARROW_RECORDS = 65_536
+"""How many records `poll_arrow` gathers at most, unless asked for another number."""
 
 
-class Consumer:
+class Consumer(Generic[K, V]):
     """Reads records on the event loop that it is first used on.
 
     ```python
@@ -51,31 +55,72 @@ class Consumer:
 
     Settings are Kafka's, with underscores; `profile` is "durable", "throughput" or "latency".
     Beside them: `key_deserializer` and `value_deserializer` (a function of bytes, or "string",
-    "bytes", "int", "long", "double", "uuid", "json"), `interceptors`, and `assignors` for
-    assignment strategies of your own. One task at a time may use a consumer; `wakeup` alone may be
-    called from anywhere.
+    "bytes", "int", "long", "double", "uuid", "json"), `interceptors`, and `assignors` for your own
+    assignment strategies. One task at a time may use a consumer; only `wakeup` and
+    `stop_processing` may be called from anywhere.
     """
 
-    def __init__(self, **options: Any) -> None:
-        self._core = ConsumerCore(**options)
-        self._polling = False
-        self._steps = 0
-        """How often the next record was asked for."""
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._processing: AsyncProcessing | None = None
-        self._finalizer: weakref.finalize[..., Any] | None = None
+    @overload
+    def __init__(
+        self,
+        *,
+        key_deserializer: Callable[[bytes], K] | None = None,
+        value_deserializer: Callable[[bytes], V] | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[Assignor] = (),
+        clock: Clock | None = None,
+        network: Network | None = None,
+        randomness: Randomness | None = None,
+        **settings: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self: "Consumer[Any, Any]",
+        *,
+        key_deserializer: Deserializer | DeserializerName | None = None,
+        value_deserializer: Deserializer | DeserializerName | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[Assignor] = (),
+        clock: Clock | None = None,
+        network: Network | None = None,
+        randomness: Randomness | None = None,
+        **settings: Unpack[ConsumerOptions],
+    ) -> None: ...
+
+    def __init__(
+        self,
+        *,
+        key_deserializer: Deserializer | DeserializerName | None = None,
+        value_deserializer: Deserializer | DeserializerName | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[Assignor] = (),
+        clock: Clock | None = None,
+        network: Network | None = None,
+        randomness: Randomness | None = None,
+        **settings: Unpack[ConsumerOptions],
+    ) -> None:
+        self._core = ConsumerCore(
+            settings,
+            key_deserializer=key_deserializer,
+            value_deserializer=value_deserializer,
+            interceptors=interceptors,
+            assignors=assignors,
+            clock=clock,
+            network=network,
+            randomness=randomness,
+        )
+        self._poller = AsyncPoller(self, self._core)
+        self._processing: Processing | None = None
 
     @property
     def settings(self) -> ConsumerSettings:
-        """What this consumer was told and what it took by default."""
+        """The settings in use: those given, and defaults for the rest."""
         return self._core.settings
 
     async def start(self) -> None:
         """Get ready; every other call does it as well."""
-        self._loop = asyncio.get_running_loop()
-        await self._core.start()
-        if self._finalizer is None:
-            self._finalizer = end_when_dropped(self, "Consumer", self._loop, self._core.abandon)
+        await self._poller.start()
 
     # -- what to read
 
@@ -86,33 +131,30 @@ class Consumer:
         pattern: str | re.Pattern[str] | None = None,
         listener: RebalanceListener | None = None,
     ) -> None:
-        """Share topics with the other members of the group; the last call wins.
+        """Share topics with the other members of the group; replaces an earlier subscription.
 
         Args:
-            topics: Their names.
-            pattern: Or a regular expression for whole names; new topics are found as they come.
-            listener: Hears which partitions come and go.
+            topics: Names of topics.
+            pattern: Or a regular expression for whole names; topics created later are found.
+            listener: Called inside poll() when partitions are assigned or revoked.
         """
-        await self.start()
-        await self._core.subscribe(topics, pattern, listener)
+        await self._poller.run(lambda: self._core.subscribe(topics, pattern, listener))
 
     async def assign(self, partitions: Partitions) -> None:
-        """Read exactly these partitions, without sharing them with anybody."""
-        await self.start()
-        await self._core.assign(partitions)
+        """Read exactly these partitions, without sharing them in a group."""
+        await self._poller.run(lambda: self._core.assign(partitions))
 
     async def unsubscribe(self) -> None:
-        """Read nothing any more, and leave the group; the listener hears of it first."""
-        await self.start()
-        await self._farewell()
-        await self._core.unsubscribe()
+        """Stop reading and leave the group, after calling the listener."""
+        await self._poller.call_leaving_listener()
+        await self._poller.run(self._core.unsubscribe)
 
     def subscription(self) -> tuple[str, ...]:
         """The topics subscribed to."""
         return self._core.subscription.topics
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that this consumer reads at the moment."""
+        """The partitions that this consumer reads now."""
         return set(self._core.subscription.partitions)
 
     # -- records
@@ -122,17 +164,20 @@ class Consumer:
         timeout: float | None = 1.0,  # noqa: ASYNC109 - as the blocking face has it
         max_records: int | None = None,
         **renamed: float | None,
-    ) -> Records:
-        """The next records, at most `max_poll_records`; empty when none came in time.
+    ) -> Records[K, V]:
+        """The next records, at most `max_poll_records`; empty when none come in time.
 
         Args:
-            timeout: Seconds to wait for the first one; None for as long as it takes.
-            max_records: A limit of its own for this call.
-            **renamed: `timeout_s`, the older name of `timeout`.
+            timeout: Seconds to wait for the first record; None waits as long as it takes.
+            max_records: The limit for this call, in place of `max_poll_records`.
+            **renamed: `timeout_s`, an older name of `timeout`.
         """
-        limit_s = _timeout("poll", timeout, renamed)
-        found = await self._wait(lambda: self._core.take(max_records), limit_s) or Records()
-        self._core.handover.open = False  # no call may follow: an interruption must not lose them
+        limit_s = older_name("poll", renamed) if renamed else timeout
+        core = self._core
+        limit = core.settings.max_poll_records if max_records is None else max_records
+        found = await self._poller.poll(lambda: core.ready.take_records(limit), limit_s)
+        found = Records() if found is None else found
+        core.handover.open = False  # no call may follow: an interruption must not lose them
         return found
 
     async def poll_arrow(
@@ -141,89 +186,35 @@ class Consumer:
         max_records: int | None = None,
         **renamed: float | None,
     ) -> RecordBatch | None:
-        """The next records as a pyarrow RecordBatch; None when none came in time.
+        """The next records as a pyarrow RecordBatch; None when none come in time.
 
-        Columns: key, value, topic, partition, offset, timestamp, timestamp_type, headers. No
-        Python object is made for a record. Whole batches are taken, so that a little more than
-        `max_records` may come.
+        Columns: key, value, topic, partition, offset, timestamp, timestamp_type, headers. Creates
+        no Python object per record. Takes whole batches, so a few more than `max_records` may come.
         """
-        limit = self._core.arrow_limit(max_records)
-        limit_s = _timeout("poll_arrow", timeout, renamed)
-        found = await self._wait(lambda: self._core.take_columns(limit), limit_s)
-        self._core.handover.open = False  # no call may follow: an interruption must not lose them
+        limit_s = older_name("poll_arrow", renamed) if renamed else timeout
+        core = self._core
+        limit = _ARROW_RECORDS if max_records is None else max_records
+        core.check_columns()
+        found = await self._poller.poll(lambda: core.ready.take_columns(limit), limit_s)
+        core.handover.open = False  # no call may follow: an interruption must not lose them
         return found
 
-    async def _wait(self, take: Callable[[], T], timeout_s: float | None) -> T | None:
-        await self.start()
-        if self._polling:
-            raise ConcurrentUseError(
-                "another task polls this consumer at the moment: give each task its own"
-            )
-        self._polling = True
-        try:
-            self._core.handover.begin()
-            self._core.polling = True
-            return await self._find(take, timeout_s)
-        except BaseException:
-            self._core.handover.check()
-            raise
-        finally:
-            self._polling = self._core.polling = False
-
-    async def _find(self, take: Callable[[], T], timeout_s: float | None) -> T | None:
-        if self._core.holds_records:
-            # Fetching and heartbeats get their turn; before anything is taken, because a task
-            # may be cancelled here.
-            await asyncio.sleep(0)
-        if found := self._core.here(take):
-            return found
-        deadline = self._core.deadline(timeout_s)
-        while True:
-            got = await self._core.step(deadline, take)
-            if not isinstance(got, ListenerCall):
-                return got
-            await self._tell(got)
-
-    async def _tell(self, call: ListenerCall) -> None:
-        self._core.polling = False
-        try:
-            if self._core.listener is not None:
-                said = call.invoke(self._core.listener)
-                if inspect.isawaitable(said):
-                    await said
-        finally:
-            self._core.polling = True
-            self._core.listener_called(call)
-
-    def __aiter__(self) -> "Consumer":
+    def __aiter__(self) -> "Consumer[K, V]":
         return self
 
-    async def __anext__(self) -> ConsumerRecord:
-        """The next record; the position moves with each one."""
-        core = self._core
-        if core.started and not self._polling:
-            self._steps += 1
-            if not self._steps % _IN_A_ROW:
-                await asyncio.sleep(0)
-            core.handover.begin()
-            if core.quick and (found := core.take(1)):
-                if core.stalled:
-                    core.room_made()
-                core.handover.open = False  # no call may follow, as in poll()
-                return found[0]
-        while True:
-            records = await self.poll(None, 1)
-            if records:
-                return records[0]
+    async def __anext__(self) -> ConsumerRecord[K, V]:
+        """The next record, however long it takes; the position moves with each one."""
+        record = await self._poller.next_record()
+        self._core.handover.open = False  # no call may follow, as in poll()
+        return record
 
-    async def read_to_end(self) -> AsyncIterator[ConsumerRecord]:
-        """Records up to where the assigned partitions end now; then the iteration ends.
+    async def read_to_end(self) -> AsyncIterator[ConsumerRecord[K, V]]:
+        """Records up to the present end of the assigned partitions; then the iteration ends.
 
-        For exports, and for loading a table into memory: what comes later is left for `poll`. With
+        For exports, and for loading a table into memory; `poll` returns what comes later. After
         `subscribe` it first waits for partitions. An error in the loop body counts like one after
-        `poll`: what is being iterated over comes again.
+        `poll`: the records being iterated over come again.
         """
-        await self.start()
         ends = EndTracker(self._core)
         while True:
             if unknown := ends.unknown():
@@ -234,107 +225,105 @@ class Consumer:
                 yield record
 
     def pause(self, partitions: Partitions) -> None:
-        """Hand out no records of these until `resume`; they stay assigned."""
-        self._core.pause(partitions)
+        """Return no records of these partitions until `resume`; they stay assigned."""
+        self._poller.run_now(lambda: self._core.pause(partitions))
 
     def resume(self, partitions: Partitions) -> None:
-        """Hand them out again."""
-        self._core.resume(partitions)
+        """Return records of these partitions again."""
+        self._poller.run_now(lambda: self._core.resume(partitions))
 
     def paused(self) -> set[TopicPartition]:
-        """Those that are paused."""
-        return {name for name, state in self._core.subscription.partitions.items() if state.paused}
+        """The partitions that are paused."""
+        partitions = self._core.subscription.partitions
+        return {name for name, state in partitions.items() if state.paused}
 
     def wakeup(self) -> None:
-        """From any thread: end a poll that waits, or the next one, with WakeupError."""
-        self._core.woken()
-        if self._loop is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(self._core.look_again)
+        """From any thread: end a waiting poll, or the next one, with WakeupError."""
+        self._poller.wakeup()
 
     # -- positions
 
     def seek(self, partition: Partition, offset: int) -> None:
-        """Go on at `offset`."""
-        self._core.seek(partition, offset)
+        """Continue at `offset`."""
+        self._poller.run_now(lambda: self._core.positions.seek(partition, offset))
 
     def seek_to_beginning(self, partitions: Partitions | None = None) -> None:
-        """Go on at the first record of these partitions, or of all."""
-        self._core.seek_to_time(partitions, EARLIEST)
+        """Continue at the first record of these partitions, or of all."""
+        self._poller.run_now(lambda: self._core.positions.seek_to_timestamp(partitions, EARLIEST))
 
     def seek_to_end(self, partitions: Partitions | None = None) -> None:
-        """Go on with what comes from now on."""
-        self._core.seek_to_time(partitions, LATEST)
+        """Continue with records written from now on."""
+        self._poller.run_now(lambda: self._core.positions.seek_to_timestamp(partitions, LATEST))
 
     async def position(self, partition: Partition) -> int:
         """The offset of the next record that poll will return."""
-        return await self._core.position(partition)
+        return await self._poller.run(lambda: self._core.position(partition))
 
     async def offsets_for_times(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first record at or after each time (milliseconds since 1970); None if there is none."""
-        await self.start()
-        return await self._core.offsets_for_times(times)
+        return await self._poller.run(lambda: self._core.positions.offsets_for_times(times))
 
     async def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
-        await self.start()
-        return await self._core.beginning_offsets(partitions)
+        return await self._poller.run(
+            lambda: self._core.positions.end_offsets(partitions, EARLIEST)
+        )
 
     async def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
-        """The offset after the last record of each partition that this consumer may see."""
-        await self.start()
-        return await self._core.end_offsets(partitions)
+        """The offset after the last record of each partition that this consumer may read."""
+        return await self._poller.run(lambda: self._core.positions.end_offsets(partitions, LATEST))
 
     def lag(self, partition: Partition) -> int | None:
-        """How many records are left to read; None until a broker told."""
-        return self._core.lag(partition)
+        """How many records are left to read; None until a broker has reported the end."""
+        return self._core.positions.lag(partition)
 
     def lead(self, partition: Partition) -> int | None:
         """How far the position is from the start of the log, where retention deletes."""
-        return self._core.lead(partition)
+        return self._core.positions.lead(partition)
 
     async def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic."""
-        await self.start()
-        return await self._core.partitions_for(topic)
+        return await self._poller.run(lambda: self._core.positions.partitions_for(topic))
 
     # -- commits
 
     async def commit(self, offsets: Offsets | None = None) -> None:
-        """Commit the positions, or `offsets` (the next to read), and wait until it is done.
+        """Commit the positions, or `offsets` (the next to read), and wait for the answer.
 
         CommitFailedError says what to do when the group has given the partitions to others.
         """
-        self._core.handover.check()
-        await self._core.commit(offsets)
+        await self._poller.run(lambda: self._core.commit(offsets))
 
-    async def commit_record(self, record: ConsumerRecord) -> None:
-        """Commit that everything up to and with `record` is done."""
-        await self._core.commit({record.topic_partition: record.offset + 1})
+    async def commit_record(self, record: ConsumerRecord[Any, Any]) -> None:
+        """Commit that everything up to and including `record` is done."""
+        await self.commit({record.topic_partition: record.offset + 1})
 
     def commit_async(
         self, offsets: Offsets | None = None, on_commit: OnCommit | None = None
     ) -> None:
-        """Commit without waiting and without repetition; `on_commit` gets (offsets, error)."""
-        self._core.handover.check()
-        self._core.commit_soon(offsets, on_commit)
+        """Commit without waiting and without retries.
+
+        `on_commit` gets (offsets, error) on the event loop; it must not block. The pattern:
+        `commit_async` in the loop, `commit` once before `close`.
+        """
+        self._poller.run_now(lambda: self._core.commit_async(offsets, on_commit))
 
     async def committed(
         self, partitions: Partitions
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed; None where nothing is."""
-        await self.start()
-        return await self._core.committed(topic_partitions(partitions))
+        """The committed offsets of the group; None where it has none."""
+        return await self._poller.run(lambda: self._core.committed(topic_partitions(partitions)))
 
     # -- parallel work
 
     async def process(
         self,
-        work: AsyncWork,
+        work: "AsyncWork",
         *,
         workers: int = 8,
-        order: str = "key",
+        order: Literal["key", "partition"] = "key",
         retries: int = 3,
         retry_backoff_s: float = 0.1,
         dead_letter_topic: str | None = None,
@@ -344,26 +333,30 @@ class Consumer:
         """Work on records in parallel; returns when `stop_processing()` is called, or raises.
 
         Records of one key (or of one partition) are worked on one after the other, in order;
-        others side by side. Only what is finished is committed, so that a crash repeats records
-        but loses none. Work that fails is repeated; after that the record goes to
-        `dead_letter_topic` with its error and origin in headers, or `process` raises
-        ProcessingError. In a rebalance the work on partitions that go is finished first.
+        others side by side. Commits only what is finished, so a crash repeats records but loses
+        none. Work that fails is repeated; after that the record goes to `dead_letter_topic` with
+        its error and origin in headers, or `process` raises ProcessingError. In a rebalance the
+        work on partitions that go is finished first.
 
         Args:
             work: Gets a record and is awaited.
             workers: How many run side by side.
             order: "key" or "partition".
             retries: How often to repeat work that failed.
-            retry_backoff_s: The rest before the first repetition; it doubles.
-            dead_letter_topic: Where records go whose work failed for good.
+            retry_backoff_s: Seconds before the first retry; each further wait doubles.
+            dead_letter_topic: Where to store records whose work failed for good.
             max_unfinished: How many records may wait for workers.
             commit_interval_s: How often to commit.
 
         Returns:
             How many records were done.
         """
-        await self.start()
-        plan = ProcessOptions(
+        from headwater.client.consumer.processing.options import ProcessOptions
+        from headwater.client.consumer.processing.process import Processing
+        from headwater.client.consumer.processing.waiters import AsyncWaiter
+
+        await self._poller.start()
+        options = ProcessOptions(
             self._core,
             workers=workers,
             order=order,
@@ -373,8 +366,9 @@ class Consumer:
             max_unfinished=max_unfinished,
             commit_interval_s=commit_interval_s,
         )
-        self._processing = AsyncProcessing(self, self._core, work, plan)
-        return await self._processing.run()
+        waiter = AsyncWaiter(self, work)
+        self._processing = Processing(self._core, waiter, options)
+        return await waiter.run(self._processing)
 
     def stop_processing(self) -> None:
         """From any thread: let `process` finish what is at work, commit it, and return."""
@@ -384,11 +378,11 @@ class Consumer:
     # -- the end
 
     def explain(self) -> str:
-        """The settings that are not at their defaults, who set them, and why."""
+        """The settings that are not at their defaults, their origin, and why."""
         return self._core.settings.explain()
 
     def metrics(self) -> dict[str, float]:
-        """What this consumer counted, under Kafka's names."""
+        """The metrics of this consumer, under Kafka's names."""
         return self._core.metrics()
 
     async def close(
@@ -396,29 +390,14 @@ class Consumer:
         timeout: float | None = None,  # noqa: ASYNC109 - as the blocking face has it
         **renamed: float | None,
     ) -> None:
-        """Commit if that is automatic, leave the group, and let go of everything.
+        """Commit if that is automatic, leave the group, and close every connection.
 
-        The listener hears first that the partitions go, and may still commit.
+        The listener is called first, and may still commit.
         """
-        await self.start()
-        self._core.handover.check()
-        await self._farewell()
-        await self._core.close(_timeout("close", timeout, renamed))
-        if self._finalizer is not None:
-            self._finalizer.detach()
+        await self._poller.close(older_name("close", renamed) if renamed else timeout)
 
-    async def _farewell(self) -> None:
-        call = self._core.farewell()
-        if call is not None and self._core.listener is not None:
-            try:
-                said = call.invoke(self._core.listener)
-                if inspect.isawaitable(said):
-                    await said
-            except Exception:
-                log.exception("the rebalance listener raised; the consumer leaves nevertheless")
-
-    async def __aenter__(self) -> "Consumer":
-        await self.start()
+    async def __aenter__(self) -> "Consumer[K, V]":
+        await self._poller.start()
         return self
 
     async def __aexit__(
@@ -431,11 +410,3 @@ class Consumer:
         if error is not None:
             self._core.handover.undo = True
         await self.close()
-
-
-def _timeout(call: str, timeout: float | None, renamed: dict[str, float | None]) -> float | None:
-    """The timeout under its name, or under the one it had before."""
-    limit_s = renamed.pop("timeout_s", timeout)
-    for name in renamed:
-        raise TypeError(f"{call}() got an unexpected keyword argument {name!r}")
-    return limit_s

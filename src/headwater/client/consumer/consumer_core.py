@@ -1,57 +1,206 @@
-"""The consumer without a face: what poll, seek, commit and close do, on the event loop.
+"""One consumer on the event loop: what poll, subscribe, commit and close do.
 
-`take` alone may run in the caller's own thread: records that are here already are handed out
-without a word to the loop. How to wait, and where to call a rebalance listener, is what the two
-faces differ in.
+Both faces hold a core and differ in how they wait and where they call a rebalance listener
+(`async_poller.py`, `blocking_poller.py`). Everything here belongs to the loop's thread, except
+`ready` and the properties that the blocking face reads before it takes records in the caller's
+thread.
 """
 
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
-from headwater.client.consumer.assembly import Offsets, Partitions
-from headwater.client.consumer.fetching.arrow import RecordBatch, Runs, record_batch
-from headwater.client.consumer.fetching.completed_fetch import ENOUGH_BYTES, CompletedFetch, Reshape
-from headwater.client.consumer.group.commits import OnCommit, checked_offsets
+from headwater.client.cluster import Cluster
+from headwater.client.consumer.api_timeout import ApiTimeout
+from headwater.client.consumer.assignors import Assignor, assignors_named
+from headwater.client.consumer.consumer_positions import ConsumerPositions
+from headwater.client.consumer.deserializers import Deserializer, deserializer, reshaping
+from headwater.client.consumer.fetching.completed_fetch import Reshape
+from headwater.client.consumer.fetching.fetcher_loop import Fetcher
+from headwater.client.consumer.group.commits import Commits, OnCommit, checked_offsets
 from headwater.client.consumer.group.group_loop import Group
+from headwater.client.consumer.handover import Handover
+from headwater.client.consumer.interceptors import ConsumerInterceptor, ConsumerInterceptors
 from headwater.client.consumer.listener import ListenerCall, RebalanceListener
+from headwater.client.consumer.metrics import ConsumerMetrics
+from headwater.client.consumer.offset_lookups import OffsetLookups
+from headwater.client.consumer.partition_state import PartitionState
+from headwater.client.consumer.positions_loop import PositionResolver
+from headwater.client.consumer.ready_records import ReadyRecords
 from headwater.client.consumer.record import (
     OffsetAndMetadata,
-    Records,
+    Offsets,
+    Partition,
+    Partitions,
     topic_partitions,
 )
-from headwater.client.consumer.subscription import IllegalStateError, SubscriptionType
-from headwater.client.consumer.wakeup import Wakeup
-from headwater.client.consumer.whereabouts import Whereabouts
-from headwater.client.errors import (
-    ClosedError,
-    CorruptRecordError,
-    SerializationError,
+from headwater.client.consumer.subscription import (
+    IllegalStateError,
+    Subscription,
+    SubscriptionType,
 )
+from headwater.client.consumer.wakeup import Wakeup
+from headwater.client.errors import ClosedError, WakeupError
+from headwater.config.client import ConsumerSettings
 from headwater.errors import KafkaError
-from headwater.model import TopicPartition
+from headwater.model import ZERO_UUID, TopicPartition
+from headwater.seams.clock import Clock, SystemClock
+from headwater.seams.network import Network, TcpNetwork
+from headwater.seams.randomness import Randomness, SystemRandomness
+from headwater.seams.tasks import LoopTasks
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
 _LONGEST_WAIT_MS = 5000
-_ARROW_RECORDS = 65_536
-"""How many records `poll_arrow` gathers at most, unless asked for another number."""
+_NO_DEADLINE_MS = 2**62
+_CLOSE_TIMEOUT_S = 30.0
 
 
-class ConsumerCore(Whereabouts):
-    """One consumer."""
+class ConsumerCore:
+    """The parts of one consumer and what they do together."""
 
-    # -- polling
+    def __init__(
+        self,
+        settings: Mapping[str, Any],
+        *,
+        key_deserializer: Deserializer | str | None = None,
+        value_deserializer: Deserializer | str | None = None,
+        interceptors: Sequence[ConsumerInterceptor] = (),
+        assignors: Sequence[Assignor] = (),
+        clock: Clock | None = None,
+        network: Network | None = None,
+        randomness: Randomness | None = None,
+    ) -> None:
+        self.settings = ConsumerSettings.of(settings)
+        for warning in self.settings.warnings():
+            log.warning("%s", warning)
+        self.subscription = Subscription()
+        self.handover = Handover()
+        self.listener: RebalanceListener | None = None
+        self.polling = False
+        """Whether poll() runs; not inside a listener, which is the application's time."""
+        self.started = False
+        self.ready: ReadyRecords
+        self.positions: ConsumerPositions
+        self._assignors = list(assignors) or assignors_named(
+            self.settings.partition_assignment_strategy
+        )
+        self._reshape = reshaping(
+            deserializer("key_deserializer", key_deserializer),
+            deserializer("value_deserializer", value_deserializer),
+        )
+        self._interceptors = ConsumerInterceptors(interceptors) if interceptors else None
+        self._clock = clock or SystemClock()
+        self._network = network or TcpNetwork()
+        self._randomness = randomness or SystemRandomness()
+        self._metrics = ConsumerMetrics()
+        self._wakeup_requested = False
+        self._unusable: KafkaError | None = None
+        self._fetcher: Fetcher
+        self._cluster: Cluster
+        self._resolver: PositionResolver
+        self._commits: Commits
+        self._group: Group | None = None
+
+    def start(self) -> None:
+        """Create the parts that live on the loop; asks no broker yet."""
+        if self.started:
+            return
+        settings, tasks = self.settings, LoopTasks()
+        cluster = self._cluster = Cluster(
+            settings,
+            self._network,
+            self._clock,
+            self._randomness,
+            tasks,
+            auto_create=settings.allow_auto_create_topics,
+        )
+        fetcher = self._fetcher = Fetcher(
+            settings,
+            cluster,
+            self.subscription,
+            self._network,
+            self._clock,
+            tasks,
+            self._reshape,
+            self._metrics,
+        )
+        self.ready = ReadyRecords(
+            fetcher, self.handover, self._interceptors, self._metrics, self._clock
+        )
+        self._start_commits(tasks)
+        self._start_positions(tasks)
+        cluster.listeners.append(self._metadata_changed)
+        self._metrics.gauges = {
+            "records-lag-max": lambda: max(self._known(self.positions.lag_of), default=0),
+            "records-lead-min": lambda: min(self._known(PartitionState.lead), default=0),
+            "assigned-partitions": lambda: len(self.subscription.partitions),
+        }
+        self.started = True
+
+    def _start_commits(self, tasks: LoopTasks) -> None:
+        self._commits = Commits(
+            self.settings, self._cluster, self.subscription, self._clock, tasks, self._metrics
+        )
+        if self._interceptors is not None:
+            self._commits.on_commit = self._interceptors.on_commit
+        if self.settings.group_id is None:
+            return
+        self._group = Group(
+            self.settings,
+            self._cluster,
+            self.subscription,
+            self._fetcher,
+            self._assignors,
+            self._commits,
+            self._clock,
+            tasks,
+            self._metrics,
+        )
+        self._commits.member = self._group.identity
+        self._group.in_poll = lambda: self.polling
+
+    def _start_positions(self, tasks: LoopTasks) -> None:
+        committed_only = self.settings.isolation_level == "read_committed"
+        lookups = OffsetLookups(self._cluster, committed_only=committed_only)
+        self._resolver = PositionResolver(
+            self.settings.auto_offset_reset,
+            self._cluster,
+            self.subscription,
+            self._fetcher,
+            lookups,
+            tasks,
+            self._commits.committed if self._group is not None else None,
+        )
+        self._fetcher.on_lost_position = self._resolver.start
+        self.positions = ConsumerPositions(
+            self.settings, self._cluster, self.subscription, self._fetcher, lookups, self._resolver
+        )
+
+    def _metadata_changed(self) -> None:
+        """Leaders may have moved; topics may have been deleted and recreated."""
+        for state in self.subscription.partitions.values():
+            view = self._cluster.topics.get(state.topic)
+            if view is None or view.topic_id == ZERO_UUID:  # an old broker has no ids
+                continue
+            if state.topic_id not in (None, view.topic_id) and state.position is not None:
+                self._fetcher.topic_recreated(state)
+            state.topic_id = view.topic_id
+        if self._group is not None:
+            self._group.metadata_changed()
+        self._fetcher.changed()
+
+    # -- polling, in the caller's thread
 
     @property
-    def quick(self) -> bool:
-        """Whether `take` may be called without a look at anything else."""
-        if self._woken or self._fetcher.failures or self._unusable is not None:
+    def nothing_due(self) -> bool:
+        """Whether poll() may hand out records before it does anything else."""
+        if self._wakeup_requested or self._fetcher.failures or self._unusable is not None:
             return False
         if self.handover.undo:
             return False
@@ -62,127 +211,52 @@ class ConsumerCore(Whereabouts):
         return not (group.due(now) or self._commits.auto_commit_due(now))
 
     @property
-    def holds_records(self) -> bool:
-        """Whether some were fetched that nobody has taken yet."""
+    def has_ready_records(self) -> bool:
+        """Whether fetched records wait to be taken."""
         return bool(self._fetcher.ready)
 
-    def here(self, take: Callable[[], T]) -> T | None:
-        """On the loop: what `take` gives without a look at anything else."""
-        return self._taken(take) if self.quick else None
+    @property
+    def fetching_stalled(self) -> bool:
+        """Whether fetching waits for room; call `resume_fetching` after taking records."""
+        return self._fetcher.stalled
 
-    def _taken(self, take: Callable[[], T]) -> T | None:
-        if not (found := take()):
-            return None
-        if self.stalled:
-            self.room_made()
-        return found
+    @property
+    def poll_wakeup(self) -> Wakeup:
+        """Set when a waiting poll() should try again."""
+        return self._fetcher.poll_wakeup
 
-    def take(self, limit: int | None = None) -> Records:
-        """Records that are here already; moves the positions."""
-        found = Records()
-        self._drain(found, self._limit if limit is None else limit)
-        if not found:
-            self.handover.open = False
-            return found
-        self._metrics.records.add(self._clock.monotonic_ms(), len(found))
-        if self._interceptors is not None:
-            found = self._interceptors.on_consume(found)
-            self.handover.open = bool(found)
-        return found
+    def deadline(self, timeout_s: float | None) -> int:
+        """When a wait of `timeout_s` from now ends; None waits forever."""
+        if timeout_s is None:
+            return _NO_DEADLINE_MS
+        return self._clock.monotonic_ms() + int(timeout_s * 1000)
 
-    def _drain(self, found: Records, limit: int) -> None:
-        def add(fetched: CompletedFetch) -> bool:
-            self.handover.remember(fetched.state)
-            records = fetched.take(limit - len(found))
-            found.extend(records)
-            return bool(records)
+    def left_ms(self, deadline_ms: int) -> int:
+        """Milliseconds until `deadline_ms`, never negative."""
+        return max(deadline_ms - self._clock.monotonic_ms(), 0)
 
-        self._each_ready(add, lambda: len(found) < limit, lambda: not found)
+    def request_wakeup(self) -> None:
+        """From any thread: let a waiting poll, or the next one, raise WakeupError."""
+        self._wakeup_requested = True
 
-    def take_columns(self, limit: int) -> RecordBatch | None:
-        """Like `take`, as columns."""
-        if self._reshape is not None or self._interceptors is not None:
-            raise IllegalStateError(
-                "poll_arrow() gives bytes: use it without deserializers and interceptors"
-            )
-        reader, runs = self._column_reader, Runs()
+    def cancel_wakeup(self) -> None:
+        """Drop a request that has served its purpose: the next poll does not raise."""
+        self._wakeup_requested = False
 
-        def add(fetched: CompletedFetch) -> bool:
-            self.handover.remember(fetched.state)
-            before = reader.count
-            fetched.take_columns(reader, limit)
-            taken = reader.count - before
-            if taken:
-                runs.append((fetched.state.topic, fetched.state.partition, taken))
-            return bool(taken)
+    # -- polling, on the loop
 
-        def hungry() -> bool:
-            return reader.count < limit and reader.size < ENOUGH_BYTES
+    def wake_poll(self) -> None:
+        self._fetcher.poll_wakeup.set()
 
-        self._each_ready(add, hungry, lambda: not reader.count)
-        if not reader.count:
-            self.handover.open = False
-            return None
-        self._metrics.records.add(self._clock.monotonic_ms(), reader.count)
-        return record_batch(reader.finish(), runs)
+    def resume_fetching(self) -> None:
+        self._fetcher.changed()
 
-    def _each_ready(
-        self,
-        add: Callable[[CompletedFetch], bool],
-        hungry: Callable[[], bool],
-        empty: Callable[[], bool],
-    ) -> None:
-        """Let `add` take from what was fetched, in order, while it is hungry.
+    async def run_due_work(self, deadline_ms: int) -> tuple[ListenerCall | None, int]:
+        """Do everything that poll() does besides taking records.
 
-        What is paused stays where it is: an interruption must not lose it.
-        """
-        ready, at = self._fetcher.ready, 0
-        while at < len(ready) and hungry():
-            fetched = ready[at]
-            if fetched.stale:
-                del ready[at]
-            elif fetched.state.paused:
-                at += 1
-            elif not self._added(add, at, empty):
-                break
-
-    def _added(
-        self, add: Callable[[CompletedFetch], bool], at: int, empty: Callable[[], bool]
-    ) -> bool:
-        """Take from one; false where an error waits for the poll after this one."""
-        fetched = self._fetcher.ready[at]
-        state = fetched.state
-        try:
-            if not add(fetched) or fetched.exhausted:
-                del self._fetcher.ready[at]
-                state.drained += fetched.size
-        except (CorruptRecordError, SerializationError) as problem:
-            if not empty():
-                return False
-            self.handover.open = False
-            if isinstance(problem, CorruptRecordError):
-                self.handover.undo = True  # fetched again by the next poll
-            raise
-        return True
-
-    async def step(self, deadline_ms: int, take: Callable[[], T]) -> "T | ListenerCall | None":
-        """Wait until `take` gives something, a listener must be called, or the time is over."""
-        while True:
-            self.poll_wakeup.clear()
-            call, limit_ms = await self.look(deadline_ms)
-            if call is not None:
-                return call
-            if (found := self._taken(take)) or not limit_ms:
-                return found
-            await self.poll_wakeup.wait(limit_ms / 1000)
-            if found := self.here(take):
-                return found
-
-    async def look(self, deadline_ms: int) -> tuple[ListenerCall | None, int]:
-        """What a listener must hear, or how long to wait if nothing can be taken: 0 for no longer.
-
-        Whoever waits has cleared `wakeup` before, and looks again when it is set or when the wait
-        has ended. Nothing is taken here, so that a look that is cut short takes nothing with it.
+        Returns a listener call to make, or how long to wait if no records are ready; 0 means that
+        the time is over. Callers clear `poll_wakeup` first, and call again when it is set or the
+        wait has ended. Takes no records, so cancelling it loses none.
         """
         self.check_usable()
         self._undo_interrupted()
@@ -191,111 +265,52 @@ class ConsumerCore(Whereabouts):
             if call is not None:
                 return call, 0
         self._raise_pending()
-        self._positions.start()
+        self._resolver.start()
         self._fetcher.report_silence()
         self._commits.auto_commit_if_due()
         if self._fetcher.stalled:
             self._fetcher.changed()
-        return None, self._patience_ms(deadline_ms)
+        return None, self._wait_ms(deadline_ms)
 
-    def _patience_ms(self, deadline_ms: int) -> int:
-        """How long a poll that found nothing may wait before it looks after everything again."""
+    def _wait_ms(self, deadline_ms: int) -> int:
+        """How long a poll without records may wait before `run_due_work` must run again."""
         now = self._clock.monotonic_ms()
-        if self._subscription_is_empty():
+        if self.subscription.type is SubscriptionType.NONE:
             raise IllegalStateError(
-                "this consumer reads nothing: call subscribe() or assign() before poll()"
+                "this consumer has no partitions: call subscribe() or assign() before poll()"
             )
         limit = deadline_ms - now
         if limit <= 0:
             return 0
         if self._group is not None:
-            limit = min(limit, self._group.next_look_ms(now))
-        if self._positions.unresolved():
+            limit = min(limit, self._group.next_step_ms(now))
+        if self._resolver.unresolved():
             limit = min(limit, self.settings.retry_backoff_ms)
         longest = min(_LONGEST_WAIT_MS, self.settings.max_poll_interval_ms // 3)
         return max(min(limit, self._commits.next_auto_commit_ms(now), longest), 1)
 
-    @property
-    def poll_wakeup(self) -> Wakeup:
-        """Set when poll should look again."""
-        return self._fetcher.poll_wakeup
-
-    def _subscription_is_empty(self) -> bool:
-        return self.subscription.type is SubscriptionType.NONE
-
-    def polled(self) -> None:
-        """The application is alive."""
-        if self._group is not None:
-            self._group.polled(self._clock.monotonic_ms())
-
-    def deadline(self, timeout_s: float | None) -> int:
-        """When a wait of `timeout_s` from now ends; None waits for ever."""
-        if timeout_s is None:
-            return 2**62
-        return self._clock.monotonic_ms() + int(timeout_s * 1000)
-
-    def left_ms(self, deadline_ms: int) -> int:
-        """How long it is until then."""
-        return max(deadline_ms - self._clock.monotonic_ms(), 0)
-
-    def woken(self) -> None:
-        """From any thread: let a poll that waits, or the next one, raise WakeupError."""
-        self._woken = True
-
-    def look_again(self) -> None:
-        """On the loop: let a poll that waits see what changed."""
-        self._fetcher.poll_wakeup.set()
-
-    @property
-    def stalled(self) -> bool:
-        """Whether fetching waits for room; `room_made` tells it of some."""
-        return self._fetcher.stalled
-
-    def room_made(self) -> None:
-        """On the loop: records were handed out."""
-        self._fetcher.changed()
-
-    def shaping(self, what: str) -> Reshape:
-        """What makes a record of bytes into one with a deserialized key and value."""
-        self._grouped(what)
-        return self._reshape or (lambda record: record)
-
-    @contextmanager
-    def by_hand(self) -> Iterator[None]:
-        """Meanwhile records come as bytes, and positions are committed by hand.
-
-        For those who hand records to workers: what cannot be deserialized is then one record's
-        trouble. Automatic commits stay off until `back_at_work` says that positions are true again.
-        """
-        self._fetcher.shape_as(None)
-        self._commits.automatic = False
-        try:
-            yield
-        finally:
-            self._fetcher.shape_as(self._reshape)
-
-    def back_at_work(self) -> None:
-        """PositionResolver are at the first records that are not done: they may be committed again."""
-        self.handover.undo = True  # what was polled last and never reached a worker
-        self._commits.automatic = self.settings.enable_auto_commit
-
-    def wakeup_done(self) -> None:
-        """What wakeup() asked for has happened: the next poll does not raise for it."""
-        self._woken = False
-
-    @property
-    def started(self) -> bool:
-        """Whether there is anything on the loop yet."""
-        return self._started
-
     def listener_called(self, call: ListenerCall) -> None:
-        """The listener has heard of a change."""
+        """Go on with the rebalance after the listener has returned."""
         if self._group is not None:
             self._group.listener_called(call)
-            self._metadata_came()
-            self._positions.start()
+            self._metadata_changed()
+            self._resolver.start()
 
-    # -- wishes
+    def _undo_interrupted(self) -> None:
+        """Move back to records that an interrupted poll did not return, before positions are used."""
+        if self.handover.undo:
+            self.handover.restore_positions()
+            self.ready.discard_partial_columns()
+            self._fetcher.changed(at_once=True)
+
+    def _raise_pending(self) -> None:
+        if self._wakeup_requested:
+            self._wakeup_requested = False
+            raise WakeupError("wakeup() was called")
+        if self._fetcher.failures:
+            raise self._fetcher.failures.popleft()
+
+    # -- what to read
 
     async def subscribe(
         self,
@@ -303,11 +318,9 @@ class ConsumerCore(Whereabouts):
         pattern: str | re.Pattern[str] | None,
         listener: RebalanceListener | None,
     ) -> None:
-        """Want topics by name or by pattern."""
-        self.check_usable()
-        group = self._grouped("subscribe()")
+        group = self._require_group("subscribe()")
         if (topics is None) == (pattern is None):
-            raise ValueError("subscribe takes a list of topics or a pattern, one of them")
+            raise ValueError("subscribe() takes either a list of topics or a pattern")
         if topics is not None and not topics:
             await self.unsubscribe()
             return
@@ -316,62 +329,60 @@ class ConsumerCore(Whereabouts):
         else:
             self.subscription.subscribe(topics or ())
         self.listener = listener
-        group.wish_changed()
+        group.subscription_changed()
 
     async def assign(self, partitions: Partitions) -> None:
-        """Read exactly these partitions."""
-        self.check_usable()
         wanted = topic_partitions(partitions)
         self.subscription.check_type(SubscriptionType.ASSIGNED)
         await self._cluster.metadata({name.topic for name in wanted})
         await self._cluster.check_exist(wanted)
         self.subscription.assign(wanted)
-        self._metadata_came()
+        self._metadata_changed()
         self._fetcher.changed(at_once=True)
 
     async def unsubscribe(self) -> None:
-        """Read nothing; leaves the group."""
         if self._group is not None:
             await self._group.leave("the consumer unsubscribed")
         self.subscription.unsubscribe()
 
-    def farewell(self) -> ListenerCall | None:
-        """What the listener must hear before this member leaves its group."""
+    def leaving_call(self) -> ListenerCall | None:
+        """The listener call to make before this member leaves its group."""
         if self._group is None or self._unusable is not None or self.listener is None:
             return None
-        return self._group.farewell()
-
-    def _grouped(self, what: str) -> Group:
-        if self._group is None:
-            raise IllegalStateError(f"{what} needs a group_id: give one to the consumer")
-        return self._group
+        return self._group.leaving_call()
 
     def pause(self, partitions: Partitions) -> None:
-        """Hand out nothing of these for now."""
         for name in topic_partitions(partitions):
             self.subscription.state_of(name).paused = True
 
     def resume(self, partitions: Partitions) -> None:
-        """Hand them out again."""
         for name in topic_partitions(partitions):
             self.subscription.state_of(name).paused = False
         self._fetcher.changed()
         self._fetcher.poll_wakeup.set()
 
+    async def position(self, partition: Partition) -> int:
+        self._undo_interrupted()
+        return await self.positions.position(partition, self._raise_pending)
+
+    def _require_group(self, call: str) -> Group:
+        if self._group is None:
+            raise IllegalStateError(f"{call} needs a group: pass group_id to the consumer")
+        return self._group
+
     # -- commits
 
     async def commit(self, offsets: Offsets | None) -> None:
-        """Commit and wait for it."""
-        self._grouped("commit()")
+        self._require_group("commit()")
         self._undo_interrupted()
         wanted = checked_offsets(offsets)
         async with self._within_api_timeout("the commit"):
             await self._commits.commit(wanted)
         self.handover.committed(wanted)
 
-    def commit_soon(self, offsets: Offsets | None, on_commit: OnCommit | None) -> None:
-        """Commit without waiting; never repeated."""
-        self._grouped("commit_async()")
+    def commit_async(self, offsets: Offsets | None, on_commit: OnCommit | None) -> None:
+        """Send a commit without waiting for it; it is not retried."""
+        self._require_group("commit_async()")
         self._undo_interrupted()
         wanted = checked_offsets(offsets)
         self._commits.commit_soon(wanted, on_commit)
@@ -380,19 +391,46 @@ class ConsumerCore(Whereabouts):
     async def committed(
         self, partitions: Partitions
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed."""
-        self._grouped("committed()")
+        self._require_group("committed()")
         async with self._within_api_timeout("the committed offsets"):
             return await self._commits.committed(topic_partitions(partitions))
+
+    def _within_api_timeout(self, what: str) -> ApiTimeout:
+        return ApiTimeout(self.settings.default_api_timeout_ms, what, self._cluster)
+
+    # -- for process()
+
+    def reshape_for(self, call: str) -> Reshape:
+        """Turns a record of bytes into one with a deserialized key and value."""
+        self._require_group(call)
+        return self._reshape or (lambda record: record)
+
+    @contextmanager
+    def raw_records(self) -> Iterator[None]:
+        """Hand out records as bytes, and stop automatic commits until `resume_auto_commit`.
+
+        A record that cannot be deserialized then fails in the worker that handles it, alone.
+        """
+        self._fetcher.shape_as(None)
+        self._commits.automatic = False
+        try:
+            yield
+        finally:
+            self._fetcher.shape_as(self._reshape)
+
+    def resume_auto_commit(self) -> None:
+        """Positions are at the first unfinished records again: they may be committed."""
+        self.handover.undo = True  # the last poll's records may not have reached a worker
+        self._commits.automatic = self.settings.enable_auto_commit
 
     # -- the end
 
     def check_usable(self) -> None:
-        """Raise what made this consumer unusable, if anything did."""
+        """Raise the error that made this consumer unusable, if any."""
         if self._unusable is not None:
             raise self._unusable
 
-    def retire(self, error: KafkaError) -> None:
+    def make_unusable(self, error: KafkaError) -> None:
         """Let every later call raise `error`."""
         self._unusable = error
 
@@ -400,34 +438,33 @@ class ConsumerCore(Whereabouts):
         """Commit if that is automatic, leave the group, close every connection."""
         if self._unusable is not None:
             return
-        self.retire(ClosedError("the consumer is closed: make another"))
+        self.make_unusable(ClosedError("the consumer is closed: create another one"))
         self._undo_interrupted()
-        limit = 30.0 if timeout_s is None else timeout_s
+        limit = _CLOSE_TIMEOUT_S if timeout_s is None else timeout_s
         try:
             async with asyncio.timeout(limit):
-                await self._say_goodbye()
+                await self._commit_and_leave()
         except (KafkaError, OSError, TimeoutError) as problem:
             log.warning(
-                "the consumer was closed before its last commit and its goodbye to the group were "
-                "answered: %s",
+                "the consumer was closed before its last commit and LeaveGroup were answered: %s",
                 problem if str(problem) else f"timed out after {limit:g} s",
             )
         finally:
-            async with AsyncExitStack() as parts:  # each is closed, whatever another one raises
+            async with AsyncExitStack() as parts:  # closes each part even if another one raises
                 parts.push_async_callback(self._cluster.close)
                 parts.push_async_callback(self._fetcher.close)
-                parts.push_async_callback(self._positions.close)
+                parts.push_async_callback(self._resolver.close)
                 parts.push_async_callback(self._commits.close)
                 if self._group is not None:
-                    parts.push_async_callback(self._group.go_quiet)
+                    parts.push_async_callback(self._group.stop)
 
     async def abandon(self) -> None:
-        """Nobody closed the consumer: leave the group and close every connection; commit nothing."""
+        """Close a consumer that was dropped without close(): commits nothing."""
         self._commits.automatic = False
         await self.close()
 
-    async def _say_goodbye(self) -> None:
-        """The group hears of the end even if it refused the last commit, unless time is over."""
+    async def _commit_and_leave(self) -> None:
+        """Leave the group even if it refuses the last commit."""
         try:
             await self._commits.commit_last()
         except (KafkaError, OSError) as problem:
@@ -436,9 +473,15 @@ class ConsumerCore(Whereabouts):
             await self._group.leave("the consumer was closed")
 
     def metrics(self) -> dict[str, float]:
-        """What this consumer counted, under Kafka's names."""
         return self._metrics.read(self._clock.monotonic_ms())
 
-    def arrow_limit(self, max_records: int | None) -> int:
-        """How many records `poll_arrow` may gather."""
-        return _ARROW_RECORDS if max_records is None else max_records
+    def _known(self, read: Callable[[PartitionState], int | None]) -> list[int]:
+        numbers = [read(state) for state in list(self.subscription.partitions.values())]
+        return [number for number in numbers if number is not None]
+
+    def check_columns(self) -> None:
+        """IllegalStateError where records are not plain bytes."""
+        if self._reshape is not None or self._interceptors is not None:
+            raise IllegalStateError(
+                "poll_arrow() returns bytes: use it without deserializers and interceptors"
+            )

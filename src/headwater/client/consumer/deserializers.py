@@ -6,7 +6,7 @@ given to a deserializer.
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.client.consumer.fetching.completed_fetch import Reshape
 from headwater.client.consumer.record import ConsumerRecord
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import uuid
 
 Deserializer = Callable[[bytes], Any]
+DeserializerName = Literal["string", "bytes", "int", "long", "double", "uuid", "json"]
 
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")
@@ -88,7 +89,7 @@ def reshaping(key: Deserializer | None, value: Deserializer | None) -> Reshape |
     if key is None and value is None:
         return None
 
-    def reshape(record: ConsumerRecord) -> ConsumerRecord:
+    def reshape(record: ConsumerRecord[Any, Any]) -> ConsumerRecord[Any, Any]:
         what, raw = "key", record.key
         try:
             new_key = raw if key is None or raw is None else key(raw)

@@ -1,23 +1,34 @@
 """Records as a consumer gets them: light tuples in a list that knows its partitions."""
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from headwater.model import TopicPartition
 from headwater.records.record import Header
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    K = TypeVar("K", default=bytes)
+    V = TypeVar("V", default=bytes)
+else:
+    from typing import TypeVar
+
+    K = TypeVar("K")
+    V = TypeVar("V")
 
 NO_OFFSET = -1
 LAST_OFFSET = 2**63 - 1
 """What brokers say where there is no offset."""
 
 
-class ConsumerRecord(NamedTuple):
+class ConsumerRecord(NamedTuple, Generic[K, V]):
     """One record.
 
-    `key` and `value` are bytes, or what the deserializers made of them; None is a null. The
-    timestamp is in milliseconds since 1970: the producer's (type 0) or the broker's (type 1).
+    `key` and `value` are bytes, or what the deserializers return; None is a null. The timestamp is
+    in milliseconds since 1970: the producer's (type 0) or the broker's (type 1).
     """
 
     topic: str
@@ -25,8 +36,8 @@ class ConsumerRecord(NamedTuple):
     offset: int
     timestamp: int
     timestamp_type: int
-    key: Any
-    value: Any
+    key: K | None
+    value: V | None
     headers: tuple[Header, ...]
 
     @property
@@ -35,14 +46,14 @@ class ConsumerRecord(NamedTuple):
         return TopicPartition(self.topic, self.partition)
 
 
-class Records(list[ConsumerRecord]):
+class Records(list[ConsumerRecord[K, V]]):
     """What one poll found: a list, in the order of offsets within each partition."""
 
     __slots__ = ()
 
-    def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord]]:
+    def by_partition(self) -> dict[TopicPartition, list[ConsumerRecord[K, V]]]:
         """The same records, for each partition its own."""
-        found: dict[TopicPartition, list[ConsumerRecord]] = {}
+        found: dict[TopicPartition, list[ConsumerRecord[K, V]]] = {}
         for key, run in groupby(self, _partition_key):
             found.setdefault(TopicPartition(*key), []).extend(run)
         return found
@@ -52,7 +63,7 @@ class Records(list[ConsumerRecord]):
         return {TopicPartition(*key) for key, _ in groupby(self, _partition_key)}
 
 
-def _partition_key(record: ConsumerRecord) -> tuple[str, int]:
+def _partition_key(record: ConsumerRecord[Any, Any]) -> tuple[str, int]:
     return record[:2]
 
 
@@ -70,6 +81,11 @@ class OffsetAndTimestamp(NamedTuple):
     offset: int
     timestamp: int
     leader_epoch: int = -1
+
+
+Partition = TopicPartition | tuple[str, int]
+Partitions = Iterable[Partition]
+Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
 def topic_partitions(

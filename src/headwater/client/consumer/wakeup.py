@@ -1,9 +1,9 @@
-"""The word that something came: for a task that waits on the loop, or for a thread that waits beside it.
+"""Wakes a waiting poll: an asyncio task on the loop, or a thread outside it.
 
 A thread that waits for the loop through a future pays for a task, a future and two hand-overs. Here
-it waits for a lock that the loop lets go of. The loop alone calls `set`, and one thread at a time
-listens, so that the lock needs no other guard: whoever listens looks at what came after `hush` and
-before it waits, and what comes later rings.
+it waits for a lock that the loop releases. Only the loop calls `set`, and one task or thread at a
+time waits, so the lock needs no other guard: a waiter calls `clear`, tries once more, and only
+then waits; anything that arrives after `clear` ends the wait.
 """
 
 import asyncio
@@ -11,31 +11,30 @@ import threading
 
 
 class Wakeup:
-    """Set whenever poll() should look again."""
+    """Set whenever poll() should try again."""
 
     def __init__(self) -> None:
-        self._came = False
+        self._set = False
         self._waiter: asyncio.Future[None] | None = None
-        self._bell = threading.Lock()
-        self._bell.acquire()
+        self._released = threading.Lock()
+        self._released.acquire()
 
     def set(self) -> None:
-        """On the loop: something came."""
-        self._came = True
+        """On the loop: end the wait, or the next one."""
+        self._set = True
         if self._waiter is not None:
             self._end_wait()
-        if self._bell.locked():
-            self._bell.release()
-
-    # -- for a task, one at a time
+        if self._released.locked():
+            self._released.release()
 
     def clear(self) -> None:
-        """Forget what came; look once more before `wait`."""
-        self._came = False
+        """Forget earlier calls of `set`; try once more before you wait."""
+        self._set = False
+        self._released.acquire(blocking=False)
 
     async def wait(self, limit_s: float) -> None:
-        """Until something comes, or the time is over."""
-        if self._came:
+        """In a task: wait until `set` is called or the time is over."""
+        if self._set:
             return
         loop = asyncio.get_running_loop()
         self._waiter = loop.create_future()
@@ -46,16 +45,10 @@ class Wakeup:
             timer.cancel()
             self._waiter = None
 
+    def wait_in_thread(self, limit_s: float) -> bool:
+        """In a thread: wait until `set` is called; False when the time is over first."""
+        return self._released.acquire(timeout=limit_s)
+
     def _end_wait(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
-
-    # -- for a thread
-
-    def hush(self) -> None:
-        """Forget what came; look once more before `listen`."""
-        self._bell.acquire(blocking=False)
-
-    def listen(self, timeout_s: float) -> bool:
-        """Wait until something comes; False when the time is over."""
-        return self._bell.acquire(timeout=timeout_s)

@@ -1,36 +1,35 @@
-"""The blocking face of the producer, for any number of threads."""
+"""The blocking face of the producer.
 
-import logging
-import threading
-import weakref
-from collections.abc import Iterable
+Derived from `producer.py` by `python -m tools.blocking_faces`; do not edit.
+"""
+
+from collections.abc import Iterable, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, Unpack
 
-from headwater.client.blocking import LoopThread, forked_error, register, unregister
-from headwater.client.errors import ClosedError, TimedOutError
-from headwater.client.producer.accumulator import record_bound
-from headwater.client.producer.bulk import Load, SentMany, Table
-from headwater.client.producer.dropped import Leftover
-from headwater.client.producer.futures import BatchFuture, OnDelivery, SendFuture
-from headwater.client.producer.interceptors import ProducerRecord
-from headwater.client.producer.producer_core import ProducerCore
-from headwater.client.producer.topic_queues import TopicQueues
-from headwater.client.waits import Deadline, OneShotEvent
-from headwater.errors import KafkaError
-
-log = logging.getLogger(__name__)
-
-GIVE_WAY_S = 0.001
+from headwater.client.producer.blocking_send_waits import BlockingSendWaits
+from headwater.client.producer.bulk import SentMany, Table
+from headwater.client.producer.futures import OnDelivery, RecordMetadata, SendFuture
+from headwater.client.producer.interceptors import ProducerInterceptor
+from headwater.client.producer.partitioner import Partitioner
+from headwater.client.producer.producer_core import ProducerCore, WouldBlockError
+from headwater.client.producer.serializers import Serializer, SerializerName
+from headwater.client.waits import older_name
+from headwater.config.client import ProducerSettings
+from headwater.config.client_options import ProducerOptions
+from headwater.seams.clock import Clock
+from headwater.seams.network import Network
+from headwater.seams.randomness import Randomness
 
 
-class Producer(ProducerCore):
-    """Sends records, from any thread; `send` returns at once while there is room.
+class Producer:
+    """Sends records, from any number of threads.
 
     ```python
     with Producer(bootstrap_servers="localhost:9092") as producer:
         future = producer.send("orders", b"42", key=b"customer-7")
-        print(future.result().offset)
+        stored = producer.send_and_wait("orders", b"43")
+        print(stored.offset)
     ```
 
     Settings are Kafka's, with underscores; `profile` is "durable", "throughput" or "latency".
@@ -39,99 +38,132 @@ class Producer(ProducerCore):
     partitions) and `interceptors`.
     """
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        self._closed = False
-        self._finalizer: weakref.finalize[..., Any] | None = (
-            None  # a fork may come before it is made
+    def __init__(
+        self,
+        *,
+        key_serializer: Serializer | SerializerName | None = None,
+        value_serializer: Serializer | SerializerName | None = None,
+        partitioner: Partitioner | None = None,
+        interceptors: Sequence[ProducerInterceptor] = (),
+        clock: Clock | None = None,
+        network: Network | None = None,
+        randomness: Randomness | None = None,
+        **settings: Unpack[ProducerOptions],
+    ) -> None:
+        self._core = ProducerCore(
+            settings,
+            key_serializer=key_serializer,
+            value_serializer=value_serializer,
+            partitioner=partitioner,
+            interceptors=interceptors,
+            clock=clock,
+            network=network,
+            randomness=randomness,
         )
-        self._thread: LoopThread = register(self)
-        self._thread.call(self._start())
-        leftover = Leftover(self._thread, self._sender, self._cluster, self._accumulator)
-        self._finalizer = weakref.finalize(self, leftover.dropped)
-        self._finalizer.atexit = False
+        self._waits = BlockingSendWaits(self, self._core)
+        if type(self).send is Producer.send:  # a subclass may have its own
+            vars(self)["send"] = self._core.send  # the fast path, without this frame
+
+    @property
+    def settings(self) -> ProducerSettings:
+        """The settings in use: those given, and defaults for the rest."""
+        return self._core.settings
+
+    def start(self) -> None:
+        """Get ready; every other call does it as well."""
+        self._waits.start()
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        partition: int | None = None,
+        headers: Sequence[tuple[str, bytes | None]] = (),
+        timestamp: int | None = None,
+        on_delivery: OnDelivery | None = None,
+    ) -> SendFuture:
+        """Put a record on its way; waits only for metadata and for room in the buffer.
+
+        The future gives the partition and offset of the stored record, or its error.
+
+        Args:
+            topic: The topic to write to.
+            value: Bytes, or what `value_serializer` takes; None is a null (a tombstone).
+            key: Bytes, or what `key_serializer` takes. Records of one key go to one partition.
+            partition: A partition, if it matters which.
+            headers: Pairs of a name and bytes.
+            timestamp: Milliseconds since 1970; the time of this call by default.
+            on_delivery: Called with (metadata, error), one of them None, on the client's loop
+                thread; it must not block.
+        """
+        if not self._core.started:
+            self._waits.start()
+        try:
+            return self._core.send(topic, value, key, partition, headers, timestamp, on_delivery)
+        except WouldBlockError as waiting:
+            record, callback, full = waiting.record, waiting.on_delivery, waiting.full
+        return self._waits.deliver(record, callback, full)
+
+    def send_and_wait(
+        self, topic: str, value: Any = None, key: Any = None, **options: Any
+    ) -> RecordMetadata:
+        """Send one record and wait until it is stored; takes what `send` takes."""
+        return self._waits.result(self.send(topic, value, key, **options))
 
     def send_many(self, topic: str, values: Iterable[Any]) -> SentMany:
-        """Send values without keys, in order and in bulk: the quickest way.
+        """Send values without keys, in order and in bulk: the fastest way.
 
-        Every value goes to the partitions that `send` would choose; one future tells of all.
+        Each value goes to a partition that `send` would choose; the one future that comes back
+        covers all of them.
         """
+        if not self._core.sends_one_by_one:
+            return self._waits.send_many(topic, values)
         sent = SentMany()
-        if self._interceptors is not None or self._partitioner is not None:
-            for value in values:
-                future, index, _ = self.send(topic, value)
-                sent.add(future, index, 1)
-            return sent
-        self._check_usable()
-        return self._send_loads(self._topic_now(topic), self._value_loads(values, topic), sent)
+        for value in values:
+            future, index, _ = self.send(topic, value)
+            sent.add(future, index, 1)
+        return sent
 
     def send_table(
         self, topic: str, table: Table, *, key: str | None = None, value: str = "value"
     ) -> SentMany:
         """Send the rows of an Arrow table; `key` and `value` name columns of bytes or text."""
-        self._check_usable()
-        known = self._topic_now(topic)
-        return self._send_loads(known, self._table_loads(known, table, key, value), SentMany())
+        return self._waits.send_table(topic, table, key, value)
 
-    def flush(self, timeout: float | None = None) -> None:
-        """Wait until every record sent so far is stored or given up.
+    def flush(
+        self,
+        timeout: float | None = None,
+        **renamed: float | None,
+    ) -> None:
+        """Wait until every record sent so far is stored or has failed.
 
         TimedOutError after `timeout` seconds; the records are still under way then.
         """
-        self._thread.refuse_here("flush()")
-        token = object()
-        try:
-            self._wait_for(self._flush_begins(token), timeout)
-        finally:
-            self._flush_ends(token)
+        self._waits.flush(older_name("flush", renamed) if renamed else timeout)
 
     def partitions_for(self, topic: str) -> list[int]:
         """The partitions of a topic."""
-        return list(range(self._topic_now(topic).count))
+        return list(range((self._waits.topic(topic)).count))
 
-    def close(self, timeout: float | None = None) -> None:
-        """Flush and let go of everything; records not stored after `timeout` seconds fail.
+    def explain(self) -> str:
+        """The settings that are not at their defaults, their origin, and why."""
+        return self._core.settings.explain()
 
-        In a signal handler that interrupts `send` it goes on in a thread of its own, because that
-        `send` must be left first; the program ends when it has ended.
-        """
-        self._thread.refuse_here("close()")
-        if self._owns_lock():
-            log.warning(
-                "close() in a signal handler that interrupted send(): it goes on in a thread"
-            )
-            threading.Thread(target=self.close, args=(timeout,), name="headwater-close").start()
-            return
-        if self._closed:
-            return
-        try:
-            if self._unusable is None and self._sender.fatal is None:
-                self.flush(timeout)
-        except (TimedOutError, ClosedError):
-            pass  # whoever holds a future hears of it below
-        finally:
-            self._retire(ClosedError("the producer is closed: make another"))
-            self._thread.call(self._stop())
-            unregister(self)
-            self._detach_finalizer()
-            self._closed = True
+    def metrics(self) -> dict[str, float]:
+        """The metrics of this producer, under Kafka's names."""
+        return self._core.metrics()
 
-    def loop_ended(self, error: KafkaError) -> None:
-        """The background loop has ended: fail what waits, and every later send."""
-        self._sender.die(error)
-
-    def forked(self) -> None:
-        """In a child process: fail with a word of what to do."""
-        self._closed = True
-        self._detach_finalizer()
-        self._new_lock()
-        self._retire(forked_error("Producer"))
-
-    def _detach_finalizer(self) -> None:
-        if self._finalizer is not None:
-            self._finalizer.detach()
+    def close(
+        self,
+        timeout: float | None = None,
+        **renamed: float | None,
+    ) -> None:
+        """Flush and close every connection; records not stored after `timeout` seconds fail."""
+        self._waits.close(older_name("close", renamed) if renamed else timeout)
 
     def __enter__(self) -> "Producer":
+        self._waits.start()
         return self
 
     def __exit__(
@@ -141,64 +173,3 @@ class Producer(ProducerCore):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-    # -- waiting
-
-    def _deliver(self, record: ProducerRecord, on_delivery: OnDelivery | None) -> SendFuture:
-        topic = self._topic_now(record.topic)
-        if self._outgrown(topic, record):
-            topic = self._thread.call(self._topic(record.topic, fresh=True))
-        future = self._offer(topic, record, on_delivery)
-        if future is None:
-            limit = Deadline(self.settings.max_block_ms / 1000, self._clock)
-            size = record_bound(record.key, record.value, record.headers)
-            while future is None:
-                self._wait_for_room(size, limit)
-                future = self._offer(topic, record, on_delivery)
-        if self._crowded:
-            self._give_way()
-        return future
-
-    def _give_way(self) -> None:
-        """Wait for the sender's next turn.
-
-        Python lets another thread run only every 5 ms while this one never waits; the brokers would
-        idle meanwhile.
-        """
-        self._crowded = False
-        if not self._thread.is_current:
-            turned = OneShotEvent()
-            self._sender.turned.append(turned)
-            turned.wait(GIVE_WAY_S)
-
-    def _send_loads(self, topic: TopicQueues, loads: Iterable[Load], sent: SentMany) -> SentMany:
-        for _ in self._bulk(topic, loads, sent):
-            self._wait_for_room(0, Deadline(self.settings.max_block_ms / 1000, self._clock))
-        return sent
-
-    def _topic_now(self, name: str) -> TopicQueues:
-        return self._topics.get(name) or self._thread.call(self._topic(name))
-
-    def _wait_for_room(self, size: int, limit: Deadline) -> None:
-        self._check_usable()
-        if self._thread.is_current:
-            raise self._no_room("inside a callback, which must not wait for it")
-        begun = self._clock.monotonic_ms()
-        told = OneShotEvent()
-        notice = told.set
-        try:
-            self._want_room(size, notice)
-            if not told.wait(limit.left()):
-                raise self._no_room(f"within max.block.ms ({self.settings.max_block_ms} ms)")
-        finally:
-            self._room_wait_ended(notice, self._clock.monotonic_ms() - begun)
-        self._check_usable()
-
-    def _wait_for(self, pending: list[BatchFuture], timeout: float | None) -> None:
-        limit = Deadline(timeout)
-        while pending:
-            if not pending[0].wait(limit.left()):
-                raise TimedOutError(
-                    f"{len(pending)} batches were not acknowledged within {timeout:g} s"
-                )
-            pending = [late for future in pending for late in future.pending()]

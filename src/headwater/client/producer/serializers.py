@@ -5,7 +5,7 @@ Numbers are big endian, as Kafka's own serializers write them. None stays None: 
 
 import struct
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from headwater.client.errors import SerializationError
 from headwater.config.keys import ConfigError, nearest
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import uuid
 
 Serializer = Callable[[Any], bytes | None]
+SerializerName = Literal["string", "bytes", "int", "long", "double", "uuid", "json"]
 
 _INT = struct.Struct(">i")
 _LONG = struct.Struct(">q")

@@ -5,7 +5,7 @@ Records of others pass by as columns; only those with the task's own header beco
 
 from collections.abc import Mapping
 from itertools import repeat
-from typing import Any
+from typing import Any, Final
 
 import pyarrow
 from pyarrow import compute
@@ -23,7 +23,10 @@ from headwater.pipelines.topic_sink.origin import (
 
 STILL_S = 60.0
 """A tail that gives nothing for so long cannot be read."""
-_SETTINGS = {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": 8 << 20}
+_SETTINGS: Final[dict[str, Any]] = {
+    "auto_offset_reset": "earliest",
+    "max_partition_fetch_bytes": 8 << 20,
+}
 
 
 def read_back(

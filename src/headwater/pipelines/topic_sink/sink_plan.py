@@ -45,7 +45,7 @@ class SinkError(PySparkValueError):
 class SinkPlan:
     """A sink as it was asked for; goes to every task."""
 
-    producer: Mapping[str, str]
+    producer: Mapping[str, Any]
     """Keywords of the producer."""
     topic: str | None
     """Where all rows go; None where the column says it."""

@@ -39,7 +39,7 @@ def fetched(data, state, *, aborted=None, check_crcs=True):
 
 def all_of(source, limit=100):
     found = []
-    while records := source.take(limit):
+    while records := source.take_records(limit):
         found += records
     return found
 
@@ -48,12 +48,12 @@ def test_records_carry_their_place_and_move_the_position() -> None:
     state = place_at(0)
     source = fetched(batch(0, b"a", b"b") + batch(2, b"c"), state)
     assert (source.end_offset, source.end_epoch) == (3, 7)
-    first = source.take(1)
+    first = source.take_records(1)
     assert [(r.topic, r.partition, r.offset, r.value) for r in first] == [("t", 3, 0, b"a")]
     assert state.position == 1
-    assert [r.value for r in source.take(100)] == [b"b"]
-    assert [r.value for r in source.take(100)] == [b"c"]
-    assert source.take(100) == []
+    assert [r.value for r in source.take_records(100)] == [b"b"]
+    assert [r.value for r in source.take_records(100)] == [b"c"]
+    assert source.take_records(100) == []
     assert (state.position, state.epoch) == (3, 7)
 
 
@@ -163,9 +163,9 @@ def test_damage_is_told_with_its_place_and_the_position_stays() -> None:
     data[-1] ^= 1
     state = place_at(0)
     source = fetched(bytes(data), state)
-    assert len(source.take(100)) == 1
+    assert len(source.take_records(100)) == 1
     with pytest.raises(CorruptRecordError, match=r"t-3: the batch at offset 1 .*checksum.*seek"):
-        source.take(100)
+        source.take_records(100)
     assert state.position == 1
     reader = ColumnReader()
     with pytest.raises(CorruptRecordError):

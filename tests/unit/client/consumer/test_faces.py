@@ -283,11 +283,11 @@ def test_ctrl_c_shows_no_frames_of_the_package_below_the_face(options) -> None:
 
     with headwater.Consumer(**options) as consumer:
         consumer.assign([HERE])
-        consumer._core.take = lambda limit: interrupted()
+        consumer._core.ready.take_records = lambda limit: interrupted()
         with pytest.raises(KeyboardInterrupt) as stopped:
             consumer.poll(5)
     frames = [row.name for row in stopped.traceback]
-    assert frames[1:] == ["poll", "_wait"]
+    assert frames[1:] == ["poll", "poll"]
     assert stopped.value.__suppress_context__
 
 

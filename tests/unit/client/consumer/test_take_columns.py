@@ -15,8 +15,8 @@ from headwater.records.record import Record
 
 def consuming(*batches: list[bytes]) -> ConsumerCore:
     """One to whom each batch came in an answer of its own."""
-    core = ConsumerCore(bootstrap_servers="127.0.0.1:1")
-    asyncio.run(core.start())
+    core = ConsumerCore({"bootstrap_servers": "127.0.0.1:1"})
+    asyncio.run(started(core))
     state, first = PartitionState(TopicPartition("t", 0)), 0
     state.seek(0)
     for values in batches:
@@ -32,10 +32,10 @@ def consuming(*batches: list[bytes]) -> ConsumerCore:
 def test_each_poll_has_its_own_rows_and_the_buffer_is_empty_in_the_end() -> None:
     core = consuming([b"a", b"b"], [b"c"])
     state = core._fetcher.ready[0].state
-    assert core.take_columns(1)["value"].to_pylist() == [b"a", b"b"]
-    assert core.take_columns(1)["value"].to_pylist() == [b"c"]
+    assert core.ready.take_columns(1)["value"].to_pylist() == [b"a", b"b"]
+    assert core.ready.take_columns(1)["value"].to_pylist() == [b"c"]
     assert (state.position, state.buffered, len(core._fetcher.ready)) == (3, 0, 0)
-    assert core.take_columns(1) is None
+    assert core.ready.take_columns(1) is None
 
 
 @pytest.mark.skipif(codec.NAME != "compiled", reason="of the compiled reader")
@@ -50,14 +50,18 @@ def test_a_poll_that_is_interrupted_while_it_finishes_can_be_repeated(monkeypatc
     with monkeypatch.context() as patched:
         patched.setattr(_codec, "Columns", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            core.take_columns(1)
+            core.ready.take_columns(1)
     core.handover.begin()
-    assert not core.quick
+    assert not core.nothing_due
     asyncio.run(undone(core))
     assert state.position == state.fetch_offset == 0
     again = CompletedFetch(state, memoryview(data), aborted=None, check_crcs=True)
     core._fetcher.ready.append(again)
-    assert core.take_columns(1)["value"].to_pylist() == [b"a"]
+    assert core.ready.take_columns(1)["value"].to_pylist() == [b"a"]
+
+
+async def started(core: ConsumerCore) -> None:
+    core.start()
 
 
 async def undone(core: ConsumerCore) -> None:
@@ -68,8 +72,8 @@ def test_what_is_paused_stays_in_its_place() -> None:
     core = consuming([b"a"], [b"b"])
     state = core._fetcher.ready[0].state
     state.paused = True
-    assert core.take(10) == []
-    assert core.take_columns(10) is None
+    assert core.ready.take_records(10) == []
+    assert core.ready.take_columns(10) is None
     assert len(core._fetcher.ready) == 2
     state.paused = False
-    assert [record.value for record in core.take(10)] == [b"a", b"b"]
+    assert [record.value for record in core.ready.take_records(10)] == [b"a", b"b"]

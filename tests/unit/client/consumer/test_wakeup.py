@@ -1,4 +1,4 @@
-"""The word that something came, to a task and to a thread."""
+"""A wakeup ends the wait of a task or of a thread, also where it comes before the wait."""
 
 import asyncio
 import threading
@@ -6,29 +6,29 @@ import threading
 from headwater.client.consumer.wakeup import Wakeup
 
 
-def test_nothing_came_at_first() -> None:
-    assert not Wakeup().listen(0)
+def test_a_new_wakeup_is_not_set() -> None:
+    assert not Wakeup().wait_in_thread(0)
 
 
-def test_a_thread_hears_what_came_before_it_listened() -> None:
+def test_a_wakeup_before_the_wait_ends_it_once() -> None:
     wakeup = Wakeup()
-    wakeup.hush()
+    wakeup.clear()
     wakeup.set()
     wakeup.set()
-    assert wakeup.listen(0)
-    assert not wakeup.listen(0)
+    assert wakeup.wait_in_thread(0)
+    assert not wakeup.wait_in_thread(0)
 
 
-def test_what_was_hushed_is_not_heard() -> None:
+def test_a_cleared_wakeup_ends_no_wait() -> None:
     wakeup = Wakeup()
     wakeup.set()
-    wakeup.hush()
-    assert not wakeup.listen(0)
+    wakeup.clear()
+    assert not wakeup.wait_in_thread(0)
 
 
 def test_a_thread_that_waits_is_woken() -> None:
     wakeup, heard = Wakeup(), []
-    listener = threading.Thread(target=lambda: heard.append(wakeup.listen(30)))
+    listener = threading.Thread(target=lambda: heard.append(wakeup.wait_in_thread(30)))
     listener.start()
     wakeup.set()
     listener.join()

@@ -112,7 +112,7 @@ class CompletedFetch:
         """Deserialize what is left with `reshape`; None for bytes."""
         self._reshape = reshape
 
-    def take(self, limit: int) -> list[ConsumerRecord]:
+    def take_records(self, limit: int) -> list[ConsumerRecord]:
         """Up to `limit` of the next records; none means that nothing is left. Moves the position."""
         state = self.state
         if not self._pending and not self._open_next(state, limit):

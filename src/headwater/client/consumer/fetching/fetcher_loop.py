@@ -403,7 +403,7 @@ class Fetcher:
                 )
             )
 
-    def made_anew(self, state: PartitionState) -> None:
+    def topic_recreated(self, state: PartitionState) -> None:
         """The topic was deleted and another of its name made: offsets of the old mean nothing."""
         timestamp = RESET_TO.get(self._settings.auto_offset_reset)
         if timestamp is None:

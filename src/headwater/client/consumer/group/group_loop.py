@@ -119,7 +119,7 @@ class Group:
         self._membership.polled(now)
         return self._membership.busy or self._fatal is not None
 
-    def next_look_ms(self, now: int) -> int:
+    def next_step_ms(self, now: int) -> int:
         """How long poll() may sleep before it must look here again."""
         return max(self._rest_until_ms - now, 1) if self._membership.busy else 2**31
 
@@ -191,14 +191,14 @@ class Group:
 
     # -- for the consumer
 
-    def wish_changed(self) -> None:
+    def subscription_changed(self) -> None:
         """Topics or pattern are others."""
         self._membership.wants("the subscription changed")
         self._backoff = self._cluster.backoff()
         self._rest_until_ms = 0
         self._fatal = None
 
-    def metadata_came(self) -> None:
+    def metadata_changed(self) -> None:
         """Topics may have come or gone, or may have grown."""
         if self._subscription.type is SubscriptionType.PATTERN:
             hidden = self._settings.exclude_internal_topics
@@ -221,7 +221,7 @@ class Group:
             member.generation, member.member_id, member.instance_id, since, outside
         )
 
-    def farewell(self) -> ListenerCall | None:
+    def leaving_call(self) -> ListenerCall | None:
         """The partitions that go when this member leaves; lost if the group gave them away."""
         owned = list(self._subscription.partitions)
         if not owned or self._subscription.type not in (
@@ -235,11 +235,11 @@ class Group:
     async def leave(self, reason: str) -> None:
         """Leave the group; a static member only goes quiet, so that it may come back."""
         member_id = self._membership.member_id
-        await self.go_quiet()
+        await self.stop()
         if member_id and self._membership.instance_id is None:
             await self._say_leave(member_id, reason)
 
-    async def go_quiet(self) -> None:
+    async def stop(self) -> None:
         """PollAction and beat no more, without a word to anybody."""
         for task in (self._joining, self._beating):
             if task is not None:

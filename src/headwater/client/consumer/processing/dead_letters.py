@@ -6,6 +6,7 @@ name must not wait for the first bad record.
 
 from typing import Any
 
+from headwater.client.consumer.processing.waiters import ProcessWaiter
 from headwater.client.consumer.record import ConsumerRecord
 from headwater.config.client import ClientSettings, ConsumerSettings
 from headwater.errors import KafkaError
@@ -16,7 +17,9 @@ _HEADER = "dead-letter."
 _MESSAGE_LIMIT = 1000
 
 
-def dead_letter_headers(record: ConsumerRecord, problem: BaseException, attempts: int) -> Headers:
+def dead_letter_headers(
+    record: ConsumerRecord[Any, Any], problem: BaseException, attempts: int
+) -> Headers:
     """Where a record came from and why it was put aside, after its own headers."""
     origin = {
         "error-class": f"{type(problem).__module__}.{type(problem).__qualname__}",
@@ -40,62 +43,32 @@ def producer_options(settings: ConsumerSettings) -> dict[str, Any]:
 
 
 class DeadLetters:
-    """The blocking form; a context manager."""
+    """The dead letter topic of one `process`, if it has one."""
 
-    def __init__(self, settings: ConsumerSettings, topic: str | None) -> None:
+    def __init__(
+        self, settings: ConsumerSettings, topic: str | None, waiter: ProcessWaiter
+    ) -> None:
         self._settings = settings
         self._topic = topic
+        self._waiter = waiter
         self._producer: Any = None
 
     @property
     def wanted(self) -> bool:
-        """Whether there is a topic for them."""
         return self._topic is not None
 
-    def send(self, record: ConsumerRecord, problem: BaseException, attempts: int) -> None:
+    async def send(
+        self, record: ConsumerRecord[Any, Any], problem: BaseException, attempts: int
+    ) -> None:
         """Store the record as it was read, with error and origin in its headers."""
         headers = dead_letter_headers(record, problem, attempts)
         try:
-            self._producer.send(self._topic, record.value, key=record.key, headers=headers).result()
-        except KafkaError as refused:
-            raise refused from problem
-
-    def __enter__(self) -> None:
-        if self._topic is None:
-            return
-        from headwater.client.producer.blocking import Producer
-
-        self._producer = Producer(**producer_options(self._settings))
-        try:
-            self._producer.partitions_for(self._topic)
-        except BaseException:
-            self._producer.close()
-            raise
-
-    def __exit__(self, *exc: object) -> None:
-        if self._producer is not None:
-            self._producer.close()
-
-
-class AsyncDeadLetters:
-    """The asyncio form; an asynchronous context manager."""
-
-    def __init__(self, settings: ConsumerSettings, topic: str | None) -> None:
-        self._settings = settings
-        self._topic = topic
-        self._producer: Any = None
-
-    @property
-    def wanted(self) -> bool:
-        """Whether there is a topic for them."""
-        return self._topic is not None
-
-    async def send(self, record: ConsumerRecord, problem: BaseException, attempts: int) -> None:
-        """Store the record as it was read, with error and origin in its headers."""
-        headers = dead_letter_headers(record, problem, attempts)
-        try:
-            await self._producer.send_and_wait(
-                self._topic, record.value, record.key, headers=headers
+            await self._waiter.call(
+                self._producer.send_and_wait,
+                self._topic,
+                record.value,
+                record.key,
+                headers=headers,
             )
         except KafkaError as refused:
             raise refused from problem
@@ -103,15 +76,13 @@ class AsyncDeadLetters:
     async def __aenter__(self) -> None:
         if self._topic is None:
             return
-        from headwater.client.producer.producer import Producer
-
-        self._producer = Producer(**producer_options(self._settings))
+        self._producer = self._waiter.producer_class(**producer_options(self._settings))
         try:
-            await self._producer.partitions_for(self._topic)
+            await self._waiter.call(self._producer.partitions_for, self._topic)
         except BaseException:
-            await self._producer.close()
+            await self._waiter.call(self._producer.close)
             raise
 
     async def __aexit__(self, *exc: object) -> None:
         if self._producer is not None:
-            await self._producer.close()
+            await self._waiter.call(self._producer.close)

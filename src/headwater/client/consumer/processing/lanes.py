@@ -7,21 +7,22 @@ record still at work holds back all that came after it.
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable
+from typing import Any
 
 from headwater.client.consumer.record import ConsumerRecord
 from headwater.model import TopicPartition
 
-LaneOf = Callable[[ConsumerRecord], Hashable]
+LaneOf = Callable[[ConsumerRecord[Any, Any]], Hashable]
 Lane = tuple[TopicPartition, Hashable]
 
 
-def by_key(record: ConsumerRecord) -> Hashable:
+def by_key(record: ConsumerRecord[Any, Any]) -> Hashable:
     """Records of one key in order; those without a key in the order of their partition."""
     key: Hashable = record.key
     return key
 
 
-def by_partition(record: ConsumerRecord) -> Hashable:
+def by_partition(record: ConsumerRecord[Any, Any]) -> Hashable:
     """All records of a partition in order."""
     return None
 
@@ -61,8 +62,8 @@ class Lanes:
 
     def __init__(self, lane_of: LaneOf) -> None:
         self._lane_of = lane_of
-        self._waiting: dict[Lane, deque[ConsumerRecord]] = {}
-        self._out: dict[Lane, ConsumerRecord] = {}
+        self._waiting: dict[Lane, deque[ConsumerRecord[Any, Any]]] = {}
+        self._out: dict[Lane, ConsumerRecord[Any, Any]] = {}
         self._free: deque[Lane] = deque()
         self._prefixes: dict[TopicPartition, Prefix] = {}
         self._told: dict[TopicPartition, int] = {}
@@ -72,7 +73,7 @@ class Lanes:
         """Records that wait or are at work."""
         return sum(prefix.unfinished for prefix in self._prefixes.values())
 
-    def add(self, records: Iterable[ConsumerRecord]) -> None:
+    def add(self, records: Iterable[ConsumerRecord[Any, Any]]) -> None:
         """Records came, in the order of their offsets."""
         for record in records:
             partition = TopicPartition(record[0], record[1])
@@ -89,7 +90,7 @@ class Lanes:
                     self._free.append(lane)
             waiting.append(record)
 
-    def next(self) -> ConsumerRecord | None:
+    def next(self) -> ConsumerRecord[Any, Any] | None:
         """A record that may be worked on now; its lane is closed until `finish`."""
         while self._free:
             lane = self._free.popleft()
@@ -102,7 +103,7 @@ class Lanes:
             return record
         return None
 
-    def finish(self, record: ConsumerRecord) -> None:
+    def finish(self, record: ConsumerRecord[Any, Any]) -> None:
         """The work on `record` is done: the next of its lane may go."""
         partition = TopicPartition(record[0], record[1])
         lane = (partition, self._lane_of(record))

@@ -1,7 +1,5 @@
 """What `process` was asked to do, checked before it begins."""
 
-import inspect
-
 from headwater.client.consumer.consumer_core import ConsumerCore
 from headwater.client.consumer.fetching.completed_fetch import Reshape
 from headwater.client.consumer.processing.lanes import ORDERS, Lanes
@@ -41,40 +39,12 @@ class ProcessOptions:
         self.max_unfinished = max_unfinished
         self.commit_interval_s = commit_interval_s
         self.lanes = Lanes(ORDERS[order])
-        self.shape: Reshape = core.shaping("process()")
+        self.shape: Reshape = core.reshape_for("process()")
 
     def rest_s(self, attempt: int) -> float:
         """How long to rest before the next attempt."""
         return float(min(self.backoff_s * 2**attempt, _LAST_BACKOFF_S))
 
-    def again(self, problem: Exception, attempt: int) -> bool:
+    def retries_after(self, problem: Exception, attempt: int) -> bool:
         """Whether another attempt may help."""
         return attempt < self.retries and not isinstance(problem, SerializationError)
-
-
-def check_function(work: object) -> None:
-    """Refuse work that would only be begun: a coroutine that nobody awaits does nothing."""
-    if not callable(work) or inspect.iscoroutinefunction(work):
-        raise not_a_function(work)
-
-
-def check_coroutine_function(work: object) -> None:
-    """Refuse what cannot be called; whether its result can be awaited shows at the first record."""
-    if not callable(work):
-        raise not_a_coroutine_function(work)
-
-
-def not_a_function(work: object) -> TypeError:
-    """What to say of work for the blocking consumer."""
-    return TypeError(
-        f"process() runs its work in threads and needs a function, not {work!r}: make it a plain def, "
-        "or use headwater.aio.Consumer for an async def"
-    )
-
-
-def not_a_coroutine_function(work: object) -> TypeError:
-    """What to say of work for the asyncio consumer."""
-    return TypeError(
-        f"process() of headwater.aio awaits its work and needs a coroutine function, not {work!r}: "
-        "make it an async def, or use headwater.Consumer for a plain def"
-    )
