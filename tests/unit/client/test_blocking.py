@@ -7,11 +7,12 @@ import threading
 
 import pytest
 
+import headwater
 from headwater.client import blocking
 from headwater.client.blocking import loop_thread
-from headwater.client.consumer import blocking as consuming
+from headwater.client.consumer import blocking_poller
 from headwater.client.errors import TimedOutError
-from headwater.client.producer import blocking as producing
+from headwater.client.producer import blocking_send_waits
 
 
 def test_there_is_one_loop_thread_for_all() -> None:
@@ -151,7 +152,7 @@ def test_in_a_forked_child_every_client_is_ended(monkeypatch) -> None:
     assert [getattr(client, "told", None) for client in clients] == [1, None, 1]
 
 
-@pytest.mark.parametrize("face", [producing.Producer, consuming.Consumer])
+@pytest.mark.parametrize("face", [headwater.Producer, headwater.Consumer])
 def test_a_client_can_be_forked_while_it_is_made(face, monkeypatch) -> None:
     class ForkedError(Exception):
         """The child goes another way."""
@@ -160,7 +161,7 @@ def test_a_client_can_be_forked_while_it_is_made(face, monkeypatch) -> None:
         client.forked()
         raise ForkedError
 
-    for room in (producing, consuming):
+    for room in (blocking_send_waits, blocking_poller):
         monkeypatch.setattr(room, "register", fork)
     with pytest.raises(ForkedError):
         face(bootstrap_servers="127.0.0.1:1")
