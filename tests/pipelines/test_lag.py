@@ -106,5 +106,5 @@ def test_a_broker_that_is_gone_and_a_callback_that_raises_leave_the_query_alone(
     listener.stop()
     assert query.exception() is None
     assert sum(told) == 2
-    assert "the progress of query told was not told" in caplog.text
-    assert "the lag of query group of told was not told" in caplog.text
+    assert "query told: its progress was not reported" in caplog.text
+    assert "query group of told: its lag was not committed" in caplog.text

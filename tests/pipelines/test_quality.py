@@ -7,7 +7,7 @@ from deltalake import DeltaTable
 
 from headwater.pipelines.declaring.declare import Expectation
 from headwater.pipelines.declaring.upgrade import rules_digest
-from headwater.pipelines.running.flows import QuarantineTable, send_dead_letters
+from headwater.pipelines.running.dead_letters import RefusedRows
 from headwater.pipelines.running.quality import REASONS, ExpectationError, Quality, QualityGate
 from headwater.pipelines.targets import parse_target
 from tests.pipelines.lake import records_of
@@ -118,8 +118,9 @@ def test_a_batch_repeated_under_other_rules_loses_no_bad_row_and_under_the_same_
         told = {"query": "q", "expectations": [[e.name, e.condition] for e in expectations]}
         rules, quality = rules_digest(told), Quality(expectations)
         bad = quality.bad(quality.judged(rows))
-        QuarantineTable(parse_target(f"delta:{place}"), "flow", "query", rules)(bad, 0)
-        send_dead_letters(bootstrap, letters, "flow", "query", rules, bad, 0)
+        refused = RefusedRows("flow", "flow", rules, "query")
+        refused.into_table(parse_target(f"delta:{place}"))(bad, 0)
+        refused.into_topic(bootstrap, letters)(bad, 0)
     twice, once = [(None, -3.0), (None, 7.0)], [(2, -1.0), (4, None)]
     wanted = sorted([*twice, *twice, *once], key=str)
     assert sorted(zip(*table_columns(place, "user", "price"), strict=True), key=str) == wanted

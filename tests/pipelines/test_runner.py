@@ -61,7 +61,9 @@ def test_a_refresh_begins_anew_and_must_be_whole(spark, bootstrap, topic, produc
     project = copied(tmp_path / "anew", bootstrap, events)
     produce(events, ["a", "b"])
     run(project, once=True, spark=spark)
-    with pytest.raises(NotReadyError, match="raw would be emptied under others: add --refresh co"):
+    with pytest.raises(
+        NotReadyError, match="other flows read or fill raw, which is emptied: add --refresh co"
+    ):
         run(project, spark=spark, refresh=["raw"])
     with pytest.raises(NotReadyError, match="no such flow; did you mean raw"):
         run(project, spark=spark, refresh=["rew"])

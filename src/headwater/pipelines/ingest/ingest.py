@@ -12,7 +12,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -37,8 +36,9 @@ from headwater.pipelines.running.consistency import (
     table_mismatch,
     topic_mismatch,
 )
+from headwater.pipelines.running.dead_letters import RefusedRows
 from headwater.pipelines.running.flow_errors import as_flow_error
-from headwater.pipelines.running.flows import ensure_table, send_dead_letters
+from headwater.pipelines.running.flows import ensure_table
 from headwater.pipelines.running.guarded_writers import GuardedWriters
 from headwater.pipelines.running.progress import RunProgress
 from headwater.pipelines.running.quality import QualityGate
@@ -319,8 +319,9 @@ def start(
     }
     note(ingest, {**facts, TOPIC_IDS: {ingest.topic: ingest.topic_id}})
     servers, rules = ingest.bootstrap_servers, digest(f"{ingest.unknown} {ingest.ddl}")
-    aside = partial(send_dead_letters, servers, ingest.dead_letters, ingest.name, None, rules)
-    gate = QualityGate(rows, TableSink(ingest.target, partition_by=ingest.partition_by), [aside])
+    refused = RefusedRows(ingest.name, ingest.name, rules)
+    letters = refused.into_topic(servers, ingest.dead_letters)
+    gate = QualityGate(rows, TableSink(ingest.target, partition_by=ingest.partition_by), [letters])
     writer = judged.writeStream.foreachBatch(writers.guard(ingest.name, gate))
     trigger: dict[str, Any] = {"availableNow": True} if once else {"processingTime": _TRIGGER}
     place = str(ingest.checkpoint_store.location(ingest.name))

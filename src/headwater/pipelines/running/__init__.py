@@ -1,1 +1,1 @@
-"""A pipeline at work: flows as streaming queries, what they refuse, how far they are."""
+"""Runs pipelines: flows as streaming queries, with expectations, checkpoints, progress and lag."""

@@ -1,4 +1,4 @@
-"""Work of Spark on a thread of its own, which can be cancelled while it runs."""
+"""Runs Spark work on its own thread and can cancel it."""
 
 import threading
 from collections.abc import Callable
@@ -13,7 +13,7 @@ _AGAIN_S: Final = 0.1
 
 
 class CancellableJob:
-    """Runs `work`; all Spark jobs that it starts are in one job group."""
+    """Runs `work` in a Spark job group."""
 
     def __init__(self, spark: "SparkSession", group: str, work: Callable[[], object]) -> None:
         self._spark = spark
@@ -26,13 +26,12 @@ class CancellableJob:
 
     @property
     def is_running(self) -> bool:
-        """Whether the work has not ended yet."""
         return not self._ended.is_set()
 
     def cancel(self) -> None:
-        """End the work and wait for its end; does nothing where it has ended.
+        """Cancel the work and wait until it ends; do nothing if it has ended.
 
-        Only jobs that run can be cancelled: one that comes after them is cancelled in turn.
+        Spark cancels only running jobs, so jobs that start later are cancelled in turn.
         """
         while not self._ended.is_set():
             self._spark.sparkContext.cancelJobGroup(self._group)
@@ -40,7 +39,7 @@ class CancellableJob:
         self._thread.join()
 
     def raise_problem(self) -> None:
-        """Raise what the work raised."""
+        """Raise the exception of the work, if it raised one."""
         if self._problem is not None:
             raise self._problem
 
@@ -48,7 +47,7 @@ class CancellableJob:
         try:
             self._spark.sparkContext.setJobGroup(self._group, self._group, interruptOnCancel=True)
             self._work()
-        except Exception as problem:  # noqa: BLE001 - it belongs to whoever waits
+        except Exception as problem:  # noqa: BLE001 - raised by raise_problem
             self._problem = problem
         finally:
             self._ended.set()

@@ -1,8 +1,8 @@
-"""Where each flow remembers how far it is, and the facts that must outlive a run beside it.
+"""The checkpoints of flows, and a note beside each with facts that outlive a run.
 
 `<storage>/_checkpoints/<flow>` belongs to Spark alone; `<storage>/_checkpoints/<flow>.json` holds
-what Headwater notes about the flow (its fingerprint, a frozen schema). Removing both is a full
-refresh. A note is replaced as a whole: half of one is never seen.
+Headwater's note on the flow (its fingerprint, a frozen schema). Removing both is a full refresh.
+Notes are replaced atomically.
 """
 
 import json
@@ -13,9 +13,9 @@ from typing import Any, Final
 
 FOLDER: Final = "_checkpoints"
 REFRESHED: Final = "refreshed"
-"""The fact that counts full refreshes."""
+"""The key of the number of full refreshes in a note."""
 UNFINISHED: Final = "refresh unfinished"
-"""The fact that a full refresh has begun and not ended."""
+"""The key that marks a full refresh which has begun and not ended."""
 
 
 class Checkpoints:
@@ -26,19 +26,19 @@ class Checkpoints:
 
     @classmethod
     def of(cls, storage: Path) -> "Checkpoints":
-        """In their place below a pipeline's storage."""
+        """Return the checkpoints below a pipeline's storage."""
         return cls(storage / FOLDER)
 
     def location(self, flow: str) -> Path:
-        """What Spark gets as checkpointLocation."""
+        """Return Spark's checkpointLocation."""
         return self.folder / flow
 
     def started(self, flow: str) -> bool:
-        """Whether a query has run from here before."""
+        """Whether a query has started from this checkpoint."""
         return (self.location(flow) / "metadata").exists()
 
     def query_id(self, flow: str) -> str | None:
-        """The id of the query that runs from here, which Spark keeps; None: none has started."""
+        """Return the query id that Spark keeps in the checkpoint; None if no query has started."""
         try:
             found = json.loads((self.location(flow) / "metadata").read_text().splitlines()[-1])
             return str(found["id"])
@@ -46,16 +46,16 @@ class Checkpoints:
             return None
 
     def last_planned(self, flow: str) -> int:
-        """The number of the last batch that was planned; -1: none."""
+        """Return the number of the last planned batch; -1 if there is none."""
         names = (path.name for path in (self.location(flow) / "offsets").glob("[0-9]*"))
         return max((int(name) for name in names if name.isdecimal()), default=-1)
 
     def lock(self, flow: str = "") -> Path:
-        """The file that a run locks: of the whole folder, or of one flow."""
+        """Return the file that a run locks: for the whole folder, or for one flow."""
         return self.folder / (f"{flow}.lock" if flow else "lock")
 
     def read_note(self, flow: str) -> dict[str, Any] | None:
-        """What was noted last; None where nothing was."""
+        """Return the note on a flow, if there is one."""
         try:
             found = json.loads(self._note_file(flow).read_text())
         except FileNotFoundError:
@@ -63,23 +63,23 @@ class Checkpoints:
         return found if isinstance(found, dict) else None
 
     def all_notes(self) -> dict[str, dict[str, Any]]:
-        """The notes on all flows that ever ran from here."""
+        """Return the notes on all flows that ever ran, by flow."""
         names = sorted(path.stem for path in self.folder.glob("*.json"))
         return {name: noted for name in names if (noted := self.read_note(name)) is not None}
 
     def write_note(self, flow: str, facts: Mapping[str, Any]) -> None:
-        """Remember facts about a flow, in place of those noted before."""
+        """Replace the note on a flow."""
         self.folder.mkdir(parents=True, exist_ok=True)
         fresh = self.folder / f"{flow}.new"
         fresh.write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
         fresh.replace(self._note_file(flow))
 
     def refresh_count(self, flow: str) -> int:
-        """How often a flow was begun anew: what it wrote before does not count any more."""
+        """Return how many full refreshes a flow had: what it wrote before them does not count."""
         return int((self.read_note(flow) or {}).get(REFRESHED, 0))
 
     def drop_checkpoint(self, flow: str) -> None:
-        """Begin anew: the next run starts where its sources start. The facts stay."""
+        """Remove a checkpoint, so that the next run starts where its sources start; keep the note."""
         shutil.rmtree(self.location(flow), ignore_errors=True)
 
     def _note_file(self, flow: str) -> Path:

@@ -1,9 +1,9 @@
-"""Whether checkpoints, tables and topics belong together, asked before a run.
+"""Checks before a run that checkpoints, tables and topics belong together.
 
 A checkpoint knows which batches were planned, a table knows which it has, and the note beside the
-checkpoint knows the query and the topics of the last run. Where they disagree, a run would skip
-new rows as written, write old rows again, or go on in the middle of another topic: it is refused.
-Spark is not asked.
+checkpoint knows the query and the topics of the last run. Where they disagree, a run would skip new
+rows, write old rows again, or continue in the middle of another topic, so it is refused. Spark is
+not needed for that.
 """
 
 from collections.abc import Mapping
@@ -13,66 +13,64 @@ from headwater.pipelines.running.checkpoints import Checkpoints
 from headwater.pipelines.tables.table import Table
 
 QUERY: Final = "query"
-"""The fact that holds the id of the flow's streaming query."""
+"""The key of the flow's query id in its note."""
 TOPIC_IDS: Final = "topic ids"
-"""The fact that holds the ids of the topics that the flow reads, by name."""
+"""The key of the ids of the topics that the flow reads, by name, in its note."""
 _NO_ID: Final = "0" * 32
 
 
 def table_mismatch(flow: str, checkpoints: Checkpoints, table: Table) -> str | None:
-    """Why a flow's checkpoint and its table do not belong together; None: they do."""
+    """Return why a flow's checkpoint and its table do not belong together; None if they do."""
     query, before = checkpoints.query_id(flow), (checkpoints.read_note(flow) or {}).get(QUERY)
     exists = table.exists()
     if query is not None and not exists:
         return (
-            f"{flow}: the table {table.target} is gone and the checkpoint is not: rows that were "
-            "written so far would be missing. Restore the table"
+            f"{flow}: the table {table.target} is gone but its checkpoint exists: rows written so "
+            "far would be missing. Restore the table"
         )
     if query is not None and (lead := stale_checkpoint(flow, checkpoints, table.last_batch(query))):
-        return f"{lead} in {table.target}: new rows would be taken for written. {_RESTORE}"
+        return f"{lead} in {table.target}: new rows would be skipped as written. {_RESTORE}"
     if exists and before is not None and query != before and table.last_batch(before) >= 0:
         return (
             f"{flow}: the checkpoint that filled {table.target} is gone: all rows would be written "
-            f"a second time. {_RESTORE}"
+            f"again. {_RESTORE}"
         )
     return None
 
 
-_RESTORE: Final = "Restore the newest checkpoint"
+_RESTORE: Final = "Restore the latest checkpoint"
 
 
 def stale_checkpoint(flow: str, checkpoints: Checkpoints, written: int) -> str | None:
-    """Whether more batches are written than the checkpoint has planned: it is an older copy."""
+    """Describe a checkpoint that has planned fewer batches than are written; None if it has not."""
     planned = checkpoints.last_planned(flow)
     if written <= planned:
         return None
-    return (
-        f"{flow}: its checkpoint ends with batch {planned}, an older copy, and batch {written} is"
-    )
+    return f"{flow}: its checkpoint is an older copy that ends with batch {planned}, and batch {written} is"
 
 
 def unknown_rows(flow: str, checkpoints: Checkpoints, table: Table) -> str | None:
-    """Why a flow that nothing is noted of must not fill a table that has rows; None: it may."""
+    """Return why a flow without a note must not fill a table that has rows; None if it may."""
     if checkpoints.read_note(flow) is not None or checkpoints.started(flow) or not table.exists():
         return None
     rows = sum(file.rows for file in table.files())
     if not rows:
         return None
     return (
-        f"{flow}: {table.target} has {rows} rows and there is no checkpoint: rows that it read "
-        "before would be written a second time. Restore the folder of checkpoints"
+        f"{flow}: {table.target} has {rows} rows and there is no checkpoint: rows read before "
+        "would be written again. Restore the checkpoint folder"
     )
 
 
 def topic_mismatch(flow: str, checkpoints: Checkpoints, now: Mapping[str, str]) -> str | None:
-    """Whether a topic was deleted and created again since the flow's last run, by its id."""
+    """Return which topic was deleted and recreated since the flow's last run; None if none was."""
     before = (checkpoints.read_note(flow) or {}).get(TOPIC_IDS) or {}
     if not checkpoints.started(flow):
         return None
     for name, known in before.items():
         if now.get(name, known) != known and _NO_ID not in (known, now[name]):
             return (
-                f"{flow}: the topic {name} was deleted and created again: the checkpoint holds "
-                "offsets of the old one"
+                f"{flow}: topic {name} was deleted and recreated: the checkpoint has offsets of the "
+                "old topic. Read a topic of another name"
             )
     return None

@@ -1,7 +1,7 @@
-"""The readers of a pipeline's queries, bound to Spark: what `read("bronze")` really reads.
+"""Implements the readers of a pipeline's queries on Spark: what `read("bronze")` returns.
 
-Tables are read where the pipeline keeps them, temporary views are composed in place, topics come
-through `format("headwater")`. This room decides nothing about what runs and when.
+Tables are read from the pipeline's storage, temporary views are inlined, topics are read through
+`format("headwater")`. What runs and when is decided elsewhere.
 """
 
 import itertools
@@ -27,27 +27,27 @@ _numbers: Final = itertools.count()
 
 
 class SparkDatasetReader:
-    """Answers the readers of queries (`declare.DatasetReader`) from one session."""
+    """The readers of queries (`declare.DatasetReader`) in one session."""
 
     def __init__(self, project: Project, spark: "SparkSession") -> None:
         self._project = project
         self._spark = spark
 
     def frame(self, flow: Flow) -> "DataFrame":
-        """What the query of a flow gives; a streaming one gives a streaming DataFrame."""
+        """Call the query of a flow; a streaming flow gets a streaming DataFrame."""
         return self._called(flow.query, flow.session_reads)
 
     def read(self, name: str) -> "DataFrame":
-        """All rows of a dataset."""
+        """Return all rows of a dataset."""
         view = self._view(name)
         return self.stored(name) if view is None else view
 
     def stored(self, name: str) -> "DataFrame":
-        """All rows of a table or a materialized view."""
+        """Return all rows of a table or a materialized view."""
         return read_table(self._spark, self.target(name))
 
     def read_stream(self, name: str) -> "DataFrame":
-        """New rows of a dataset."""
+        """Return the new rows of a dataset as a stream."""
         view = self._view(name)
         if view is not None:
             return view
@@ -55,27 +55,26 @@ class SparkDatasetReader:
         return reader.option("path", str(self.target(name))).load()
 
     def topic(self, name: str, **options: str) -> "DataFrame":
-        """The records of a topic as a stream, from its beginning unless the options say else."""
+        """Return the records of a topic as a stream, by default from its beginning."""
         chosen = {"startingOffsets": "earliest", **self._pace(options), **options}
         reader = self._spark.readStream.format("headwater")
         return reader.options(**self._options(name, chosen)).load()
 
     def topics(self, *names: str, pattern: str | None = None, **options: str) -> "DataFrame":
-        """The records of several topics as one stream, by name or by pattern."""
+        """Return the records of several topics as one stream, by name or by pattern."""
         if pattern is not None:
             options["subscribePattern"] = pattern
         return self.topic(",".join(names), **options)
 
     def topic_snapshot(self, name: str, **options: str) -> "DataFrame":
-        """The records that a topic holds now."""
+        """Return the current records of a topic."""
         return self._spark.read.format("headwater").options(**self._options(name, options)).load()
 
     def spark(self) -> "SparkSession":
-        """The session."""
         return self._spark
 
     def target(self, name: str) -> Target:
-        """Where a table or a materialized view is kept."""
+        """Return where a table or a materialized view is stored."""
         return table_target(self._project, name)
 
     def _called(self, query: Query, session_reads: Iterable[DatasetRead]) -> "DataFrame":
@@ -91,7 +90,7 @@ class SparkDatasetReader:
         return frame
 
     def _temporary(self, source: DatasetRead | TopicRead) -> str:
-        """A view in the session for one read of an SQL text; no two share a name."""
+        """Create a session view for one read of an SQL query, under a unique name."""
         name = f"headwater_{next(_numbers)}"
         self._answer(source).createOrReplaceTempView(name)
         return name
@@ -102,14 +101,14 @@ class SparkDatasetReader:
         return self.read_stream(source.name) if source.stream else self.read(source.name)
 
     def _view(self, name: str) -> "DataFrame | None":
-        """A temporary view, composed in place; None for what is stored."""
+        """Return the rows of a temporary view; None for a stored dataset."""
         dataset = self._project.declarations.datasets.get(name)
         if dataset is None or dataset.kind != "temporary_view" or dataset.query is None:
             return None
         return self._called(dataset.query, dataset.session_reads)
 
     def _pace(self, options: Mapping[str, str]) -> dict[str, str]:
-        """A target batch time for queries that set no limit of their own."""
+        """Return the project's target batch time for queries without a limit of their own."""
         wanted = self._project.settings.target_batch_time
         return {"targetBatchTime": wanted} if wanted and not _LIMITS & set(options) else {}
 
@@ -124,7 +123,7 @@ _CHOICES: Final = {"subscribePattern", "assign"}
 
 
 def table_target(project: Project, name: str) -> Target:
-    """`<storage>/<name>`, in the format of the dataset or of the one that is quarantined there."""
+    """Return `<storage>/<name>` in the format of the dataset, or of the dataset it quarantines."""
     datasets = project.declarations.datasets
     owner = datasets.get(name) or next(
         (each for each in datasets.values() if each.quarantine and each.quarantine.table == name),

@@ -1,8 +1,8 @@
-"""Rows that were refused, as records of a dead letter topic and as rows of a quarantine table.
+"""Writes refused rows to a dead letter topic or a quarantine table, exactly once.
 
 The headers are those of the consumer's dead letters (`Consumer.process`), so that one tool reads
-both: `dead-letter.topic`, `.partition`, `.offset`, `.timestamp` where the row still knows its
-origin, `.error-class` and `.error-message` with the reasons, `.attempts`, and `.flow`.
+both: `dead-letter.topic`, `.partition`, `.offset`, `.timestamp` where the row still has its origin,
+`.error-class` and `.error-message` with the reasons, `.attempts`, and `.flow`.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -11,9 +11,14 @@ from pyspark.sql import functions as sf
 from pyspark.sql import types as st
 
 from headwater.pipelines.running.quality import REASONS
+from headwater.pipelines.tables.writing import TableSink, query_id
+from headwater.pipelines.targets import Target
+from headwater.pipelines.topic_sink.topic_sink import write_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+    from headwater.pipelines.running.quality import BatchWriter
 
 HEADER: Final = "dead-letter."
 ERROR_CLASS: Final = "headwater.pipelines.ExpectationFailed"
@@ -21,8 +26,56 @@ _ORIGIN: Final = ("topic", "partition", "offset", "timestamp")
 _MESSAGE_LIMIT: Final = 1000
 
 
+class RefusedRows:
+    """Creates writers for the refused rows of a flow, each exactly once by (app, rules, batch).
+
+    The rules are part of the name: rows that a repeated batch refuses under other rules are written
+    as well. They may appear twice, and are never lost.
+
+    Args:
+        flow: What the quarantine table names.
+        query: What the dead letters name: the flow's query.
+        rules: A digest of what decides which rows are refused.
+        app: The application of the batches; by default the streaming query that writes.
+    """
+
+    def __init__(self, flow: str, query: str, rules: str, app: str | None = None) -> None:
+        self._flow = flow
+        self._query = query
+        self._rules = rules
+        self._app = app
+
+    def into_table(self, target: Target) -> "BatchWriter":
+        """Return a writer that appends refused rows to a quarantine table."""
+        sinks: list[TableSink] = []
+
+        def write(rows: "DataFrame", batch: int) -> None:
+            if not sinks:
+                sinks.append(TableSink(target, app=self._name(rows)))
+            sinks[0](as_rows(rows, self._flow), batch)
+
+        return write
+
+    def into_topic(self, bootstrap_servers: str, topic: str) -> "BatchWriter":
+        """Return a writer that sends refused rows to a dead letter topic."""
+
+        def write(rows: "DataFrame", batch: int) -> None:
+            write_batch(
+                as_records(rows, self._query),
+                bootstrap_servers=bootstrap_servers,
+                topic=topic,
+                query=self._name(rows),
+                batch_id=batch,
+            )
+
+        return write
+
+    def _name(self, rows: "DataFrame") -> str:
+        return f"{self._app or query_id(rows.sparkSession)}.{self._rules}"
+
+
 def as_records(rows: "DataFrame", flow: str) -> "DataFrame":
-    """Refused rows as key, value and headers; a row that is no record any more becomes JSON."""
+    """Return refused rows as key, value and headers; a row without a binary value becomes JSON."""
     columns = _types(rows)
     own = [name for name in rows.columns if name != REASONS]
     raw = isinstance(columns.get("value"), st.BinaryType)
@@ -36,20 +89,20 @@ def as_records(rows: "DataFrame", flow: str) -> "DataFrame":
 
 
 def as_rows(rows: "DataFrame", flow: str) -> "DataFrame":
-    """Refused rows as they were, then why (`_reasons`), by which flow, and when."""
+    """Return refused rows unchanged, with the reasons, the flow and the time as columns."""
     return rows.withColumns({"_flow": sf.lit(flow), "_refused_at": sf.current_timestamp()})
 
 
 def headers(rows: "DataFrame", flow: str) -> "Column":
-    """The record's own headers, then where it came from and why it was set aside."""
-    told = {
+    """Return the record's own headers, followed by its origin and the reasons."""
+    added = {
         "error-class": sf.lit(ERROR_CLASS),
         "error-message": sf.substring(sf.array_join(REASONS, "; "), 1, _MESSAGE_LIMIT),
         "attempts": sf.lit("1"),
         "flow": sf.lit(flow),
         **_origin(rows),
     }
-    fresh = sf.array(*(_header(name, text) for name, text in told.items()))
+    fresh = sf.array(*(_header(name, text) for name, text in added.items()))
     fresh = sf.filter(fresh, lambda header: header["value"].isNotNull())
     own = _types(rows).get("headers")
     if isinstance(own, st.ArrayType):
@@ -58,7 +111,7 @@ def headers(rows: "DataFrame", flow: str) -> "Column":
 
 
 def _origin(rows: "DataFrame") -> "dict[str, Column]":
-    """Topic, partition, offset and timestamp, from columns of these names or with a `_` before."""
+    """Return topic, partition, offset and timestamp, from columns with or without a leading `_`."""
     found = {}
     for name in _ORIGIN:
         column = next((each for each in (name, f"_{name}") if each in rows.columns), None)

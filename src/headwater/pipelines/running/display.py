@@ -1,6 +1,6 @@
-"""The progress of a run for people: a live table on a terminal, plain lines elsewhere.
+"""Shows the progress of a run: a live table on a terminal, plain lines elsewhere.
 
-It reads the model in `progress.py` from a thread of its own and changes nothing.
+It reads the model in `progress.py` from its own thread and changes nothing.
 """
 
 import sys
@@ -16,7 +16,7 @@ _LINES_S: Final = 5.0
 
 
 class Display:
-    """Shows a model while a `with` lasts; a last time when it ends."""
+    """A context manager that shows progress until it ends."""
 
     def __init__(self, progress: RunProgress, out: TextIO | None = None) -> None:
         self._progress = progress
@@ -40,7 +40,7 @@ class Display:
         self._thread.join()
 
     def show(self) -> None:
-        """Write the lines that are new: an idle pipeline is silent."""
+        """Write lines that changed; an idle pipeline prints nothing."""
         fresh = lines(self._progress)
         self._out.writelines(f"{line}\n" for line in fresh if line not in self._shown)
         self._out.flush()
@@ -73,13 +73,13 @@ class Display:
 
 
 def lines(progress: RunProgress) -> list[str]:
-    """One line for each query that has read something, then the last notes."""
+    """Return one line per query that has read something, followed by recent notes."""
     flows = [line(flow) for flow in list(progress.flows.values()) if flow.batches]
     return flows + list(progress.notes)
 
 
 def line(flow: FlowProgress) -> str:
-    """One query in one line."""
+    """Return the progress of one query as a line."""
     parts = [f"{name} {column(flow)}" for name, column in _COLUMNS.items() if name != "flow"]
     return f"{flow.name}: {', '.join(parts)}"
 
@@ -92,7 +92,7 @@ def _lag(flow: FlowProgress) -> str:
 
 
 def _catch_up(flow: FlowProgress) -> str:
-    """When the query will have read everything, if it goes on like this."""
+    """Return when the query will have caught up at its current rate."""
     if flow.lag is None:
         return "-"
     if not flow.lag:
@@ -101,7 +101,7 @@ def _catch_up(flow: FlowProgress) -> str:
 
 
 def duration(seconds: float) -> str:
-    """A time as people say it: 45s, 12m30s, 3h05m."""
+    """Format a duration: 45s, 12m30s, 3h05m."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole}s"

@@ -1,12 +1,11 @@
-"""One flow at work: its query, its expectations, its target, its checkpoint.
+"""Starts flows: each with its query, expectations, target and checkpoint.
 
-A streaming flow becomes a Structured Streaming query named `<pipeline>.<flow>`; a materialized
-view is computed and replaced as a whole; a flow declared `once` is appended one time, which the
-table itself remembers. Every writer here is exactly once by (query id, batch id).
+A streaming flow becomes a Structured Streaming query named `<pipeline>.<flow>`; a materialized view
+is computed and replaced as a whole; a flow declared `once` is appended one time, which the table
+itself records. Every writer here writes exactly once by (query id, batch id).
 """
 
 from collections.abc import Mapping
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -17,7 +16,7 @@ from headwater.pipelines.declaring.upgrade import fingerprint, rules_digest
 from headwater.pipelines.running.checkpoints import Checkpoints
 from headwater.pipelines.running.consistency import QUERY
 from headwater.pipelines.running.dataset_reader import SparkDatasetReader, table_target
-from headwater.pipelines.running.dead_letters import as_records, as_rows
+from headwater.pipelines.running.dead_letters import RefusedRows, as_rows
 from headwater.pipelines.running.flow_errors import FlowError
 from headwater.pipelines.running.guarded_writers import GuardedWriters
 from headwater.pipelines.running.preflight import REFRESHED_BY
@@ -36,7 +35,7 @@ if TYPE_CHECKING:
     from headwater.pipelines.running.quality import BatchWriter
 
 _MADE_BY: Final = "headwater-made"
-"""The application that makes tables before their first row; its only batch is 0."""
+"""The application that creates tables before their first row; its only batch is 0."""
 
 
 class Flows:
@@ -58,17 +57,21 @@ class Flows:
         known = fingerprint(project)
         self._begun: set[Target] = set()
         """Tables that a flow of this run may have written to."""
-        self._rules = {name: rules_digest(told) for name, told in known.items()}
+        self._rules = {name: rules_digest(flow) for name, flow in known.items()}
 
     def query_name(self, flow: Flow) -> str:
-        """The name of a flow's query, and of its consumer group."""
+        """Return the name of a flow's query and of its consumer group."""
         return f"{self._project.name}.{flow.name}"
 
     def start(self, flow: Flow) -> "StreamingQuery":
         """Start a streaming flow."""
         rows = self._frame(flow)
         if not rows.isStreaming:
-            raise FlowError(flow.name, f"{flow.origin}: its query gave rows that do not stream")
+            raise FlowError(
+                flow.name,
+                f"{flow.origin}: the query does not return a stream: read with hw.read_stream or "
+                "hw.topic, or declare a materialized_view",
+            )
         sink = self._project.declarations.sinks.get(flow.target)
         if sink is not None and not parse_target(sink.target).is_table:
             writer = self._to_topic(flow, rows, sink)
@@ -82,7 +85,7 @@ class Flows:
         return query
 
     def append_once(self, flow: Flow) -> None:
-        """Append what a batch query gives, unless an earlier run has done so."""
+        """Append the rows of a batch query, unless an earlier run has done so."""
         sink = self._project.declarations.sinks.get(flow.target)
         app = f"{self.query_name(flow)}.once.{self._checkpoints.refresh_count(flow.name)}"
         if sink is not None and not parse_target(sink.target).is_table:
@@ -94,11 +97,11 @@ class Flows:
             quality = self._quality(flow)
             gate = self._gate(flow, quality, TableSink(target, app=app, **options), app)
             gate(quality.judged(self._frame(flow)), 0)
-            if table.last_batch(app) < 0:  # no row was good, and that too is only true once
+            if table.last_batch(app) < 0:  # no row was good: record that the flow has run
                 table.commit(TableChange([], table.schema(), app, 0))
 
     def _send_once(self, flow: Flow, sink: Sink, app: str) -> None:
-        """A topic cannot be asked what it got long ago: that it is done is noted here."""
+        """Send rows to a topic and note it: a topic does not record what it got long ago."""
         noted = self._checkpoints.read_note(flow.name) or {}
         if noted.get("sent") == app:
             return
@@ -106,7 +109,7 @@ class Flows:
         self._checkpoints.write_note(flow.name, {**noted, "sent": app})
 
     def refresh(self, flow: Flow) -> tuple[dict[str, int], int]:
-        """Compute a materialized view anew: rows that failed by expectation, and rows kept."""
+        """Replace a materialized view; return failed rows by expectation, and the rows kept."""
         dataset = self._project.declarations.datasets[flow.target]
         quality, target = self._quality(flow), table_target(self._project, dataset.name)
         rows = quality.judged(self._frame(flow))
@@ -122,11 +125,11 @@ class Flows:
         return counts, sum(file.rows for file in open_table(target).files())
 
     def target(self, table: str) -> Target:
-        """Where a table of the pipeline is kept."""
+        """Return where a table of the pipeline is stored."""
         return self._datasets.target(table)
 
     def expectations(self, flow: Flow) -> tuple[str, ...]:
-        """The names of what the flow's target expects."""
+        """Return the names of the expectations of a flow's target."""
         return self._quality(flow).names
 
     def _frame(self, flow: Flow) -> "DataFrame":
@@ -134,7 +137,7 @@ class Flows:
         return declared_rows(self._datasets.frame(flow), dataset)
 
     def _to_topic(self, flow: Flow, rows: "DataFrame", sink: Sink) -> "DataStreamWriter":
-        """As `format("headwater")` would, but for the processes that Spark starts for such a sink."""
+        """Write as `format("headwater")` does, without the Python processes that Spark adds for it."""
 
         def send(batch: "DataFrame", batch_id: int) -> None:
             self._send(batch, sink, query_id(batch.sparkSession), batch_id)
@@ -178,24 +181,24 @@ class Flows:
             )
 
     def _aside(self, flow: Flow, dataset: Dataset, app: str | None) -> "list[BatchWriter]":
-        """Who takes the rows that are set aside."""
+        """Return the writers for refused rows."""
         writers: list[BatchWriter] = []
         rules = self._rules[flow.name] + ("-folders" if _folders_named(dataset) else "")
+        refused = RefusedRows(flow.name, self.query_name(flow), rules, app)
         if dataset.quarantine and dataset.quarantine.table:
-            target = table_target(self._project, dataset.quarantine.table)
-            writers.append(QuarantineTable(target, flow.name, app, rules))
+            writers.append(
+                refused.into_table(table_target(self._project, dataset.quarantine.table))
+            )
         if dataset.quarantine and dataset.quarantine.topic:
             servers, topic = self._project.bootstrap_servers, dataset.quarantine.topic
-            writers.append(
-                partial(send_dead_letters, servers, topic, self.query_name(flow), app, rules)
-            )
+            writers.append(refused.into_topic(servers, topic))
         return writers
 
     def _quality(self, flow: Flow) -> Quality:
         return quality_of(self._project.declarations.datasets.get(flow.target))
 
     def _place(self, flow: Flow, sink: Sink | None) -> tuple[Target, dict[str, Any]]:
-        """Where the rows go, and how the table is written."""
+        """Return the target of a flow and the options of its table."""
         if sink is not None:
             return self._rooted(parse_target(sink.target)), table_options(sink.options)
         dataset = self._project.declarations.datasets[flow.target]
@@ -206,24 +209,24 @@ class Flows:
         }
 
     def _rooted(self, target: Target) -> Target:
-        """A path in a declaration is relative to the project, wherever the command was called."""
+        """Resolve a path of a declaration against the project's folder."""
         return Target(target.kind, str(self._project.root / target.place))
 
 
 def declared_rows(rows: "DataFrame", dataset: Dataset | None) -> "DataFrame":
-    """The rows with the columns that the dataset declares, if it declares any."""
+    """Return the rows with the columns that the dataset declares, if it declares any."""
     if dataset is None or not dataset.schema:
         return rows
     return rows.to(declared_columns(dataset.schema))
 
 
 def quality_of(dataset: Dataset | None) -> Quality:
-    """The expectations of a dataset, and that its partition values can name folders."""
+    """Return the checks of a dataset: its expectations, and that partition values fit folders."""
     return Quality((*dataset.expectations, *_folders_named(dataset)) if dataset else ())
 
 
 def _folders_named(dataset: Dataset) -> list[Expectation]:
-    """Values that cannot name a folder are set aside, where the dataset has a place for them."""
+    """Return expectations that refuse values which cannot name a folder, if there is a quarantine."""
     if dataset.quarantine is None:
         return []
     return [
@@ -235,14 +238,14 @@ def _folders_named(dataset: Dataset) -> list[Expectation]:
 def ensure_table(
     spark: "SparkSession", rows: "DataFrame", target: Target, partition_by: tuple[str, ...]
 ) -> None:
-    """Make an empty table where there is none, so that others can read it from the start."""
+    """Create an empty table if it does not exist, so that other flows can read it at once."""
     if not open_table(target).exists():
         empty = spark.createDataFrame([], rows.schema)
         TableSink(target, app=_MADE_BY, partition_by=partition_by)(empty, 0)
 
 
 def replace_columns(schema: StructType, table: Table) -> None:
-    """Give a table that a refresh has emptied the columns of the flow that fills it.
+    """Replace the columns of a table that a refresh has emptied with those of its flow.
 
     Call it before any flow of the run writes to the table.
     """
@@ -255,50 +258,16 @@ def replace_columns(schema: StructType, table: Table) -> None:
         table.commit(TableChange([], columns, REFRESHED_BY, batch, folders, replaces=True))
 
 
-class QuarantineTable:
-    """For foreachBatch: appends refused rows to a quarantine table, once by (app, rules, batch)."""
-
-    def __init__(self, target: Target, flow: str, app: str | None, rules: str) -> None:
-        self._target = target
-        self._flow = flow
-        self._app = app
-        self._rules = rules
-        self._sink: TableSink | None = None
-
-    def __call__(self, rows: "DataFrame", batch: int) -> None:
-        """Write the refused rows of one batch."""
-        if self._sink is None:
-            app = refusal_app(self._app, self._rules, rows)
-            self._sink = TableSink(self._target, app=app)
-        self._sink(as_rows(rows, self._flow), batch)
-
-
-def send_dead_letters(
-    servers: str, topic: str, flow: str, app: str | None, rules: str, rows: "DataFrame", batch: int
-) -> None:
-    """Refused rows to a dead letter topic, once by (app, rules, batch)."""
-    write_batch(
-        as_records(rows, flow),
-        bootstrap_servers=servers,
-        topic=topic,
-        query=refusal_app(app, rules, rows),
-        batch_id=batch,
-    )
-
-
-def refusal_app(app: str | None, rules: str, rows: "DataFrame") -> str:
-    """Who refused rows are of: the query, and the rules that they were refused under."""
-    return f"{app or query_id(rows.sparkSession)}.{rules}"
-
-
 def declared_columns(ddl: str) -> StructType:
-    """The columns that a declaration writes as DDL; Spark's own parser knows all of its types."""
+    """Parse the DDL of a declaration with Spark's own parser."""
     found = StructType.fromDDL(ddl)
     if not isinstance(found, StructType):
-        raise TypeError(f"schema {ddl!r} is one type and not the columns of a table")
+        raise TypeError(
+            f"schema {ddl!r} is a single type: write columns such as 'a BIGINT, b STRING'"
+        )
     return found
 
 
 def table_options(options: Mapping[str, str]) -> dict[str, Any]:
-    """Options of a declaration as arguments of the table sink."""
+    """Return the options of a declaration as arguments of TableSink."""
     return {name: int(value) for name, value in options.items()}

@@ -1,9 +1,9 @@
-"""How far streaming queries are, where everybody looks for it: in consumer groups.
+"""Commits the progress of streaming queries to consumer groups, where tools look for lag.
 
 Each query's progress is committed to a group of its name, so that `headwater groups describe`,
-Kafka's own tools and consoles show its lag. It hangs on Spark's listener, the only place that
-hears of every batch: a source's `commit` comes one batch late, and never for the last one.
-Nothing here fails a query, holds it up, or decides where it goes on: that is its checkpoint.
+Kafka's own tools and consoles show its lag. It uses Spark's listener, the only interface that
+reports every batch: a source's `commit` comes one batch late, and never for the last one. Nothing
+here may fail a query, delay it, or decide where it continues: that is the checkpoint's job.
 """
 
 import logging
@@ -32,13 +32,13 @@ OnProgress = Callable[[StreamingQueryProgress], object]
 Offsets = dict[TopicPartition, int]
 
 FLUSH_S: Final = 10.0
-"""How long the end of a query may be held up by a commit."""
+"""How long a commit may delay the end of a query."""
 PATIENCE_MS: Final = 5_000
-"""After that a commit is given up; the next progress brings another."""
+"""When a commit is abandoned; the next progress brings another."""
 
 
 def query_group(name: str | None, query_id: str) -> str:
-    """The group of a query: its name, or its id where it has none."""
+    """Return the group of a query: its name, or its id if it has no name."""
     return name or query_id
 
 
@@ -49,12 +49,12 @@ def track_lag(
     group: GroupName | None = None,
     on_progress: OnProgress | None = None,
 ) -> "LagListener":
-    """Commit the progress of this session's queries, from now on, until `stop` of what comes back.
+    """Commit the progress of this session's queries until the returned listener is stopped.
 
     Args:
         spark: The session.
-        bootstrap_servers: Where the groups live: the cluster that the queries read.
-        group: What the group of a query is called, by its name and id.
+        bootstrap_servers: The cluster that the queries read, which also holds the groups.
+        group: Returns the group of a query from its name and id.
         on_progress: Called with every progress; the listener also keeps the last of each query.
     """
     listener = LagListener(spark, bootstrap_servers, group or query_group, on_progress)
@@ -63,7 +63,7 @@ def track_lag(
 
 
 class LagListener(StreamingQueryListener):
-    """Hears of progress on Spark's thread and commits it on its own."""
+    """Receives progress on Spark's thread and commits it on its own thread."""
 
     def __init__(
         self,
@@ -73,7 +73,7 @@ class LagListener(StreamingQueryListener):
         on_progress: OnProgress | None,
     ) -> None:
         self.progress: dict[str, StreamingQueryProgress] = {}
-        """The last progress of each query that runs, by its id."""
+        """The last progress of each running query, by its id."""
         self._spark = spark
         self._group = group
         self._on_progress = on_progress
@@ -82,10 +82,10 @@ class LagListener(StreamingQueryListener):
         self._one_ended = threading.Condition()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:  # noqa: N802 - Spark's name
-        """Nothing is read yet."""
+        """Do nothing: nothing is read yet."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802 - Spark's name
-        """A batch is done."""
+        """Commit the offsets of a finished batch."""
         progress = event.progress
         query_id = str(progress.id)
         self.progress[query_id] = progress
@@ -96,10 +96,10 @@ class LagListener(StreamingQueryListener):
             if self._on_progress is not None:
                 self._on_progress(progress)
         except Exception:
-            log.exception("the progress of query %s was not told", progress.name or query_id)
+            log.exception("query %s: its progress was not reported", progress.name or query_id)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802 - Spark's name
-        """The last batch has been told before this."""
+        """Wait for the commit of the last batch, which Spark has reported before this."""
         self.progress.pop(str(event.id), None)
         self._commits.flush(FLUSH_S)
         with self._one_ended:
@@ -107,21 +107,21 @@ class LagListener(StreamingQueryListener):
             self._one_ended.notify_all()
 
     def wait_for_end(self, run_id: str, timeout_s: float = FLUSH_S) -> bool:
-        """Wait until a run of a query has ended and all of it is committed; whether it was in time.
+        """Wait until a run of a query has ended and is committed; False if it timed out.
 
-        Spark tells its listeners some time after `awaitTermination` has returned.
+        Spark notifies its listeners some time after `awaitTermination` has returned.
         """
         with self._one_ended:
             return self._one_ended.wait_for(lambda: run_id in self._ended, timeout_s)
 
     def stop(self) -> None:
-        """Hear no more, and commit what was heard."""
+        """Stop listening and commit what is pending."""
         self._spark.streams.removeListener(self)
         self._commits.stop(FLUSH_S)
 
 
 class _Commits:
-    """Commits the newest offsets of each group, on a thread; older ones that wait are dropped."""
+    """Commits the newest offsets of each group on a thread; newer offsets replace pending ones."""
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._servers = bootstrap_servers
@@ -132,18 +132,18 @@ class _Commits:
         self._thread.start()
 
     def enqueue(self, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-        """Commit these soon."""
+        """Queue offsets to be committed."""
         with self._changed:
             self._waiting.setdefault(group, {}).update(offsets)
             self._changed.notify_all()
 
     def flush(self, timeout_s: float) -> bool:
-        """Wait until nothing waits; whether it came within the time."""
+        """Wait until nothing is pending; False if it timed out."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._waiting and not self._busy, timeout_s)
 
     def stop(self, timeout_s: float) -> None:
-        """Commit what waits and end the thread."""
+        """Commit what is pending and end the thread."""
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
@@ -174,8 +174,9 @@ class _Commits:
             admin.set_group_offsets(group, offsets)
         except GroupNotEmptyError:
             log.warning(
-                "the lag of query %s is not shown: consumers are at work in a group of this name",
+                "query %s: its lag is not shown, because a group of this name has active consumers; "
+                "rename the query or the group",
                 group,
             )
-        except Exception as problem:  # noqa: BLE001 - the query must not hear of it
-            log.warning("the lag of query %s was not told: %s", group, problem)
+        except Exception as problem:  # noqa: BLE001 - a lag that is not shown must not fail a query
+            log.warning("query %s: its lag was not committed: %s", group, problem)

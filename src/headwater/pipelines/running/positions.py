@@ -1,4 +1,4 @@
-"""From what Spark reports of a query's sources to offsets of topics. Pure."""
+"""Reads topic offsets from what Spark reports of a query's sources. Pure."""
 
 import json
 from collections.abc import Iterable
@@ -8,10 +8,10 @@ from headwater.model import TopicPartition
 
 
 def end_positions(sources: Iterable[str | None]) -> dict[TopicPartition, int]:
-    """How far the topics of a query are read, from the end offset that each source reports.
+    """Return how far a query has read its topics, from the end offset of each source.
 
     Our own source and Spark's Kafka connector report `{"topic": {"0": 12}}`. Other sources are
-    passed over; where two read one partition the one behind counts, so that lag is never hidden.
+    ignored. If two sources read one partition the lower offset counts, so that lag is never hidden.
     """
     found: dict[TopicPartition, int] = {}
     for text in sources:

@@ -1,6 +1,6 @@
-"""What must be right and in place before a pipeline runs: the graph, its topics, a refresh.
+"""Checks and prepares a pipeline before it runs: its graph, its topics, a refresh.
 
-The broker and the tables are asked here, Spark is not: a mistake is told in a second.
+This needs the broker and the tables but not Spark, so a mistake is reported within a second.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,13 +25,13 @@ from headwater.pipelines.targets import Target, parse_target
 from headwater.pipelines.topic_sink.ledger import Ledger
 
 REFRESHED_BY = "headwater-refresh"
-"""The application that empties tables."""
+"""The application that empties tables for a refresh."""
 _GONE = "gone"
-"""The fact that the project had no such flow any more in the last run."""
+"""The key that marks a flow which the project did not have in the last run."""
 
 
 class NotReadyError(Exception):
-    """Why a pipeline cannot run as it is: one line for each reason. Nothing was changed."""
+    """A pipeline cannot run: one line for each reason. Nothing was changed."""
 
     def __init__(self, lines: Iterable[object]) -> None:
         self.lines = [str(line) for line in lines]
@@ -39,25 +39,25 @@ class NotReadyError(Exception):
 
 
 def prepare_run(project: Project, refreshed: Sequence[str] = ()) -> list[str]:
-    """Check everything, then do what must be done before the first query; says what that was.
+    """Check everything, then prepare the run; return what was done, as lines.
 
-    Raises NotReadyError where the graph has problems, where the code has changed in a way that
-    checkpoints or tables do not allow, or where a refresh would not be whole.
+    Raises NotReadyError if the graph has problems, if the code has changed in a way that checkpoints
+    or tables do not allow, or if a refresh is incomplete.
     """
     refreshed = [*refreshed, *unfinished_refreshes(project)]
     found = problems(project, refreshed=refreshed)
     if found:
         raise NotReadyError(found)
     ids = topic_ids(project)
-    found_apart = mismatches(project, refreshed, ids)
-    if found_apart:
-        raise NotReadyError(found_apart)
+    unfit = mismatches(project, refreshed, ids)
+    if unfit:
+        raise NotReadyError(unfit)
     lines = _allowed_changes(changes(project, refreshed))
     lines += refresh(project, refreshed)
     lines += [f"topic {name} was created" for name in create_topics(project)]
     lines += [
-        f"topic {name} gets each row once as long as a repeated batch has the same rows: "
-        "at least once where a query draws lots or asks for the time"
+        f"topic {name} gets each row exactly once if a repeated batch has the same rows; at least "
+        "once if a query uses random numbers or the current time"
         for name in written_topics(project.declarations)
     ]
     save_fingerprints(project, ids)
@@ -65,19 +65,19 @@ def prepare_run(project: Project, refreshed: Sequence[str] = ()) -> list[str]:
 
 
 def mismatches(project: Project, refreshed: Iterable[str], ids: Mapping[str, str]) -> list[str]:
-    """Flows whose checkpoints, tables and topics do not belong together, a line for each."""
-    checkpoints, afresh = Checkpoints.of(project.storage), set(refreshed)
+    """Return a line for each flow with a checkpoint, table and topics that do not fit together."""
+    checkpoints, renewed = Checkpoints.of(project.storage), set(refreshed)
     known = fingerprint(project)
     lines = []
     for flow in project.declarations.flows:
-        if flow.once or is_view(project.declarations, flow) or flow.name in afresh:
+        if flow.once or is_view(project.declarations, flow) or flow.name in renewed:
             continue
         topics = {name: ids[name] for name in known[flow.name]["topics"] if name in ids}
-        told = _mismatch(project, flow, checkpoints) or topic_mismatch(
+        found = _mismatch(project, flow, checkpoints) or topic_mismatch(
             flow.name, checkpoints, topics
         )
-        if told is not None:
-            lines.append(f"{told}; or start again with --refresh {flow.name}")
+        if found is not None:
+            lines.append(f"{found}, or start over with --refresh {flow.name}")
     return lines
 
 
@@ -86,10 +86,10 @@ def _mismatch(project: Project, flow: Flow, checkpoints: Checkpoints) -> str | N
     if sink is None:
         table = open_table(table_target(project, flow.target))
         writers = [each.name for each in project.declarations.flows if each.target == flow.target]
-        told = table_mismatch(flow.name, checkpoints, table)
-        if told is None and not any(checkpoints.read_note(name) for name in writers):
-            told = unknown_rows(flow.name, checkpoints, table)
-        return told
+        found = table_mismatch(flow.name, checkpoints, table)
+        if found is None and not any(checkpoints.read_note(name) for name in writers):
+            found = unknown_rows(flow.name, checkpoints, table)
+        return found
     target = parse_target(sink.target)
     if target.is_table:
         table = open_table(Target(target.kind, str(project.root / target.place)))
@@ -101,12 +101,12 @@ def _mismatch(project: Project, flow: Flow, checkpoints: Checkpoints) -> str | N
         lead = stale_checkpoint(
             flow.name, checkpoints, Ledger(admin, query).last_batch(target.place)
         )
-    return f"{lead} in {target}: new rows would be taken for written" if lead else None
+    return f"{lead} in {target}: new rows would be skipped as written" if lead else None
 
 
 def topic_ids(project: Project) -> dict[str, str]:
-    """The ids of all topics that the pipeline reads, by their names."""
-    names = {name for told in fingerprint(project).values() for name in told["topics"]}
+    """Return the ids of all topics that the pipeline reads, by name."""
+    names = {name for flow in fingerprint(project).values() for name in flow["topics"]}
     if not names:
         return {}
     with BlockingAdmin(bootstrap_servers=project.bootstrap_servers) as admin:
@@ -116,12 +116,12 @@ def topic_ids(project: Project) -> dict[str, str]:
 
 
 def _allowed_changes(found: Sequence[FlowChange]) -> list[str]:
-    """Changes that a run may go on with, as lines."""
+    """Return harmless changes as lines; raise NotReadyError for others."""
     lines = [str(change) for change in found]
     stuck = [change.flow for change in found if change.verdict == "needs new checkpoint"]
     if stuck:
-        told = " ".join(f"--refresh {name}" for name in dict.fromkeys(stuck))
-        raise NotReadyError([*lines, f"undo these changes, or start anew with {told}"])
+        options = " ".join(f"--refresh {name}" for name in dict.fromkeys(stuck))
+        raise NotReadyError([*lines, f"undo these changes, or start over with {options}"])
     if any(change.verdict == "unsafe" for change in found):
         raise NotReadyError([*lines, "undo the unsafe changes, or give what changed a new name"])
     return lines
@@ -145,16 +145,16 @@ def problems(
 
 
 def changes(project: Project, refreshed: Iterable[str] = ()) -> list[FlowChange]:
-    """What changed since the last run, and what that means for checkpoints and tables.
+    """Return what changed since the last run, and what it means for checkpoints and tables.
 
-    A flow that is refreshed has no past that a change could disagree with.
+    Refreshed flows are left out: they have no past.
     """
-    checkpoints, afresh = Checkpoints.of(project.storage), set(refreshed)
-    new = {name: told for name, told in fingerprint(project).items() if name not in afresh}
+    checkpoints, renewed = Checkpoints.of(project.storage), set(refreshed)
+    new = {name: flow for name, flow in fingerprint(project).items() if name not in renewed}
     noted = {
         name: facts
         for name, facts in checkpoints.all_notes().items()
-        if facts.get("fingerprint") and name not in afresh
+        if facts.get("fingerprint") and name not in renewed
     }
     back = [name for name in new if name in noted and noted[name].get(_GONE)]
     old = {
@@ -162,21 +162,21 @@ def changes(project: Project, refreshed: Iterable[str] = ()) -> list[FlowChange]
         for name, facts in noted.items()
         if name in new or not facts.get(_GONE)
     }
-    why = "it is back and goes on where it stopped"
-    told = [FlowChange(name, "safe", why) for name in back if checkpoints.started(name)]
-    return [*told, *describe_change(old, new)] if old else []
+    why = "it is back and continues where it stopped"
+    found = [FlowChange(name, "safe", why) for name in back if checkpoints.started(name)]
+    return [*found, *describe_change(old, new)] if old else []
 
 
 def save_fingerprints(project: Project, ids: Mapping[str, str] | None = None) -> None:
-    """Note what the flows are, for the next run to compare.
+    """Save the fingerprints of all flows, for the next run to compare.
 
-    Notes of flows that are gone stay with their checkpoints: they may come back.
+    Notes of removed flows stay with their checkpoints: the flows may come back.
     """
     checkpoints, known = Checkpoints.of(project.storage), fingerprint(project)
-    for name, told in known.items():
-        noted = {**(checkpoints.read_note(name) or {}), "fingerprint": told, _GONE: False}
+    for name, flow in known.items():
+        noted = {**(checkpoints.read_note(name) or {}), "fingerprint": flow, _GONE: False}
         if ids:
-            noted[TOPIC_IDS] = {topic: ids[topic] for topic in told["topics"] if topic in ids}
+            noted[TOPIC_IDS] = {topic: ids[topic] for topic in flow["topics"] if topic in ids}
         checkpoints.write_note(name, noted)
     for name, noted in checkpoints.all_notes().items():
         if name not in known and "fingerprint" in noted:
@@ -192,7 +192,7 @@ def _repeated_letters(project: Project) -> Iterator[Problem]:
 
 
 def create_topics(project: Project) -> list[str]:
-    """Make the topics that the pipeline writes to and that are missing; says which."""
+    """Create the topics that the pipeline writes to, if they are missing; return their names."""
     wanted = written_topics(project.declarations)
     with BlockingAdmin(bootstrap_servers=project.bootstrap_servers) as admin:
         there = set(admin.list_topics())
@@ -202,7 +202,7 @@ def create_topics(project: Project) -> list[str]:
 
 
 def written_topics(declarations: Declarations) -> list[str]:
-    """Topics of sinks and dead letters, each once."""
+    """Return the topics of sinks and dead letters, without duplicates."""
     targets = [parse_target(sink.target) for sink in declarations.sinks.values()]
     names = [target.place for target in targets if not target.is_table]
     quarantines = [dataset.quarantine for dataset in declarations.datasets.values()]
@@ -211,11 +211,12 @@ def written_topics(declarations: Declarations) -> list[str]:
 
 
 def refresh(project: Project, names: Iterable[str]) -> list[str]:
-    """Begin flows anew: no checkpoint, and empty tables; says what was done.
+    """Remove the checkpoints of flows and empty their tables; return what was done, as lines.
 
     Downstream streams of an emptied table must be refreshed too, and all flows into one table
-    together: NotReadyError names those that are missing, and nothing is changed. Killed in between,
-    the next run does it again: a table that is full under a new checkpoint would get its rows twice.
+    together: NotReadyError names the missing ones, and nothing is changed. If the process is killed
+    in between, the next run repeats the refresh: a full table under a new checkpoint would get its
+    rows twice.
     """
     declarations, chosen = project.declarations, list(dict.fromkeys(names))
     flows = {flow.name: flow for flow in declarations.flows}
@@ -224,9 +225,9 @@ def refresh(project: Project, names: Iterable[str]) -> list[str]:
             raise NotReadyError([f"--refresh {name}: no such flow{nearest(name, flows)}"])
     needed = refresh_needs(declarations, chosen)
     if needed:
-        told = " ".join(f"--refresh {name}" for name in needed)
+        options = " ".join(f"--refresh {name}" for name in needed)
         tables = ", ".join(sorted(set(needed.values())))
-        raise NotReadyError([f"{tables} would be emptied under others: add {told}"])
+        raise NotReadyError([f"other flows read or fill {tables}, which is emptied: add {options}"])
     checkpoints = Checkpoints.of(project.storage)
     for name in chosen:
         checkpoints.write_note(name, {**(checkpoints.read_note(name) or {}), UNFINISHED: True})
@@ -237,7 +238,7 @@ def refresh(project: Project, names: Iterable[str]) -> list[str]:
 
 
 def unfinished_refreshes(project: Project) -> list[str]:
-    """Flows whose refresh was killed."""
+    """Return the flows of a refresh that was interrupted."""
     noted = Checkpoints.of(project.storage).all_notes()
     known = {flow.name for flow in project.declarations.flows}
     return [name for name, facts in noted.items() if facts.get(UNFINISHED) and name in known]
@@ -254,19 +255,19 @@ def _refresh(project: Project, flow: Flow) -> Iterator[str]:
     yield f"{flow.name} starts from the beginning of what it reads"
     dataset = project.declarations.datasets.get(flow.target)
     if dataset is None:
-        yield f"{flow.target} gets its records again: what is there stays there"
+        yield f"{flow.target} gets its records again; earlier records are kept"
         return
     emptied = [flow.target, *([dataset.quarantine.table] if dataset.quarantine else [])]
     for name, table in _tables(project, filter(None, emptied)):
         if table.exists():
             empty_table(table)
-            yield f"{name} was emptied; its older versions stay until they are cleaned"
+            yield f"{name} was emptied; its older versions are kept until they expire"
     if dataset.quarantine is not None and dataset.quarantine.topic:
-        yield f"{dataset.quarantine.topic} gets refused rows again: what is there stays there"
+        yield f"{dataset.quarantine.topic} gets refused rows again; earlier records are kept"
 
 
 def empty_table(table: Table) -> None:
-    """Take all rows out of a table with one commit."""
+    """Remove all rows of a table in one commit."""
     while True:
         batch = table.last_batch(REFRESHED_BY) + 1
         folders = table.partition_by()

@@ -1,7 +1,7 @@
-"""How far a pipeline is: rows per second, lag, batch times, quality counts, time to catch up.
+"""The progress of a pipeline: rows per second, lag, batch times, quality counts, time to catch up.
 
-A pure model. It is fed what Spark tells of each micro-batch (`StreamingQueryProgress` as JSON) and
-reads no clock: all times come from there. Rates are differences of offsets over a window of recent
+A pure model of what Spark reports of each micro-batch (`StreamingQueryProgress` as JSON). It reads
+no clock: all times come from the reports. Rates are differences of offsets over a window of recent
 batches, so an idle trigger or one slow batch does not make them jump.
 """
 
@@ -14,7 +14,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 
 QUALITY: Final = "headwater_quality"
-"""The observation that carries counts: `rows`, and one count for each expectation by its number."""
+"""The observation with the counts: `rows`, and one count per expectation by its number."""
 
 _WINDOW_S: Final = 60.0
 
@@ -22,35 +22,35 @@ Offsets = dict[tuple[str, str], int]
 
 
 class Sample(NamedTuple):
-    """Where a query was at one moment."""
+    """The offsets of a query at one moment."""
 
     at_s: float
     read: Offsets
     written: Offsets
-    """`read`: up to where the query is; `written`: up to where producers are."""
+    """`read`: the next offsets of the query; `written`: the ends of the partitions."""
 
 
 @dataclass
 class FlowProgress:
-    """One query, as far as it has told."""
+    """The progress that one query has reported."""
 
     name: str
     expectations: tuple[str, ...] = ()
     batches: int = 0
     rows: int = 0
     batch_ms: int = 0
-    """How long the last batch took that had rows."""
+    """How long the last batch with rows took."""
     failed: dict[str, int] = field(default_factory=dict)
     """Rows that did not meet an expectation, by its name."""
     late: int = 0
     """Rows that a watermark dropped."""
     versions_behind: int | None = None
-    """Versions of tables that are committed and not yet read; None: no table is streamed."""
+    """Versions of streamed tables not read yet; None if the query streams no table."""
     _last_batch: int = -1
     _samples: deque[Sample] = field(default_factory=deque)
 
     def observe(self, progress: Mapping[str, Any]) -> None:
-        """Take in one report of the query; a report that came before is no news."""
+        """Add one report of the query; ignore reports older than the last one."""
         if int(progress["batchId"]) < self._last_batch:
             return
         if int(progress["batchId"]) > self._last_batch and "addBatch" in progress["durationMs"]:
@@ -88,7 +88,7 @@ class FlowProgress:
 
     @property
     def lag(self) -> int | None:
-        """Records that are written and not yet read; None before the first report."""
+        """Records written and not yet read; None before the first report."""
         if not self._samples:
             return None
         now = self._samples[-1]
@@ -96,17 +96,17 @@ class FlowProgress:
 
     @property
     def rows_per_second(self) -> float:
-        """Records read per second, over the recent past."""
+        """Records read per second, over the recent window."""
         return self._rate([sample.read for sample in self._samples])
 
     @property
     def arriving_per_second(self) -> float:
-        """Records that producers write per second, over the recent past."""
+        """Records that producers write per second, over the recent window."""
         return self._rate([sample.written for sample in self._samples])
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds until nothing is left, if both rates stay; None when it does not catch up."""
+        """Seconds until the query catches up at the current rates; None if it never does."""
         if not self.lag:
             return 0.0 if self.lag == 0 else None
         drain = self.rows_per_second - self.arriving_per_second
@@ -121,32 +121,32 @@ class FlowProgress:
 
 
 class RunProgress:
-    """All queries of a run, by name, in the order in which they were announced."""
+    """The progress of all queries of a run, by name, in the order of their announcement."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self.flows: dict[str, FlowProgress] = {}
         self.notes: deque[str] = deque(maxlen=5)
-        """What happened last beside the queries, for people."""
+        """Recent events beside the queries, for the display."""
 
     def announce(self, name: str, expectations: tuple[str, ...] = ()) -> FlowProgress:
-        """A query that will report."""
+        """Add a query that will report; return its progress."""
         return self.flows.setdefault(name, FlowProgress(name, expectations))
 
     def observe(self, progress: Mapping[str, Any]) -> None:
-        """Take in a report of any query; those that nobody announced are not ours."""
+        """Add a report of a query; ignore queries that were not announced."""
         flow = self.flows.get(progress.get("name") or "")
         if flow is not None:
-            with self._lock:  # told by Spark's listener and, in the end, by the runner
+            with self._lock:  # called by Spark's listener and, at the end, by the runner
                 flow.observe(progress)
 
     def note(self, text: str) -> None:
-        """Something that people want to know while it runs."""
+        """Add an event for the display."""
         self.notes.append(text)
 
 
 def topic_offsets(progress: Mapping[str, Any], which: str) -> Offsets:
-    """The offsets of all topics that a query reads; sources of another kind have none."""
+    """Return the offsets of all topics that a query reads; other sources are ignored."""
     found: Offsets = {}
     for source in progress.get("sources") or ():
         offset = source.get(which)
@@ -161,7 +161,7 @@ def topic_offsets(progress: Mapping[str, Any], which: str) -> Offsets:
 
 
 def _versions_behind(progress: Mapping[str, Any]) -> int | None:
-    """How many versions of the tables that a query streams it has not read; None: it streams none."""
+    """Return how many table versions a query has not read; None if it streams no table."""
     behind = None
     for source in progress.get("sources") or ():
         read, newest = (_version(source.get(name)) for name in ("endOffset", "latestOffset"))
@@ -171,13 +171,13 @@ def _versions_behind(progress: Mapping[str, Any]) -> int | None:
 
 
 def _version(offset: Any) -> int | None:
-    told = _parsed(offset) if isinstance(offset, str) else offset
-    version = told.get("version") if isinstance(told, Mapping) else None
+    parsed = _parsed(offset) if isinstance(offset, str) else offset
+    version = parsed.get("version") if isinstance(parsed, Mapping) else None
     return version if isinstance(version, int) else None
 
 
 def _before(end: Offsets, rows: int) -> Offsets:
-    """Where a fresh query began, which Spark does not tell: so many rows before its first end."""
+    """Return where a new query began, which Spark does not report: `rows` before its first end."""
     first = min(end)
     return {**end, first: end[first] - rows}
 

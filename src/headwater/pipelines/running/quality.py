@@ -1,10 +1,9 @@
-"""Expectations at work: which rows of a batch are good, where the others go, and how many.
+"""Applies expectations to batches: which rows are good, where the others go, and how many.
 
-Each row gets the names of the expectations that it does not meet, computed by SQL in the query's
-own plan. A condition that is NULL is not met: only what is true passes, as with a CHECK of a
-Delta table. `warn` counts, `drop` sets the row aside, `fail` ends the batch before a row of it is
-written anywhere. Rows that are set aside go first, so that a batch which is in the target has its
-bad rows in their places too.
+Each row gets the names of the expectations that it fails, computed by SQL in the query's own plan.
+A condition that is NULL fails: only true passes, as with a CHECK of a Delta table. `warn` counts,
+`drop` refuses the row, `fail` ends the batch before any row of it is written. Refused rows are
+written first, so that a batch in the target has its refused rows in their places as well.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -27,7 +26,7 @@ _EXAMPLE: Final = 300
 
 
 class ExpectationError(Exception):
-    """Rows that must not be there are there; nothing of their batch was written."""
+    """Rows fail an `expect_or_fail`; nothing of their batch was written."""
 
 
 class Quality:
@@ -42,21 +41,21 @@ class Quality:
         self.fails = bool(self._failing)
 
     def judged(self, rows: "DataFrame") -> "DataFrame":
-        """The rows with the names of what they do not meet; the counts are observed on the way."""
+        """Add the names of failed expectations to each row, and observe their counts."""
         if not self.expectations:
             return rows
         with_names = rows.withColumn(FAILED, sf.expr(failed_names(self.expectations)))
         return with_names.observe(QUALITY, sf.count(sf.lit(1)).alias("rows"), *self._counting())
 
     def counts(self, judged: "DataFrame") -> dict[str, int]:
-        """How many rows do not meet each expectation, counted now."""
+        """Count the rows that fail each expectation."""
         if not self.expectations:
             return {}
         found = judged.agg(*self._counting()).collect()[0]
         return dict(zip(self.names, map(int, found), strict=True))
 
     def refuse(self, judged: "DataFrame") -> None:
-        """End the batch where an `expect_or_fail` is not met."""
+        """Raise ExpectationError if a row fails an `expect_or_fail`."""
         if not self._failing:
             return
         broken = judged.where(_has(self._failing))
@@ -65,19 +64,19 @@ class Quality:
         if not found:
             return
         example = str(broken.drop(FAILED).select(sf.to_json(sf.struct("*"))).head(1)[0][0])
-        told = ", ".join(f"{row['count']} rows fail {row['name']!r}" for row in sorted(found))
+        failed = ", ".join(f"{row['count']} rows fail {row['name']!r}" for row in sorted(found))
         raise ExpectationError(
-            f"{told}; one of them is {example[:_EXAMPLE]}; nothing of this batch was written"
+            f"{failed}; one of them is {example[:_EXAMPLE]}; nothing of this batch was written"
         )
 
     def good(self, judged: "DataFrame") -> "DataFrame":
-        """The rows that go on, without the names."""
+        """Return the rows that pass, without the added column."""
         if self._dropping:
             judged = judged.where(~_has(self._dropping))
         return judged.drop(FAILED)
 
     def bad(self, judged: "DataFrame") -> "DataFrame":
-        """The rows that are set aside, with `_reasons` as their last column."""
+        """Return the refused rows, with `_reasons` as their last column."""
         return judged.where(_has(self._dropping)).withColumnRenamed(FAILED, REASONS)
 
     def _counting(self) -> "list[Column]":
@@ -87,29 +86,29 @@ class Quality:
         ]
 
     def _named(self, action: str) -> tuple[str, ...]:
-        return tuple(wish.name for wish in self.expectations if wish.action == action)
+        return tuple(each.name for each in self.expectations if each.action == action)
 
 
 class RowJudge(Protocol):
-    """Who tells good rows from bad ones."""
+    """Separates good rows from refused ones."""
 
     drops: bool
-    """Whether rows may be set aside."""
+    """Whether rows may be refused."""
     fails: bool
     """Whether rows may end a batch."""
 
     def refuse(self, judged: "DataFrame") -> None:
-        """Raise where a row must not be there at all."""
+        """Raise if a row must end the batch."""
 
     def good(self, judged: "DataFrame") -> "DataFrame":
-        """The rows that go on."""
+        """Return the rows that pass."""
 
     def bad(self, judged: "DataFrame") -> "DataFrame":
-        """The rows that are set aside, with their reasons."""
+        """Return the refused rows, with their reasons."""
 
 
 class QualityGate:
-    """For foreachBatch: judges a batch, then hands its parts to their writers, in order."""
+    """For foreachBatch: writes the refused rows of a batch, then the good ones."""
 
     def __init__(
         self, judge: RowJudge, good: "BatchWriter", bad: Sequence["BatchWriter"] = ()
@@ -126,9 +125,9 @@ class QualityGate:
             self._good(self._judge.good(batch), batch_id)
 
     def _set_aside(self, batch: "DataFrame", batch_id: int) -> None:
-        """Most batches have no bad row, and then nobody needs to be asked to write none.
+        """Write refused rows, if there are any; most batches have none.
 
-        Counting computes the batch with all cores, which a look for a first bad row would not.
+        Counting computes the batch on all cores, which looking for a first row would not.
         """
         if not self._bad:
             return
@@ -140,7 +139,7 @@ class QualityGate:
 
 @contextmanager
 def cached(rows: "DataFrame", *, when: bool) -> Iterator[None]:
-    """Keep the rows while they are looked at several times, so that they are computed once."""
+    """Cache rows that are used several times, so that they are computed once."""
     if not when:
         yield
         return
@@ -152,10 +151,10 @@ def cached(rows: "DataFrame", *, when: bool) -> Iterator[None]:
 
 
 def failed_names(expectations: Sequence[Expectation]) -> str:
-    """SQL for the names of the expectations that a row does not meet."""
+    """Return SQL for the names of the expectations that a row fails."""
     names = (
-        f"CASE WHEN ({wish.condition}) THEN NULL ELSE {_literal(wish.name)} END"
-        for wish in expectations
+        f"CASE WHEN ({each.condition}) THEN NULL ELSE {_literal(each.name)} END"
+        for each in expectations
     )
     return f"filter(array({', '.join(names)}), name -> name IS NOT NULL)"
 

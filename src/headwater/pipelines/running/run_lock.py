@@ -1,7 +1,7 @@
-"""One run of a pipeline at a time: a lock beside the checkpoints.
+"""A lock beside the checkpoints: one run of a pipeline at a time.
 
-The lock dies with its process, so a crashed run leaves none behind; the file stays and names who
-had it last. Spark's own check would end whichever of two runs is later with a batch.
+The lock ends with its process, so a crashed run leaves none behind; the file remains and names the
+last holder. Spark's own check would end whichever of two runs commits a batch later.
 """
 
 import json
@@ -20,11 +20,11 @@ class InUseError(Exception):
 
 @contextmanager
 def run_lock(path: Path, what: str) -> Iterator[None]:
-    """Hold the lock; InUseError with the host and the pid of whoever has it.
+    """Hold the lock; raise InUseError with the host and the pid of another holder.
 
     Args:
         path: The lock's file.
-        what: Who runs, for the message, such as `the pipeline shop`.
+        what: What runs, for the message, such as `the pipeline shop`.
     """
     files = OsFiles()
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def run_lock(path: Path, what: str) -> Iterator[None]:
         held = files.lock(str(path))
     except BlockingIOError:
         raise InUseError(
-            f"{what} is running already: {_holder(path)} holds {path}; stop that run first"
+            f"{what} is already running: {_holder(path)} holds {path}; stop that run first"
         ) from None
     try:
         path.write_text(json.dumps({"host": socket.gethostname(), "pid": os.getpid()}) + "\n")
@@ -43,7 +43,7 @@ def run_lock(path: Path, what: str) -> Iterator[None]:
 
 def _holder(path: Path) -> str:
     try:
-        told = json.loads(path.read_text())
-        return f"process {told['pid']} on {told['host']}"
-    except (OSError, ValueError, TypeError, KeyError):  # it is about to write its name
+        holder = json.loads(path.read_text())
+        return f"process {holder['pid']} on {holder['host']}"
+    except (OSError, ValueError, TypeError, KeyError):  # the holder has not written its name yet
         return "another process"

@@ -1,6 +1,6 @@
-"""What runs and in which order: a project's flows sorted into steps, before Spark is there.
+"""Sorts the flows of a project into steps, before Spark starts.
 
-Pure. Flows of one step do not read what others of it write, so they may run together.
+Pure. Flows of one step do not read what other flows of it write, so they may run together.
 """
 
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from headwater.pipelines.declaring.graph import order
 
 @dataclass(frozen=True)
 class RunStep:
-    """Flows that may run at the same time, and the materialized views that come after them."""
+    """Flows that may run at the same time, and the batch flows that follow them."""
 
     streams: tuple[Flow, ...]
     batches: tuple[Flow, ...]
@@ -20,7 +20,7 @@ class RunStep:
 
 
 def run_steps(declarations: Declarations) -> list[RunStep]:
-    """All flows; each stands in a later step than those that write what it reads."""
+    """Return all flows; each is in a later step than the flows that write what it reads."""
     depths: dict[str, int] = {}
     by_depth: dict[int, list[Flow]] = {}
     for flow in order(declarations):
@@ -44,7 +44,7 @@ def is_view(declarations: Declarations, flow: Flow) -> bool:
 
 
 def tables_read(declarations: Declarations, flow: Flow) -> list[str]:
-    """The tables and materialized views behind a flow's reads, through temporary views."""
+    """Return the tables and materialized views that a flow reads, through temporary views."""
     return sorted({name for read in flow.reads for name in _behind(declarations, read.name)})
 
 
@@ -56,7 +56,7 @@ def _behind(declarations: Declarations, name: str) -> set[str]:
 
 
 def _quarantined(declarations: Declarations, name: str) -> str:
-    """A quarantine table is written by the flows of the dataset that it belongs to."""
+    """Return the dataset that a quarantine table belongs to; other names unchanged."""
     if name in declarations.datasets:
         return name
     for dataset in declarations.datasets.values():
@@ -66,10 +66,9 @@ def _quarantined(declarations: Declarations, name: str) -> str:
 
 
 def refresh_needs(declarations: Declarations, refreshed: Iterable[str]) -> dict[str, str]:
-    """Flows that must be refreshed as well, with the table that makes it so.
+    """Return the flows that must be refreshed as well, with the table that requires it.
 
-    A table that is emptied was emptied for all flows into it, and a stream of its appended rows
-    cannot go on.
+    Emptying a table affects all flows into it, and streams of its appended rows cannot continue.
     """
     chosen = set(refreshed)
     targets = {flow.target for flow in declarations.flows if flow.name in chosen}
@@ -86,7 +85,7 @@ def refresh_needs(declarations: Declarations, refreshed: Iterable[str]) -> dict[
 
 
 def tables_streamed(declarations: Declarations, flow: Flow) -> list[str]:
-    """The tables that a flow reads as streams, through temporary views."""
+    """Return the tables that a flow reads as streams, through temporary views."""
     names: set[str] = set()
     for read in flow.reads:
         names |= _streamed(declarations, read.name, read.stream)
@@ -94,7 +93,7 @@ def tables_streamed(declarations: Declarations, flow: Flow) -> list[str]:
 
 
 def tables_whole(declarations: Declarations, flow: Flow) -> list[str]:
-    """The tables and materialized views that a flow reads whole, through temporary views."""
+    """Return the tables and materialized views that a flow reads whole, through temporary views."""
     names: set[str] = set()
     for read in flow.reads:
         names |= _whole(declarations, read.name, read.stream)

@@ -1,10 +1,10 @@
-"""Runs a project on Spark: plain Structured Streaming, one query for each flow.
+"""Runs a project on Spark: plain Structured Streaming, one query per flow.
 
-`once` reads what is there, step by step in the order of the graph, and ends; otherwise every
-streaming flow runs at the same time, materialized views are refreshed when what they read has
-moved, and the run ends when it is asked to. A flow that fails ends the run: the others are
-stopped, and the cause is told in one line. Whatever ends a run, the next one goes on where the
-checkpoints and the tables agree.
+`once` reads what is available, step by step in the order of the graph, and ends. Otherwise all
+streaming flows run at the same time, materialized views are refreshed when their inputs change, and
+the run ends when it is asked to. A flow that fails ends the run: the others are stopped, and the
+cause is reported in one line. The next run continues from the checkpoints and tables, however the
+last one ended.
 """
 
 import logging
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 _TRIGGER: Final = "1 second"
 VIEWS_EVERY_S: Final = 10.0
 REREAD_EVERY_S: Final = 300.0
-"""How old what a stream reads whole may become; files of old versions are kept for longer."""
+"""How stale the tables that a stream reads whole may become; old files are kept for longer."""
 
 
 def run(
@@ -59,20 +59,21 @@ def run(
     say: Callable[[str], object] = log.info,
     views_every_s: float = VIEWS_EVERY_S,
 ) -> RunReport:
-    """Run a pipeline: NotReadyError before Spark starts, FlowError when a flow has failed.
+    """Run a pipeline.
 
-    InUseError where another run of the pipeline has its checkpoints.
+    Raises NotReadyError before Spark starts if the pipeline cannot run, InUseError if another run
+    of it is active, FlowError if a flow fails.
 
     Args:
         project: What to run.
-        once: Read what is there and end; otherwise go on until `stop` is set.
+        once: Read what is available and end; otherwise run until `stop` is set.
         master: Any Spark master, such as `local[2]` or `spark://host:7077`; see `spark_session`.
         progress: A model to keep up to date, for a display.
-        settings: Spark settings; they win over the project's.
+        settings: Spark settings; they override the project's.
         stop: Ends the run cleanly when it is set.
-        spark: A session to run in; without one a session is started and stopped again.
-        refresh: Flows to begin anew; see `preflight.refresh`.
-        say: Told what was prepared and what changed since the last run, in lines.
+        spark: A session to run in; by default a session is started and stopped again.
+        refresh: Flows to start over; see `preflight.refresh`.
+        say: Called with each line about preparations and changes since the last run.
         views_every_s: How often materialized views may be refreshed in a continuous run.
     """
     lock = Checkpoints.of(project.storage).lock()
@@ -125,10 +126,10 @@ class Run:
         self._batches: dict[str, FlowReport] = {}
         self._seen: dict[str, dict[str, int]] = {}
         self._reread_due: dict[str, float] = {}
-        """When a stream that reads tables whole may be started again, by flow."""
+        """When a stream that reads tables whole may be restarted, by flow."""
 
     def run_available(self) -> RunReport:
-        """All that is there, step by step."""
+        """Read what is available, step by step."""
         for step in run_steps(self._declarations):
             self.queries.wait(self._start(step.streams), self._stop)
             self._run_batch_flows(step)
@@ -137,7 +138,7 @@ class Run:
         return self._report()
 
     def run_until_stopped(self, views_every_s: float) -> RunReport:
-        """Everything at once, until it is asked to stop."""
+        """Run all flows at once until the run is asked to stop."""
         for step in run_steps(self._declarations):
             self._start(step.streams)
             self._run_batch_flows(step)
@@ -169,10 +170,9 @@ class Run:
         self._start_one(next(flow for flow in self._declarations.flows if flow.name == name))
 
     def _reread_moved(self) -> None:
-        """Start streams again that read a table whole which has moved since.
+        """Restart streams that read a table whole if the table has changed since.
 
-        Spark plans such a read once for each query: it would stay as it was, and its files are
-        removed in time.
+        Spark plans such a read once per query: it would stay as it was, and its files expire.
         """
         for flow in (flow for step in run_steps(self._declarations) for flow in step.streams):
             if self._stop.is_set() or self._clock.monotonic_ms() < self._reread_due[flow.name]:
@@ -214,10 +214,10 @@ class Run:
                     self._refresh(flow)
 
     def _run_cancellable(self, flow: Flow, work: Callable[[], object]) -> bool:
-        """Do a flow's work on a thread of its own, so that the end of the run is not held up.
+        """Run a flow's work on its own thread, so that it does not delay the end of the run.
 
-        False: the run was asked to stop, and the jobs were cancelled. A query that fails meanwhile
-        cancels them too, and its error is raised.
+        Return False if the run was asked to stop and the jobs were cancelled. A query that fails
+        meanwhile cancels them too, and its error is raised.
         """
         job = CancellableJob(self._spark, self._flows.query_name(flow), work)
         try:

@@ -1,7 +1,7 @@
-"""A clean end when the process is asked to end.
+"""Ends a run cleanly on a signal.
 
-PySpark sets a handler for SIGINT of its own when a session starts, which cancels jobs and makes
-queries fail; this one only says that it is time, so that batches can finish.
+PySpark sets its own handler for SIGINT when a session starts, which cancels jobs and makes queries
+fail; the handler here only sets an event, so that batches can finish.
 """
 
 import os
@@ -16,7 +16,7 @@ from typing import Any, Final
 from headwater.seams.clock import Clock, SystemClock
 
 ONE_REQUEST_MS: Final = 1000
-"""Signals that come within this time are one request: `timeout` sends its signal twice."""
+"""Signals within this time count as one request: `timeout` sends its signal twice."""
 _STDERR: Final = 2
 
 
@@ -24,9 +24,9 @@ _STDERR: Final = 2
 def stop_on_signals(
     stop: threading.Event, signals: Sequence[signal.Signals], clock: Clock | None = None
 ) -> Iterator[None]:
-    """Set `stop` when one of the signals comes; only the main thread can hear them.
+    """Set `stop` when one of the signals arrives; does nothing outside the main thread.
 
-    The next one after that does what it did before: it ends the process without waiting.
+    A second signal has its previous effect: it ends the process without waiting.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -41,7 +41,7 @@ def stop_on_signals(
             first_ms.append(time.monotonic_ms())
             stop.set()
             if os.isatty(_STDERR):  # not through a file object: this may have interrupted its write
-                os.write(_STDERR, b"stopping when Spark lets go; again to end at once\n")
+                os.write(_STDERR, b"stopping; press Ctrl-C again to end at once\n")
 
     before = {number: signal.signal(number, asked) for number in signals}
     try:
@@ -53,7 +53,7 @@ def stop_on_signals(
 
 @contextmanager
 def keep_sigint_handler() -> Iterator[None]:
-    """Keep PySpark from setting its handler of SIGINT while a session starts."""
+    """Keep PySpark from setting its SIGINT handler while a session starts."""
     context: Any = import_module("pyspark.core.context")
     context.signal = SimpleNamespace(SIGINT=signal.SIGINT, signal=lambda number, handler: None)
     try:

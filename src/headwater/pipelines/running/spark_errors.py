@@ -1,8 +1,8 @@
-"""The one line that matters out of Spark's long traces.
+"""Finds the message that matters in Spark's long traces.
 
-A failed query tells its cause wrapped in Python, Py4J and Java traces of hundreds of lines. Here
-the innermost message is found by the shapes that Spark 4 writes; pure, and never raises: a text
-of no known shape gives its first line.
+A failed query wraps its cause in Python, Py4J and Java traces of hundreds of lines. The innermost
+message is found by the formats that Spark 4 writes. Pure; never raises: a text of unknown format is
+returned as one line.
 """
 
 import re
@@ -18,7 +18,7 @@ _JAVA_CLASS: Final = re.compile(r"^(?:[a-z]\w*\.)+[A-Z][\w$]*: ?")
 _CONDITION: Final = re.compile(r"^\[[A-Z][A-Z0-9_.]+\] ?")
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w{5}\.?")
 _PLAN: Final = re.compile(r";\s*\n['~]?[A-Z]\w*[^\n]*(?:\n[ :|]*\+- .*)?\Z", re.DOTALL)
-"""The query's plan, which Spark puts behind what is wrong with it."""
+"""The query's plan, which Spark appends to the message."""
 _FRAME: Final = re.compile(r'^  File "([^"<]+)", line (\d+), in (\S+)', re.MULTILINE)
 _PACKAGE: Final = __file__.replace("\\", "/").rpartition("/pipelines/")[0] + "/"
 _NOT_OWN: Final = (_PACKAGE, "site-packages/", "/pyspark/", "/lib/python")
@@ -26,18 +26,18 @@ _ENDS: Final = ("\n\tat ", "\n=== Streaming Query ===", "\nDriver stacktrace", "
 
 
 def root_cause(text: str) -> str:
-    """The message at the bottom of a Spark error, as one line."""
+    """Return the innermost message of a Spark error as one line."""
     return one_line(_from_python(text) or _from_java(text))
 
 
 def one_line(text: str, longest: int = _LONGEST) -> str:
-    """One line of bounded length."""
+    """Return the text as one line of limited length."""
     line = " ".join(text.split())
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def _from_python(text: str) -> str:
-    """The error below the last Python traceback; its own text may have several lines."""
+    """Return the error below the last Python traceback; it may have several lines."""
     _, found, trace = text.rpartition(_TRACEBACK)
     if not found:
         return ""
@@ -46,13 +46,13 @@ def _from_python(text: str) -> str:
         match = _ERROR_LINE.match(line)
         if match:
             name, message = match.groups()
-            told = f"{_class_prefix(name)}{message} {_more(lines[number + 1 :])}".strip()
-            return f"{told}{_place(trace)}" if _class_prefix(name) else told
+            text = f"{_class_prefix(name)}{message} {_more(lines[number + 1 :])}".strip()
+            return f"{text}{_place(trace)}" if _class_prefix(name) else text
     return ""
 
 
 def _place(trace: str) -> str:
-    """Where in the user's own code it was, such as a UDF; nothing where it was not there."""
+    """Return the line of the user's own code, such as a UDF, if it raised the error."""
     for path, line, function in reversed(_FRAME.findall(trace)):
         place = path.replace("\\", "/")
         if not any(part in place for part in _NOT_OWN):
@@ -61,18 +61,18 @@ def _place(trace: str) -> str:
 
 
 def _class_prefix(name: str) -> str:
-    """Errors whose text is a whole sentence need no class name before it."""
+    """Return the class name as a prefix, unless the error's text is a whole sentence."""
     return "" if name in {"KafkaError", "RuntimeError", "PySparkRuntimeError"} else f"{name}: "
 
 
 def _more(lines: list[str]) -> str:
-    """The rest of a message of several lines, up to where Java goes on."""
-    told = []
+    """Return the rest of a multi-line message, up to the Java trace."""
+    rest = []
     for line in lines:
         if not line.strip() or line.startswith(("\tat ", "\t", "===")):
             break
-        told.append(line)
-    return _STATE.sub("", " ".join(told))
+        rest.append(line)
+    return _STATE.sub("", " ".join(rest))
 
 
 def _from_java(text: str) -> str:

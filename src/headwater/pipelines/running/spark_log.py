@@ -1,7 +1,7 @@
-"""Spark's own words go to a file beside the tables, so that the terminal keeps to ours.
+"""Sends Spark's own log to a file beside the tables, away from the terminal.
 
-A driver that fails writes hundreds of lines; the one that matters is told by the runner, and the
-rest is here for those who need it.
+A driver that fails logs hundreds of lines; the runner reports the one that matters, and the rest is
+in this file.
 """
 
 from pathlib import Path
@@ -28,12 +28,12 @@ appender.file.strategy.max = 3
 
 
 def log_file(storage: Path) -> Path:
-    """Where Spark's words are kept."""
+    """Return the file of Spark's log."""
     return storage / FOLDER / "spark.log"
 
 
 def log_settings(storage: Path) -> dict[str, str]:
-    """Spark settings that send the driver's log there."""
+    """Return Spark settings that send the driver's log to that file."""
     folder = (storage / FOLDER).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     rules = folder / "log4j2.properties"

@@ -50,7 +50,7 @@ def test_a_checkpoint_that_has_planned_what_the_table_has_belongs_to_it(tmp_path
 def test_an_older_copy_of_a_checkpoint_is_refused(tmp_path, table):
     told = table_mismatch("flow", checkpoint(tmp_path, 2), table)
     assert told is not None
-    assert "its checkpoint ends with batch 2, an older copy, and batch 3 is in" in told
+    assert "its checkpoint is an older copy that ends with batch 2, and batch 3 is in" in told
 
 
 def test_a_checkpoint_that_is_gone_or_another_is_refused_where_the_table_has_its_rows(
@@ -58,12 +58,12 @@ def test_a_checkpoint_that_is_gone_or_another_is_refused_where_the_table_has_its
 ):
     checkpoints = checkpoint(tmp_path, 3)
     shutil.rmtree(checkpoints.location("flow"))
-    assert "all rows would be written a second time" in table_mismatch("flow", checkpoints, table)
+    assert "all rows would be written again" in table_mismatch("flow", checkpoints, table)
     shutil.rmtree(checkpoints.folder)
     checkpoints = checkpoint(tmp_path, 9, query="other")
     assert table_mismatch("flow", checkpoints, table) is None
     checkpoints.write_note("flow", {QUERY: "q"})
-    assert "all rows would be written a second time" in table_mismatch("flow", checkpoints, table)
+    assert "all rows would be written again" in table_mismatch("flow", checkpoints, table)
 
 
 def test_a_table_that_is_gone_is_refused_where_its_checkpoint_is_not(tmp_path, table):
@@ -89,7 +89,7 @@ def test_a_topic_that_was_created_again_is_known_by_its_id(tmp_path):
     assert topic_mismatch("flow", checkpoints, {"orders": "a" * 32, "old": "c" * 32}) is None
     assert topic_mismatch("flow", checkpoints, {}) is None
     told = topic_mismatch("flow", checkpoints, {"orders": "b" * 32})
-    assert "the topic orders was deleted and created again" in told
+    assert "topic orders was deleted and recreated" in told
     checkpoints.drop_checkpoint("flow")
     assert topic_mismatch("flow", checkpoints, {"orders": "b" * 32}) is None
 

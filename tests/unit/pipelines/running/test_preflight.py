@@ -87,7 +87,7 @@ def test_a_flow_that_is_gone_is_told_once_and_compared_when_it_comes_back(load):
     save_fingerprints(without)
     assert changes(without) == []
     (returned,) = changes(load())
-    assert str(returned) == "back: safe: it is back and goes on where it stopped"
+    assert str(returned) == "back: safe: it is back and continues where it stopped"
     changed = load(
         PIPELINE.replace(
             'back():\n    return hw.read_stream("silver")',
@@ -134,13 +134,15 @@ def test_a_refresh_forgets_checkpoints_and_counts(load):
     checkpoints = Checkpoints.of(project.storage)
     for name in ("silver", "back"):
         checkpoints.location(name).mkdir(parents=True)
-    with pytest.raises(NotReadyError, match="silver would be emptied under others: add --refresh"):
+    with pytest.raises(
+        NotReadyError, match="other flows read or fill silver, which is emptied: add --refresh"
+    ):
         refresh(project, ["silver"])
     assert checkpoints.location("silver").exists()
     said = refresh(project, ["silver", "back"])
     assert not checkpoints.location("silver").exists()
     assert checkpoints.refresh_count("silver") == 1
-    assert "out gets its records again: what is there stays there" in said
+    assert "out gets its records again; earlier records are kept" in said
     save_fingerprints(project)
     assert checkpoints.refresh_count("silver") == 1
 
