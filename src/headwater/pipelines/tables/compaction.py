@@ -1,6 +1,6 @@
-"""Merging small files, for the kinds of tables whose libraries do not do it themselves.
+"""Merges small files, for table formats without a compaction in their library.
 
-Rows go from Parquet to Parquet in the file's order; what becomes of the log is the table's part.
+Rows are copied from Parquet to Parquet in order; the table updates its log.
 """
 
 import os
@@ -17,7 +17,7 @@ _ROWS_AT_ONCE: Final = 65_536
 
 
 def merge_plan(files: Iterable[DataFile], target_bytes: int) -> list[list[DataFile]]:
-    """Which files become one: small ones of one partition, up to about the target size."""
+    """Group small files of one partition into merges of about the target size."""
     by_partition: dict[Partition, list[DataFile]] = {}
     for file in files:
         if file.size < target_bytes // 2:
@@ -39,7 +39,7 @@ def _bins(files: Sequence[DataFile], target_bytes: int) -> list[list[DataFile]]:
 
 
 def merge(files: Sequence[DataFile], schema: pa.Schema, path: str) -> StagedFile:
-    """Writes the rows of the files into one new file with the columns of the schema."""
+    """Write the rows of the files into one new file with the columns of the schema."""
     os.makedirs(os.path.dirname(path), exist_ok=True)
     partition = files[0].partition
     with pq.ParquetWriter(path, schema, compression="snappy", store_schema=False) as writer:

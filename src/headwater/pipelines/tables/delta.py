@@ -1,8 +1,8 @@
 """Delta tables: the log is `_delta_log`, the batch of an application is Delta's own `txn` action.
 
-Commits go through deltalake with no retry of its own: after every conflict the log is read again
-and asked whether the batch is there by now. Between that question and the commit the log is not
-read, so that a commit of another is a conflict: a driver thought dead cannot add a batch twice.
+Commits go through deltalake without its retries: after every conflict the log is read again to see
+whether the batch is there. Between that check and the commit the log must not be read, so that any
+other commit is a conflict: a driver thought dead cannot add a batch twice.
 """
 
 import json
@@ -49,7 +49,7 @@ Action = dict[str, Any]
 
 
 class DeltaBackend:
-    """A table in Delta's format. It reads and writes what any Delta reader does."""
+    """A table in Delta's format, readable by any Delta reader."""
 
     keeps_partition_columns = False
     # deltalake has no type widening: a wider column would break the protocol of the table.
@@ -61,24 +61,19 @@ class DeltaBackend:
         self._opened: DeltaTable | None = None
 
     def exists(self) -> bool:
-        """Whether there is a log."""
         return self._newest() is not None
 
     def version(self) -> int:
-        """The newest version, looked up now."""
         table = self._newest()
         return BEFORE_ALL if table is None else int(table.version())
 
     def schema(self) -> pa.Schema:
-        """All columns in their order."""
         return _arrow_schema(self._present())
 
     def partition_by(self) -> tuple[str, ...]:
-        """The columns that name folders."""
         return _partition_columns(self._present())
 
     def files(self, version: int | None = None) -> list[DataFile]:
-        """The files of the newest version, or of an older one that is still kept."""
         table = self._present() if version is None else DeltaTable(self._folder, version=version)
         self._check_readable(table)
         columns = table.metadata().partition_columns
@@ -103,7 +98,6 @@ class DeltaBackend:
             )
 
     def added(self, after: int, upto: int) -> list[tuple[int, list[DataFile]]]:
-        """Files with new rows, by version."""
         columns = self.partition_by()
         return [(v, self._added_by(v, columns)) for v in range(after + 1, upto + 1)]
 
@@ -113,12 +107,12 @@ class DeltaBackend:
         except FileNotFoundError as gone:
             raise TableError(
                 f"version {version} of {self.target} is no longer in its log: "
-                "start the stream anew with a new checkpoint"
+                "restart the stream with a new checkpoint"
             ) from gone
         if _replaces(actions):
             raise TableReplaced(
                 f"version {version} of {self.target} replaced or deleted rows: a stream can only "
-                "follow appends; start it anew with a new checkpoint"
+                "follow appends; restart it with a new checkpoint"
             )
         adds = (action["add"] for action in actions if "add" in action)
         return [self._logged_file(add, columns) for add in adds if add["dataChange"]]
@@ -130,9 +124,9 @@ class DeltaBackend:
         return DataFile(path, _rows(path) if rows is None else rows, add["size"], partition)
 
     def first_version(self) -> int:
-        """The newest version that replaced rows, or whose merged files a vacuum has removed.
+        """Return the newest version that replaced rows or has vacuumed files.
 
-        Else the oldest that is in the log.
+        Otherwise the oldest version in the log.
         """
         version = int(self._present().version())
         while version > 0 and os.path.exists(self._log_file(version - 1)):
@@ -155,13 +149,12 @@ class DeltaBackend:
         return os.path.join(self._folder, "_delta_log", f"{version:020}.json")
 
     def last_batch(self, app: str) -> int:
-        """The highest batch of the application that is in the table."""
         table = self._newest()
         done = None if table is None else table.transaction_version(app)
         return BEFORE_ALL if done is None else done
 
     def stored(self, schema: pa.Schema) -> pa.Schema:
-        """The schema with every column optional; names as Delta's readers can bear them."""
+        """Return the schema with every column nullable; refuse names that Delta cannot have."""
         for name in schema.names:
             if any(letter in DELTA_FORBIDDEN for letter in name):
                 raise TableError(
@@ -171,11 +164,11 @@ class DeltaBackend:
         return nullable(plain_schema(schema))
 
     def staging(self, app: str, batch: int) -> str:
-        """Below an underscore; the files move to their places before the commit."""
+        """Return a folder below an underscore; the files are moved before the commit."""
         return staging_folder(self._folder, app, batch)
 
     def commit(self, change: TableChange) -> bool:
-        """One commit with the files and the batch; new columns come in a commit before it."""
+        """Make one commit with the files and the batch, after one for new columns if there are any."""
         placed = PlacedFiles(change, self.staging(change.app, change.batch), self._folder)
         return commit_until_decided(lambda: self._attempt(change, placed), self.target)
 
@@ -198,7 +191,7 @@ class DeltaBackend:
         return done or None
 
     def _create(self, files: Sequence[StagedFile], change: TableChange) -> bool:
-        """The first version; False where another committer made it in the same moment."""
+        """Create the first version; return False if another committer did so at the same time."""
         check_partitions(change.schema, change.partition_by)
         os.makedirs(self._folder, exist_ok=True)
         try:
@@ -217,7 +210,7 @@ class DeltaBackend:
         return True
 
     def _evolve(self, table: DeltaTable, schema: pa.Schema) -> bool:
-        """Whether the table has all columns; False: they were new, so look again for the batch."""
+        """Add missing columns; return whether there were none (else look for the batch again)."""
         before = _arrow_schema(table)
         after = evolved_schema(before, schema, str(self.target), widens=self.widens_columns)
         changed = changed_fields(before, after)
@@ -238,7 +231,7 @@ class DeltaBackend:
         app: str,
         batch: int,
     ) -> bool:
-        """False where another committer came between, or the outcome is not known: look again."""
+        """Commit; return False after a conflict or an unknown outcome (then look again)."""
         try:
             table.create_write_transaction(
                 adds,
@@ -273,11 +266,10 @@ class DeltaBackend:
         )
 
     def drop_leftovers(self, app: str, batch: int, won: str | None = None) -> None:
-        """Removes what attempts at the batch left."""
         drop_losers(self.staging(app, batch), self._folder, won, self.files)
 
     def compact(self, target_bytes: int) -> Compaction:
-        """Delta's own optimize: the new files carry no change of data."""
+        """Run Delta's own optimize; the new files carry no change of data."""
         before = {file.path for file in self.files()}
         try:
             metrics = self._present().optimize.compact(target_size=target_bytes)
@@ -289,7 +281,7 @@ class DeltaBackend:
         return Compaction(metrics["numFilesRemoved"], metrics["numFilesAdded"])
 
     def expire(self, hours: int) -> int:
-        """Delta's own vacuum; a commit is made only where there is something to remove."""
+        """Run Delta's own vacuum; commit only if there is something to remove."""
         table = self._present()
         try:
             if not table.vacuum(hours, dry_run=True, enforce_retention_duration=False):
@@ -299,10 +291,10 @@ class DeltaBackend:
             raise TableError(f"{self.target} cannot be vacuumed: {failed}") from failed
 
     def _restate(self, files: Iterable[DataFile], schema: pa.Schema) -> None:
-        """Write the statistics of files again, by their footers and the columns of `schema`.
+        """Rewrite the statistics of files from their footers and the columns of `schema`.
 
-        deltalake's dataset loses rows of a file whose statistics lack a column or a bound. No
-        data changes; where another committer comes between, statistics stay as they were.
+        deltalake's dataset loses rows of a file with statistics that lack a column or a bound. No
+        data changes; after a conflict the statistics stay as they were.
         """
         table = self._present()
         columns = _partition_columns(table)
@@ -321,7 +313,7 @@ class DeltaBackend:
         return done is not None and done >= batch
 
     def _newest(self) -> DeltaTable | None:
-        """The table at its newest version; the log is read from where it was left."""
+        """Return the table at its newest version; reads only new log entries."""
         if self._opened is not None:
             self._opened.update_incremental()
             return self._opened
@@ -364,7 +356,7 @@ def _rows(path: str) -> int:
 
 
 def _as_text(value: object) -> str | None:
-    """A partition value as the log writes it."""
+    """Return a partition value as the log writes it."""
     match value:
         case None:
             return None

@@ -1,4 +1,4 @@
-"""Which values can name a folder of a partition."""
+"""Which partition values can name a folder."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 _LONGEST_NAME: Final = 255
 """Bytes of a file name, on every file system that matters."""
 _ESCAPED: Final = r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]"""
-"""What Spark writes with three letters in the name of a folder."""
+"""Characters that Spark escapes with three characters in the name of a folder."""
 
 
 def is_null_folder(value: "Column") -> "Column":

@@ -1,8 +1,8 @@
 """Iceberg tables: one folder with its own catalog (SQLite), metadata and data.
 
-The batch of an application is a property of the table, moved in the same transaction as the files.
-pyiceberg would repeat a lost transaction by itself, without asking whether the batch came in by
-another way; so its retries are off, and every loss leads back to reading the table.
+The batch of an application is a table property, set in the same transaction as the files. pyiceberg
+would retry a lost transaction without checking whether the batch is in the table by now, so its
+retries are off, and after every conflict the table is read again.
 """
 
 import os
@@ -87,24 +87,20 @@ class IcebergBackend:
         self._opened: IcebergTable | None = None
 
     def exists(self) -> bool:
-        """Whether the catalog names the table."""
         return self._newest() is not None
 
     def version(self) -> int:
-        """The newest version, looked up now; 0 is a table that never had rows."""
+        """Look up the newest version; 0 is a table that never had rows."""
         table = self._newest()
         return BEFORE_ALL if table is None else _version(table)
 
     def schema(self) -> pa.Schema:
-        """All columns in their order."""
         return _arrow_schema(self._present())
 
     def partition_by(self) -> tuple[str, ...]:
-        """The columns that name folders."""
         return _partition_columns(self._present())
 
     def files(self, version: int | None = None) -> list[DataFile]:
-        """The files of the newest version, or of an older one that is still kept."""
         table = self._present()
         snapshot = table.current_snapshot() if version is None else self._snapshot(table, version)
         if snapshot is None:
@@ -115,7 +111,6 @@ class IcebergBackend:
         return [_data_file(table, task.file) for task in tasks]
 
     def added(self, after: int, upto: int) -> list[tuple[int, list[DataFile]]]:
-        """Files with new rows, by version."""
         table = self._present()
         return [(version, self._added_by(table, version)) for version in range(after + 1, upto + 1)]
 
@@ -126,24 +121,24 @@ class IcebergBackend:
         if _replaces(snapshot):
             raise TableReplaced(
                 f"version {version} of {self.target} replaced or deleted rows: a stream can only "
-                "follow appends; start it anew with a new checkpoint"
+                "follow appends; restart it with a new checkpoint"
             )
         return [_data_file(table, file) for file in _added_files(table, snapshot)]
 
     def _snapshot(self, table: IcebergTable, version: int) -> Snapshot | None:
-        """The snapshot of a version; None: there were no rows yet."""
+        """Return the snapshot of a version; None if there were no rows yet."""
         if version == 0:
             return None
         for snapshot in _history(table):
             if snapshot.sequence_number == version:
                 return snapshot
         raise TableError(
-            f"version {version} of {self.target} is no longer kept: "
-            "start the stream anew with a new checkpoint"
+            f"version {version} of {self.target} has expired: "
+            "restart the stream with a new checkpoint"
         )
 
     def first_version(self) -> int:
-        """The newest version that replaced rows, else the oldest that is kept."""
+        """Return the newest version that replaced rows, else the oldest that is kept."""
         oldest = 0
         for snapshot in _history(self._present()):
             oldest = snapshot.sequence_number or 0
@@ -152,12 +147,11 @@ class IcebergBackend:
         return oldest
 
     def last_batch(self, app: str) -> int:
-        """The highest batch of the application that is in the table."""
         table = self._newest()
         return BEFORE_ALL if table is None else _last_batch(table, app)
 
     def stored(self, schema: pa.Schema) -> pa.Schema:
-        """Iceberg's integers begin at 32 bits; all columns are optional."""
+        """Return the schema with nullable columns, and integers of at least 32 bits."""
         fields = [
             field.with_type(pa.int32()) if field.type in (pa.int8(), pa.int16()) else field
             for field in plain_schema(schema)
@@ -165,11 +159,11 @@ class IcebergBackend:
         return nullable(pa.schema(fields))
 
     def staging(self, app: str, batch: int) -> str:
-        """Below an underscore; the files move to their places before the commit."""
+        """Return a folder below an underscore; the files are moved before the commit."""
         return staging_folder(self._folder, app, batch)
 
     def commit(self, change: TableChange) -> bool:
-        """One transaction with the columns, the files and the batch."""
+        """Make one transaction with the columns, the files and the batch."""
         placed = PlacedFiles(change, self.staging(change.app, change.batch), self._data)
         return commit_until_decided(lambda: self._attempt(change, placed), self.target)
 
@@ -205,7 +199,7 @@ class IcebergBackend:
         new: Sequence[StagedFile],
         **notes: str,
     ) -> None:
-        """Puts new files in the place of the old ones, or of all, in one snapshot."""
+        """Replace old files, or all if `old` is None, with new ones in one snapshot."""
         if change.table_metadata.name_mapping() is None:
             names = change.table_metadata.schema().name_mapping.model_dump_json()
             change.set_properties({TableProperties.DEFAULT_NAME_MAPPING: names})
@@ -221,7 +215,7 @@ class IcebergBackend:
     def _commit(
         self, table: IcebergTable, change: Transaction, app: str | None = None, batch: int = 0
     ) -> bool:
-        """False where another committer came between: look again."""
+        """Commit; return False after a conflict (then look again)."""
         if app is not None:
             change.set_properties({_BATCH + app: str(batch)})
         try:
@@ -232,10 +226,10 @@ class IcebergBackend:
         return True
 
     def _create(self, schema: pa.Schema, partition_by: Sequence[str]) -> IcebergTable:
-        """An empty table, which another committer may have made in the same moment."""
+        """Create an empty table, unless another committer does so at the same time."""
         check_partitions(schema, partition_by)
         catalog = self._open_catalog()
-        # The catalog looks before it writes: a namespace that came between breaks a key instead.
+        # The catalog checks before it writes: a concurrent namespace is an IntegrityError.
         with suppress(NamespaceAlreadyExistsError, IntegrityError):
             catalog.create_namespace(_NAME[:1])
         change = catalog.create_table_transaction(
@@ -250,11 +244,10 @@ class IcebergBackend:
         return self._present()
 
     def drop_leftovers(self, app: str, batch: int, won: str | None = None) -> None:
-        """Removes what attempts at the batch left."""
         drop_losers(self.staging(app, batch), self._data, won, self.files)
 
     def compact(self, target_bytes: int) -> Compaction:
-        """One snapshot that puts merged files in the place of small ones."""
+        """Replace small files with merged ones in one snapshot."""
         table = self._present()
         groups = merge_plan(self.files(), target_bytes)
         if not groups:
@@ -273,15 +266,15 @@ class IcebergBackend:
         won = self._commit(table, change)
         drop_attempt(base, attempt, None if won else self._data)
         if not won:
-            raise TableConflict(f"{self.target}: another committer came between")
+            raise TableConflict(f"{self.target}: another committer changed the table meanwhile")
         return Compaction(len(old), len(merged))
 
     def _below(self, file: DataFile) -> str:
-        """The folder of a file, relative to where data files are."""
+        """Return the folder of a file relative to the data folder."""
         return os.path.dirname(os.path.relpath(file.path, self._data))
 
     def expire(self, hours: int) -> int:
-        """Expires snapshots, then removes files that none of those left names."""
+        """Expire snapshots, then remove files that no remaining snapshot names."""
         table = self._present()
         before = SystemClock().wall_ms() - hours * 3_600_000
         expired = _superseded(table, before)
@@ -300,7 +293,7 @@ class IcebergBackend:
         )
 
     def _hint(self, table: IcebergTable) -> None:
-        """Tells readers without a catalog where the newest metadata is; a late hint is only old."""
+        """Write the newest metadata's name for readers without a catalog; a stale hint is harmless."""
         newest = os.path.basename(table.metadata_location).removesuffix(".metadata.json")
         place = os.path.join(self._folder, "metadata", "version-hint.text")
         with open(f"{place}.{newest}", "w", encoding="utf-8") as hint:
@@ -333,7 +326,7 @@ class IcebergBackend:
 
 
 def _catalog(where: dict[str, str]) -> SqlCatalog:
-    """The catalog with its own two tables, each of which another process may make first."""
+    """Open the catalog; another process may create its two tables at the same time."""
     for _ in range(2):
         with suppress(OperationalError):
             return SqlCatalog("headwater", **where)
@@ -341,7 +334,7 @@ def _catalog(where: dict[str, str]) -> SqlCatalog:
 
 
 def _version(table: IcebergTable) -> int:
-    """The sequence number of the newest snapshot; 0: there is none."""
+    """Return the sequence number of the newest snapshot; 0 if there is none."""
     snapshot = table.current_snapshot()
     return 0 if snapshot is None else snapshot.sequence_number or 0
 
@@ -361,7 +354,7 @@ def _last_batch(table: IcebergTable, app: str) -> int:
 
 
 def _leave_out_bounds(change: Transaction, files: Sequence[StagedFile]) -> None:
-    """Keep only counts of columns with times that pyiceberg cannot write as bounds."""
+    """Keep only counts for columns with times that pyiceberg cannot write as bounds."""
     beyond = {name for file in files for name in columns_beyond(file.footer)}
     if beyond:
         key = TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX
@@ -375,7 +368,7 @@ def _merge_columns(change: Transaction, fields: Sequence[pa.Field]) -> None:
 
 
 def _set_columns(change: Transaction, old: pa.Schema, new: pa.Schema) -> None:
-    """Columns that are gone or changed leave; those that are new or changed come."""
+    """Drop columns that are gone or changed, then add those that are new or changed."""
     kept = {
         field.name for field in old if field.name in new.names and new.field(field.name) == field
     }
@@ -388,7 +381,7 @@ def _set_columns(change: Transaction, old: pa.Schema, new: pa.Schema) -> None:
 
 
 def _history(table: IcebergTable) -> Iterator[Snapshot]:
-    """Snapshots from the newest back to the oldest that is kept."""
+    """Return snapshots from the newest to the oldest that is kept."""
     return iter(ancestors_of(table.current_snapshot(), table.metadata))
 
 
@@ -403,10 +396,10 @@ def _replaces(snapshot: Snapshot) -> bool:
 
 
 def _superseded(table: IcebergTable, before_ms: int) -> list[int]:
-    """The ids of snapshots that were not the newest one any more at a moment.
+    """Return the ids of snapshots that were superseded before a moment.
 
-    A reader that began after that moment uses none of them, however old the others are. Snapshots
-    that a tag or a branch names are left out.
+    Readers that began after that moment use none of them. Snapshots with a tag or a branch are left
+    out.
     """
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
     found, current = [], False
@@ -418,7 +411,7 @@ def _superseded(table: IcebergTable, before_ms: int) -> list[int]:
 
 
 def _named_files(table: IcebergTable) -> set[str]:
-    """All files that the snapshots of a table name: data, manifests and lists of them."""
+    """Return all files that the snapshots of a table name: data, manifests, manifest lists."""
     found: set[str] = set()
     for snapshot in table.snapshots():
         found.add(snapshot.manifest_list)

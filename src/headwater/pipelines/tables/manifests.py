@@ -1,7 +1,7 @@
-"""The log of a Parquet table: one JSON file for each version, and now and then the sum of all.
+"""The log of a Parquet table: one JSON file per version, with a summary every so often.
 
-A version exists from the moment its file does, whole: it is written aside and linked into place,
-which only the first of several committers can do. Entries name files relative to the table.
+A version exists once its file does: the file is written elsewhere and linked into place, which only
+the first of several committers can do. Entries name files relative to the table.
 """
 
 import contextlib
@@ -20,12 +20,12 @@ from headwater.pipelines.tables.schemas import plain_schema
 from headwater.pipelines.tables.table import BEFORE_ALL, Partition
 
 SUM_EVERY: Final = 50
-"""So many versions are read at most to know the table, besides the sum before them."""
+"""How many versions are read at most to load a table, after the latest summary."""
 
 
 @dataclass(frozen=True)
 class ManifestEntry:
-    """A file of the table, and where it was written before it came to its place."""
+    """A file of the table, and the staged path it was written to."""
 
     path: str
     staged: str
@@ -36,7 +36,7 @@ class ManifestEntry:
 
 @dataclass(frozen=True)
 class TableManifest:
-    """One version: what came, what went, and whose batch it was."""
+    """One version: its added and removed files, and its batch."""
 
     version: int
     action: Literal["append", "replace", "compact"]
@@ -59,7 +59,7 @@ class TableState:
     batches: dict[str, int] = field(default_factory=dict)
 
     def after(self, manifest: TableManifest) -> "TableState":
-        """The table one version later."""
+        """Return the state after the next version."""
         gone = set(manifest.remove)
         kept = {path: entry for path, entry in self.files.items() if path not in gone}
         batches = self.batches
@@ -83,7 +83,7 @@ class ManifestLog:
         self._state = TableState()
 
     def newest(self) -> TableState:
-        """The table as it is now; only what came since the last look is read."""
+        """Return the current state; reads only versions since the last call."""
         if self._state.version == BEFORE_ALL:
             self._state = self._summed(None)
         for manifest in self.since(self._state.version):
@@ -91,14 +91,14 @@ class ManifestLog:
         return self._state
 
     def at(self, version: int) -> TableState:
-        """The table as it was."""
+        """Return the state at a version."""
         state = self._summed(version)
         for manifest in self.since(state.version, version):
             state = state.after(manifest)
         return state
 
     def since(self, version: int, upto: int | None = None) -> Iterator[TableManifest]:
-        """The manifests above a version, in their order."""
+        """Yield the manifests above a version, in order."""
         while upto is None or version < upto:
             version += 1
             try:
@@ -107,12 +107,12 @@ class ManifestLog:
                 return
 
     def read(self, version: int) -> TableManifest:
-        """One version; raises FileNotFoundError where there is none."""
+        """Read one version; raises FileNotFoundError if it does not exist."""
         with open(self._file(version), encoding="utf-8") as text:
             return _manifest(json.load(text))
 
     def commit(self, manifest: TableManifest) -> bool:
-        """Makes the version, once and for all; False: another committer made one of its number."""
+        """Create the version; return False if another committer created one of this number."""
         os.makedirs(self._folder, exist_ok=True)
         aside = self._written_aside(_manifest_json(manifest))
         try:
@@ -130,7 +130,7 @@ class ManifestLog:
         os.replace(self._written_aside(_state_json(state)), self._sum_file(state.version))
 
     def _summed(self, upto: int | None) -> TableState:
-        """The newest sum, or the newest up to a version."""
+        """Return the latest summary, or the latest up to a version."""
         with contextlib.suppress(FileNotFoundError):
             sums = [
                 int(name.partition(".")[0])

@@ -1,9 +1,9 @@
 """Parquet tables: a plain folder of files that any reader can list, and a log beside them.
 
-A version is committed with its manifest, which names the files where they were written and where
-they go. Then they move, and whoever comes next finishes the moves of a committer that died. So
-only the newest version can have moves left. Files that a version takes away move below
-`_headwater/replaced`, before new ones come: who lists the folder never sees a row twice.
+A version is committed with its manifest, which names the staged files and their final paths. Then
+the files are moved; the next user of the table finishes the moves of a committer that died. So only
+the newest version can have moves left. Files that a version removes are moved below
+`_headwater/replaced` before new ones arrive: readers that list the folder never see a row twice.
 """
 
 import os
@@ -45,7 +45,7 @@ from headwater.pipelines.targets import Target
 _COMPACTION: Final = "headwater-compaction"
 _TAKEN: Final = "another committer took files that were being merged"
 REPLACED: Final = os.path.join("_headwater", "replaced")
-"""Where files are that a later version took away, below the table's folder."""
+"""The folder of replaced files, below the table's folder."""
 
 
 class ParquetBackend:
@@ -61,49 +61,43 @@ class ParquetBackend:
         self._moved_upto = BEFORE_ALL
 
     def exists(self) -> bool:
-        """Whether there is a log."""
         return self._newest().version != BEFORE_ALL
 
     def version(self) -> int:
-        """The newest version, looked up now."""
         return self._newest().version
 
     def schema(self) -> pa.Schema:
-        """All columns in their order."""
         return self._present().schema
 
     def partition_by(self) -> tuple[str, ...]:
-        """The columns that name folders."""
         return self._present().partition_by
 
     def files(self, version: int | None = None) -> list[DataFile]:
-        """The files of the newest version, or of an older one that is still kept."""
         newest = self._present()
         state = newest if version is None else self._log.at(version)
         return [self._data_file(entry, newest) for entry in state.files.values()]
 
     def _data_file(self, entry: ManifestEntry, newest: TableState) -> DataFile:
-        """The file where it is now: in its place, or put aside by a later version."""
+        """Return the file at its current path: in the table, or replaced by a later version."""
         folder = "" if entry.path in newest.files else REPLACED
         path = os.path.join(self._folder, folder, entry.path)
         return DataFile(path, entry.rows, entry.size, entry.partition)
 
     def added(self, after: int, upto: int) -> list[tuple[int, list[DataFile]]]:
-        """Files with new rows, by version."""
         newest = self._present()
         found = []
         for manifest in self._log.since(after, upto):
             if manifest.action == "replace":
                 raise TableReplaced(
                     f"version {manifest.version} of {self.target} replaced its rows: a stream can "
-                    "only follow appends; start it anew with a new checkpoint"
+                    "only follow appends; restart it with a new checkpoint"
                 )
             new = manifest.add if manifest.action == "append" else ()
             found.append((manifest.version, [self._data_file(entry, newest) for entry in new]))
         return found
 
     def first_version(self) -> int:
-        """The newest version that replaced rows or whose merged files are removed; else the first."""
+        """Return the newest version that replaced rows or has expired files; else the first."""
         aside = os.path.join(self._folder, REPLACED)
         for version in range(self._present().version, 0, -1):
             manifest = self._log.read(version)
@@ -113,19 +107,18 @@ class ParquetBackend:
         return 0
 
     def last_batch(self, app: str) -> int:
-        """The highest batch of the application that is in the table."""
         return self._newest().batches.get(app, BEFORE_ALL)
 
     def stored(self, schema: pa.Schema) -> pa.Schema:
-        """The schema with every column optional."""
+        """Return the schema with every column nullable."""
         return nullable(plain_schema(schema))
 
     def staging(self, app: str, batch: int) -> str:
-        """Below an underscore; the files move to their places after the commit."""
+        """Return a folder below an underscore; the files are moved after the commit."""
         return staging_folder(self._folder, app, batch)
 
     def commit(self, change: TableChange) -> bool:
-        """One manifest with the columns, the files and the batch."""
+        """Write one manifest with the columns, the files and the batch."""
         return commit_until_decided(lambda: self._attempt(change), self.target)
 
     def _attempt(self, change: TableChange) -> bool | None:
@@ -167,7 +160,7 @@ class ParquetBackend:
     def _entries(
         self, files: Sequence[StagedFile], version: int, base: str
     ) -> tuple[ManifestEntry, ...]:
-        """Files with the names that they will have in this version, and in no other."""
+        """Return the files with paths that are unique to this version."""
         found = []
         for number, file in enumerate(files):
             _, _, inside = os.path.relpath(file.path, base).partition(os.sep)
@@ -177,14 +170,14 @@ class ParquetBackend:
         return tuple(found)
 
     def drop_leftovers(self, app: str, batch: int, won: str | None = None) -> None:
-        """What is still in staging when the batch is in its place was not taken."""
+        """Remove what is left in staging after the moves of the newest version."""
         self._newest()
         shutil.rmtree(self.staging(app, batch), ignore_errors=True)
 
     def compact(self, target_bytes: int) -> Compaction:
-        """One manifest that puts merged files in the place of small ones.
+        """Write one manifest that replaces small files with merged ones.
 
-        After an error that is no conflict the merged files stay: the manifest may name them.
+        After an error that is not a conflict the merged files stay: the manifest may name them.
         """
         state = self._present()
         groups = merge_plan(self.files(), target_bytes)
@@ -203,7 +196,7 @@ class ParquetBackend:
         return Compaction(len(old), len(merged))
 
     def expire(self, hours: int) -> int:
-        """Removes files that were put aside; those of the newest version are never there."""
+        """Remove replaced files; those of the newest version are never among them."""
         self._present()
         return remove_old(os.path.join(self._folder, REPLACED), set(), hours)
 
@@ -222,7 +215,7 @@ class ParquetBackend:
         return merged
 
     def _swap(self, old: Sequence[str], merged: Sequence[StagedFile], base: str) -> None:
-        """Appends that came between do no harm; whatever took one of the old files away does."""
+        """Commit merged files; concurrent appends are fine, removals of merged files are conflicts."""
         for _ in range(ATTEMPTS):
             state = self._newest()
             if not all(path in state.files for path in old):
@@ -250,7 +243,7 @@ class ParquetBackend:
         return True
 
     def _newest(self) -> TableState:
-        """The table as it is now, with the moves of its newest version done."""
+        """Return the current state, after the moves of its newest version."""
         state = self._log.newest()
         if state.version > self._moved_upto:
             self._finish_moves(self._log.read(state.version))
@@ -258,14 +251,14 @@ class ParquetBackend:
         return state
 
     def _finish_moves(self, manifest: TableManifest) -> None:
-        for path in manifest.remove:  # a file that is in neither place was removed by `expire`
+        for path in manifest.remove:  # a file in neither folder was removed by `expire`
             if os.path.exists(os.path.join(self._folder, path)):
                 self._move(path, os.path.join(REPLACED, path), manifest.version)
         for entry in manifest.add:
             self._move(entry.staged, entry.path, manifest.version)
 
     def _move(self, source: str, place: str, version: int) -> None:
-        """Moves a file unless that was done; several may do it at once."""
+        """Move a file unless that was done; several processes may do it at once."""
         place = os.path.join(self._folder, place)
         if os.path.exists(place):
             return
@@ -275,7 +268,10 @@ class ParquetBackend:
         except FileNotFoundError as missing:
             overtaken = self._log.newest().version > version
             if not overtaken and not os.path.exists(place):
-                raise TableError(f"{self.target} has lost the file {place}") from missing
+                raise TableError(
+                    f"{self.target}: the file {place} is missing; restore it from a backup, or "
+                    "fill the table again"
+                ) from missing
 
     def _present(self) -> TableState:
         state = self._newest()

@@ -1,4 +1,4 @@
-"""Tables as DataFrames: the JVM reads the files that the log names at this moment."""
+"""Reads tables as DataFrames: the JVM reads the files that the log names."""
 
 import os
 import re
@@ -15,13 +15,13 @@ from headwater.pipelines.tables.table import DataFile, Table, TableError, open_t
 from headwater.pipelines.targets import Target
 
 _GLOB: Final = re.compile(r"[\[\]{}*?\\]")
-"""What Spark would take for a pattern; a folder may be called so."""
+"""Characters of paths that Spark would take for a glob pattern."""
 
 
 def read_table(spark: SparkSession, target: Target | str) -> DataFrame:
-    """The rows of the newest version; later versions do not change what the DataFrame reads.
+    """Return the rows of the newest version; later versions do not change the DataFrame.
 
-    Files older than a column hold NULL in it. Folders of partitions are skipped by filters.
+    A column is NULL in files that are older than it. Filters skip folders of partitions.
     """
     table = open_table(target)
     if not table.exists():
@@ -38,10 +38,10 @@ def read_table(spark: SparkSession, target: Target | str) -> DataFrame:
 
 
 def _partition_root(table: Table, files: Sequence[DataFile]) -> str | None:
-    """The folder below which Spark may take the values of partitions from the names of folders.
+    """Return the folder below which Spark may read partition values from folder names.
 
-    None where the files hold the partition columns and a folder does not say the same: older
-    folders have other names, and an empty string is NULL there.
+    None if the files hold the partition columns and a folder differs: older folders have other
+    names, and an empty string becomes NULL in a folder name.
     """
     folder = os.path.abspath(table.target.place)
     if not table.keeps_partition_columns:
@@ -55,5 +55,5 @@ def _partition_root(table: Table, files: Sequence[DataFile]) -> str | None:
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Spark's words for the columns of a table."""
+    """Return the columns of a table as Spark types."""
     return from_arrow_schema(schema, prefer_timestamp_ntz=True)

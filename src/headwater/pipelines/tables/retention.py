@@ -1,7 +1,7 @@
-"""Old versions of tables: files that only versions beyond the retention name are removed.
+"""Removes files that only expired versions of a table name.
 
-Every replacement and every compaction leaves its old files for readers that still use them. They
-are kept for a time and then removed, a few times an hour at most, by the one that writes.
+Replacements and compactions leave old files for readers that still use them. The writer removes
+them after the retention time, a few times per hour at most.
 """
 
 import logging
@@ -15,18 +15,18 @@ from headwater.seams.clock import SystemClock
 log = logging.getLogger(__name__)
 
 RETENTION_HOURS: Final = 7 * 24
-"""For tables that grow: streams over them may lag as long."""
+"""For tables that grow: streams over them may lag this long."""
 REPLACED_HOURS: Final = 1
-"""For tables that are replaced as a whole: no stream can follow them."""
+"""For tables that are replaced whole: no stream can follow them."""
 _EVERY_MS: Final = 600_000
 _MARKER: Final = os.path.join("_headwater", "expired")
 """Its modification time says when old versions were last removed."""
 
 
 def expire_when_due(table: Table, hours: int) -> int:
-    """Remove what is older than `hours`, unless that was done a moment ago; 0 keeps everything.
+    """Expire versions older than `hours`, unless that was done recently; 0 keeps everything.
 
-    A failure is a warning: the rows are in the table.
+    A failure is only a warning: the rows are in the table.
     """
     marker = os.path.join(os.path.abspath(table.target.place), _MARKER)
     if not hours or SystemClock().wall_ms() - _modified_ms(marker) < _EVERY_MS:
@@ -37,7 +37,7 @@ def expire_when_due(table: Table, hours: int) -> int:
     try:
         removed = table.expire(hours)
     except Exception as problem:  # noqa: BLE001 - the rows are in the table
-        log.warning("%s: old versions are kept for now: %s", table.target, problem)
+        log.warning("%s: old versions could not be removed: %s", table.target, problem)
         return 0
     if removed:
         log.info("%s: %d files of versions older than %d h removed", table.target, removed, hours)
@@ -52,7 +52,7 @@ def _modified_ms(path: str) -> int:
 
 
 def remove_old(folder: str, kept: set[str], hours: int, *, suffix: str = "") -> int:
-    """Remove the files below a folder that are older than `hours` and not among those kept.
+    """Remove files below a folder that are older than `hours` and not in `kept`; return how many.
 
     The time of the last move counts, which is later than that of the last write.
     """

@@ -1,4 +1,4 @@
-"""Columns: which types tables keep, and what a batch may change in them.
+"""Column types that tables store, and how a batch may change them.
 
 Pure. Every refusal here comes before anything is written.
 """
@@ -35,21 +35,23 @@ _PARTITION_TYPES = frozenset(
 
 
 def plain_schema(schema: pa.Schema) -> pa.Schema:
-    """The schema in one form, so that equal tables have equal schemas; refuses what none keep.
+    """Normalize a schema, so that equal tables have equal schemas; refuse unsupported types.
 
-    Names of list and map parts, nullability inside of columns and large layouts differ between
-    libraries that mean the same, so they are levelled. Annotations are dropped.
+    Names of list and map parts, nullability inside columns and large layouts differ between
+    libraries that mean the same. Metadata is dropped.
     """
     seen: dict[str, str] = {}
     for name in schema.names:
         if other := seen.get(name.lower()):
-            raise TableError(f"columns {other!r} and {name!r} differ only in case, or not at all")
+            raise TableError(
+                f"columns {other!r} and {name!r} are the same except for case: rename one"
+            )
         seen[name.lower()] = name
     return pa.schema([pa.field(f.name, plain_type(f.type, f.name), f.nullable) for f in schema])
 
 
 def plain_type(kind: pa.DataType, column: str) -> pa.DataType:
-    """The type in the form of `plain_schema`; `column` is for the refusal."""
+    """Normalize a type as `plain_schema` does; `column` is for the error message."""
     kind = _OTHER_LAYOUTS.get(kind, kind)
     if kind in _LEAVES or pa.types.is_decimal128(kind):
         return kind
@@ -62,7 +64,7 @@ def plain_type(kind: pa.DataType, column: str) -> pa.DataType:
         key = pa.field("key", plain_type(kind.key_type, f"{column}.key"), nullable=False)
         return pa.map_(key, pa.field("value", plain_type(kind.item_type, f"{column}.value")))
     raise TableError(
-        f"column {column!r} is of type {kind}, which tables do not keep: {_advice(kind)}"
+        f"column {column!r} has type {kind}, which tables cannot store: {_advice(kind)}"
     )
 
 
@@ -74,33 +76,33 @@ def _advice(kind: pa.DataType) -> str:
     if pa.types.is_timestamp(kind):
         return "cast it to a timestamp of microseconds"
     if pa.types.is_null(kind):
-        return "cast it to the type that its values will have"
+        return "cast it to the type of its future values"
     return "cast it to a string or to numbers"
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
-    """The schema with every column optional, as Spark itself writes files."""
+    """Return the schema with every column nullable, as Spark itself writes files."""
     return pa.schema([field.with_nullable(True) for field in schema])
 
 
 def check_partitions(schema: pa.Schema, partition_by: Sequence[str]) -> None:
-    """Refuses partition columns that are missing, of an unfit type, or all there is."""
+    """Refuse partition columns that are missing or unsupported, and tables without other columns."""
     for name in partition_by:
         if name not in schema.names:
             raise TableError(f"partition column {name!r} is not among {', '.join(schema.names)}")
         if (kind := schema.field(name).type) not in _PARTITION_TYPES:
             raise TableError(
-                f"partition column {name!r} is of type {kind}: folders are named after strings, "
-                "whole numbers, booleans and dates"
+                f"partition column {name!r} has type {kind}: use a string, an integer, a boolean or "
+                "a date"
             )
     if len(set(partition_by)) == len(schema.names):
-        raise TableError("every column is a partition column: the files would hold none")
+        raise TableError("every column is a partition column: at least one must not be")
 
 
 def evolved_schema(
     table: pa.Schema, batch: pa.Schema, place: str, *, widens: bool, fixed: Collection[str] = ()
 ) -> pa.Schema:
-    """The columns of a table after a batch; TableError for a difference that it cannot take.
+    """Return the columns of a table after a batch; raise TableError for unsupported changes.
 
     Columns and fields of structs may be new or missing. Numbers of a narrower type are cast; those
     of a wider type widen the column where `widens` says that this kind of table can.
@@ -132,7 +134,7 @@ def evolved_schema(
 
 
 def changed_fields(before: pa.Schema, after: pa.Schema) -> list[pa.Field]:
-    """The columns of `after` that are new or have another type."""
+    """Return the columns of `after` that are new or have another type."""
     return [
         field
         for field in after
@@ -182,7 +184,7 @@ class _Merging:
 
     def _refusal(self, column: str, known: pa.DataType, given: pa.DataType, why: str) -> TableError:
         return TableError(
-            f"column {column!r} of {self._place} is of type {known} and the batch has {given}: "
+            f"column {column!r} of {self._place} has type {known} and the batch has {given}: "
             f"{why}. Cast the column to {known} in the query, or fill the table again "
             "(in a pipeline: --refresh with the flow's name)"
         )
@@ -201,10 +203,10 @@ def _is_wider(one: pa.DataType, other: pa.DataType) -> bool:
 def same_partitions(
     existing: Sequence[str], asked: Sequence[str], place: str, files: Iterable[StagedFile] = ()
 ) -> tuple[str, ...]:
-    """The partition columns of a table that exists; refuses others, asked for or written."""
+    """Return the partition columns of an existing table; refuse other requested or written ones."""
     if asked and tuple(asked) != tuple(existing):
         has = f"is partitioned by {', '.join(existing)}" if existing else "has no partitions"
-        raise TableError(f"{place} {has}, not by {', '.join(asked)}: write to another table")
+        raise TableError(f"{place} {has}, not {', '.join(asked)}: write to another table")
     for file in files:
         if tuple(name for name, _ in file.partition) != tuple(existing):
             raise TableError(f"{file.path} was not written for the partitions of {place}")

@@ -1,4 +1,4 @@
-"""Rows of one file in the columns of the table: older files lack columns, folders hold values."""
+"""Converts the rows of one file to the columns of the table: adds columns, partition values, casts."""
 
 from collections.abc import Mapping
 
@@ -9,7 +9,7 @@ import pyarrow.compute as pc
 def shaped(
     batch: pa.RecordBatch, wanted: pa.Schema, partition: Mapping[str, str | None]
 ) -> pa.RecordBatch:
-    """The batch with exactly the wanted columns and types."""
+    """Return the batch with exactly the wanted columns and types."""
     columns = [_column(batch, field, partition) for field in wanted]
     return pa.RecordBatch.from_arrays(columns, schema=wanted)
 

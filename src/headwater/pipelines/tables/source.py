@@ -1,9 +1,9 @@
-"""`format("headwater-table")`: tables as a source of Spark, whole or as a stream of new rows.
+"""`format("headwater-table")`: reads tables in Spark, whole or as a stream of new rows.
 
-A stream's offset is a version of the table, with its name, since Spark tells the inputs of a query
-apart by their order only. It starts with the whole content of one version and
-goes on with what later ones appended. Compactions are no new rows; a replaced table is an error,
-since rows that were handed on cannot be called back. Executors read Parquet to Arrow.
+A stream's offset is a version of the table, with its name, since Spark distinguishes the inputs of a
+query by their order only. It starts with all rows of one version and continues with the appends of
+later ones. Compactions are not new rows; a replaced table is an error, since rows that were passed
+on cannot be recalled. Executors read Parquet to Arrow.
 """
 
 import difflib
@@ -52,40 +52,37 @@ class TableDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """The name of the format."""
         return "headwater-table"
 
     def schema(self) -> StructType:
-        """The table's columns as they are now; a stream keeps them until it is started anew."""
+        """Return the table's current columns; a stream keeps them until it is restarted."""
         return spark_schema(_existing(self.options).schema())
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """Reads the newest version."""
         return TableReader(self.options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """Reads appended rows."""
         return TableStreamReader(self.options, schema)
 
 
 class TableReader(DataSourceReader):
-    """The newest version, once."""
+    """Reads the newest version."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._table = _Source(options)
         self._schema = schema
 
     def partitions(self) -> Sequence[InputPartition]:
-        """One for each file."""
+        """Return one partition per file."""
         return [FilePart(file) for file in self._table.open().files()]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Runs on an executor."""
+        """Read one file, on an executor."""
         return read_file(partition.value, self._schema)
 
 
 class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """New rows, version by version."""
+    """Reads new rows, version by version."""
 
     def __init__(self, options: Mapping[str, str], schema: StructType) -> None:
         self._table = _Source(options)
@@ -93,15 +90,15 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._last: int | None = None
 
     def initialOffset(self) -> Offset:  # noqa: N802
-        """Before the version whose whole content comes first."""
+        """Return the offset before the first version, which is read whole."""
         return {**self._offset(self._table.open().first_version() - 1), "whole": True}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """As the options say."""
+        """Return the limit that the options set."""
         return self._table.limit
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802
-        """As many versions as the limit admits, and at least one."""
+        """Return the last version within the limit, and at least the next one."""
         self._check(start)
         newest = self._table.open().version() if self._last is None else self._last
         if newest <= start["version"]:
@@ -109,25 +106,25 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._offset(_admitted(self._steps(start, newest), limit))
 
     def reportLatestOffset(self) -> Offset:  # noqa: N802
-        """The newest version, for Spark's progress."""
+        """Return the newest version, for Spark's progress."""
         return self._offset(self._table.open().version())
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """What comes after this moment is for the next run."""
+        """Leave later versions to the next run."""
         self._last = self._table.open().version()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        """One for each file with new rows, in the same order whenever the batch is planned.
+        """Return one partition per file with new rows, in the same order for a repeated batch.
 
-        A log that was summed up, or files that a compaction moved, must not give tasks other
-        numbers: sinks know rows of a repeated batch by their task. The name stays with a file.
+        Sinks recognize rows of a repeated batch by their task, so a log checkpoint or a compaction
+        must not renumber tasks. The name of a file does not change.
         """
         steps = self._steps(start, end["version"])
         ordered = (sorted(files, key=_name) for _, files in steps)
         return [FilePart(file) for files in ordered for file in files]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Runs on an executor."""
+        """Read one file, on an executor."""
         return read_file(partition.value, self._schema)
 
     def _offset(self, version: int) -> Offset:
@@ -136,8 +133,8 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _check(self, start: Offset) -> None:
         if (of := start.get("table", self._table.name)) != self._table.name:
             raise TableError(
-                f"the checkpoint is that of a stream from {of}, and this one reads "
-                f"{self._table.name}: keep the order of a query's inputs, or begin a new checkpoint"
+                f"the checkpoint is of a stream from {of}, and this one reads "
+                f"{self._table.name}: keep the order of a query's inputs, or use a new checkpoint"
             )
 
     def _steps(self, start: Offset, upto: int) -> list[tuple[int, list[DataFile]]]:
@@ -145,14 +142,14 @@ class TableStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         after, table = start["version"], self._table.open()
         if not start.get("whole"):
             return table.added(after, upto) if upto > after else []
-        # Spark asks again for the start of a first batch that it repeats, and old versions may
-        # have been removed since: the batch still ends with the version that it was planned for.
+        # Spark asks for the start of a repeated first batch again, and old versions may have expired
+        # since: the batch still ends with the version that it was planned for.
         first = min(after + 1, upto)
         return [(first, table.files(first)), *table.added(first, upto)]
 
 
 class _Source:
-    """A table by its options. It is opened where it is used, since tables do not travel."""
+    """A table by its options. It is opened where it is used, since tables cannot be pickled."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = _checked(options)
@@ -161,7 +158,7 @@ class _Source:
         self._opened: Table | None = None
 
     def open(self) -> Table:
-        """The table; its log is read from where it was left."""
+        """Return the table, opened once per process."""
         if self._opened is None:
             self._opened = _existing(self._options)
         return self._opened
@@ -176,7 +173,7 @@ class _Steps(NamedTuple):
 
 
 def _admitted(steps: Sequence[tuple[int, Sequence[DataFile]]], limit: ReadLimit) -> int:
-    """The last version within the limit; the first one always is."""
+    """Return the last version within the limit; the first is always admitted."""
     most = _Steps(
         limit.max_files if isinstance(limit, ReadMaxFiles) else 1 << 62,
         limit.max_rows if isinstance(limit, ReadMaxRows) else 1 << 62,
@@ -196,7 +193,7 @@ def _name(file: DataFile) -> str:
 
 
 def where_now(path: str) -> str:
-    """The file, or where a compaction has put it since the batch was planned; it stays readable."""
+    """Return the path of a file, or where a compaction has moved it since the batch was planned."""
     if os.path.exists(path):
         return path
     above = os.path.dirname(path)
@@ -209,7 +206,7 @@ def where_now(path: str) -> str:
 
 
 def read_file(file: DataFile, schema: StructType) -> Iterator[pa.RecordBatch]:
-    """The rows of a file in the columns of a schema, partition values and NULLs filled in."""
+    """Yield the rows of a file in the columns of a schema, with partition values and NULLs."""
     wanted = to_arrow_schema(schema, timezone="UTC")
     with _opened(file) as source:
         held = [name for name in wanted.names if name in source.schema_arrow.names]
@@ -223,13 +220,13 @@ def _opened(file: DataFile) -> pq.ParquetFile:
     except FileNotFoundError as gone:
         raise TableError(
             f"{file.path} is gone: its version is older than the table's retention_hours; "
-            "start the stream again with a new checkpoint"
+            "restart the stream with a new checkpoint"
         ) from gone
 
 
 def _existing(options: Mapping[str, str]) -> Table:
     if not (path := options.get("path")):
-        raise TableError("say which table with option path, such as delta:/lake/events")
+        raise TableError("name the table with the option path, such as delta:/lake/events")
     table = open_table(path)
     if not table.exists():
         raise TableError(f"there is no table at {table.target}")
@@ -237,7 +234,7 @@ def _existing(options: Mapping[str, str]) -> Table:
 
 
 def _checked(options: Mapping[str, str]) -> dict[str, str]:
-    """The options by their names here; what is unknown is refused with the nearest name."""
+    """Return the options by their proper names; refuse unknown ones."""
     known = {name.lower(): name for name in _OPTIONS}
     for name in options:
         if name.lower() not in known:
@@ -250,7 +247,7 @@ def _checked(options: Mapping[str, str]) -> dict[str, str]:
 def _limit(options: Mapping[str, str]) -> ReadLimit:
     files, rows = options.get("maxFilesPerTrigger"), options.get("maxRowsPerTrigger")
     if files is not None and rows is not None:
-        raise TableError("give maxFilesPerTrigger or maxRowsPerTrigger, not both")
+        raise TableError("set maxFilesPerTrigger or maxRowsPerTrigger, not both")
     if files is not None:
         return ReadMaxFiles(_positive("maxFilesPerTrigger", files))
     if rows is not None:
@@ -260,5 +257,5 @@ def _limit(options: Mapping[str, str]) -> ReadLimit:
 
 def _positive(name: str, text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
-        raise TableError(f"{name} is a number of at least 1, not {text!r}")
+        raise TableError(f"{name} must be a number of at least 1, not {text!r}")
     return int(text)

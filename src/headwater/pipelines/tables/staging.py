@@ -1,7 +1,7 @@
-"""Files that were written and are not in a table yet: where attempts write, and what they left.
+"""Staged files, which are written but not in a table yet: where attempts write, what they leave.
 
-Each attempt at a batch has a folder of its own, so two attempts never mix and no reader looks in.
-What an attempt wrote is removed only when the log can no longer come to name it.
+Each attempt at a batch has its own folder, so attempts never mix and no reader looks there. The
+files of an attempt are removed only when no commit can name them any more.
 """
 
 import glob
@@ -26,22 +26,22 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]{0,99}")
 
 
 def folder_of(app: str) -> str:
-    """A folder name for an application: its own where that is a plain word, else a digest."""
+    """Return a folder name for an application: its name if it is plain, else a digest."""
     return app if _PLAIN_NAME.fullmatch(app) else hashlib.sha256(app.encode()).hexdigest()[:40]
 
 
 def staging_folder(folder: str, app: str, batch: int) -> str:
-    """Where the attempts at a batch write: below an underscore, where no reader looks."""
+    """Return the folder for attempts at a batch: below an underscore, where no reader looks."""
     return os.path.join(folder, "_headwater", "staging", folder_of(app), str(batch))
 
 
 def new_attempt(base: str) -> str:
-    """A folder below the base that nobody wrote to before; it is not made."""
+    """Return the path of a new attempt's folder below the base; it is not created."""
     return os.path.join(base, uuid.uuid4().hex)
 
 
 def staged_files(attempt: str, partition_by: Sequence[str]) -> list[StagedFile]:
-    """What Spark wrote into the attempt's folder, with footers; files of no rows are left out."""
+    """Return the files that Spark wrote for an attempt, with footers; empty files are left out."""
     found = (_staged(path, attempt, partition_by) for path in sorted(_parquet_files(attempt)))
     return [file for file in found if file.rows]
 
@@ -62,7 +62,7 @@ def _staged(path: str, attempt: str, partition_by: Sequence[str]) -> StagedFile:
 
 
 def folder_values(folder: str) -> Partition:
-    """The columns and values in a folder's name, as Spark and Hive write them."""
+    """Return the columns and values in a folder's name, as Spark and Hive write them."""
     steps = (step.partition("=") for step in folder.split("/") if "=" in step)
     return tuple(
         (unquote(name), None if value == NULL_FOLDER else unquote(value))
@@ -71,14 +71,14 @@ def folder_values(folder: str) -> Partition:
 
 
 def partition_folder(folder: str) -> str:
-    """The folder of a placed file by that of the attempt: copies of columns lose their suffix."""
+    """Return the folder of a placed file: copies of partition columns lose their suffix."""
     return folder.replace(f"{COPY_SUFFIX}=", "=")
 
 
 def place(files: Sequence[StagedFile], base: str, root: str) -> list[StagedFile]:
-    """Moves files from the attempts below `base` to where the table has its files, below `root`.
+    """Move files from attempts below `base` to the table's files below `root`.
 
-    A name tells the attempt; the folders of the attempt stay, and tell where its files went.
+    File names contain the attempt; the folders of the attempt remain, to find its files again.
     """
     placed = []
     for number, file in enumerate(files):
@@ -92,14 +92,14 @@ def place(files: Sequence[StagedFile], base: str, root: str) -> list[StagedFile]
 
 
 def attempt_of(path: str) -> str:
-    """The attempt in the name of a placed file; some word for files of other writers."""
+    """Return the attempt in the name of a placed file; any text for files of other writers."""
     return os.path.basename(path).removeprefix("part-").partition("-")[0]
 
 
 def drop_attempts(base: str, root: str, taken: Collection[str]) -> None:
-    """Removes the folders of the attempts below `base`, and the placed files of all not taken.
+    """Remove the folders of attempts below `base`, and the placed files of those not `taken`.
 
-    Call it when the batch is in the table: then no other attempt can be committed any more.
+    Call it when the batch is in the table: then no other attempt can be committed.
     """
     for attempt in _subfolders(base):
         drop_attempt(base, os.path.join(base, attempt), None if attempt in taken else root)
@@ -107,23 +107,23 @@ def drop_attempts(base: str, root: str, taken: Collection[str]) -> None:
 
 
 def drop_attempt(base: str, tree: str, placed_in: str | None = None) -> None:
-    """Removes one attempt's folder below `base`, and its placed files where their place is given.
+    """Remove one attempt's folder below `base`, and its placed files below `placed_in`.
 
-    For compactions: others may be at work below the same base, or have just won.
+    For compactions: other attempts may be active below the same base, or may have just won.
     """
     if placed_in is not None:
         for file in list(_placed(tree, placed_in, os.path.basename(tree))):
             os.remove(file)
     shutil.rmtree(tree, ignore_errors=True)
-    with suppress(OSError):  # somebody else's attempt is there
+    with suppress(OSError):  # it has another attempt
         os.rmdir(base)
 
 
 def drop_losers(base: str, root: str, won: str | None, in_table: Files) -> None:
-    """Like drop_attempts; `won` is in the table, or the table's files tell which attempt is.
+    """Like drop_attempts; `won` is in the table, or the table's files show which attempt is.
 
-    Where they tell of none (a compaction took their place), older versions may still need one,
-    so all stay for vacuum to judge.
+    If they show none (a compaction replaced them), older versions may still need one, so all
+    are left to vacuum.
     """
     attempts = _subfolders(base)
     if not attempts:

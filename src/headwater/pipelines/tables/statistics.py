@@ -1,9 +1,8 @@
-"""Statistics of a file, from its Parquet footer, in the JSON that Delta's log keeps.
+"""Converts the statistics of a Parquet footer to the JSON of Delta's log.
 
-A bound is exact, or a string cut so that it still bounds, or it is left out. deltalake's dataset
-takes a missing bound of one column beside bounds of others for `column >= null`, which no row
-meets; so where one bound cannot be written the file has none at all, and costs its readers time
-instead of rows.
+A bound is exact, or a truncated string that is still a bound, or left out. deltalake's dataset reads
+a missing bound of one column beside bounds of others as `column >= null`, which no row meets. So if
+one bound cannot be written the file has none at all, which costs readers time instead of rows.
 """
 
 import json
@@ -17,9 +16,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 INDEXED_COLUMNS: Final = 32
-"""As many columns as Delta's own writers keep statistics for."""
+"""The number of columns that Delta's own writers keep statistics for."""
 LONGEST_TEXT: Final = 32
-"""Longer strings are cut; in upper bounds the last letter is raised by one."""
+"""Longer strings are truncated; in upper bounds the last character is incremented."""
 _LAST_LETTER: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 
@@ -28,10 +27,10 @@ Path = tuple[str, ...]
 
 
 def delta_statistics(footer: pq.FileMetaData, schema: pa.Schema) -> str:
-    """Rows, least and greatest values and counts of nulls, per column.
+    """Return row count, minimum, maximum and null count per column, as JSON.
 
-    Columns of the schema that the file lacks are all null in it. Leave partition columns out of
-    the schema: their values stand in the log.
+    Columns of the schema that the file lacks are all null in it. The schema must not contain
+    partition columns: their values are in the log.
     """
     least: Json = {}
     greatest: Json = {}
@@ -54,7 +53,7 @@ def delta_statistics(footer: pq.FileMetaData, schema: pa.Schema) -> str:
 
 
 def columns_beyond(footer: pq.FileMetaData) -> set[str]:
-    """Dotted paths of columns with times outside of the years 1 to 9999, which Python has not."""
+    """Return dotted paths of columns with times outside the years 1 to 9999 of Python's types."""
     return {
         footer.schema.column(index).path
         for index in range(footer.num_columns)
@@ -72,7 +71,7 @@ def _is_beyond(part: Any) -> bool:
 
 
 def _indexed(schema: pa.Schema) -> list[tuple[Path, pa.DataType]]:
-    """The columns with statistics; a dotted path that two columns share belongs to neither."""
+    """Return the columns with statistics, without those that share a dotted path."""
     leaves = list(_leaves(schema, ()))[:INDEXED_COLUMNS]
     texts = [".".join(path) for path, _ in leaves]
     return [leaf for leaf, text in zip(leaves, texts, strict=True) if texts.count(text) == 1]
@@ -98,7 +97,7 @@ def _null_count(parts: list[Any]) -> int | None:
 
 
 def _bounds(parts: list[Any]) -> tuple[Any, Any]:
-    """Least and greatest value over all row groups as JSON; None where a bound is not known.
+    """Return minimum and maximum over all row groups as JSON values; None for an unknown bound.
 
     Bounds are those of Spark's writer, which keeps none for a column with NaN.
     """
@@ -110,7 +109,7 @@ def _bounds(parts: list[Any]) -> tuple[Any, Any]:
             try:
                 lows.append(part.min)
                 highs.append(part.max)
-            except (OverflowError, ValueError):  # a time outside of the years 1 to 9999
+            except (OverflowError, ValueError):  # a time outside the years 1 to 9999
                 return None, None
         elif not (part.has_null_count and part.num_values == 0):
             return None, None
@@ -120,7 +119,7 @@ def _bounds(parts: list[Any]) -> tuple[Any, Any]:
 
 
 def _written(value: Any, *, upper: bool) -> Any:
-    """The value as Delta's JSON writes it; None where no bound can be written."""
+    """Return the value as Delta's JSON writes it; None if it cannot be written."""
     match value:
         case bool() | int():
             return value
@@ -146,7 +145,7 @@ def _text(value: str, *, upper: bool) -> str | None:
 
 
 def _raised(text: str) -> str | None:
-    """The least text of this length or less that is above all that begin with it."""
+    """Return the smallest string of at most this length that is above all strings that start so."""
     kept = text.rstrip(chr(_LAST_LETTER))
     if not kept:
         return None
@@ -155,7 +154,7 @@ def _raised(text: str) -> str | None:
 
 
 def _instant(value: datetime) -> str:
-    """Microseconds; with a Z where the column has a time zone."""
+    """Format with microseconds, and a Z if the column has a time zone."""
     if value.tzinfo is None:
         return value.isoformat(timespec="microseconds")
     return value.astimezone(UTC).replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"

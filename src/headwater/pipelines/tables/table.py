@@ -1,6 +1,6 @@
-"""What the three kinds of tables have in common: the face that writing and reading work with.
+"""The interface of tables, which Delta, Iceberg and Parquet implement.
 
-A table is a folder of Parquet files and a log of versions. Only what the log names is in the table.
+A table is a folder of Parquet files and a log of versions. Only files in the log are in the table.
 """
 
 import re
@@ -14,26 +14,26 @@ import pyarrow.parquet as pq
 from headwater.pipelines.targets import Target, parse_target
 
 Partition = tuple[tuple[str, str | None], ...]
-"""Partition columns and their values as text, in the table's order; None is SQL's NULL."""
+"""Partition columns and their values as text, in the table's order; None is NULL."""
 
 BEFORE_ALL = -1
 """The version of a table, or the batch of an application, before the first one."""
 
 
 class TableError(Exception):
-    """A table refuses what was asked, and says why and what to do."""
+    """A table refuses an operation; the message says why and what to do."""
 
 
 class TableConflict(TableError):
-    """Another committer was faster every time; nothing was committed."""
+    """Other committers won every race; nothing was committed."""
 
 
 class TableReplaced(TableError):
-    """Rows that a stream has read were replaced or deleted: it cannot go on by appending."""
+    """Rows that a stream has read were replaced or deleted, so it cannot continue."""
 
 
 class DataFile(NamedTuple):
-    """A file of a table: an absolute path and what the log knows of it."""
+    """A file of a table: an absolute path and its facts in the log."""
 
     path: str
     rows: int
@@ -42,7 +42,7 @@ class DataFile(NamedTuple):
 
 
 class StagedFile(NamedTuple):
-    """A file that was written into the table's folder and that no log names yet."""
+    """A written file that is not in the log yet."""
 
     path: str
     size: int
@@ -51,7 +51,7 @@ class StagedFile(NamedTuple):
 
     @property
     def rows(self) -> int:
-        """How many rows the file has, by its footer."""
+        """The number of rows, from the footer."""
         return int(self.footer.num_rows)
 
 
@@ -70,14 +70,14 @@ class TableChange:
 
 
 class Compaction(NamedTuple):
-    """What a compaction did: the rows are the same, in fewer files."""
+    """How many files a compaction merged and wrote."""
 
     merged: int
     written: int
 
 
 class Table(Protocol):
-    """A table of any kind. One thread uses it; many processes may commit to the same folder."""
+    """A table of any format. One thread uses it; many processes may commit to the same folder."""
 
     target: Target
     keeps_partition_columns: bool
@@ -86,37 +86,37 @@ class Table(Protocol):
     """Whether a column can take a wider number type while older files keep the narrower one."""
 
     def exists(self) -> bool:
-        """Whether there is a table in the folder, empty or not."""
+        """Whether the table exists, empty or not."""
 
     def version(self) -> int:
-        """The newest version, looked up now; BEFORE_ALL where there is no table."""
+        """Look up the newest version; BEFORE_ALL if there is no table."""
 
     def schema(self) -> pa.Schema:
-        """All columns in their order, those of partitions included."""
+        """Return all columns in order, including partition columns."""
 
     def partition_by(self) -> tuple[str, ...]:
-        """The columns that name folders."""
+        """Return the partition columns, which name folders."""
 
     def files(self, version: int | None = None) -> list[DataFile]:
-        """The files of the newest version, or of an older one that is still kept."""
+        """Return the files of the newest version, or of an older one that has not expired."""
 
     def added(self, after: int, upto: int) -> list[tuple[int, list[DataFile]]]:
-        """Files with new rows by version, for versions above `after` and up to `upto`.
+        """Return files with new rows by version, for versions above `after` up to `upto`.
 
-        Compactions add none. Raises TableReplaced where rows were replaced or deleted.
+        Compactions add none. Raises TableReplaced if rows were replaced or deleted.
         """
 
     def first_version(self) -> int:
-        """Where a fresh stream begins: its whole content, then what later versions added."""
+        """Return where a new stream begins: with all rows of this version, then what was added."""
 
     def last_batch(self, app: str) -> int:
-        """The highest batch of the application that is in the table; BEFORE_ALL: none."""
+        """Return the highest batch of the application in the table; BEFORE_ALL if none."""
 
     def stored(self, schema: pa.Schema) -> pa.Schema:
-        """The schema as this kind of table keeps it; refuses types that it cannot keep."""
+        """Return the schema as this format stores it; refuse types that it cannot store."""
 
     def staging(self, app: str, batch: int) -> str:
-        """The folder for the attempts at one batch: each in a folder of its own below."""
+        """Return the folder for attempts at one batch; each has its own folder below."""
 
     def commit(self, change: TableChange) -> bool:
         """Apply a change in one atomic commit with its batch; create the table and new columns.
@@ -125,27 +125,27 @@ class Table(Protocol):
         """
 
     def drop_leftovers(self, app: str, batch: int, won: str | None = None) -> None:
-        """Removes what attempts at a batch left, once the batch is in the table.
+        """Remove what attempts at a batch left, once the batch is in the table.
 
-        `won` is the attempt that was taken; the log is asked where that is not known.
+        `won` is the committed attempt; if it is not known, the log is read.
         """
 
     def compact(self, target_bytes: int) -> Compaction:
-        """Merges small files towards `target_bytes`; readers see the same rows all the time."""
+        """Merge small files into files of about `target_bytes`; readers always see the same rows."""
 
     def expire(self, hours: int) -> int:
-        """Removes versions older than `hours` and the files that only they name; how many files."""
+        """Remove versions older than `hours` and files that only they name; return how many files."""
 
 
 _MISREAD: Final = {
     "delta": re.compile(r"%[0-9A-Fa-f]{2}|\\"),
     "iceberg": re.compile(r"%[0-9A-Fa-f]{2}|\?"),
 }
-"""What the libraries take for something else in the path of a folder."""
+"""Parts of a path that the libraries decode or split."""
 
 
 def open_table(target: Target | str) -> Table:
-    """The table at the target, which need not exist yet."""
+    """Open the table at the target, which need not exist yet."""
     target = parse_target(target) if isinstance(target, str) else target
     misread = _MISREAD.get(target.kind)
     if misread and (found := misread.search(target.place)):

@@ -1,8 +1,8 @@
-"""Batches of Spark into tables, exactly once.
+"""Writes Spark batches into tables, exactly once.
 
 The JVM writes the files where no reader looks; one commit into the table's log then names them
-together with the batch. A batch that the log has is not written again. Besides the write itself
-no Spark job runs here, and the log is opened once for the life of a sink.
+together with the batch. A batch in the log is not written again. Besides the write itself no Spark
+job runs here, and a sink opens the log once.
 """
 
 import logging
@@ -54,9 +54,9 @@ _WRITER_OPTIONS: Final = {
     "mapreduce.fileoutputcommitter.marksuccessfuljobs": "false",
     "mapreduce.fileoutputcommitter.algorithm.version": "1",
 }
-"""No marker files; and a task's files come together in one move, so a failed task leaves none."""
+"""No marker files; a task's files are moved in one step, so a failed task leaves none."""
 _NO_FOLDER: Final = ("Mkdirs failed", "File name too long")
-"""What Hadoop's file system says of a name that is too long."""
+"""Hadoop's messages for a name that is too long."""
 _FILE_FORMAT: Final = {
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
     "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
@@ -69,12 +69,12 @@ class TableSink:
 
     Args:
         target: The table, as `delta:PATH`, `iceberg:PATH` or `parquet:PATH`.
-        app: Who the batches are of; the streaming query's id where it is not said. Two sinks
-            with one application and one table would take each other's batches for their own.
-        partition_by: Columns that name folders, when the sink makes the table.
-        target_file_bytes: How large a file should become.
-        compact_after_files: More small files than that are merged after a batch; 0: never.
-        retention_hours: Versions older than that, and their files, are removed; 0: never.
+        app: The application of the batches, by default the streaming query's id. Two sinks with the
+            same application and table would skip each other's batches.
+        partition_by: Columns that name folders, if the sink creates the table.
+        target_file_bytes: The intended size of a file.
+        compact_after_files: Merge small files if there are more than that; 0 disables it.
+        retention_hours: Remove versions older than that, with their files; 0 disables it.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class TableSink:
         self._stateful: bool | None = None
 
     def __call__(self, batch: DataFrame, batch_id: int) -> None:
-        """Writes the batch, unless the table has it."""
+        """Write the batch, unless the table has it."""
         app = self._app or query_id(batch.sparkSession)
         if self._table.last_batch(app) >= batch_id:
             self._table.drop_leftovers(app, batch_id)
@@ -125,7 +125,7 @@ class TableSink:
         return files
 
     def _run_for_state(self, batch: DataFrame) -> None:
-        """Runs a batch that needs no writing, for its state: Spark fails a query without it."""
+        """Run a batch without writing it, for its state: Spark fails a query that skips it."""
         if _keeps_state(batch):
             batch.write.format("noop").mode("overwrite").save()
 
@@ -144,9 +144,9 @@ class TableSink:
             done = self._table.compact(self._target_file_bytes)
             log.info("%s: %d files became %d", self._table.target, done.merged, done.written)
         except TableConflict as lost:
-            log.info("%s: left to a later compaction: %s", self._table.target, lost)
+            log.info("%s: compaction is postponed: %s", self._table.target, lost)
         except TableError as failed:  # the rows are in the table: no reason to end the query
-            log.warning("%s; it keeps its small files", failed)
+            log.warning("%s; its small files are kept", failed)
             self._compact_after = 0
         self._small_files = self._count_small()
 
@@ -155,7 +155,7 @@ class TableSink:
 
 
 class _Plan:
-    """What a batch is to be written as; refusals come from here, before anything is written."""
+    """How a batch is written; refuses what the table cannot take before anything is written."""
 
     def __init__(
         self, table: Table, batch: DataFrame, partition_by: Sequence[str], *, replaces: bool = False
@@ -182,9 +182,9 @@ class _Plan:
     def write(
         self, attempt: str, sizing: FileSizing, *, stateful: bool = False
     ) -> list[StagedFile]:
-        """Lets the JVM write the files into the attempt's folder.
+        """Let the JVM write the files into the attempt's folder.
 
-        Tasks that hold state are tied to their number, so those are never drawn together.
+        Tasks with state are bound to their number, so they are never coalesced.
         """
         rows, folders = self._shaped(), list(self.partition_by)
         if self._table.keeps_partition_columns:
@@ -205,16 +205,16 @@ class _Plan:
         return staged_files(attempt, self.partition_by)
 
     def _explain(self, failed: Exception) -> None:
-        """Raise a TableError where a value of a partition column could not name a folder."""
+        """Raise a TableError if a partition value is too long to name a folder."""
         if self.partition_by and any(sign in str(failed) for sign in _NO_FOLDER):
             names = ", ".join(self.partition_by)
             raise TableError(
                 f"{self._table.target}: a value of the partition columns ({names}) is too long to "
-                "name a folder: shorten it in the query, or declare a quarantine"
+                "name a folder: shorten it in the query, or declare a quarantine for such rows"
             ) from failed
 
     def _shaped(self) -> DataFrame:
-        """The batch with columns cast where the table keeps another type."""
+        """Return the batch with columns cast to the types of the table."""
         given = to_arrow_schema(self._batch.schema, timezone="UTC")
         casts = {
             field.name: from_arrow_type(field.type, prefer_timestamp_ntz=True)
@@ -243,14 +243,14 @@ def write_stream(
     compact_after_files: int = COMPACT_AFTER_FILES,
     retention_hours: int = RETENTION_HOURS,
 ) -> StreamingQuery:
-    """Starts a query that appends the rows of a stream to a table, exactly once.
+    """Start a query that appends the rows of a stream to a table, exactly once.
 
     Args:
         df: A streaming DataFrame.
         target: The table, as `delta:PATH`, `iceberg:PATH` or `parquet:PATH`.
         checkpoint: Spark's folder for the query's progress; keep it as long as the table.
-        name: What Spark calls the query.
-        trigger: As for Spark's `trigger`, such as `{"processingTime": "5 seconds"}` or
+        name: The name of the query.
+        trigger: Arguments of Spark's `trigger`, such as `{"processingTime": "5 seconds"}` or
             `{"availableNow": True}`.
         app: See TableSink.
         partition_by: See TableSink.
@@ -281,7 +281,7 @@ def overwrite(
     partition_by: Sequence[str] = (),
     retention_hours: int = REPLACED_HOURS,
 ) -> None:
-    """Replaces all rows and columns of a table at once; readers see the old or the new ones.
+    """Replace all rows and columns of a table at once; readers see the old or the new ones.
 
     Versions older than `retention_hours`, and their files, are removed; 0 keeps all.
     """
@@ -293,22 +293,22 @@ def overwrite(
     change = TableChange(files, plan.schema, _REPLACER, batch, plan.partition_by, replaces=True)
     if not table.commit(change):
         table.drop_leftovers(_REPLACER, batch)
-        raise TableConflict(f"{table.target} was replaced by another run in this moment")
+        raise TableConflict(f"{table.target}: another run replaced the table at the same time")
     table.drop_leftovers(_REPLACER, batch, os.path.basename(attempt))
     expire_when_due(table, retention_hours)
 
 
 def query_id(spark: SparkSession) -> str:
-    """The id of the streaming query whose batch is being written; it lives in its checkpoint."""
+    """Return the id of the streaming query that is writing a batch; its checkpoint keeps it."""
     found = spark.sparkContext.getLocalProperty("sql.streaming.queryId")
     if not found:
-        raise TableError("this is no batch of a streaming query: say whose it is with app=...")
+        raise TableError("this is not a batch of a streaming query: name its application with app=")
     return str(found)
 
 
 @contextmanager
 def _file_format(spark: SparkSession) -> Iterator[None]:
-    """Files that every reader understands, whatever the session says; its own words come back."""
+    """Set options for files that every reader understands; restore the session's own at the end."""
     before = {key: spark.conf.get(key) for key in _FILE_FORMAT}
     try:
         for key, value in _FILE_FORMAT.items():
@@ -321,7 +321,7 @@ def _file_format(spark: SparkSession) -> Iterator[None]:
 
 
 def _keeps_state(rows: DataFrame) -> bool:
-    """Whether tasks of the batch hold state, as those of aggregations and joins of streams do."""
+    """Whether tasks of the batch have state, as in aggregations and joins of streams."""
     lineage = rows._jdf.queryExecution().toRdd().toDebugString()
     return "StateStore" in lineage
 

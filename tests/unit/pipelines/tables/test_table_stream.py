@@ -42,7 +42,7 @@ def test_a_stream_refuses_the_place_of_another_table(tmp_path):
         readers.append(TableStreamReader({"path": target}, schema))
     left, right = readers
     place = left.latestOffset(left.initialOffset(), ReadAllAvailable())
-    with pytest.raises(TableError, match="that of a stream from left, and this one reads right"):
+    with pytest.raises(TableError, match="of a stream from left, and this one reads right"):
         right.latestOffset(place, ReadAllAvailable())
 
 
