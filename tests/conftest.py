@@ -1,15 +1,20 @@
-"""Rules for the whole suite: where CI=true promises every tool, a skipped test is a failed one; and
-no property fails because the machine is busy.
+"""Rules for the whole suite.
+
+Modules, and the tests of a module, run in random order: a test that needs another one fails sooner or
+later. Where CI=true promises every tool, a skipped test is a failed one. No property fails because the
+machine is busy.
 """
 
 import logging
 import os
+import random
 import signal
+from itertools import groupby
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-# The checks of the compatibility suite are no test modules, and shall tell what they compared.
+# The checks of the compatibility suite are not test modules, but their assertions explain themselves too.
 pytest.register_assert_rewrite("tests.compat.checks")
 
 settings.register_profile("steady", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -21,13 +26,54 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _LOGGERS = [logging.getLogger(name) for name in ("headwater", "asyncio")]
 
+_SEEDS = 1_000_000
+
 _PROMISED = os.environ.get("CI") == "true"
+
+
+# -- options and order
 
 
 def pytest_addoption(parser):
     parser.addoption(
+        "--order-seed",
+        type=int,
+        metavar="N",
+        help="repeat the order of a run, which its last lines name; 0 is the order of the files",
+    )
+    parser.addoption(
         "--rewrite", action="store_true", help="write the scenarios of tests/scenarios again"
     )
+
+
+def pytest_configure(config):
+    config.addinivalue_line(
+        "markers", "in_order(reason): the tests of this module run in the order of the file"
+    )
+    if config.option.order_seed is None:  # the workers of xdist get the value of their controller
+        config.option.order_seed = random.randrange(1, _SEEDS)
+
+
+@pytest.hookimpl(tryfirst=True)  # pytest then brings together what shares a parametrized fixture
+def pytest_collection_modifyitems(config, items):
+    seed = config.option.order_seed
+    if not seed:
+        return
+    chance = random.Random(seed)
+    modules = [list(tests) for _, tests in groupby(items, lambda item: item.path)]
+    chance.shuffle(modules)
+    for tests in modules:
+        if tests[0].get_closest_marker("in_order") is None:
+            chance.shuffle(tests)
+    items[:] = [item for tests in modules for item in tests]
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if config.option.order_seed:
+        terminalreporter.write_line(f"order of the tests: --order-seed={config.option.order_seed}")
+
+
+# -- skips
 
 
 def _refuse_a_skip(report):
@@ -45,6 +91,9 @@ def pytest_runtest_makereport(item, call):
 @pytest.hookimpl(wrapper=True)
 def pytest_make_collect_report(collector):
     return _refuse_a_skip((yield))
+
+
+# -- logs
 
 
 @pytest.fixture(autouse=True)

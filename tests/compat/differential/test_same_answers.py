@@ -26,6 +26,8 @@ SETTINGS = {
 SHOWN = 20
 _seen: dict[str, list[Difference]] = {}
 
+pytestmark = pytest.mark.in_order("the last test looks at what all scenes found")
+
 
 @pytest.fixture(scope="module")
 def peers() -> Iterator[tuple[Peer, Peer]]:
