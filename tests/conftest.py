@@ -26,6 +26,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _LOGGERS = [logging.getLogger(name) for name in ("headwater", "asyncio")]
 
+_SEED = "order_seed"
 _SEEDS = 1_000_000
 
 _PROMISED = os.environ.get("CI") == "true"
@@ -50,8 +51,15 @@ def pytest_configure(config):
     config.addinivalue_line(
         "markers", "in_order(reason): the tests of this module run in the order of the file"
     )
-    if config.option.order_seed is None:  # the workers of xdist get the value of their controller
-        config.option.order_seed = random.randrange(1, _SEEDS)
+    if config.option.order_seed is None:
+        drawn = getattr(config, "workerinput", {}).get(_SEED, random.randrange(1, _SEEDS))
+        config.option.order_seed = drawn
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node):
+    """All workers of xdist have the order of their controller."""
+    node.workerinput[_SEED] = node.config.option.order_seed
 
 
 @pytest.hookimpl(tryfirst=True)  # pytest then brings together what shares a parametrized fixture

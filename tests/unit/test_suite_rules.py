@@ -62,6 +62,12 @@ def test_tests_run_in_an_order_that_the_seed_repeats(tmp_path):
         assert len([path for path, _ in groupby(one, lambda test: test.split("::")[0])]) == 3
 
 
+def test_the_workers_of_a_run_agree_on_the_order(tmp_path):
+    (tmp_path / "test_one.py").write_text(NAMED.format(mark=""))
+    run = run_pytest(tmp_path, "-n", "2")
+    assert run.returncode == 0, run.stdout
+
+
 def test_a_module_may_keep_its_order(tmp_path):
     (tmp_path / "test_one.py").write_text(NAMED.format(mark=IN_ORDER))
     found, _ = order(tmp_path, "--order-seed=1")
