@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: run test test-fast check docs setup peers format bench sim chaos chaos-pipeline lock clean
+.PHONY: run test test-fast check docs generate setup peers format bench sim chaos chaos-pipeline lock clean
 
 run: setup                ## a broker, an evening of events, the reference pipeline on Spark, its answers
 	$(BIN)/python -m examples.behavior
@@ -45,6 +45,12 @@ chaos-pipeline: setup     ## kill drivers, executors and brokers under a pipelin
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+generate: setup           ## what is derived from tables and docstrings: pages, typed settings, blocking clients
+	$(BIN)/python -m tools.client_options
+	$(BIN)/python -m tools.blocking_faces
+	$(BIN)/python -m tools.reference
+	$(BIN)/python -m tools.api_reference
 
 setup: .venv/.ready
 
