@@ -4,7 +4,7 @@ python -m tools.blocking_faces            writes blocking.py beside each asyncio
 python -m tools.blocking_faces --check    exits with status 1 if one is out of date
 
 `async` and `await` go, and the classes that wait (`AsyncPoller`, `AsyncSendWaits`) become their
-blocking counterparts. A line `# blocking: CODE` of the source becomes CODE. `_SENTENCES` lists the
+blocking counterparts. A line `# blocking: CODE` of the source becomes CODE. `SENTENCES` lists the
 prose that differs.
 """
 
@@ -19,7 +19,7 @@ FACES = {
     CLIENT / "producer" / "producer.py": CLIENT / "producer" / "blocking.py",
 }
 
-_SENTENCES = {
+SENTENCES = {
     "The asyncio face of the consumer; `tools/blocking_faces.py` derives the blocking one from it.": "The blocking face of the consumer.\n\nDerived from `consumer.py` by `python -m tools.blocking_faces`; do not edit.\n",
     "The asyncio face of the producer; `tools/blocking_faces.py` derives the blocking one from it.": "The blocking face of the producer.\n\nDerived from `producer.py` by `python -m tools.blocking_faces`; do not edit.\n",
     "Reads records on the event loop that it is first used on.": "Reads records; for one thread at a time.",
@@ -49,7 +49,7 @@ _WORDS = (
 
 def blocking(source: str) -> str:
     """The blocking face that the text of an asyncio one implies."""
-    for text, other in _SENTENCES.items():
+    for text, other in SENTENCES.items():
         source = source.replace(text, other)
     for pattern, other in _WORDS:
         source = re.sub(pattern, other, source)

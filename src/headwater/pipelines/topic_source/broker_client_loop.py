@@ -16,11 +16,11 @@ from headwater.client.blocking import LoopThread, loop_thread
 from headwater.client.cluster import Cluster, TopicView
 from headwater.client.consumer.offset_lookups import OffsetLookups
 from headwater.client.errors import TimedOutError, failure
+from headwater.client.partition_reader import Leader, OutOfRange, PartitionReader
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 from headwater.pipelines.topic_source.offsets import EARLIEST, LATEST, Offsets
-from headwater.pipelines.topic_source.partition_fetcher import Leader, OutOfRange, PartitionFetcher
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.network import TcpNetwork
 from headwater.seams.randomness import SystemRandomness
@@ -105,9 +105,9 @@ class BrokerClient:
 
     # -- records
 
-    def fetcher(self, where: TopicPartition, timeout_ms: int) -> PartitionFetcher:
+    def fetcher(self, where: TopicPartition, timeout_ms: int) -> PartitionReader:
         """A reader of one partition; each of its answers is waited for this long."""
-        return PartitionFetcher(self, where, timeout_ms)
+        return PartitionReader(self, where, timeout_ms, timeout_name="kafkaConsumer.pollTimeoutMs")
 
     def leader(self, where: TopicPartition) -> Leader | None:
         """Who leads a partition; None where there is no such topic."""

@@ -9,19 +9,13 @@ import logging
 from collections.abc import Iterator
 from typing import Any, Final
 
-from headwater.client.consumer.fetching.completed_fetch import CompletedFetch
-from headwater.client.consumer.partition_state import PartitionState
-from headwater.client.errors import ClientError, CorruptRecordError
+from headwater.client.errors import ClientError
+from headwater.client.partition_reader import CompletedFetch, OutOfRange, PartitionReader
 from headwater.errors import E
 from headwater.model import TopicPartition
 from headwater.pipelines.arrow_rows import ROWS, PartitionRows
 from headwater.pipelines.topic_source.broker_client_loop import BrokerClient
 from headwater.pipelines.topic_source.offsets import OffsetRange
-from headwater.pipelines.topic_source.partition_fetcher import (
-    FetchedBatches,
-    OutOfRange,
-    PartitionFetcher,
-)
 from headwater.records.codec import ColumnReader
 
 log = logging.getLogger(__name__)
@@ -62,10 +56,11 @@ class RangeReader:
             fetcher.close()
 
     def _read(
-        self, fetcher: PartitionFetcher, wanted: OffsetRange, where: TopicPartition
+        self, fetcher: PartitionReader, wanted: OffsetRange, where: TopicPartition
     ) -> Iterator[Any]:
         rows, reader = PartitionRows(*where, headers=self._headers), ColumnReader()
         position, size = wanted.start, self._brokers.settings.max_partition_fetch_bytes
+        check = self._brokers.settings.check_crcs
         fetcher.request(position, size)
         while position < wanted.end:
             answer = fetcher.receive()
@@ -73,27 +68,13 @@ class RangeReader:
                 position = self._past_loss(wanted, position, answer)
                 fetched = None
             else:
-                fetched = self._opened(where, position, answer)
+                fetched = answer.decode(where, position, check_crcs=check)
                 size = _next_size(wanted.end, position, fetched)
                 position = fetched.end_offset
             if position < wanted.end:
                 fetcher.request(position, size)
             if fetched is not None:
                 yield from _batches(fetched, wanted.end, reader, rows)
-
-    def _opened(
-        self, where: TopicPartition, position: int, batches: FetchedBatches
-    ) -> CompletedFetch:
-        state = PartitionState(where)
-        state.seek(position)
-        check = self._brokers.settings.check_crcs
-        fetched = CompletedFetch(state, batches.records, aborted=batches.aborted, check_crcs=check)
-        if fetched.end_offset <= position:
-            raise CorruptRecordError(
-                f"{where}: the broker sent {fetched.size} bytes for offset {position} that hold no "
-                f"whole batch; see its log"
-            )
-        return fetched
 
     def _past_loss(self, wanted: OffsetRange, position: int, ends: OutOfRange) -> int:
         """Where to go on after records that are gone; raises where that is not wanted."""

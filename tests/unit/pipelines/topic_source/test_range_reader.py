@@ -5,13 +5,12 @@ from datetime import UTC, datetime
 import pyarrow as pa
 import pytest
 
-from headwater.client.consumer.fetching.completed_fetch import Aborted
 from headwater.client.errors import CorruptRecordError
+from headwater.client.partition_reader import Aborted, FetchedBatches, OutOfRange
 from headwater.config.client import ConsumerSettings
 from headwater.model import TopicPartition
 from headwater.pipelines.arrow_rows import schema
 from headwater.pipelines.topic_source.offsets import OffsetRange
-from headwater.pipelines.topic_source.partition_fetcher import FetchedBatches, OutOfRange
 from headwater.pipelines.topic_source.range_reader import DataLossError, RangeReader
 from headwater.records.builder import build_batch
 from headwater.records.control import Marker, build_marker

@@ -1,18 +1,21 @@
-"""The bytes of one partition, answer by answer, in the thread of whoever wants them.
+"""One partition, response by response, in the caller's own thread.
 
-A task of Spark reads one partition from front to back, and nothing else happens in its process: a
-plain stream to the leader costs less than a loop in a second thread. The next answer is asked for
-before the last one is worked on, so it is on its way meanwhile. A broker that moves, restarts or
-stays away for a while is asked again, until the time is over.
+For readers that go through one partition from front to back, such as a task of Spark: a plain
+connection to the leader costs less than an event loop in a second thread. The next response is
+requested before the last one is decoded. A broker that moves, restarts or stays away for a while is
+asked again until the time is over.
 """
 
 from typing import Final, NamedTuple, Protocol
 
+from headwater.client import blocking_connection
 from headwater.client.backoff import Backoff
-from headwater.client.consumer import blocking_stream
-from headwater.client.consumer.blocking_stream import Stream
-from headwater.client.consumer.fetching.completed_fetch import Aborted, aborted_in
-from headwater.client.errors import NetworkError, TimedOutError, failure
+from headwater.client.blocking_connection import BlockingConnection
+from headwater.client.consumer.fetching.completed_fetch import Aborted as Aborted
+from headwater.client.consumer.fetching.completed_fetch import CompletedFetch as CompletedFetch
+from headwater.client.consumer.fetching.completed_fetch import aborted_in
+from headwater.client.consumer.partition_state import PartitionState
+from headwater.client.errors import CorruptRecordError, NetworkError, TimedOutError, failure
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError, error_of
 from headwater.model import ZERO_UUID, TopicPartition, Uuid
@@ -35,6 +38,18 @@ class FetchedBatches(NamedTuple):
     aborted: list[Aborted] | None
     """What read_committed must leave out; None where everything is shown."""
 
+    def decode(self, where: TopicPartition, position: int, *, check_crcs: bool) -> CompletedFetch:
+        """The records from `position` on; CorruptRecordError where there is no whole batch."""
+        state = PartitionState(where)
+        state.seek(position)
+        fetched = CompletedFetch(state, self.records, aborted=self.aborted, check_crcs=check_crcs)
+        if fetched.end_offset <= position:
+            raise CorruptRecordError(
+                f"{where}: the broker sent {fetched.size} bytes for offset {position} that hold no "
+                f"whole batch; see its log"
+            )
+        return fetched
+
 
 class OutOfRange(NamedTuple):
     """There is no such offset: the partition has these ends now, 0 and 0 if its topic is gone."""
@@ -52,19 +67,19 @@ class Leader(NamedTuple):
 
 
 class PartitionLocator(Protocol):
-    """What the reader of a partition must be told by others."""
+    """Where partitions are, for a reader."""
 
     settings: ConsumerSettings
     clock: Clock
 
     def leader(self, where: TopicPartition) -> Leader | None:
-        """Who leads a partition; None where there is no such topic."""
+        """The leader of a partition; None where there is no such topic."""
 
     def ends(self, where: TopicPartition) -> OutOfRange:
         """Where a partition begins and ends."""
 
     def refresh_metadata(self, limit_ms: int) -> None:
-        """Find out anew who leads what."""
+        """Ask again which brokers lead which partitions."""
 
     def pause(self, interval_ms: float) -> None:
         """Wait a little before brokers are asked again."""
@@ -73,31 +88,39 @@ class PartitionLocator(Protocol):
         """How long, each time."""
 
 
-class PartitionFetcher:
+class PartitionReader:
     """One partition; a single request is under way at most."""
 
-    def __init__(self, locator: PartitionLocator, where: TopicPartition, timeout_ms: int) -> None:
+    def __init__(
+        self,
+        locator: PartitionLocator,
+        where: TopicPartition,
+        timeout_ms: int,
+        *,
+        timeout_name: str = "timeout_ms",
+    ) -> None:
         self._locator = locator
         self._settings = locator.settings
         self._where = where
         self._timeout_ms = timeout_ms
+        self._timeout_name = timeout_name
         self._committed_only = self._settings.isolation_level == "read_committed"
         self._offset = self._max_bytes = 0
         self._leader: Leader | None = None
-        self._stream: Stream | None = None
+        self._connection: BlockingConnection | None = None
         self._version = 0
 
     def request(self, offset: int, max_bytes: int) -> None:
-        """Want the records from `offset` on; trouble shows when they are taken."""
+        """Request the records from `offset` on; `receive` raises what goes wrong."""
         self._offset, self._max_bytes = offset, max_bytes
-        if self._leader is not None and self._stream is not None:
+        if self._leader is not None and self._connection is not None:
             try:
-                self._send(self._leader, self._stream)
+                self._send(self._leader, self._connection)
             except OSError:
                 self._give_up()
 
     def receive(self) -> FetchedBatches | OutOfRange:
-        """What was asked for, once it is there; the piece before it is gone then."""
+        """Wait for the response to `request`; it overwrites the memory of the one before."""
         clock, backoff = self._locator.clock, self._locator.backoff()
         deadline = clock.monotonic_ms() + self._timeout_ms
         while True:
@@ -115,25 +138,25 @@ class PartitionFetcher:
             if left_ms <= 0:
                 raise self._late(problem)
             self._locator.pause(min(backoff.next_ms(), left_ms))
-            if self._stream is None:
+            if self._connection is None:
                 self._locator.refresh_metadata(left_ms)
 
     def close(self) -> None:
         """Leave the stream to the next reader of this process."""
-        if self._stream is not None:
-            blocking_stream.give_back(self._stream)
-            self._stream = None
+        if self._connection is not None:
+            blocking_connection.release(self._connection)
+            self._connection = None
 
     def _attempt(self) -> FetchedBatches | OutOfRange | None:
-        if self._stream is None:
+        if self._connection is None:
             self._leader = self._locator.leader(self._where)
             if self._leader is None:
                 return OutOfRange(0, 0)
-            self._stream = self._connect(self._leader)
-        if self._leader is not None and not self._stream.waiting:
-            self._send(self._leader, self._stream)
+            self._connection = self._connect(self._leader)
+        if self._leader is not None and not self._connection.waiting:
+            self._send(self._leader, self._connection)
         limit_ms = self._settings.fetch_max_wait_ms + self._settings.request_timeout_ms
-        answer = self._stream.receive(FetchResponse, self._version, limit_ms / 1000)
+        answer = self._connection.receive(FetchResponse, self._version, limit_ms / 1000)
         if answer.error_code:
             raise failure(answer.error_code)
         rows = [row for topic in answer.responses for row in topic.partitions]
@@ -152,15 +175,17 @@ class PartitionFetcher:
             memoryview(row.records), aborted_in(row) if self._committed_only else None
         )
 
-    def _connect(self, leader: Leader) -> Stream:
+    def _connect(self, leader: Leader) -> BlockingConnection:
         limit_s = self._settings.socket_connection_setup_timeout_ms / 1000
-        return blocking_stream.borrow(leader.host, leader.port, self._settings.client_id, limit_s)
+        return blocking_connection.acquire(
+            leader.host, leader.port, self._settings.client_id, limit_s
+        )
 
-    def _send(self, leader: Leader, stream: Stream) -> None:
+    def _send(self, leader: Leader, connection: BlockingConnection) -> None:
         request = self._build_request(leader.topic_id)
         newest = _NAMES_UP_TO if leader.topic_id == ZERO_UUID else None
-        self._version = stream.version_for(request, newest)
-        stream.send(request, self._version)
+        self._version = connection.version_for(request, newest)
+        connection.send(request, self._version)
 
     def _build_request(self, topic_id: Uuid) -> FetchRequest:
         wanted = FetchRequest.FetchPartition(
@@ -186,12 +211,12 @@ class PartitionFetcher:
         )
 
     def _give_up(self) -> None:
-        if self._stream is not None:
-            blocking_stream.give_up(self._stream)
-            self._stream = None
+        if self._connection is not None:
+            blocking_connection.discard(self._connection)
+            self._connection = None
 
     def _late(self, problem: str) -> TimedOutError:
         return TimedOutError(
-            f"{self._where}: the records from offset {self._offset} on did not come within "
-            f"{self._timeout_ms} ms (kafkaConsumer.pollTimeoutMs): {problem}"
+            f"{self._where}: timed out after {self._timeout_ms} ms ({self._timeout_name}) waiting "
+            f"for the records from offset {self._offset} on: {problem}"
         )

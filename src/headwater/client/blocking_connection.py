@@ -1,4 +1,4 @@
-"""A stream to one broker without an event loop: the caller's own thread sends and receives.
+"""A connection to one broker without an event loop: the caller's own thread sends and receives.
 
 For readers that want one thing at a time and as few steps as possible between the socket and their
 data. An answer is received into memory that the next answer uses again, so what was read from it
@@ -34,7 +34,7 @@ _API_VERSIONS = 18
 _NEWEST_API_VERSIONS = 3
 
 
-class Stream:
+class BlockingConnection:
     """One connection; for one thread at a time. OSError and NetworkError mean that it is gone."""
 
     def __init__(self, host: str, port: int, client_id: str, timeout_s: float) -> None:
@@ -63,7 +63,7 @@ class Stream:
         return self._process != os.getpid()
 
     def close(self) -> None:
-        """End the stream."""
+        """End the connection."""
         self._socket.close()
 
     def version_for(self, message: Struct, newest: int | None = None) -> int:
@@ -163,43 +163,43 @@ class Stream:
 
 
 _lock = threading.Lock()
-_resting: dict[tuple[str, int, str], list[Stream]] = {}
+_idle: dict[tuple[str, int, str], list[BlockingConnection]] = {}
 
 
-def borrow(host: str, port: int, client_id: str, timeout_s: float) -> Stream:
-    """A stream that rests, or a new one."""
+def acquire(host: str, port: int, client_id: str, timeout_s: float) -> BlockingConnection:
+    """A connection that rests, or a new one."""
     with _lock:
-        streams = _resting.get((host, port, client_id))
-        if streams:
-            return streams.pop()
-    return Stream(host, port, client_id, timeout_s)
+        connections = _idle.get((host, port, client_id))
+        if connections:
+            return connections.pop()
+    return BlockingConnection(host, port, client_id, timeout_s)
 
 
-def give_back(stream: Stream) -> None:
+def release(connection: BlockingConnection) -> None:
     """Let others have it; one that has something under way, or is a parent's, is closed."""
-    if stream.waiting or stream.inherited:
-        stream.close()
+    if connection.waiting or connection.inherited:
+        connection.close()
         return
     with _lock:
-        _resting.setdefault(stream.address, []).append(stream)
+        _idle.setdefault(connection.address, []).append(connection)
 
 
-def give_up(stream: Stream) -> None:
+def discard(connection: BlockingConnection) -> None:
     """It broke: close it, and those that rest at the same broker, which has probably gone."""
-    stream.close()
+    connection.close()
     with _lock:
-        others = _resting.pop(stream.address, [])
+        others = _idle.pop(connection.address, [])
     for other in others:
         other.close()
 
 
 def _after_fork() -> None:
-    """The streams are the parent's: two readers of one stream would each get parts of answers."""
-    global _lock, _resting
-    _lock, left, _resting = threading.Lock(), _resting, {}
-    for streams in left.values():
-        for stream in streams:
-            stream.close()  # closes the child's end alone
+    """The connections are the parent's: two readers of one connection would each get parts of answers."""
+    global _lock, _idle
+    _lock, left, _idle = threading.Lock(), _idle, {}
+    for connections in left.values():
+        for connection in connections:
+            connection.close()  # closes the child's end alone
 
 
 os.register_at_fork(after_in_child=_after_fork)
