@@ -23,3 +23,7 @@ class SimClock:
     def monotonic_ms(self) -> int:
         """Virtual milliseconds."""
         return self._scheduler.now_us // 1000
+
+    def monotonic_us(self) -> int:
+        """Virtual microseconds."""
+        return self._scheduler.now_us

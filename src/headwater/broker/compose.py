@@ -17,6 +17,7 @@ from headwater.broker.fetch_session import FetchSessionCache
 from headwater.broker.housekeeping_loop import Housekeeping
 from headwater.broker.listening import connection_limits, memory_limit
 from headwater.broker.metadata_cache import MetadataCache
+from headwater.broker.metrics import BrokerMetrics
 from headwater.broker.open_files import OpenFiles
 from headwater.broker.producer_ids import ProducerIdBlocks
 from headwater.broker.purgatory import Purgatory
@@ -88,6 +89,7 @@ def compose(
     dynamic_config = DynamicConfig(context, open_files)
     _add_metadata(context, seams, store, channels, dynamic_config)
     compose_coordinators(context, asyncio.get_running_loop().call_later)
+    context.metrics.register(context)
     return Parts(
         context,
         store,
@@ -120,6 +122,7 @@ def _context(
         purgatory=Purgatory(seams.clock),
         sessions=FetchSessionCache(slots, _session_ids(seams.randomness)),
         off_loop=partial(_run_off_loop, seams.tasks),
+        metrics=BrokerMetrics(),
         memory=MemoryBudget(memory_limit(settings)),
     )
 
@@ -151,6 +154,7 @@ def _add_metadata(
 
     def topics_deleted(topics: Iterable[str]) -> None:
         dynamic.topics_deleted(topics)
+        context.metrics.topics_deleted(topics)
         for topic in topics:
             context.coordinators.topic_deleted(topic)
 

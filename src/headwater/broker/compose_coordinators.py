@@ -9,7 +9,6 @@ from headwater.coordination.group_coordinator import (
     group_coordinator,
     offsets_topic,
 )
-from headwater.coordination.groups.rebalances import Rebalances
 from headwater.coordination.groups.settings import GroupSettings
 from headwater.seams.timers import CallLater
 
@@ -35,5 +34,5 @@ def _groups(context: Context, timers: PatientTimers) -> GroupCoordinator:
         clock=context.clock,
         randomness=context.randomness,
         call_later=timers,
-        rebalances=Rebalances(),
+        rebalances=context.metrics.rebalances,
     )

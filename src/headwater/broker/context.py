@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 from headwater.broker.control_state import ControlState
 from headwater.broker.fetch_session import FetchSessionCache
 from headwater.broker.metadata_cache import MetadataCache
+from headwater.broker.metrics import BrokerMetrics
 from headwater.broker.purgatory import Purgatory, Waiter
 from headwater.broker.tick import Tick
 from headwater.broker.turns import Turns
@@ -79,6 +80,7 @@ class Context:
     purgatory: Purgatory
     sessions: FetchSessionCache
     off_loop: "OffLoop"
+    metrics: BrokerMetrics
     memory: MemoryBudget
     """What connections hold together; it bounds what is read from them."""
     replicas: Replicas = field(init=False)

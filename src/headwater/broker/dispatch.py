@@ -11,7 +11,7 @@ from struct import Struct as Packer
 from types import GeneratorType
 from typing import Any, cast
 
-from headwater.broker.apis import NOT_SERVED, SERVED, Listeners, ServedApi, served_on
+from headwater.broker.apis import NOT_SERVED, Listeners, ServedApi, served_on
 from headwater.broker.context import Context
 from headwater.broker.handlers import produce
 from headwater.broker.request import Request
@@ -56,12 +56,12 @@ class Dispatch:
         self._context = context
         self._table = served_on(Listeners.CLIENT)
         self._control = served_on(Listeners.CONTROL)
-        self.requests: dict[int, int] = dict.fromkeys(SERVED, 0)
+        self._counters = context.metrics.apis
 
     def receive(self, message: ControlRequest, on_reply: OnReply) -> None:
         """Serve a request of this broker's own controller."""
         row = self._control[key_of(type(message))]
-        self.requests[row.api.key] += 1
+        self._counters[row.api.key].requests += 1
         response = row.handler(self._context, _LocalRequest(on_reply), message)
         if response is not None:
             on_reply(cast("ControlResponse", response))
@@ -72,7 +72,6 @@ class Dispatch:
         if route is not None and produce.try_fast_path(
             self._context, connection, route, start, end
         ):
-            self.requests[PRODUCE] += 1
             return
         api_key, version = _read_start(connection.buffer, start)
         row = self._table.get(api_key)
@@ -84,7 +83,7 @@ class Dispatch:
         if not (connection.authenticated or row.before_authentication):
             self._refuse(connection, f"a {row.api.name} request came before authentication")
             return
-        self.requests[api_key] += 1
+        self._counters[api_key].requests += 1
         self._handle(connection, row, version, start, end)
 
     def _handle(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.broker.server_connection import PendingResponse, ServerConnection
 from headwater.broker.turns import Steps
+from headwater.seams.files import Buffer
 from headwater.wire import framing
 from headwater.wire.schema import Struct
 
@@ -25,7 +26,15 @@ class Replier(Protocol):
 class Request(PendingResponse):
     """One request of one client; `reply` may come at any later moment, exactly once."""
 
-    __slots__ = ("client_id", "correlation_id", "on_gone", "row", "throttle_ms", "version")
+    __slots__ = (
+        "client_id",
+        "correlation_id",
+        "on_gone",
+        "row",
+        "started_us",
+        "throttle_ms",
+        "version",
+    )
 
     def __init__(
         self,
@@ -41,14 +50,22 @@ class Request(PendingResponse):
         self.correlation_id = correlation_id
         self.client_id = client_id
         self.throttle_ms = 0
+        self.started_us = connection.context.clock.monotonic_us()
         self.on_gone: Callable[[], None] | None = None
         """Called if the client leaves before its answer: nobody waits for this any more."""
+
+    def fill(self, buffers: list[Buffer]) -> None:
+        """Give the response, and count how long it took."""
+        if self.buffers is None:
+            context = self.connection.context
+            took_us = context.clock.monotonic_us() - self.started_us
+            context.metrics.apis[self.row.api.key].time_ms.observe(took_us / 1000)
+            super().fill(buffers)
 
     def reply(self, response: Struct) -> None:
         """Answer, on the loop thread; the connection keeps the order."""
         if self.buffers is None:
-            if self.throttle_ms:
-                _add_throttle(response, self.throttle_ms)
+            self._finish(response)
             buffers = framing.response(self.correlation_id, self.version, response)
             self.connection.answer_made(buffers)
             self.fill(buffers)
@@ -63,6 +80,14 @@ class Request(PendingResponse):
         if not self.connection.context.turns.start(self._make(response, hold), self.connection):
             hold.acquire()
 
+    def _finish(self, response: Any) -> None:
+        """Count an error of the whole request, and say for how long the client is not read."""
+        code = getattr(response, "error_code", 0)
+        if code:
+            self.connection.context.metrics.error(self.row.api.key, code)
+        if self.throttle_ms and hasattr(response, "throttle_time_ms"):
+            response.throttle_time_ms = self.throttle_ms
+
     def _make(self, response: Struct | Steps[Struct | None], hold: "_Hold") -> Steps[None]:
         try:
             if isinstance(response, Struct):
@@ -70,8 +95,7 @@ class Request(PendingResponse):
             else:
                 made = yield from response
             if made is not None and not self.answered:
-                if self.throttle_ms:
-                    _add_throttle(made, self.throttle_ms)
+                self._finish(made)
                 buffers = yield from framing.response_in_steps(
                     self.correlation_id, self.version, made
                 )
@@ -92,12 +116,6 @@ class Request(PendingResponse):
     def reply_nothing(self) -> None:
         """The protocol wants no answer (acks=0)."""
         self.fill([])
-
-
-def _add_throttle(response: Any, throttle_ms: int) -> None:
-    """Tell the client how long it is not read from; most responses have a field for that."""
-    if hasattr(response, "throttle_time_ms"):
-        response.throttle_time_ms = throttle_ms
 
 
 class _Hold:

@@ -137,6 +137,8 @@ class ServerConnection(FrameProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the peer; answers still to come go nowhere."""
         self.context.connection_quotas.leave(self, self.host)
+        self.context.metrics.closed_bytes_in += self.bytes_in
+        self.context.metrics.closed_bytes_out += self.bytes_out
         self._answers.clear()
         self._stream = None
         self.route = None
@@ -245,10 +247,12 @@ class ServerConnection(FrameProtocol):
 
     def send_answers(self) -> None:
         """Hand the answers to the transport; the buffer is free once all of it is written."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
         if not self._tick.dirty:
             self.rewind()
-        transport = self.transport
-        if transport is None or transport.is_closing() or self._stream is not None:
+        if self._stream is not None:
             return
         answers = self._answers
         if answers:
@@ -256,8 +260,11 @@ class ServerConnection(FrameProtocol):
             if self._streams:
                 answers = self._up_to_stream(answers)
             if len(answers) == 1:
-                transport.write(answers[0])
+                answer = answers[0]
+                self.bytes_out += len(answer)
+                transport.write(answer)
             elif answers:
+                self.bytes_out += sum(map(len, answers))
                 transport.writelines(answers)
             if self._unsent:
                 self._answers_sent(sum(map(len, answers)))
@@ -301,6 +308,7 @@ class ServerConnection(FrameProtocol):
     def _send_piece(self, stream: SliceStream, data: bytes) -> None:
         assert self.transport is not None
         self._handed += len(data)
+        self.bytes_out += len(data)
         self.transport.write(data)
         self._answers_sent(len(data))
         if not stream.left:

@@ -6,12 +6,16 @@ once, at start.
 """
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Mapping
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeAlias, TypeVar
 
 Labels = tuple[tuple[str, str], ...]
 
 LATENCY_MS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1000.0, 5000.0)
+
+
+Sample: TypeAlias = tuple[Mapping[str, str], float]
+"""Labels and a value."""
 
 
 class Counter:
@@ -54,10 +58,10 @@ class Histogram:
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
-    def observe(self, value: float) -> None:
-        """Count one value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
-        self.total += value
+    def observe(self, value: float, times: int = 1) -> None:
+        """Count one value, or the same one several times."""
+        self.counts[bisect_left(self.bounds, value)] += times
+        self.total += value * times
 
     def samples(self) -> Iterator[tuple[str, Labels, float]]:
         """The lines of the text form: cumulative buckets, sum and count."""
@@ -76,12 +80,14 @@ M = TypeVar("M", Counter, Gauge, Histogram)
 class _Family:
     """The metrics of one name: one kind, one explanation, many labels."""
 
-    __slots__ = ("help", "kind", "members")
+    __slots__ = ("help", "kind", "members", "read")
 
     def __init__(self, kind: type[Metric], help: str) -> None:
         self.kind = kind
         self.help = help
         self.members: dict[Labels, Metric] = {}
+        # Gives all members of a family that is only counted when it is read.
+        self.read: Callable[[], Iterable[Sample]] | None = None
 
     def text(self, name: str) -> Iterator[str]:
         if self.help:
@@ -90,6 +96,8 @@ class _Family:
         for labels, metric in self.members.items():
             for suffix, extra, value in metric.samples():
                 yield f"{name}{suffix}{_labels_text((*labels, *extra))} {_number(value)}"
+        for named, value in self.read() if self.read is not None else ():
+            yield f"{name}{_labels_text(_key(named))} {_number(value)}"
 
 
 class Metrics:
@@ -124,6 +132,17 @@ class Metrics:
         """The histogram of that name over those upper bounds."""
         return self._metric(Histogram, name, labels, help, lambda: Histogram(bounds))
 
+    def callback(
+        self, name: str, kind: str, read: Callable[[], Iterable[Sample]], help: str = ""
+    ) -> None:
+        """A family, "counter" or "gauge", whose labels and values are known when it is read."""
+        family = self._families[name] = _Family(Counter if kind == "counter" else Gauge, help)
+        family.read = read
+
+    def add(self, name: str, labels: Mapping[str, str], metric: Histogram, help: str = "") -> None:
+        """Show a histogram that its owner keeps."""
+        self._families.setdefault(name, _Family(Histogram, help)).members[_key(labels)] = metric
+
     def drop(self, labels: Mapping[str, str]) -> None:
         """Forget every metric that carries all of `labels`: a deleted topic leaves nothing."""
         gone = set(labels.items())
@@ -135,7 +154,7 @@ class Metrics:
         """Everything in Prometheus' text format, version 0.0.4."""
         lines: list[str] = []
         for name, family in sorted(self._families.items()):
-            if family.members:
+            if family.members or family.read is not None:
                 lines += family.text(name)
         return "".join(f"{line}\n" for line in lines)
 
@@ -148,13 +167,17 @@ class Metrics:
         make: Callable[[], M],
     ) -> M:
         family = self._families.setdefault(name, _Family(kind, help))
-        key = tuple(sorted((labels or {}).items()))
+        key = _key(labels or {})
         found = family.members.get(key)
         if found is None and family.kind is kind:
             found = family.members[key] = make()
         if not isinstance(found, kind):
             raise TypeError(f"{name} is a {family.kind.kind}, not a {kind.kind}")
         return found
+
+
+def _key(labels: Mapping[str, str]) -> Labels:
+    return tuple(sorted(labels.items()))
 
 
 def _labels_text(labels: Labels) -> str:

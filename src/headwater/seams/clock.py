@@ -13,6 +13,9 @@ class Clock(Protocol):
     def monotonic_ms(self) -> int:
         """Milliseconds since some start, for deadlines. Never goes back."""
 
+    def monotonic_us(self) -> int:
+        """The same clock in microseconds, to measure how long something takes."""
+
 
 class SystemClock:
     """The machine's own clocks."""
@@ -24,3 +27,7 @@ class SystemClock:
     def monotonic_ms(self) -> int:
         """Milliseconds since boot."""
         return time.monotonic_ns() // 1_000_000
+
+    def monotonic_us(self) -> int:
+        """Microseconds since boot."""
+        return time.monotonic_ns() // 1_000

@@ -46,6 +46,9 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self.view = memoryview(self.buffer)
         self.transport: asyncio.Transport | None = None
         self.frames_read = 0
+        # Bytes of frames handed over, and of responses; counted when the buffer is rewound or sent.
+        self.bytes_in = 0
+        self.bytes_out = 0
         # Whether frames are being handed over: responses that are ready leave at the turn's end.
         self.in_turn = False
         self._start = 0
@@ -122,6 +125,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def rewind(self) -> None:
         """Nobody holds a slice any more: start again at the front if every frame was taken."""
         if self._start == self._end:
+            self.bytes_in += self._end
             self._start = self._end = 0
 
     def shrink(self) -> None:
@@ -234,8 +238,10 @@ class FrameProtocol(asyncio.BufferedProtocol):
             return
         self.before_reuse()
         if rest == 0:
+            self.bytes_in += self._end
             self._start = self._end = 0
         elif self._start and rest <= capacity // 2:
+            self.bytes_in += self._start
             self.buffer[:rest] = self.buffer[self._start : self._end]
             self._start, self._end = 0, rest
         else:
@@ -254,6 +260,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         fresh = bytearray(max(capacity, rest + 4096))
         fresh[:rest] = self.view[self._start : self._end]
         self.memory.charge(self, len(fresh) - len(self.buffer))
+        self.bytes_in += self._start
         self.buffer, self.view = fresh, memoryview(fresh)
         self._start, self._end = 0, rest
 

@@ -8,11 +8,14 @@ from types import SimpleNamespace
 
 import pytest
 
+from headwater.broker.apis import SERVED
 from headwater.broker.dispatch import MAX_CONTROLLER_ELEMENTS
+from headwater.broker.metrics import BrokerMetrics
 from headwater.broker.request import Request
 from headwater.broker.turns import ELEMENTS_A_TURN, MAX_WEIGHT, Turns, drained, each, finish
 from headwater.errors import E, KafkaError
 from headwater.model import CONSUMER_OFFSETS
+from headwater.seams.clock import SystemClock
 from headwater.transport.frame_protocol import ROOMY_BUFFER
 from headwater.wire import codec
 from headwater.wire.framing import request_frame
@@ -348,7 +351,7 @@ def test_steps_that_end_in_other_steps_hold_the_connection_no_longer_than_both(f
 
     async def run():
         connection = HeldConnection()
-        request = Request(connection, 15, 4, 7, "test")
+        request = Request(connection, SERVED[15], 4, 7, "test")
 
         def ask():
             for _ in range(first):
@@ -370,7 +373,7 @@ class HeldConnection:
     """Counts holds."""
 
     def __init__(self):
-        self.context = SimpleNamespace(turns=Turns())
+        self.context = SimpleNamespace(turns=Turns(), clock=SystemClock(), metrics=BrokerMetrics())
         self.pending = deque()
         self.holds, self.gone = 0, False
 

@@ -18,6 +18,7 @@ from headwater.broker.handlers.fetch_parts import (
     load,
     topic_answer,
 )
+from headwater.broker.handlers.leader_hints import leader_endpoints
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, drained, each
 from headwater.errors import E, KafkaError
@@ -27,6 +28,7 @@ from headwater.replication.replica import Replica
 from headwater.seams.files import Buffer
 from headwater.security.acls import CLUSTER_NAME
 from headwater.security.rights import READ_TOPIC
+from headwater.wire.apis import FETCH
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
 FIRST_WITH_SESSION = 7
@@ -431,7 +433,9 @@ class _Fetch:
         self.fetch_context.served(served)
         response = FetchResponse(session_id=self.fetch_context.session_id)
         response.responses = list(answers.topics.values())
-        self._add_endpoints(response, answers.hinted)
+        response.node_endpoints = leader_endpoints(
+            self.context, self.request, answers.hinted, FetchResponse.NodeEndpoint
+        )
         # This fetch may stay among the parked ones until its deadline: it must not keep records.
         self.parts, self.fetch_context.partitions = [], []
         self._of, self._woken = {}, {}
@@ -446,9 +450,13 @@ class _Fetch:
         )
         if part.failure is not None or replica is None:
             answer.error_code = part.failure.code if part.failure else E.UNKNOWN_SERVER_ERROR
+            self.context.metrics.error(FETCH, answer.error_code)
             if replica is not None:
                 answer.aborted_transactions = None
             return answer
+        if part.records and part.found is not None:
+            counters = self.context.metrics.topic(replica.topic_partition.topic)
+            counters.bytes_out += part.found.size
         answer.high_watermark = replica.high_watermark
         answer.last_stable_offset = replica.last_stable_offset
         answer.log_start_offset = replica.log_start_offset
@@ -482,15 +490,3 @@ class _Fetch:
                 leader_id=leader, leader_epoch=epoch
             )
             hinted.add(leader)
-
-    def _add_endpoints(self, response: FetchResponse, hinted: set[int]) -> None:
-        metadata = self.context.metadata
-        for node in sorted(hinted):
-            endpoint = metadata.endpoint(node, self.request.connection.listener)
-            if endpoint is not None:
-                host, port = endpoint
-                response.node_endpoints.append(
-                    FetchResponse.NodeEndpoint(
-                        node_id=node, host=host, port=port, rack=metadata.brokers[node].rack
-                    )
-                )

@@ -1,14 +1,15 @@
 """Produce: batches from clients into logs.
 
-Two ways lead to the same `Replica.append`. The general one decodes the request. Most producers,
-though, send the same request again and again with other records; `try_fast_path` recognises such a
-request by its bytes, finds the records without decoding, and answers from a template. A route is
-good for one generation of metadata, settings and access rules.
+Two paths lead to the same `Replica.append`. The slow path decodes the request. Most producers send
+the same request again and again with other records: the fast path recognizes such a request by its
+bytes, finds the records without decoding, and answers from a template. A route is valid for one
+generation of metadata, settings and access rules.
 """
 
 from struct import Struct as Packer
 
 from headwater.broker.context import Context
+from headwater.broker.handlers.leader_hints import leader_endpoints
 from headwater.broker.request import Request
 from headwater.broker.server_connection import PendingResponse, ServerConnection
 from headwater.errors import E, KafkaError
@@ -24,6 +25,8 @@ FIRST_FLEXIBLE = 9
 FIRST_WITH_ZSTD = 7
 FIRST_WITH_LEADER_HINT = 10
 FIRST_WITH_TOPIC_ID = 13
+UNTIMED = 127
+"""Of requests on the fast path, one in 128 is timed."""
 ADMIN_CLIENT = "__admin_client"
 """The client id with which Kafka's own tools may write to internal topics."""
 
@@ -47,7 +50,7 @@ _read_head = Packer(">ii").unpack_from
 """API key and version in one number, and the correlation id."""
 
 
-# -- the general way
+# -- the slow path
 
 
 def handle_produce(context: Context, request: Request, body: ProduceRequest) -> None:
@@ -122,6 +125,7 @@ class _Call:
             raise KafkaError(E.INVALID_RECORD, "the request has no records for this partition")
         zstd_known = self.request.version >= FIRST_WITH_ZSTD
         replica.append(data.records, append, self.acks, self.now_ms, zstd_known)
+        self.context.metrics.topic(topic).bytes_in += len(data.records)
 
     def started(self) -> None:
         """Every batch is on its way, or refused."""
@@ -188,6 +192,7 @@ class _Append:
             return
         self.answered = True
         self.call.failures += 1
+        self.call.context.metrics.error(PRODUCE, failure.code)
         _fill_failure(self.answer, failure, self.replica)
         self.call.batch_done()
 
@@ -226,20 +231,12 @@ def _hint_leaders(context: Context, request: Request, response: ProduceResponse)
                     leader_id=info.leader, leader_epoch=info.leader_epoch
                 )
                 nodes.add(info.leader)
-    for node in sorted(nodes):
-        endpoint = context.metadata.endpoint(node, request.connection.listener)
-        if endpoint is not None:
-            response.node_endpoints.append(
-                ProduceResponse.NodeEndpoint(
-                    node_id=node,
-                    host=endpoint[0],
-                    port=endpoint[1],
-                    rack=context.metadata.brokers[node].rack,
-                )
-            )
+    response.node_endpoints = leader_endpoints(
+        context, request, nodes, ProduceResponse.NodeEndpoint
+    )
 
 
-# -- the short way
+# -- the fast path
 
 
 class Route:
@@ -247,6 +244,7 @@ class Route:
 
     __slots__ = (
         "acks",
+        "counters",
         "flexible",
         "generation",
         "head",
@@ -282,6 +280,7 @@ class Route:
         self.length_at = 8 + len(prefix)
         self.generation = context.generation
         self.replica = replica
+        self.counters = context.metrics.topic(replica.topic_partition.topic)
         self.acks = body.acks
         self.timeout_ms = body.timeout_ms
         self.flexible = request.version >= FIRST_FLEXIBLE
@@ -316,7 +315,7 @@ class Route:
 def _remember_route(context: Context, request: Request, body: ProduceRequest) -> None:
     """Keep the way of a request that was not refused, if the next one could take it.
 
-    What refused a request (its acks, an access rule) is not looked at again on the short way.
+    What refused a request (its acks, an access rule) is not looked at again on the fast path.
     """
     connection = request.connection
     if context.quotas is not None:
@@ -353,9 +352,12 @@ def _prefix(connection: ServerConnection, version: int, records: int) -> bytes |
 
 
 class _FastAppend(PendingResponse):
-    """One batch that took the short way: the answer's slot and the replica's pending in one."""
+    """One batch that took the fast path: the answer's slot and the replica's pending in one."""
 
     __slots__ = ("append_time", "base_offset", "correlation_id", "last_offset", "parked", "route")
+    # The replica sets both when it stages the batch.
+    base_offset: int
+    last_offset: int
 
     def __init__(self, connection: ServerConnection, route: Route, correlation_id: int) -> None:
         self.connection = connection
@@ -363,7 +365,6 @@ class _FastAppend(PendingResponse):
         connection.pending.append(self)
         self.route = route
         self.correlation_id = correlation_id
-        self.base_offset = self.last_offset = -1
         self.append_time = NO_TIMESTAMP
         self.parked = False
 
@@ -400,6 +401,7 @@ class _FastAppend(PendingResponse):
         if self.buffers is not None:
             return
         route, connection = self.route, self.connection
+        connection.context.metrics.error(PRODUCE, failure.code)
         answer = _PartitionAnswer(index=route.partition)
         _fill_failure(answer, failure, route.replica)
         parts = codec.encode(route.response(answer), route.version)
@@ -413,6 +415,23 @@ class _FastAppend(PendingResponse):
 
     def expired(self) -> None:
         self.fail(KafkaError(E.REQUEST_TIMED_OUT))
+
+
+class _TimedAppend(_FastAppend):
+    """One of the few whose time is measured."""
+
+    __slots__ = ("started_us",)
+
+    def __init__(self, connection: ServerConnection, route: Route, correlation_id: int) -> None:
+        super().__init__(connection, route, correlation_id)
+        self.started_us = connection.context.clock.monotonic_us()
+
+    def complete(self) -> None:
+        if self.buffers is None:
+            context = self.connection.context
+            took_us = context.clock.monotonic_us() - self.started_us
+            context.metrics.apis[PRODUCE].time_ms.observe(took_us / 1000)
+        super().complete()
 
 
 def try_fast_path(
@@ -453,7 +472,13 @@ def try_fast_path(
         at += 4
         if records_end != end:
             return False
-    append = _FastAppend(connection, route, correlation_id)
+    counters = route.counters
+    count = counters.fast_requests = counters.fast_requests + 1
+    counters.bytes_in += records_end - at
+    if count & UNTIMED:
+        append = _FastAppend(connection, route, correlation_id)
+    else:
+        append = _TimedAppend(connection, route, correlation_id)
     try:
         route.replica.append(
             connection.view[at:records_end],

@@ -1,0 +1,29 @@
+"""Where the leaders are, for a client that asked the wrong broker (KIP-951)."""
+
+from collections.abc import Iterable
+from typing import Protocol, TypeVar
+
+from headwater.broker.context import Context
+from headwater.broker.request import Request
+
+Endpoint = TypeVar("Endpoint", covariant=True)
+
+
+class NodeEndpoint(Protocol[Endpoint]):
+    """The struct of that name in a response, which Produce and Fetch each have."""
+
+    def __call__(self, *, node_id: int, host: str, port: int, rack: str | None) -> Endpoint: ...
+
+
+def leader_endpoints(
+    context: Context, request: Request, leaders: Iterable[int], make: NodeEndpoint[Endpoint]
+) -> list[Endpoint]:
+    """The addresses of brokers, as seen from the listener that the client uses."""
+    found = []
+    for node in sorted(leaders):
+        endpoint = context.metadata.endpoint(node, request.connection.listener)
+        if endpoint is not None:
+            host, port = endpoint
+            rack = context.metadata.brokers[node].rack
+            found.append(make(node_id=node, host=host, port=port, rack=rack))
+    return found
