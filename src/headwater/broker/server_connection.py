@@ -86,6 +86,31 @@ class IdleTracker:
 class ServerConnection(FrameProtocol):
     """A client as the broker sees it."""
 
+    __slots__ = (
+        "_answers",
+        "_charged",
+        "_handed",
+        "_held_bytes",
+        "_leaving",
+        "_polls",
+        "_stream",
+        "_streams",
+        "_tick",
+        "_too_many",
+        "_unsent",
+        "_writing_paused",
+        "authenticated",
+        "client_software",
+        "context",
+        "frame",
+        "host",
+        "idle",
+        "listener",
+        "pending",
+        "principal",
+        "route",
+    )
+
     def __init__(
         self,
         context: "Context",
@@ -197,10 +222,14 @@ class ServerConnection(FrameProtocol):
         pending = self.pending
         if pending[0] is not slot:
             return
-        answers = self._answers
-        while pending and (buffers := pending[0].buffers) is not None:
-            answers += buffers
-            pending.popleft().buffers = _SENT
+        if len(pending) == 1 and not self._answers and slot.buffers is not None:
+            self._answers, slot.buffers = slot.buffers, _SENT
+            pending.clear()
+        else:
+            answers = self._answers
+            while pending and (buffers := pending[0].buffers) is not None:
+                answers += buffers
+                pending.popleft().buffers = _SENT
         if self._too_many and len(pending) < MAX_UNANSWERED // 2:
             self._too_many = False
             self.release()

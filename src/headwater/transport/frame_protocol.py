@@ -32,6 +32,24 @@ _read_size = Struct(">i").unpack_from
 class FrameProtocol(asyncio.BufferedProtocol):
     """Receives frames and bounds what one peer can take of a tick."""
 
+    # Python stops optimizing attributes of an object that has more than thirty of them in a dict.
+    __slots__ = (
+        "_end",
+        "_holds",
+        "_start",
+        "_turn_pending",
+        "buffer",
+        "bytes_in",
+        "bytes_out",
+        "frames_read",
+        "in_turn",
+        "max_frame",
+        "memory",
+        "on_frame",
+        "transport",
+        "view",
+    )
+
     def __init__(
         self,
         max_frame: int,

@@ -244,6 +244,7 @@ class Route:
 
     __slots__ = (
         "acks",
+        "append",
         "counters",
         "flexible",
         "generation",
@@ -260,6 +261,7 @@ class Route:
         "timeout_ms",
         "topic_id",
         "version",
+        "wall_ms",
         "zstd_known",
     )
 
@@ -280,6 +282,8 @@ class Route:
         self.length_at = 8 + len(prefix)
         self.generation = context.generation
         self.replica = replica
+        self.append = replica.append
+        self.wall_ms = context.clock.wall_ms
         self.counters = context.metrics.topic(replica.topic_partition.topic)
         self.acks = body.acks
         self.timeout_ms = body.timeout_ms
@@ -480,11 +484,11 @@ def try_fast_path(
     else:
         append = _TimedAppend(connection, route, correlation_id)
     try:
-        route.replica.append(
+        route.append(
             connection.view[at:records_end],
             append,
             route.acks,
-            context.clock.wall_ms(),
+            route.wall_ms(),
             route.zstd_known,
         )
     except KafkaError as refused:
