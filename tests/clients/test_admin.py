@@ -6,10 +6,22 @@ import datetime as dt
 import pytest
 
 import headwater
-from headwater import ConfigResource, NewTopic, OffsetAndMetadata, ResetTo, TopicPartition, aio
-from headwater.client.admin import AlterConfigOp, ConfigChange, GroupNotEmptyError
-from headwater.client.errors import UnknownTopicOrPartitionError
-from headwater.errors import E, KafkaError
+from headwater import (
+    AlterConfigOp,
+    ClosedError,
+    ConfigChange,
+    ConfigResource,
+    GroupNotEmptyError,
+    KafkaError,
+    NewTopic,
+    OffsetAndMetadata,
+    ResetTo,
+    TimedOutError,
+    TopicPartition,
+    UnknownTopicOrPartitionError,
+    aio,
+)
+from headwater.errors import E
 from tests.clients.broker_under_test import poll_until, until
 
 BEGIN_MS = 1_700_000_000_000
@@ -65,6 +77,19 @@ def test_a_wish_that_cannot_be_met_is_refused_with_its_reason(broker, admin, top
         admin.delete_topics(["nothing"])
 
 
+def test_replicas_can_be_chosen_and_bad_topics_are_named_together(broker, admin):
+    name = broker.name("placed")
+    (node,) = admin.describe_cluster().brokers
+    admin.create_topics([NewTopic(name, replicas={0: [node.id], 1: [node.id]})])
+    until("the broker knows it", lambda: name in admin.list_topics())
+    assert len(admin.describe_topics([name])[name].partitions) == 2
+    with pytest.raises(KafkaError, match=rf"a b.*{name}-x|{name}-x.*a b"):
+        admin.create_topics(["a b", NewTopic(f"{name}-x", configs={"nonsense": "1"})])
+    with pytest.raises(KafkaError) as none:
+        admin.create_topics([NewTopic(f"{name}-none", partitions=0)])
+    assert none.value.code is E.INVALID_PARTITIONS
+
+
 def test_validation_alone_makes_nothing(broker, admin):
     name = broker.name("checked")
     admin.create_topics([NewTopic(name, 3)], validate_only=True)
@@ -110,6 +135,10 @@ def test_configs_are_changed_one_by_one_and_replaced_as_a_whole(admin, topic):
         admin.alter_configs({resource: {"retention.ms": "soon"}})
     assert caught.value.code is E.INVALID_CONFIG
     assert topic in str(caught.value)
+    with pytest.raises(UnknownTopicOrPartitionError):
+        admin.describe_configs([ConfigResource.topic("no-such-topic")])
+    with pytest.raises(TypeError, match=r"write ConfigResource\.topic\('orders'\)"):
+        admin.describe_configs(["orders"])
 
 
 def test_configs_of_brokers_are_described_with_words(admin):
@@ -141,8 +170,10 @@ def test_a_group_is_listed_described_and_deleted(broker, bootstrap, admin, group
         with pytest.raises(KafkaError) as caught:
             admin.delete_groups([group])
         assert caught.value.code is E.NON_EMPTY_GROUP
-        with pytest.raises(GroupNotEmptyError):
+        with pytest.raises(GroupNotEmptyError, match="stop them first"):
             admin.reset_group_offsets(group, ResetTo.earliest(), [topic])
+        with pytest.raises(GroupNotEmptyError):
+            admin.set_group_offsets(group, {TopicPartition(topic, 0): 0})
 
 
 def test_offsets_of_a_group_are_set_read_and_deleted(admin, group, topic):
@@ -154,6 +185,9 @@ def test_offsets_of_a_group_are_set_read_and_deleted(admin, group, topic):
     assert set(admin.group_offsets(group)) == {two}
     admin.delete_groups([group])
     assert admin.group_offsets(group) == {}
+    with pytest.raises(KafkaError) as gone:
+        admin.describe_group(group)
+    assert gone.value.code is E.GROUP_ID_NOT_FOUND
 
 
 @pytest.mark.parametrize(
@@ -181,6 +215,23 @@ def test_a_group_is_reset_and_a_dry_run_only_tells(admin, group, at_ten, to, aft
     assert admin.group_offsets(group)[at_ten].offset == after
 
 
+def test_a_reset_covers_whole_topics_from_their_start_and_says_what_it_cannot_shift(
+    broker, admin, group, topic
+):
+    one, *others = (TopicPartition(topic, number) for number in range(3))
+    broker.fill(topic, [b"%d" % n for n in range(10)], partition=0)
+    admin.delete_records({one: 2})
+    admin.set_group_offsets(group, {one: 5})
+    changes = admin.reset_group_offsets(group, ResetTo.shift_by(1), [topic])
+    assert changes == [(one, 5, 6), *((other, None, None) for other in others)]
+    assert set(admin.group_offsets(group)) == {one}
+    for below in (ResetTo.earliest(), ResetTo.offset(0), ResetTo.shift_by(-50)):
+        admin.reset_group_offsets(group, below, [one])
+        assert admin.group_offsets(group)[one].offset == 2
+    admin.reset_group_offsets(group, ResetTo.earliest(), [topic])
+    assert set(admin.group_offsets(group)) == {one, *others}
+
+
 def test_a_reset_is_where_members_begin(bootstrap, admin, group, at_ten):
     admin.reset_group_offsets(group, ResetTo.offset(97), [at_ten])
     with headwater.Consumer(bootstrap_servers=bootstrap, group_id=group) as member:
@@ -202,6 +253,11 @@ def test_the_cluster_and_its_disks_are_described(broker, admin, lane):
     sizes = {place: size for folder in folders for place, size in folder.sizes.items()}
     assert 1000 < sizes[TopicPartition(lane, 0)] < 2000
     assert {folder.error for folder in folders} == {E.NONE}
+    resource = ConfigResource.broker(node.id)
+    configured = admin.describe_configs([resource])[resource]["log.dirs"].value
+    assert configured in [folder.path for folder in folders]
+    with pytest.raises(KafkaError, match="no broker 9"):
+        admin.describe_log_dirs([9])
 
 
 def test_offsets_are_listed_by_time(admin, at_ten):
@@ -221,3 +277,15 @@ def test_the_asyncio_face_does_the_same(bootstrap, broker):
     topics, _, views = asyncio.run(work())
     assert name in topics
     assert len(views[name].partitions) == 2
+
+
+def test_nothing_hangs_where_no_broker_is():
+    with headwater.Admin(
+        bootstrap_servers="127.0.0.1:1", default_api_timeout_ms=300, request_timeout_ms=200
+    ) as admin:
+        with pytest.raises(TimedOutError, match=r"default\.api\.timeout\.ms=300.*127\.0\.0\.1:1"):
+            admin.list_topics()
+        with pytest.raises(TimedOutError):
+            admin.describe_group("g")
+    with pytest.raises(ClosedError):
+        admin.list_topics()
