@@ -39,6 +39,11 @@ class OneShotEvent:
         return self._lock.acquire(timeout=limit)
 
 
+def not_seconds(timeout: object) -> TypeError:
+    """The error of a timeout that is not a number."""
+    return TypeError(f"timeout is {timeout!r}: give seconds as a number, or None")
+
+
 class Deadline:
     """One limit for several waits."""
 
@@ -46,7 +51,10 @@ class Deadline:
 
     def __init__(self, timeout: float | None, clock: Clock = _clock) -> None:
         self._now_ms = clock.monotonic_ms
-        self._end_ms = None if timeout is None else self._now_ms() + 1000 * timeout
+        try:
+            self._end_ms = None if timeout is None else self._now_ms() + 1000 * timeout
+        except TypeError:
+            raise not_seconds(timeout) from None
 
     def left(self) -> float | None:
         """Seconds that remain, never negative; None without a limit."""

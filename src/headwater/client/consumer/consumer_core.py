@@ -44,6 +44,8 @@ from headwater.client.consumer.subscription import (
 )
 from headwater.client.consumer.wakeup import Wakeup
 from headwater.client.errors import ClosedError, WakeupError
+from headwater.client.plugins import Plugins
+from headwater.client.waits import not_seconds
 from headwater.config.client import ConsumerSettings
 from headwater.errors import KafkaError
 from headwater.model import ZERO_UUID, TopicPartition
@@ -95,6 +97,9 @@ class ConsumerCore:
             deserializer("value_deserializer", value_deserializer),
         )
         self._interceptors = ConsumerInterceptors(interceptors) if interceptors else None
+        self._plugins = Plugins(
+            self.settings, key_deserializer, value_deserializer, *interceptors, *assignors
+        )
         self._clock = clock or SystemClock()
         self._network = network or TcpNetwork()
         self._randomness = randomness or SystemRandomness()
@@ -229,7 +234,12 @@ class ConsumerCore:
         """When a wait of `timeout_s` from now ends; None waits forever."""
         if timeout_s is None:
             return _NO_DEADLINE_MS
-        return self._clock.monotonic_ms() + int(timeout_s * 1000)
+        try:
+            return self._clock.monotonic_ms() + int(timeout_s * 1000)
+        except OverflowError:  # float("inf")
+            return _NO_DEADLINE_MS
+        except (TypeError, ValueError):
+            raise not_seconds(timeout_s) from None
 
     def left_ms(self, deadline_ms: int) -> int:
         """Milliseconds until `deadline_ms`, never negative."""
@@ -436,6 +446,7 @@ class ConsumerCore:
 
     async def close(self, timeout_s: float | None = None) -> None:
         """Commit if that is automatic, leave the group, close every connection."""
+        self.deadline(timeout_s)  # refuses what is not a time before anything is closed
         if self._unusable is not None:
             return
         self.make_unusable(ClosedError("the consumer is closed: create another one"))
@@ -451,6 +462,7 @@ class ConsumerCore:
             )
         finally:
             async with AsyncExitStack() as parts:  # closes each part even if another one raises
+                parts.callback(self._plugins.close)
                 parts.push_async_callback(self._cluster.close)
                 parts.push_async_callback(self._fetcher.close)
                 parts.push_async_callback(self._resolver.close)

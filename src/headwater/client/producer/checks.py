@@ -67,6 +67,11 @@ def _checked_headers(headers: Any) -> Sequence[tuple[str, bytes | None]]:
 def _header_name(name: Any) -> str:
     if not isinstance(name, str):
         raise TypeError(f"the header name {name!r} is {type(name).__name__}: give it as str")
+    if not name.isascii():
+        try:
+            name.encode()
+        except UnicodeEncodeError:
+            raise ValueError(f"the header name {name!r} is not valid Unicode") from None
     return name
 
 

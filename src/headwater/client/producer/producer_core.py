@@ -14,6 +14,7 @@ from headwater.client.cluster import Cluster, TopicView
 from headwater.client.errors import (
     InvalidTopicError,
 )
+from headwater.client.plugins import Plugins
 from headwater.client.producer.accumulator import (
     Accumulator,
     PartitionQueue,
@@ -109,6 +110,9 @@ class ProducerCore:
         self._wall_ms = self.clock.wall_ms
         self._preparation = RecordPreparation(
             self.settings, key_serializer, value_serializer, interceptors, self._wall_ms
+        )
+        self._plugins = Plugins(
+            self.settings, key_serializer, value_serializer, partitioner, *interceptors
         )
         self.new_lock()
         self.accumulator = Accumulator.of(self.settings)
@@ -426,7 +430,10 @@ class ProducerCore:
 
     async def stop(self) -> None:
         """Fail the records that are left and close every connection."""
-        await stop_sending(self.sender, self.cluster)
+        try:
+            await stop_sending(self.sender, self.cluster)
+        finally:
+            self._plugins.close()
 
     def make_unusable(self, why: KafkaError) -> None:
         """From now on every send fails with `why`."""
