@@ -57,7 +57,7 @@ class E(IntEnum):
         return row
 
     # fmt: off
-    UNKNOWN_SERVER_ERROR = -1, False, "the broker failed in a way it did not foresee; its log has the details"
+    UNKNOWN_SERVER_ERROR = -1, False, "unexpected error in the broker; see its log"
     NONE = 0, False, "nothing went wrong"
     OFFSET_OUT_OF_RANGE = 1, False, "the offset is below the start or above the end of the partition; choose one in between or reset the position"
     CORRUPT_MESSAGE = 2, True, "a record batch arrived damaged (its checksum, size or form is wrong); send it again"
@@ -100,7 +100,7 @@ class E(IntEnum):
     INVALID_REPLICA_ASSIGNMENT = 39, False, "the replica assignment names unknown or repeated brokers, or leaves partitions out"
     INVALID_CONFIG = 40, False, "a config key is unknown or its value is not allowed"
     NOT_CONTROLLER = 41, True, "this broker is not the controller; look it up again"
-    INVALID_REQUEST = 42, False, "the request does not make sense as it stands; see the broker's log for what is wrong"
+    INVALID_REQUEST = 42, False, "the request is not valid; see the broker's log for what is wrong"
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43, False, "the stored format of the messages does not allow this"
     POLICY_VIOLATION = 44, False, "the request breaks a rule set by the operators of this cluster"
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45, False, "the batch does not follow the producer's last one; a batch in between was lost"
@@ -161,7 +161,7 @@ class E(IntEnum):
     UNKNOWN_TOPIC_ID = 100, True, "this broker knows no topic with this id; refresh the metadata"
     DUPLICATE_BROKER_REGISTRATION = 101, False, "a broker with this id runs already; give each broker its own node.id"
     BROKER_ID_NOT_REGISTERED = 102, False, "no broker with this id is registered"
-    INCONSISTENT_TOPIC_ID = 103, True, "the topic id does not fit the topic here, which was deleted and made anew; refresh the metadata"
+    INCONSISTENT_TOPIC_ID = 103, True, "the topic id does not fit the topic here, which was deleted and recreated; refresh the metadata"
     INCONSISTENT_CLUSTER_ID = 104, False, "the request is meant for another cluster; check the address"
     TRANSACTIONAL_ID_NOT_FOUND = 105, False, "there is no such transactional id"
     FETCH_SESSION_TOPIC_ID_ERROR = 106, True, "the fetch session uses topic ids where names were used before, or the reverse; start a new one"

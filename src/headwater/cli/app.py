@@ -1,4 +1,4 @@
-"""The command itself: its nouns, its version, and how an error or a signal becomes its end."""
+"""The command itself: its subcommands, its version, and its exit after an error or a signal."""
 
 import json
 import os
@@ -25,7 +25,7 @@ COMMANDS = {
     "configs": "Describe, set and unset configs of topics, brokers and the cluster.",
     "cluster": "Describe the cluster: its id, controller and brokers.",
     "pipeline": "Run pipelines on Spark: topics to tables and back, exactly once.",
-    "perf": "Measure what producers and consumers reach here.",
+    "perf": "Measure the speed of producers and consumers on this machine.",
     "log": "Dump and verify the files of a log.",
     "archive": "Copy sealed segments to a folder; audit and replay them.",
     "completion": "Print a script that completes commands, topics and groups in your shell.",
@@ -52,27 +52,27 @@ class OneLineError(click.ClickException):
     def show(self, file: IO[Any] | None = None) -> None:
         """Write the error to standard error."""
         if self.as_json:
-            told = {"error": self.message} | ({"code": self.code} if self.code else {})
-            click.echo(json.dumps(told, ensure_ascii=False), err=True)
+            shown = {"error": self.message} | ({"code": self.code} if self.code else {})
+            click.echo(json.dumps(shown, ensure_ascii=False), err=True)
         else:
             click.echo(f"Error: {self.message}", file=file, err=True)
 
 
 class OneLineUsageError(OneLineError):
-    """Words that mean no command."""
+    """A command line that cannot be understood."""
 
     exit_code = 2
 
 
 class LazyGroup(click.Group):
-    """Commands that live in `headwater.cli.<noun>` and are imported when asked for."""
+    """Commands that live in `headwater.cli.<name>` and are imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The nouns, in the order of the table."""
+        """The commands, in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The command of a noun; only its own module is imported."""
+        """Import the command; no other command is loaded."""
         if cmd_name.startswith(_KAFKA):
             command = import_module("headwater.cli.kafka_scripts").command_for(cmd_name)
         elif cmd_name in COMMANDS:
@@ -82,12 +82,12 @@ class LazyGroup(click.Group):
         return command if isinstance(command, click.Command) else None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The table as it stands, without importing a noun for its help line."""
+        """List the commands without importing them."""
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options before the noun; a mistake becomes one line and exit code 2."""
+        """Read the options before the command; a mistake becomes one line and exit code 2."""
         try:
             return super().parse_args(ctx, args)
         except click.exceptions.NoArgsIsHelpError:
@@ -121,7 +121,7 @@ def _usage(wrong: click.UsageError, root: click.Context) -> OneLineError:
     """What is wrong, the nearest command where there is one, and where to read more."""
     context, said = wrong.ctx or root, " ".join(wrong.format_message().split()).rstrip(".")
     if isinstance(wrong, click.exceptions.NoArgsIsHelpError):
-        said = f"say what to do: {', '.join(_commands(context))}"
+        said = f"name a command: {', '.join(_commands(context))}"
     if isinstance(context.command, click.Group) and said.startswith("No such command"):
         name = said.split("'")[1]
         said = f"No such command '{name}'" + _nearest(name, _commands(context))

@@ -20,10 +20,10 @@ _NOTHING_SEALED = (
 
 
 class DefaultCommandGroup(click.Group):
-    """A group whose first command need not be named."""
+    """A group with a default command."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take what is no command of ours for an argument of `copy`."""
+        """Pass a first word that is not a command to `copy`."""
         if args and args[0] not in {*self.commands, *ctx.help_option_names}:
             args = [_COPY, *args]
         return super().parse_args(ctx, args)
@@ -46,8 +46,12 @@ def command() -> None:
     metavar="HOST:PORT",
     help="Ask a broker on this machine for its folders, in place of DATA_DIR.",
 )
-@click.option("--include-active", is_flag=True, help="Take all there is; the broker is stopped.")
-@click.option("--link", is_flag=True, help="Hard links instead of copies, on one file system.")
+@click.option(
+    "--include-active", is_flag=True, help="Copy active segments too; the broker must be stopped."
+)
+@click.option(
+    "--link", is_flag=True, help="Create hard links instead of copies, on one file system."
+)
 @json_option
 def copy(
     places: tuple[str, ...],
@@ -57,7 +61,7 @@ def copy(
     link: bool,
     as_json: bool,
 ) -> None:
-    """Add to the archive what it does not have yet. Topics: those named, or all but internal ones."""
+    """Add new segments to the archive, of the topics named or of all but internal ones."""
     from headwater.pipelines.segments.archive import archive
     from headwater.pipelines.segments.archive_sources import broker_stopped, sources_in, sources_of
 
@@ -144,14 +148,19 @@ def audit(folder: str, compacted: bool, topic: str | None, master: str, as_json:
 
 @command.command()
 @click.argument("folder", metavar="FOLDER")
-@click.option("--from", "start", required=True, metavar="TIME", help="The first time to replay.")
-@click.option("--to", "end", required=True, metavar="TIME", help="The first time not to.")
+@click.option("--from", "start", required=True, metavar="TIME", help="The start of the range.")
+@click.option("--to", "end", required=True, metavar="TIME", help="The end of the range, exclusive.")
 @click.option("--into", required=True, metavar="TOPIC", help="An existing topic.")
 @click.option("--topic", "topics", multiple=True, help="Only this topic; may be repeated.")
 @click.option("--key", "keys", multiple=True, help="Only this key; may be repeated.")
-@click.option("--by-key", is_flag=True, help="Keys choose partitions, not the old numbers.")
 @click.option(
-    "--id", "name", default="", help="Names the replay; the same id writes nothing twice."
+    "--by-key", is_flag=True, help="Choose partitions by key instead of keeping the old numbers."
+)
+@click.option(
+    "--id",
+    "name",
+    default="",
+    help="An id for the replay; a second run with the same id writes nothing twice.",
 )
 @click.option("--master", default="local[*]", show_default=True, help="The Spark master.")
 @bootstrap_option

@@ -61,7 +61,7 @@ def command() -> None:
 @command.command("http")
 @click.argument("topic", required=False, shell_complete=TOPIC)
 @topic_option
-@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen at.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -81,7 +81,7 @@ def command() -> None:
     type=click.Choice(["refuse", "null"]),
     default="refuse",
     show_default=True,
-    help="What becomes of an event without that field.",
+    help="What to do with an event without that field.",
 )
 @click.option(
     "--max-event-bytes", type=_SIZE, default=65_536, show_default=True, help="The largest event."
@@ -94,10 +94,12 @@ def command() -> None:
     type=_SIZE,
     default=67_108_864,
     show_default=True,
-    help="All bodies that wait for the broker.",
+    help="The total size of bodies that wait for the broker.",
 )
-@click.option("--rate", type=_RATE, metavar="EVENTS/S", help="The most that one client may send.")
-@click.option("--total-rate", type=_RATE, metavar="EVENTS/S", help="The most of all clients.")
+@click.option("--rate", type=_RATE, metavar="EVENTS/S", help="The limit of one client.")
+@click.option(
+    "--total-rate", type=_RATE, metavar="EVENTS/S", help="The limit of all clients together."
+)
 @click.option(
     "--allow-origin",
     "origins",
@@ -127,7 +129,11 @@ def command() -> None:
     help="How long a client may take to send a request.",
 )
 @click.option(
-    "--max-connections", type=_SIZE, default=1000, show_default=True, help="Clients at a time."
+    "--max-connections",
+    type=_SIZE,
+    default=1000,
+    show_default=True,
+    help="The most clients at a time.",
 )
 @bootstrap_option
 @timeout_option
@@ -207,7 +213,7 @@ def http(
     type=click.Choice(["refuse", "null"]),
     default="null",
     show_default=True,
-    help="What becomes of a line without a key.",
+    help="What to do with a line without a key.",
 )
 @click.option(
     "--from",
@@ -231,7 +237,7 @@ def http(
     show_default=True,
     help="The longest line; longer ones are refused.",
 )
-@click.option("--rate", type=_RATE, metavar="EVENTS/S", help="Send no more than that.")
+@click.option("--rate", type=_RATE, metavar="EVENTS/S", help="Send at most this many.")
 @click.option(
     "--rotate-wait",
     type=click.FloatRange(0),
@@ -254,7 +260,7 @@ def tail(
 ) -> None:
     """Follow FILEs and send each line to TOPIC, through rotations and restarts, until stopped.
 
-    At least once: positions are written down when the broker has the lines.
+    Delivery is at least once: positions are saved when the broker has the lines.
     """
     topic, files = (named, words) if named is not None else (words[0], words[1:])
     if not files:

@@ -28,7 +28,7 @@ SOURCES = {
 
 
 def name_of(resource: ConfigResource) -> str:
-    """A resource in words."""
+    """The name of a resource in messages."""
     if resource.type is ConfigResourceType.TOPIC:
         return f"topic {resource.name}"
     return f"broker {resource.name}" if resource.name else "the cluster"
@@ -40,7 +40,7 @@ def of_resource(work: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--topic", metavar="NAME", shell_complete=TOPIC, help="A topic."),
         click.option("--broker", metavar="ID", type=click.IntRange(0), help="One broker."),
         click.option(
-            "--cluster-default", is_flag=True, help="All brokers that set nothing themselves."
+            "--cluster-default", is_flag=True, help="All brokers without a setting of their own."
         ),
     ):
         work = option(work)
@@ -64,7 +64,7 @@ def command() -> None:
 @command.command()
 @click.argument("keys", nargs=-1)
 @of_resource
-@click.option("--all", "everything", is_flag=True, help="Show defaults too, not only what was set.")
+@click.option("--all", "everything", is_flag=True, help="Show defaults too.")
 @click.option("--explain", is_flag=True, help="Show what each key means and where else it is set.")
 @with_admin
 async def describe(
@@ -106,7 +106,7 @@ async def set_(
     cluster_default: bool,
     as_json: bool,
 ) -> None:
-    """Set configs; KEY+=VALUE and KEY-=VALUE add to and take from a list."""
+    """Set configs; KEY+=VALUE and KEY-=VALUE add to and remove from a list."""
     resource = resource_from(topic, broker, cluster_default)
     await alter(admin, resource, changes, ())
     _done(resource, "set", [change.name for change in map(parse_change, changes)], as_json)
@@ -124,7 +124,7 @@ async def unset(
     cluster_default: bool,
     as_json: bool,
 ) -> None:
-    """Return configs to what they are without a setting here."""
+    """Remove settings, so that the value from the next level applies."""
     resource = resource_from(topic, broker, cluster_default)
     require_known(await described(admin, resource), keys, resource)
     await alter(admin, resource, (), keys)
@@ -181,7 +181,7 @@ async def _require_broker(admin: Admin, node_id: int) -> None:
         there = ", ".join(map(str, brokers))
         raise KafkaError(
             E.BROKER_NOT_AVAILABLE,
-            f"broker {node_id} is not in the cluster or not up; up are {there}",
+            f"broker {node_id} is not in the cluster or not running; running: {there}",
         )
 
 

@@ -1,4 +1,4 @@
-"""`headwater consume`: print records, from somewhere until somewhere."""
+"""`headwater consume`: print the records of a range."""
 
 import base64
 import datetime as dt
@@ -37,18 +37,25 @@ _ENDS = {"earliest": ResetTo.earliest(), "latest": ResetTo.latest()}
     help="earliest (the default), latest, an offset, -N (the last N of each partition), a time, or "
     "a duration (PT1H) ago.",
 )
-@click.option("--until", metavar="WHERE", help="Stop at an offset or a time; else at the end.")
-@click.option("-f", "--follow", is_flag=True, help="Go on with what comes later.")
+@click.option(
+    "--until", metavar="WHERE", help="Stop at an offset or a time; by default at the end."
+)
+@click.option("-f", "--follow", is_flag=True, help="Keep reading as records arrive.")
 @click.option(
     "-n", "--count", type=click.IntRange(1), help="Stop after N records in all.", metavar="N"
 )
 @click.option(
-    "-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only these."
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Only this partition; may be repeated.",
 )
 @click.option(
     "--group",
     shell_complete=GROUP,
-    help="Read as a member of this group from where it is, and commit what was printed.",
+    help="Read as a member of this group from its position, and commit what was printed.",
 )
 @click.option(
     "-F",
@@ -78,10 +85,10 @@ def command(
     timeout: float,
     settings: tuple[str, ...],
 ) -> None:
-    """Print records of TOPICS: all that there are, or with --follow also what comes."""
+    """Print the records of TOPICS; with --follow, keep reading."""
     if group is not None and (partitions or until or start):
         raise click.UsageError(
-            "--group reads from where the group is: leave out --from, --until and --partition"
+            "--group reads from the group's position: leave out --from, --until and --partition"
         )
     write = _writer(form, separator)
     options = client_settings(ConsumerSettings, bootstrap, settings, auto_offset_reset="earliest")
@@ -115,7 +122,7 @@ def _assign(
 
 
 def _where(text: str, consumer: Consumer) -> ResetTo:
-    """A place in a log as people write it."""
+    """A position in a log as people write it."""
     if text in _ENDS:
         return _ENDS[text]
     try:
@@ -222,8 +229,8 @@ def _writer(form: str, separator: str) -> Callable[[ConsumerRecord], bytes]:
 
 
 def _full(record: ConsumerRecord) -> bytes:
-    told = f"{record.topic}-{record.partition} @{record.offset} {_time(record.timestamp)} "
-    return told.encode() + (record.key or b"-") + b" " + (record.value or b"-") + b"\n"
+    row = f"{record.topic}-{record.partition} @{record.offset} {_time(record.timestamp)} "
+    return row.encode() + (record.key or b"-") + b" " + (record.value or b"-") + b"\n"
 
 
 def _time(timestamp: int) -> str:
@@ -235,22 +242,20 @@ def _time(timestamp: int) -> str:
 
 
 def _as_json(record: ConsumerRecord) -> dict[str, object]:
-    told: dict[str, object] = {
+    row: dict[str, object] = {
         "topic": record.topic,
         "partition": record.partition,
         "offset": record.offset,
         "timestamp": record.timestamp,
     }
-    told |= _text("key", record.key) | _text("value", record.value)
+    row |= _text("key", record.key) | _text("value", record.value)
     if record.headers:
-        told["headers"] = [
-            {"name": name, **_text("value", value)} for name, value in record.headers
-        ]
-    return told
+        row["headers"] = [{"name": name, **_text("value", value)} for name, value in record.headers]
+    return row
 
 
 def _text(name: str, data: bytes | None) -> dict[str, object]:
-    """Bytes as text, or in base64 where they are none."""
+    """Bytes as text, or in base64 if they are not text."""
     if data is None:
         return {name: None}
     try:

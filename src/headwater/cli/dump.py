@@ -38,7 +38,7 @@ class DumpedBatch(NamedTuple):
 
 
 class DamagedBatch(NamedTuple):
-    """What stands where a batch should be; nothing after it can be read."""
+    """Damage in place of a batch; nothing after it can be read."""
 
     position: int
     reason: str
@@ -69,7 +69,7 @@ def _next_batch(
         return DamagedBatch(position, f"the file ends with {len(head)} bytes of a batch header")
     header = read_header(head)
     if header.magic != MAGIC or not HEADER_SIZE - OVERHEAD <= header.length < MAX_BATCH:
-        return DamagedBatch(position, "there is no record batch of format 2")
+        return DamagedBatch(position, "not a record batch of format 2")
     batch = head + file.read(header.size - HEADER_SIZE)
     if len(batch) < header.size:
         return DamagedBatch(position, f"{header.size - len(batch)} bytes of the batch are missing")
@@ -106,7 +106,7 @@ def batch_text(batch: DumpedBatch, *, with_records: bool) -> str:
 
 
 def json_line(batch: DumpedBatch, *, with_records: bool) -> str:
-    """The batch as one JSON object; bytes that are no text come as hexadecimal digits."""
+    """The batch as one JSON object; bytes that are not text appear as hexadecimal digits."""
     header = batch.header
     shown: dict[str, object] = {
         "position": batch.position,

@@ -16,7 +16,7 @@ from headwater.model import TopicPartition
 
 
 class Position(NamedTuple):
-    """Where a group stands in one partition."""
+    """The position of a group in one partition."""
 
     committed: int | None
     end: int | None
@@ -109,17 +109,17 @@ async def delete(admin: Admin, names: tuple[str, ...], as_json: bool) -> None:
 @click.option("--to-offset", type=click.IntRange(0), metavar="N", help="To an offset.")
 @click.option("--shift-by", type=int, metavar="N", help="Shift by N records; negative moves back.")
 @click.option("--to-datetime", metavar="TIME", help="To a time: 2026-01-31T12:00:00, UTC.")
-@click.option("--by-duration", metavar="PnDTnHnMnS", help="To so long ago: PT1H, P7D.")
+@click.option("--by-duration", metavar="PnDTnHnMnS", help="To a duration ago: PT1H, P7D.")
 @click.option(
     "--topic",
     "topics",
     multiple=True,
     metavar="TOPIC[:0,1]",
     shell_complete=TOPIC,
-    help="Only this; may be repeated.",
+    help="Only this topic, or these partitions of it; may be repeated.",
 )
-@click.option("--all-topics", is_flag=True, help="Everything that the group has committed.")
-@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@click.option("--all-topics", is_flag=True, help="Every topic that the group has committed.")
+@click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
 @with_admin
 async def reset_offsets(
     admin: Admin,
@@ -131,9 +131,9 @@ async def reset_offsets(
     as_json: bool,
     **targets: object,
 ) -> None:
-    """Move a group without members to other offsets; shows them before and after."""
+    """Move a group without members to other offsets; show them before and after."""
     if bool(topics) == all_topics:
-        raise click.UsageError("say what to reset: --topic or --all-topics")
+        raise click.UsageError("give --topic or --all-topics")
     to = _reset_to(targets)
     places = [place for topic in topics for place in _places(topic)] if topics else None
     await _require_partitions(admin, places or [])
@@ -148,7 +148,7 @@ async def reset_offsets(
         for change in changes
     ]
     title = f"{name}: this would change" if dry_run else f"{name}: reset"
-    show(rows, as_json=as_json, title=title, nothing=f"{name}: nothing is committed")
+    show(rows, as_json=as_json, title=title, nothing=f"{name}: no offsets are committed")
 
 
 def _reset_to(targets: dict[str, object]) -> ResetTo:

@@ -1,4 +1,4 @@
-"""What was done to several things, one by one, and what was refused, all of it in one error."""
+"""The results of one action on several items: what was done, and one error for what was refused."""
 
 from collections.abc import Awaitable, Callable
 

@@ -94,9 +94,9 @@ def command_for(name: str) -> click.Command:
 def answer(script: str, words: Sequence[str]) -> str:
     """What to say to somebody who types one of Kafka's scripts."""
     given = _parsed(words)
-    told = [text for option, text in _REMOVED.items() if option in given]
+    notes = [text for option, text in _REMOVED.items() if option in given]
     if script in _NOT_THERE:
-        return "; ".join([*told, f"{script}: {_NOT_THERE[script]}"])
+        return "; ".join([*notes, f"{script}: {_NOT_THERE[script]}"])
     if script not in _LINES:
         known = ", ".join(sorted([*_LINES, *_NOT_THERE]))
         return f"{script} is not a script that headwater knows: {known}"
@@ -104,7 +104,7 @@ def answer(script: str, words: Sequence[str]) -> str:
     for option in ("--bootstrap-server", "--bootstrap-servers", "--broker-list"):
         if option in given:
             line += ["--bootstrap-server", *given[option][:1]]
-    return "; ".join([*told, f"type: {' '.join(line)}"])
+    return "; ".join([*notes, f"type: {' '.join(line)}"])
 
 
 def _parsed(words: Sequence[str]) -> dict[str, list[str]]:

@@ -56,10 +56,10 @@ def verify(folder: str, compacted: bool, everything: bool, as_json: bool) -> Non
     if as_json:
         show_json([{"partition": _name(path), **asdict(v)} for path, v in verdicts.items()])
     else:
-        told = {p: v for p, v in verdicts.items() if everything or v.records or v.problems}
-        show([_row(path, verdict) for path, verdict in told.items()], as_json=False)
-        if len(told) < len(verdicts):
-            empty = len(verdicts) - len(told)
+        printed = {p: v for p, v in verdicts.items() if everything or v.records or v.problems}
+        show([_row(path, verdict) for path, verdict in printed.items()], as_json=False)
+        if len(printed) < len(verdicts):
+            empty = len(verdicts) - len(printed)
             click.echo(f"{empty} sound partitions without records are not shown (--all)", err=True)
         for verdict in verdicts.values():
             for problem in verdict.problems:

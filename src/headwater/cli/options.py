@@ -36,7 +36,7 @@ timeout_option = click.option(
     default=30.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long to wait for an answer; a broker must be found within 5 s of it.",
+    help="How long to wait for a response; a broker must answer within 5 s.",
 )
 bootstrap_option = click.option(
     "--bootstrap-server",

@@ -1,4 +1,4 @@
-"""`headwater perf`: what producers and consumers reach on this machine, with percentiles."""
+"""`headwater perf`: how fast producers and consumers are on this machine, with percentiles."""
 
 import asyncio
 import sys
@@ -34,22 +34,24 @@ PERCENTILES = (50.0, 95.0, 99.0, 99.9)
 
 
 class ProgressBar(Protocol):
-    """Something that shows how far it is."""
+    """Shows progress."""
 
     def __call__(self, done: int) -> None:
-        """So many are done."""
+        """Show that `done` items are done."""
 
 
 @click.group("perf")
 def command() -> None:
-    """Measure what producers and consumers reach here."""
+    """Measure the speed of producers and consumers on this machine."""
 
 
 @command.command("produce")
 @click.argument("topic", shell_complete=TOPIC)
 @click.option("-n", "--records", type=click.IntRange(1), default=1_000_000, show_default=True)
 @click.option("-s", "--size", type=click.IntRange(0), default=100, show_default=True, help="Bytes.")
-@click.option("--rate", type=click.IntRange(1), help="Records per second; else as many as go.")
+@click.option(
+    "--rate", type=click.IntRange(1), help="Records per second; without it, as fast as possible."
+)
 @bootstrap_option
 @timeout_option
 @setting_option
@@ -110,8 +112,8 @@ def _keep_pace(begun: float, number: int, rate: int | None) -> None:
 
 @command.command("consume")
 @click.argument("topic", shell_complete=TOPIC)
-@click.option("-n", "--records", type=click.IntRange(1), help="How many; else all there are.")
-@click.option("--arrow", is_flag=True, help="With poll_arrow() instead of poll().")
+@click.option("-n", "--records", type=click.IntRange(1), help="How many records; without it, all.")
+@click.option("--arrow", is_flag=True, help="Use poll_arrow() instead of poll().")
 @bootstrap_option
 @timeout_option
 @setting_option
@@ -125,7 +127,7 @@ def consume(
     settings: tuple[str, ...],
     as_json: bool,
 ) -> None:
-    """Read TOPIC from its beginning and time the polls."""
+    """Read TOPIC from the beginning and time the polls."""
     options = client_settings(ConsumerSettings, bootstrap, settings, auto_offset_reset="earliest")
     require_reachable(bootstrap, timeout, [topic])
     with Consumer(**options) as consumer:
@@ -142,7 +144,7 @@ def consume(
                 count, taken = _one_poll(consumer, arrow)
                 polls.append((time.perf_counter() - asked) * 1000)
                 if not count:
-                    raise TimedOutError(f"no record came within {_PATIENCE_S:g} s")
+                    raise TimedOutError(f"no record arrived within {_PATIENCE_S:g} s")
                 seen, size = seen + count, size + taken
                 bar(seen)
             elapsed = time.perf_counter() - begun
@@ -205,7 +207,7 @@ async def _end_to_end(
                 found = await consumer.poll(_PATIENCE_S)
                 now = time.perf_counter_ns()
                 if not found:
-                    raise TimedOutError(f"no record came within {_PATIENCE_S:g} s")
+                    raise TimedOutError(f"no record arrived within {_PATIENCE_S:g} s")
                 latencies.extend(
                     (now - int.from_bytes((one.value or b"")[:8])) / 1e6 for one in found
                 )
@@ -222,7 +224,7 @@ async def _end_to_end(
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The smallest number that so many percent are not above."""
+    """The value that `percent` of the samples do not exceed."""
     if not ordered:
         return 0.0
     return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]

@@ -33,7 +33,7 @@ _project_bootstrap = click.option(
     "--bootstrap-server",
     "bootstrap",
     metavar="HOST:PORT",
-    help="A broker to ask, instead of the one that the project names.",
+    help="One or more brokers, instead of those in the project.",
 )
 
 
@@ -46,7 +46,7 @@ _project_bootstrap = click.option(
     "refreshed",
     multiple=True,
     metavar="FLOW",
-    help="Begin a flow anew: forget its checkpoint and empty its table; may be repeated.",
+    help="Restart a flow: delete its checkpoint and empty its table; may be repeated.",
 )
 def run(
     path: str,
@@ -60,7 +60,7 @@ def run(
 ) -> None:
     """Run the pipeline at PATH: a folder with pipeline.yml, or one .py or .sql file.
 
-    Each flow goes on where it was. The graph is checked before Spark starts; a mistake in it is
+    Each flow continues where it stopped. The graph is checked before Spark starts; a mistake in it is
     one line and exit code 2, a flow that fails one line and exit code 1.
     """
     project = _loaded(path, bootstrap)
@@ -85,7 +85,7 @@ def run(
 @command.command()
 @_path_argument
 @_project_bootstrap
-@click.option("--offline", is_flag=True, help="Ask no broker: only what the files say.")
+@click.option("--offline", is_flag=True, help="Check only the files; do not connect to a broker.")
 @json_option
 def check(path: str, bootstrap: str | None, offline: bool, as_json: bool) -> None:
     """Check the pipeline at PATH: unknown tables, circles, missing topics, types. No Spark runs."""
@@ -110,9 +110,9 @@ def check(path: str, bootstrap: str | None, offline: bool, as_json: bool) -> Non
 
 @command.command()
 @click.argument("name")
-@click.option("--sdp", is_flag=True, help="For Spark's own spark-pipelines instead.")
+@click.option("--sdp", is_flag=True, help="Create one for Spark's own spark-pipelines instead.")
 def init(name: str, sdp: bool) -> None:
-    """Make a folder NAME with a pipeline to begin with."""
+    """Create a folder NAME with an example pipeline."""
     from headwater.pipelines.templates import ProjectTemplateError, write_template
 
     folder = Path(name)
@@ -205,7 +205,7 @@ def ingest(
     bootstrap: str,
     **asked: Any,
 ) -> None:
-    """Bring TOPIC into a table: typed columns from JSON values, each record exactly once.
+    """Write TOPIC into a table: typed columns from JSON values, each record exactly once.
 
     Records that are not JSON or do not fit their types go to the dead letter topic with a reason.
     The schema is frozen beside the checkpoint; a file with more fields adds columns.

@@ -1,4 +1,4 @@
-"""What every command that runs queries shares: its options, its display, its signals, its end."""
+"""What every command that runs queries shares: options, progress, signals, exit codes."""
 
 import signal
 import sys
@@ -29,7 +29,7 @@ def running_options(with_mode: Callable[..., None]) -> Callable[..., None]:
         click.option(
             "--once/--continuous",
             default=True,
-            help="Read what is there and end (the default), or go on until it is stopped.",
+            help="Read what is there and stop (the default), or run until it is stopped.",
         ),
         click.option(
             "--master",

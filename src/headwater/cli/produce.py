@@ -52,8 +52,10 @@ class InputRecord(NamedTuple):
     show_default=True,
     help="A record is a line, a JSON object on a line, or a whole file.",
 )
-@click.option("--key-separator", metavar="TEXT", help="A line is KEY, this, VALUE.")
-@click.option("--key", help="The key of every record that has none of its own.")
+@click.option(
+    "--key-separator", metavar="TEXT", help="Split each line into KEY and VALUE at this text."
+)
+@click.option("--key", help="The key of every record without one.")
 @click.option(
     "-H",
     "--header",
@@ -63,13 +65,13 @@ class InputRecord(NamedTuple):
     help="A header of every record.",
 )
 @click.option("--partition", type=click.IntRange(0), help="The partition of every record.")
-@click.option("--null", metavar="TEXT", help="A value or key that is this text is a null.")
+@click.option("--null", metavar="TEXT", help="Send a key or value that equals this text as null.")
 @click.option(
     "--skip",
     type=click.IntRange(0),
     default=0,
     metavar="N",
-    help="Leave out the first N records: they were sent before.",
+    help="Skip the first N records, sent by an earlier run.",
 )
 @bootstrap_option
 @timeout_option
@@ -188,10 +190,10 @@ _READERS: dict[str, Callable[[Iterable[IO[bytes]]], Iterator[InputRecord]]] = {
 }
 
 
-def _json_record(told: Any) -> InputRecord:
-    if not isinstance(told, dict):
+def _json_record(given: Any) -> InputRecord:
+    if not isinstance(given, dict):
         raise TypeError('a record is {"value": ...}, with "key", "headers" and so on beside it')
-    plain = _decoded(told)
+    plain = _decoded(given)
     if "value" not in plain:
         raise ValueError('a record needs a "value"; null is a tombstone')
     unknown = plain.keys() - _JSON_FIELDS
@@ -206,28 +208,28 @@ def _json_record(told: Any) -> InputRecord:
     )
 
 
-def _number(told: dict[str, Any], name: str) -> int | None:
-    value = told.get(name)
+def _number(given: dict[str, Any], name: str) -> int | None:
+    value = given.get(name)
     if value is not None and (type(value) is not int or value < 0):
         raise ValueError(f'"{name}" is {json.dumps(value)}: write a whole number, 0 or more')
     return value
 
 
-def _decoded(told: dict[str, Any]) -> dict[str, Any]:
+def _decoded(given: dict[str, Any]) -> dict[str, Any]:
     """The same with the bytes of `value_base64` under `value`."""
     return {
         name.removesuffix(_BASE64): base64.b64decode(value, validate=True)
         if name.endswith(_BASE64)
         else value
-        for name, value in told.items()
+        for name, value in given.items()
     }
 
 
-def _headers(told: Any) -> Iterable[tuple[Any, Any]]:
+def _headers(given: Any) -> Iterable[tuple[Any, Any]]:
     """Headers as an object, as pairs, or as `consume` writes them."""
-    if isinstance(told, dict):
-        return told.items()
-    rows = (_decoded(one) if isinstance(one, dict) else one for one in told)
+    if isinstance(given, dict):
+        return given.items()
+    rows = (_decoded(one) if isinstance(one, dict) else one for one in given)
     return [(row["name"], row["value"]) if isinstance(row, dict) else tuple(row) for row in rows]
 
 

@@ -11,7 +11,7 @@ _PART = re.compile(r"%(.?)|\\(.)", re.DOTALL)
 
 
 class RecordFormatError(ValueError):
-    """The template has a letter that means nothing, or no letter at all."""
+    """The template has an unknown letter, or none."""
 
 
 def _length(data: bytes | None) -> bytes:
@@ -46,14 +46,14 @@ def compile_template(text: str) -> Callable[[ConsumerRecord], bytes]:
         end = found.end()
     parts.append(_constant(text[end:]))
     if "%" not in text:
-        raise RecordFormatError("it is no format, and has no % to be a template")
+        raise RecordFormatError("it is neither a format nor a template with a %")
     return lambda record: b"".join(part(record) for part in parts)
 
 
 def _letter(letter: str) -> Callable[[ConsumerRecord], bytes]:
     if letter not in _LETTERS:
         raise RecordFormatError(
-            f"there is no %{letter}, but {' '.join('%' + one for one in _LETTERS)}"
+            f"there is no %{letter}; the letters are {' '.join('%' + one for one in _LETTERS)}"
         )
     return _LETTERS[letter]
 

@@ -47,19 +47,19 @@ def command() -> None:
     "-p",
     "--partitions",
     type=click.IntRange(1),
-    help="How many partitions; else the broker chooses.",
+    help="Number of partitions; by default the broker chooses.",
 )
 @click.option(
     "-r",
     "--replication-factor",
     type=click.IntRange(1),
-    help="How many replicas; else the broker chooses.",
+    help="Number of replicas; by default the broker chooses.",
 )
 @config_option
 @click.option(
     "--profile",
     type=click.Choice(list(PROFILES)),
-    help="Set what this aim needs of a topic, and say what that is; your own options win.",
+    help="Apply the topic settings of a profile and print them; other options win.",
 )
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic already exists.")
 @with_admin
@@ -107,7 +107,7 @@ def _hint(refused: KafkaError, configs: Iterable[str]) -> str:
 
 @command.command("list")
 @click.option("--internal", is_flag=True, help="Show internal topics too.")
-@click.option("--names", is_flag=True, help="Print nothing but names, one per line.")
+@click.option("--names", is_flag=True, help="Print only names, one per line.")
 @with_admin
 async def list_(admin: Admin, internal: bool, names: bool, as_json: bool) -> None:
     """List topics with their partitions, replicas, records and bytes."""
@@ -129,7 +129,7 @@ async def list_(admin: Admin, internal: bool, names: bool, as_json: bool) -> Non
 @click.option("--internal", is_flag=True, help="Without a name: show internal topics too.")
 @with_admin
 async def describe(admin: Admin, names: tuple[str, ...], internal: bool, as_json: bool) -> None:
-    """Describe topics: partitions, replicas, offsets, bytes and configs. All without a name."""
+    """Describe topics, all by default: partitions, replicas, offsets, bytes and configs."""
     await require_topics(admin, names)
     views = await admin.describe_topics(names or await admin.list_topics(internal=internal))
     configs = await topic_overrides(admin, views)
@@ -167,7 +167,7 @@ async def alter_(
 ) -> None:
     """Change configs of a topic, or add partitions to it."""
     if partitions is None and not configs and not unset:
-        raise click.UsageError("say what to change: --partitions, --config or --unset")
+        raise click.UsageError("give --partitions, --config or --unset")
     await require_topics(admin, [name])
     if configs or unset:
         await alter(admin, ConfigResource.topic(name), configs, unset)
@@ -190,13 +190,18 @@ async def _nothing() -> None:
     help="The first offset to keep; end deletes every record.",
 )
 @click.option(
-    "-p", "--partition", "partitions", type=click.IntRange(0), multiple=True, help="Only these."
+    "-p",
+    "--partition",
+    "partitions",
+    type=click.IntRange(0),
+    multiple=True,
+    help="Only this partition; may be repeated.",
 )
 @with_admin
 async def trim(
     admin: Admin, name: str, before: str, partitions: tuple[int, ...], as_json: bool
 ) -> None:
-    """Delete the records of a topic below an offset, for good; shows where each partition begins."""
+    """Delete the records of a topic below an offset; show the new start of each partition."""
     if before != "end" and not before.isdecimal():
         raise click.UsageError(f"--before {before}: write an offset, or end")
     await require_topics(admin, [name])

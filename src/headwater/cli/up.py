@@ -42,7 +42,7 @@ a group gets its partitions at once."""
 @click.option(
     "--profile",
     type=click.Choice(list(PROFILES)),
-    help="Set what this aim needs of a broker, and say what that is; the other options win.",
+    help="Apply the broker settings of a profile and print them; other options win.",
 )
 @click.option(
     "--log-level",
@@ -60,7 +60,7 @@ a group gets its partitions at once."""
 @click.option(
     "--until-stdin-closes",
     is_flag=True,
-    help="Stop as well when standard input ends: with the program that started the broker.",
+    help="Also stop when standard input closes, that is with the program that started the broker.",
 )
 def command(
     port: int | None,

@@ -129,7 +129,7 @@ def test_a_flipped_bit_is_found(tmp_path: Path) -> None:
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     result = dump(segment(tmp_path, bytes(4096)))
     assert result.exit_code == 1
-    assert "there is no record batch of format 2" in result.stderr
+    assert "not a record batch of format 2" in result.stderr
 
 
 def test_times_no_calendar_reaches_are_numbers() -> None:

@@ -37,7 +37,7 @@ def run(*words: str) -> Result:
         (("collect", "tail", "events"), "FILEs to follow"),
         (("groups", "describe"), "name groups, or give --all"),
         (("--frob",), "No such option"),
-        (("topics",), "say what to do: create, list"),
+        (("topics",), "name a command: create, list"),
         (("completion",), "Choose from: bash, zsh, fish"),
     ],
 )

@@ -20,14 +20,14 @@ _BY_RESOURCE = "{ConfigResource: {key: value}}"
 
 
 class ConfigResourceType(IntEnum):
-    """What has configs."""
+    """The kinds of things that have configs."""
 
     TOPIC = 2
     BROKER = 4
 
 
 class ConfigResource(NamedTuple):
-    """A topic or a broker; a broker without a name stands for all of them."""
+    """A topic or a broker; a broker without a name means all brokers."""
 
     type: ConfigResourceType
     name: str
@@ -75,7 +75,7 @@ class ConfigEntry(NamedTuple):
 
     @property
     def is_default(self) -> bool:
-        """Nobody set it."""
+        """Whether nothing sets it."""
         return self.source == 5
 
 
@@ -105,14 +105,14 @@ class ConfigAdmin:
                 )
                 answer = await self._calls.cluster.ask(node, request, DescribeConfigsResponse)
                 await self._calls.raise_refusals(
-                    (told.resource_name, told.error_code, told.error_message)
-                    for told in answer.results
+                    (result.resource_name, result.error_code, result.error_message)
+                    for result in answer.results
                 )
-                for told in answer.results:
+                for result in answer.results:
                     resource = ConfigResource(
-                        ConfigResourceType(told.resource_type), told.resource_name
+                        ConfigResourceType(result.resource_type), result.resource_name
                     )
-                    found[resource] = {row.name: _entry(row) for row in told.configs}
+                    found[resource] = {row.name: _entry(row) for row in result.configs}
 
         await self._calls.retry("the description of configs", attempt)
         return found
@@ -136,8 +136,8 @@ class ConfigAdmin:
                     node, request, IncrementalAlterConfigsResponse
                 )
                 await self._calls.raise_refusals(
-                    (told.resource_name, told.error_code, told.error_message)
-                    for told in answer.responses
+                    (result.resource_name, result.error_code, result.error_message)
+                    for result in answer.responses
                 )
 
         await self._calls.retry("the change of configs", attempt)
@@ -170,8 +170,8 @@ class ConfigAdmin:
                 )
                 answer = await self._calls.cluster.ask(node, request, AlterConfigsResponse)
                 await self._calls.raise_refusals(
-                    (told.resource_name, told.error_code, told.error_message)
-                    for told in answer.responses
+                    (result.resource_name, result.error_code, result.error_message)
+                    for result in answer.responses
                 )
 
         await self._calls.retry("the change of configs", attempt)
@@ -179,7 +179,7 @@ class ConfigAdmin:
     async def _by_node(
         self, resources: Iterable[ConfigResource]
     ) -> dict[Node, list[ConfigResource]]:
-        """Whom to ask: a broker about itself, any broker about the rest."""
+        """The node to ask: a broker about itself, any broker about the rest."""
         anyone = await self._calls.cluster.any_node()
         grouped: dict[Node, list[ConfigResource]] = {}
         for one in resources:

@@ -84,7 +84,7 @@ class PartitionLag(NamedTuple):
 
 
 class GroupNotEmptyError(ClientError):
-    """The group has members, and offsets of a group at work cannot be changed from outside."""
+    """The group has members; only an empty group's offsets can be changed from outside."""
 
     CODE = E.NON_EMPTY_GROUP
 
@@ -311,7 +311,7 @@ def _lag(committed: int | None, end: int) -> PartitionLag:
 
 def _not_empty(group_id: str) -> GroupNotEmptyError:
     return GroupNotEmptyError(
-        f"group {group_id} has members at work, which would commit over it: stop them first"
+        f"group {group_id} has members, which would overwrite the offsets: stop them first"
     )
 
 
@@ -319,20 +319,20 @@ def _description(row: DescribeGroupsResponse.DescribedGroup) -> GroupDescription
     members = []
     for member in row.members:
         try:
-            share = (
+            assigned = (
                 decode_assignment(member.member_assignment)
                 if row.protocol_type == _CONSUMER
                 else []
             )
         except KafkaError:
-            share = []  # written by something that is no consumer
+            assigned = []  # written by something other than a consumer
         members.append(
             MemberDescription(
                 member.member_id,
                 member.group_instance_id,
                 member.client_id,
                 member.client_host,
-                tuple(share),
+                tuple(assigned),
             )
         )
     return GroupDescription(

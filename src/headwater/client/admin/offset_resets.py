@@ -14,7 +14,7 @@ _DURATION = re.compile(
 
 
 class ResetTarget(Enum):
-    """The strategies."""
+    """The kinds of positions."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -53,7 +53,7 @@ class ResetTo(NamedTuple):
 
     @classmethod
     def shift_by(cls, count: int) -> "ResetTo":
-        """So many records on, or back with a negative number."""
+        """Shift by `count` records; negative moves back."""
         return cls(ResetTarget.SHIFT_BY, count)
 
     @classmethod
@@ -71,7 +71,7 @@ class ResetTo(NamedTuple):
 
     @classmethod
     def duration(cls, ago: dt.timedelta | str) -> "ResetTo":
-        """The first record of the last while: a timedelta, or PnDTnHnMnS."""
+        """The first record after a duration ago: a timedelta, or PnDTnHnMnS."""
         span = parse_duration(ago) if isinstance(ago, str) else ago
         return cls(ResetTarget.DURATION, int(span.total_seconds() * 1000))
 
@@ -84,7 +84,7 @@ class ResetTo(NamedTuple):
     def offset_in(
         self, committed: int | None, first: int, end: int, at_time: int | None
     ) -> int | None:
-        """The new offset of a partition, within its ends; None where it cannot be told."""
+        """The new offset of a partition, within its ends; None where it is unknown."""
         wanted = {
             ResetTarget.EARLIEST: first,
             ResetTarget.LATEST: end,

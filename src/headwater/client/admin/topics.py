@@ -39,7 +39,7 @@ _BY_PARTITION = "{(topic, partition): number}"
 
 
 class NewTopic(NamedTuple):
-    """A topic to be made; what is left out is the broker's choice."""
+    """A topic to create; the broker chooses what is left out."""
 
     name: str
     partitions: int | None = None
