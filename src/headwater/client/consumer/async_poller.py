@@ -135,12 +135,12 @@ class AsyncPoller:
             if not self._steps % _IN_A_ROW:
                 await asyncio.sleep(0)
             core.handover.begin()
-            if core.nothing_due and (found := core.ready.take_records(1)):
+            if core.nothing_due and (found := core.ready.take_record()):
                 if core.fetching_stalled:
                     core.resume_fetching()
                 return found[0]
         while True:
-            records = await self.poll(lambda: core.ready.take_records(1), None)
+            records = await self.poll(core.ready.take_record, None)
             if records:
                 return records[0]
 

@@ -152,7 +152,7 @@ class BlockingPoller:
     def next_record(self) -> ConsumerRecord[Any, Any]:
         """The next record; the caller sets `handover.open` to False right before it returns it."""
         while True:
-            records = self.poll(lambda: self._core.ready.take_records(1), None)
+            records = self.poll(self._core.ready.take_record, None)
             if records:
                 return records[0]
 

@@ -39,7 +39,7 @@ class ReadyRecords:
 
     def take_records(self, limit: int) -> Records[Any, Any]:
         """Up to `limit` records; empty where none are ready."""
-        found = Records[Any, Any]()
+        found: Records[Any, Any] = Records()
 
         def add(fetched: CompletedFetch) -> bool:
             self._handover.remember(fetched.state)
@@ -55,6 +55,22 @@ class ReadyRecords:
         if self._interceptors is not None:
             found = self._interceptors.on_consume(found)
             self._handover.open = bool(found)
+        return found
+
+    def take_record(self) -> Records[Any, Any]:
+        """One record for an iteration, or none: `take_records(1)` with fewer steps."""
+        fetches = self._fetches
+        if not fetches or self._interceptors is not None:
+            return self.take_records(1)
+        fetched = fetches[0]
+        if fetched.stale or fetched.state.paused or not fetched.has_decoded:
+            return self.take_records(1)
+        self._handover.remember(fetched.state)
+        found: Records[Any, Any] = Records(fetched.take_records(1))
+        if fetched.exhausted:
+            del fetches[0]
+            fetched.state.drained += fetched.size
+        self._metrics.records.add(self._clock.monotonic_ms())
         return found
 
     def take_columns(self, limit: int) -> RecordBatch | None:

@@ -108,6 +108,11 @@ class CompletedFetch:
         """Whether all of it was taken, down to the last byte."""
         return self._at == self.size and not self._pending
 
+    @property
+    def has_decoded(self) -> bool:
+        """Whether `take_records` has a record that needs neither decoding nor a deserializer."""
+        return bool(self._pending) and self._reshape is None
+
     def shape_as(self, reshape: Reshape | None) -> None:
         """Deserialize what is left with `reshape`; None for bytes."""
         self._reshape = reshape
