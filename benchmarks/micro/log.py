@@ -19,6 +19,7 @@ from headwater.log.settings import LogSettings
 from headwater.model import TopicPartition
 from headwater.records.batch import HEADER
 from headwater.records.builder import build_batch
+from headwater.records.header_fields import RECORD_COUNT
 from headwater.records.record import Record
 from headwater.seams.files import OsFiles, run_side_by_side
 from headwater.seams.randomness import SystemRandomness
@@ -75,7 +76,9 @@ def stage_costs(log: PartitionLog, group: int = 50) -> dict[str, float]:
     def idempotent() -> float:
         total = 0.0
         for _ in range(100):
-            headers = [(*header[:9], 7, 0, next(sequences), header[12]) for _ in range(group)]
+            headers = [
+                (*header[:9], 7, 0, next(sequences), header[RECORD_COUNT]) for _ in range(group)
+            ]
             start = time.perf_counter()
             for view, row in zip(views, headers, strict=True):
                 log.stage(view, row, 1, NOW)

@@ -19,6 +19,7 @@ from headwater.records.batch import (
     RawHeader,
 )
 from headwater.records.checksum import crc32c
+from headwater.records.header_fields import LENGTH, MAGIC_BYTE
 from headwater.seams.files import Buffer
 
 PIECE = 4 << 20
@@ -56,10 +57,10 @@ def headers(
             raise DamagedSegment(f"{segment.path} ends inside a batch at {position}")
         while at <= last:
             header: RawHeader = HEADER.unpack_from(data, at)
-            if header[3] != MAGIC or header[1] < HEADER_SIZE - OVERHEAD:
+            if header[MAGIC_BYTE] != MAGIC or header[LENGTH] < HEADER_SIZE - OVERHEAD:
                 raise DamagedSegment(f"no batch at {position + at} of {segment.path}")
             yield position + at, header
-            at += header[1] + OVERHEAD
+            at += header[LENGTH] + OVERHEAD
         position += at
     if position > segment.size:
         raise DamagedSegment(f"the last batch of {segment.path} is cut")
@@ -67,7 +68,7 @@ def headers(
 
 def batch_at(segment: Segment, position: int, header: RawHeader) -> bytes:
     """The bytes of the batch that `headers` told of."""
-    return segment.read_blocking(header[1] + OVERHEAD, position)
+    return segment.read_blocking(header[LENGTH] + OVERHEAD, position)
 
 
 class EpochRule:

@@ -7,6 +7,14 @@ from headwater.log.batch_scan import batch_at, headers
 from headwater.log.producers import ProducerStates
 from headwater.log.segment import DamagedSegment, Segment, Staged
 from headwater.records.batch import CONTROL, HEADER_SIZE, OVERHEAD, RawHeader
+from headwater.records.header_fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    LAST_OFFSET_DELTA,
+    LENGTH,
+    MAX_TIMESTAMP,
+    PRODUCER_ID,
+)
 from headwater.seams.files import Files
 
 if TYPE_CHECKING:
@@ -27,8 +35,8 @@ def rebuild_indexes(segment: Segment, interval: int, below: int | None = None) -
     rows: list[Staged] = []
     builder = segment.uncached_copy(0)
     for _, header in headers(segment):
-        last_offset = header[0] + header[6]
-        rows.append((last_offset, header[1] + OVERHEAD, header[8]))
+        last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+        rows.append((last_offset, header[LENGTH] + OVERHEAD, header[MAX_TIMESTAMP]))
         if len(rows) == ROWS:
             builder.index_batches(rows, interval)
             rows.clear()
@@ -51,11 +59,11 @@ def walk_tail(segment: Segment, end_offset: int) -> None:
     segment.since_index = segment.size - position
     next_offset = segment.base_offset
     for place, header in headers(segment, position):
-        last_offset = header[0] + header[6]
+        last_offset = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         next_offset = last_offset + 1
         segment.remember(last_offset, place)
-        if header[8] > segment.max_timestamp:
-            segment.max_timestamp, segment.max_timestamp_offset = header[8], last_offset
+        if header[MAX_TIMESTAMP] > segment.max_timestamp:
+            segment.max_timestamp, segment.max_timestamp_offset = header[MAX_TIMESTAMP], last_offset
     if next_offset != end_offset:
         segment.reset(segment.size)
         raise DamagedSegment(f"{segment.path} ends at offset {next_offset}, not at {end_offset}")
@@ -110,10 +118,10 @@ def _replay_from(log: "PartitionLog", start: int, now_ms: int) -> int:
         if found is None:
             continue
         for position, header in headers(segment, found[0]):
-            walked += header[1] + OVERHEAD
-            if header[5] & CONTROL:
+            walked += header[LENGTH] + OVERHEAD
+            if header[ATTRIBUTES] & CONTROL:
                 log.replay_batch(header, batch_at(segment, position, header), now_ms)
-            elif header[9] >= 0:
+            elif header[PRODUCER_ID] >= 0:
                 log.replay_batch(header, b"", now_ms)
     return walked
 

@@ -39,6 +39,18 @@ from headwater.records.batch import (
 )
 from headwater.records.checksum import crc32c
 from headwater.records.control import read_marker
+from headwater.records.header_fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    CRC,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    LENGTH,
+    MAGIC_BYTE,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+)
 from headwater.seams.files import Buffer, Files
 
 log = logging.getLogger(__name__)
@@ -132,15 +144,15 @@ class PartitionLog(SegmentedLog):
         if self.failure is not None or leader_epoch != self._staged_epoch:
             self.begin_epoch(leader_epoch)
         base = self.staged_end_offset
-        if header[9] >= 0:
+        if header[PRODUCER_ID] >= 0:
             duplicate = self.producers.admit(header, base, now_ms)
             if duplicate is not None:
                 return duplicate
-            if header[5] & TRANSACTIONAL:
-                self._begin_transaction(header[9], base)
-        last = base + header[6]
-        length = header[1]
-        timestamp = header[8]
+            if header[ATTRIBUTES] & TRANSACTIONAL:
+                self._begin_transaction(header[PRODUCER_ID], base)
+        last = base + header[LAST_OFFSET_DELTA]
+        length = header[LENGTH]
+        timestamp = header[MAX_TIMESTAMP]
         _assign(batch, 0, base, length, leader_epoch)
         self._buffers.append(batch)
         length += OVERHEAD
@@ -155,17 +167,19 @@ class PartitionLog(SegmentedLog):
     def stage_built(self, batch: bytearray, leader_epoch: int, now_ms: int) -> tuple[int, int]:
         """Stage a coordinator's batch: fenced by its producer's epoch, if any, without sequences."""
         header: RawHeader = HEADER.unpack_from(batch)
-        if header[9] >= 0:
-            self.producers.check_epoch(header[9], header[10])
+        if header[PRODUCER_ID] >= 0:
+            self.producers.check_epoch(header[PRODUCER_ID], header[PRODUCER_EPOCH])
         return self._stage_own(batch, header, leader_epoch, now_ms)
 
     def stage_marker(self, marker: bytearray, leader_epoch: int, now_ms: int) -> tuple[int, int]:
         """Stage the end of a transaction: fenced by the epochs of its producer and coordinator."""
         header: RawHeader = HEADER.unpack_from(marker)
-        ending = read_marker(marker) if header[5] & CONTROL else None
+        ending = read_marker(marker) if header[ATTRIBUTES] & CONTROL else None
         if ending is None:
             raise KafkaError(E.INVALID_RECORD, "the batch is not a transaction marker")
-        self.producers.check_marker(header[9], header[10], ending.coordinator_epoch)
+        self.producers.check_marker(
+            header[PRODUCER_ID], header[PRODUCER_EPOCH], ending.coordinator_epoch
+        )
         return self._stage_own(marker, header, leader_epoch, now_ms)
 
     def _stage_own(
@@ -174,8 +188,8 @@ class PartitionLog(SegmentedLog):
         if self.failure is not None or leader_epoch != self._staged_epoch:
             self.begin_epoch(leader_epoch)
         base = self.staged_end_offset
-        _assign(batch, 0, base, header[1], leader_epoch)
-        header = (base, header[1], leader_epoch, *header[3:])
+        _assign(batch, 0, base, header[LENGTH], leader_epoch)
+        header = (base, header[LENGTH], leader_epoch, *header[MAGIC_BYTE:])
         self.replay_batch(header, batch, now_ms)
         return self._stage_as_is(batch, header, now_ms)
 
@@ -190,8 +204,8 @@ class PartitionLog(SegmentedLog):
         at = 0
         while at + HEADER_SIZE <= len(view):
             header: RawHeader = HEADER.unpack_from(view, at)
-            size = header[1] + OVERHEAD
-            if size < HEADER_SIZE or header[3] != MAGIC:
+            size = header[LENGTH] + OVERHEAD
+            if size < HEADER_SIZE or header[MAGIC_BYTE] != MAGIC:
                 raise KafkaError(E.CORRUPT_MESSAGE, f"no batch follows {self.staged_end_offset}")
             if at + size > len(view):
                 break
@@ -250,7 +264,9 @@ class PartitionLog(SegmentedLog):
             return
         last = self.segments[self.rank(offset - 1)]
         found = self.repairing(last, lambda: last.find(last.read_blocking, offset))
-        position, offset = (last.size, offset) if found is None else (found[0], found[1][0])
+        position, offset = (
+            (last.size, offset) if found is None else (found[0], found[1][BASE_OFFSET])
+        )
         self._begin_truncation(offset)
         while self.segments[-1] is not last:
             self.discard(self.segments.pop())
@@ -394,12 +410,12 @@ class PartitionLog(SegmentedLog):
 
     def replay_batch(self, header: RawHeader, batch: Buffer, now_ms: int) -> None:
         """Take note of a batch that is in the log already: its producer and its transaction."""
-        if header[5] & CONTROL:
+        if header[ATTRIBUTES] & CONTROL:
             self._end_transaction(batch, header, now_ms)
-        elif header[9] >= 0:
+        elif header[PRODUCER_ID] >= 0:
             self.producers.replay(header, now_ms)
-            if header[5] & TRANSACTIONAL:
-                self._begin_transaction(header[9], header[0])
+            if header[ATTRIBUTES] & TRANSACTIONAL:
+                self._begin_transaction(header[PRODUCER_ID], header[BASE_OFFSET])
 
     def finish_load(self, end_offset: int) -> None:
         """The log is loaded: it ends here, and what was absorbed is final."""
@@ -415,35 +431,35 @@ class PartitionLog(SegmentedLog):
     # Inner work
 
     def _stage_as_is(self, batch: Buffer, header: RawHeader, now_ms: int) -> tuple[int, int]:
-        size = header[1] + OVERHEAD
-        last = header[0] + header[6]
+        size = header[LENGTH] + OVERHEAD
+        last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         self._buffers.append(batch)
-        self._staged.append((last, size, header[8]))
+        self._staged.append((last, size, header[MAX_TIMESTAMP]))
         self._staged_bytes += size
-        self._staged_timestamp = max(self._staged_timestamp, header[8])
+        self._staged_timestamp = max(self._staged_timestamp, header[MAX_TIMESTAMP])
         self._now_ms = now_ms
         self.staged_end_offset = last + 1
-        return header[0], last
+        return header[BASE_OFFSET], last
 
     def _stage_replicated(
         self, batch: memoryview, header: RawHeader, leader_epoch: int, now_ms: int
     ) -> None:
-        expected, base = self.staged_end_offset, header[0]
+        expected, base = self.staged_end_offset, header[BASE_OFFSET]
         if base < expected or (base > expected and not self.settings.compacted):
             raise self._corrupt(f"a batch at {base} cannot follow {expected}")
-        if header[2] < self.epochs.latest:
+        if header[LEADER_EPOCH] < self.epochs.latest:
             # This broker led an epoch in which it wrote nothing: it gives way (KAFKA-10706).
             self.epochs.truncate_end(expected)
-        if not self.epochs.latest <= header[2] <= leader_epoch:
-            raise self._corrupt(f"the batch at {base} has leader epoch {header[2]}")
-        if crc32c(batch[CRC_START:]) != header[4]:
+        if not self.epochs.latest <= header[LEADER_EPOCH] <= leader_epoch:
+            raise self._corrupt(f"the batch at {base} has leader epoch {header[LEADER_EPOCH]}")
+        if crc32c(batch[CRC_START:]) != header[CRC]:
             raise self._corrupt(f"wrong checksum at offset {base}")
         if expected == self.active.base_offset and base - expected > MAX_RELATIVE_OFFSET:
             # Compaction left nothing that the empty active segment could hold.
             self._move_empty_active(base)
-        if self.failure is not None or header[2] != self._staged_epoch:
-            self.begin_epoch(header[2])
-        self.replay_batch(header, batch, max(now_ms, header[8]))
+        if self.failure is not None or header[LEADER_EPOCH] != self._staged_epoch:
+            self.begin_epoch(header[LEADER_EPOCH])
+        self.replay_batch(header, batch, max(now_ms, header[MAX_TIMESTAMP]))
         self._stage_as_is(batch, header, now_ms)
 
     def _corrupt(self, why: str) -> KafkaError:
@@ -467,11 +483,13 @@ class PartitionLog(SegmentedLog):
         if marker is None:
             return
         first = self.producers.end_transaction(
-            header[9], header[10], marker.coordinator_epoch, now_ms
+            header[PRODUCER_ID], header[PRODUCER_EPOCH], marker.coordinator_epoch, now_ms
         )
-        stable = self._transactions.end(header[9], header[0])
+        stable = self._transactions.end(header[PRODUCER_ID], header[BASE_OFFSET])
         if first >= 0 and not marker.commit:
-            self.aborted.append(AbortedTransaction(header[9], first, header[0], stable))
+            self.aborted.append(
+                AbortedTransaction(header[PRODUCER_ID], first, header[BASE_OFFSET], stable)
+            )
 
     def _file_aborted(self) -> None:
         """Enter written markers of aborts into the indexes of the segments that hold them."""

@@ -11,6 +11,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from headwater.errors import E, KafkaError
 from headwater.records.batch import RawHeader
+from headwater.records.header_fields import BASE_SEQUENCE, PRODUCER_EPOCH, PRODUCER_ID
 
 WINDOW: Final = 5
 LAST_SEQUENCE: Final = (1 << 31) - 1
@@ -123,9 +124,9 @@ class ProducerStates:
         The first of a producer counts as lost: the second, which may be under way already, must
         not be taken before it.
         """
-        producer_id = header[9]
-        if producer_id >= 0 and header[11] == 0 and producer_id not in self._states:
-            self._states[producer_id] = _nothing_written(header[10], now_ms)
+        producer_id = header[PRODUCER_ID]
+        if producer_id >= 0 and header[BASE_SEQUENCE] == 0 and producer_id not in self._states:
+            self._states[producer_id] = _nothing_written(header[PRODUCER_EPOCH], now_ms)
 
     def replay(self, header: RawHeader, now_ms: int) -> None:
         """Take a batch that is in the log already: a leader has checked it."""

@@ -25,6 +25,13 @@ from headwater.log.truncation_note import read_note
 from headwater.model import ZERO_UUID
 from headwater.records.batch import CRC_START, HEADER, HEADER_SIZE, OVERHEAD, RawHeader
 from headwater.records.checksum import crc32c
+from headwater.records.header_fields import (
+    BASE_OFFSET,
+    CRC,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    LENGTH,
+)
 from headwater.seams.files import Buffer, Files
 
 if TYPE_CHECKING:
@@ -189,9 +196,9 @@ class Recovery:
         """Take epochs from the flushed batches; the checked walk over the others does the rest."""
         try:
             for _, header in headers(segment):
-                if header[0] >= self._point:
+                if header[BASE_OFFSET] >= self._point:
                     return
-                self._log.epochs.assign(header[2], header[0])
+                self._log.epochs.assign(header[LEADER_EPOCH], header[BASE_OFFSET])
         except DamagedSegment:
             return
 
@@ -291,7 +298,7 @@ class Recovery:
             self.report.repairs.append(segment.index.path)
             rebuild_indexes(segment, self._log.settings.index_interval_bytes, below=point)
             found = segment.find(segment.read_blocking, point - 1)
-        if found is None or found[1][0] + found[1][6] + 1 != point:
+        if found is None or found[1][BASE_OFFSET] + found[1][LAST_OFFSET_DELTA] + 1 != point:
             # No batch ends at the recovery point: the checkpoint is wrong, so check everything.
             return segment.base_offset, 0
         return point, _require_whole(segment, found[0])
@@ -378,11 +385,15 @@ class Recovery:
 def _require_whole(segment: Segment, position: int) -> int:
     """Where the flushed batch at `position` ends; DamagedSegment if it is not all there."""
     header: RawHeader = HEADER.unpack_from(segment.read_blocking(HEADER_SIZE, position))
-    end = position + header[1] + OVERHEAD
+    end = position + header[LENGTH] + OVERHEAD
     if end > segment.size:
-        raise DamagedSegment(f"{segment.path} ends inside the flushed batch at offset {header[0]}")
-    if crc32c(batch_at(segment, position, header)[CRC_START:]) != header[4]:
-        raise DamagedSegment(f"wrong checksum at offset {header[0]} of {segment.path}, flushed")
+        raise DamagedSegment(
+            f"{segment.path} ends inside the flushed batch at offset {header[BASE_OFFSET]}"
+        )
+    if crc32c(batch_at(segment, position, header)[CRC_START:]) != header[CRC]:
+        raise DamagedSegment(
+            f"wrong checksum at offset {header[BASE_OFFSET]} of {segment.path}, flushed"
+        )
     return end
 
 

@@ -15,6 +15,7 @@ from headwater.log.offset_index import MAX_RELATIVE_OFFSET, OffsetIndex
 from headwater.log.settings import LogSettings
 from headwater.log.time_index import TimeIndex
 from headwater.records.batch import HEADER, HEADER_SIZE, MAGIC, OVERHEAD, RawHeader
+from headwater.records.header_fields import BASE_OFFSET, LAST_OFFSET_DELTA, LENGTH, MAGIC_BYTE
 from headwater.seams.files import IOV_MAX, Buffer, Files, read_fully, write_fully
 
 LOG = ".log"
@@ -217,9 +218,9 @@ class Segment:
             at, last = 0, len(window) - HEADER_SIZE
             while at <= last:
                 header = self._header(window, at, position)
-                if header[0] + header[6] >= offset:
+                if header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] >= offset:
                     return position + at, header
-                at += header[1] + OVERHEAD
+                at += header[LENGTH] + OVERHEAD
             position += at
         return None
 
@@ -232,7 +233,7 @@ class Segment:
             at, last = 0, len(window) - HEADER_SIZE
             while at <= last:
                 found = position + at, self._header(window, at, position)
-                at += found[1][1] + OVERHEAD
+                at += found[1][LENGTH] + OVERHEAD
             position += at
         return found
 
@@ -271,11 +272,13 @@ class Segment:
             at, last = 0, len(window) - HEADER_SIZE
             while at <= last:
                 header = self._header(window, at, place)
-                after = at + header[1] + OVERHEAD
+                after = at + header[LENGTH] + OVERHEAD
                 if place + after > limit:
                     if place + at == start and at_least_one:
-                        return self._resume(header[0] + header[6] + 1, place + after)
-                    return self._resume(header[0], place + at)
+                        return self._resume(
+                            header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1, place + after
+                        )
+                    return self._resume(header[BASE_OFFSET], place + at)
                 at = after
             place += at
         return place
@@ -287,7 +290,10 @@ class Segment:
             return 0
         if position + HEADER_SIZE <= self.size:
             header = HEADER.unpack_from(read(HEADER_SIZE, position))
-            if header[3] == MAGIC and header[0] + header[6] == self.base_offset + relative:
+            if (
+                header[MAGIC_BYTE] == MAGIC
+                and header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] == self.base_offset + relative
+            ):
                 return position
         raise DamagedSegment(f"entry {relative}:{position} of {self.index.path} leads to no batch")
 
@@ -306,7 +312,11 @@ class Segment:
 
     def _header(self, window: Buffer, at: int, position: int) -> RawHeader:
         header: RawHeader = HEADER.unpack_from(window, at)
-        if header[3] != MAGIC or header[1] < HEADER_SIZE - OVERHEAD or header[6] < 0:
+        if (
+            header[MAGIC_BYTE] != MAGIC
+            or header[LENGTH] < HEADER_SIZE - OVERHEAD
+            or header[LAST_OFFSET_DELTA] < 0
+        ):
             raise DamagedSegment(f"no batch at {position + at} of {self.path}")
         return header
 

@@ -20,6 +20,7 @@ from headwater.log.settings import LogSettings
 from headwater.log.slices import Cold, FileSlice
 from headwater.log.time_lookup import TimeLookup
 from headwater.model import TopicPartition
+from headwater.records.header_fields import MAX_TIMESTAMP
 from headwater.seams.files import Buffer, Files
 
 log = logging.getLogger(__name__)
@@ -152,7 +153,11 @@ class SegmentedLog:
             last = segment.find_last(segment.read_blocking)
         except DamagedSegment:
             named = last = None
-        if named is None or last is None or not named[1][8] == timestamp >= last[1][8]:
+        if (
+            named is None
+            or last is None
+            or not named[1][MAX_TIMESTAMP] == timestamp >= last[1][MAX_TIMESTAMP]
+        ):
             log.warning("%s is damaged and built again", segment.time_index.path)
             rebuild_indexes(segment, self.settings.index_interval_bytes)
             timestamp, _ = segment.time_index.last()

@@ -23,6 +23,16 @@ from headwater.records.batch import (
     RawHeader,
 )
 from headwater.records.compression import decompress
+from headwater.records.header_fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    LENGTH,
+    MAX_TIMESTAMP,
+    RECORD_COUNT,
+)
 from headwater.records.record_scan import first_not_older
 from headwater.records.rules import MAX_UNCOMPRESSED_BYTES
 from headwater.seams.files import Files, read_fully
@@ -137,7 +147,7 @@ class _View:
         except DamagedSegment:
             found = None
         start = found[0] if found is not None and relative >= 0 else 0
-        return max((header[8] for _, header in headers(self, start)), default=timestamp)
+        return max((header[MAX_TIMESTAMP] for _, header in headers(self, start)), default=timestamp)
 
     def first(self, timestamp: int, log_start: int, most_bytes: int) -> Found | None:
         """The first record at or after `log_start` that is not older than `timestamp`."""
@@ -155,7 +165,10 @@ class _View:
         if start is None:
             return None
         for position, header in headers(self, start):
-            if header[8] >= timestamp and header[0] + header[6] >= log_start:
+            if (
+                header[MAX_TIMESTAMP] >= timestamp
+                and header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] >= log_start
+            ):
                 record = self._first_in(position, header, timestamp, log_start, most_bytes)
                 if record is not None:
                     return record
@@ -164,17 +177,21 @@ class _View:
     def _first_in(
         self, position: int, header: RawHeader, timestamp: int, log_start: int, most_bytes: int
     ) -> Found | None:
-        base, epoch = header[0], header[2]
+        base, epoch = header[BASE_OFFSET], header[LEADER_EPOCH]
         first = max(base, log_start)
-        if header[5] & LOG_APPEND_TIME:
-            return header[8], first, epoch
-        area = self.read_blocking(header[1] + OVERHEAD - HEADER_SIZE, position + HEADER_SIZE)
-        if header[5] & CODEC_MASK:
+        if header[ATTRIBUTES] & LOG_APPEND_TIME:
+            return header[MAX_TIMESTAMP], first, epoch
+        area = self.read_blocking(header[LENGTH] + OVERHEAD - HEADER_SIZE, position + HEADER_SIZE)
+        if header[ATTRIBUTES] & CODEC_MASK:
             try:
-                area = decompress(header[5] & CODEC_MASK, area, most_bytes, most_bytes)
+                area = decompress(header[ATTRIBUTES] & CODEC_MASK, area, most_bytes, most_bytes)
             except KafkaError as refused:
                 if refused.code is not E.MESSAGE_TOO_LARGE:
                     raise
-                return header[8], first, epoch
-        found = first_not_older(area, header[12], timestamp - header[7], first - base)
-        return None if found is None else (header[7] + found[0], base + found[1], epoch)
+                return header[MAX_TIMESTAMP], first, epoch
+        found = first_not_older(
+            area, header[RECORD_COUNT], timestamp - header[BASE_TIMESTAMP], first - base
+        )
+        return (
+            None if found is None else (header[BASE_TIMESTAMP] + found[0], base + found[1], epoch)
+        )

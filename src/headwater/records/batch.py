@@ -5,8 +5,8 @@
     27 base timestamp i64 · 35 max timestamp i64 · 43 producer id i64 · 51 producer epoch i16
     53 base sequence i32 · 57 record count i32 · 61 records, compressed as one block
 
-Base offset and leader epoch stand before the CRC's range: the broker assigns them without touching
-the checksum, and the checksum says nothing of damage to them (`log/walking.py` does).
+Base offset and leader epoch come before the CRC's range: the broker assigns them without touching
+the checksum, and the checksum says nothing of damage to them (`log/batch_scan.py` does).
 """
 
 import struct

@@ -15,6 +15,7 @@ from headwater.records.batch import (
     RawHeader,
 )
 from headwater.records.compression import compress, decompress
+from headwater.records.header_fields import ATTRIBUTES, BASE_TIMESTAMP, LENGTH, RECORD_COUNT
 from headwater.records.record import decode_area, encode_records
 from headwater.records.rules import BatchRules
 from headwater.records.seal import restamp, seal
@@ -54,7 +55,7 @@ def prepare(
     if recompressed:
         batch, header = _recompress(batch, header, rules)
     if rules.log_append_time:
-        header = restamp(batch, header, header[5] | LOG_APPEND_TIME, now_ms)
+        header = restamp(batch, header, header[ATTRIBUTES] | LOG_APPEND_TIME, now_ms)
     return batch, header
 
 
@@ -67,9 +68,9 @@ def _checked(
     except OffsetsOutOfPlace:
         if most < UNBOUNDED:
             raise
-        codec = header[5] & CODEC_MASK
+        codec = header[ATTRIBUTES] & CODEC_MASK
         records = decode_area(_uncompressed(batch, header, rules), BatchHeader._make(header))
-        area = encode_records(records, header[7])
+        area = encode_records(records, header[BASE_TIMESTAMP])
         level = rules.level if codec == rules.codec else None
         changed = seal(header, compress(codec, area, level))
     _refuse_too_large(len(changed), rules, "with its offsets counted again")
@@ -83,15 +84,15 @@ def is_heavy(header: RawHeader, rules: BatchRules) -> bool:
     A compressed batch that looks light may not be: `prepare` with a bound finds out.
     """
     if _needs_recompression(header, rules):
-        return header[12] > HEAVY_COUNT or header[1] > HEAVY_RECOMPRESSION
+        return header[RECORD_COUNT] > HEAVY_COUNT or header[LENGTH] > HEAVY_RECOMPRESSION
     if not needs_walk(header, rules):
         return False
-    compressed = bool(header[5] & CODEC_MASK)
-    return header[12] > HEAVY_COUNT or (compressed and header[1] > HEAVY_BYTES)
+    compressed = bool(header[ATTRIBUTES] & CODEC_MASK)
+    return header[RECORD_COUNT] > HEAVY_COUNT or (compressed and header[LENGTH] > HEAVY_BYTES)
 
 
 def _needs_recompression(header: RawHeader, rules: BatchRules) -> bool:
-    return rules.codec is not None and rules.codec != header[5] & CODEC_MASK
+    return rules.codec is not None and rules.codec != header[ATTRIBUTES] & CODEC_MASK
 
 
 def _recompress(
@@ -100,7 +101,7 @@ def _recompress(
     """The same records under the topic's codec."""
     area = _uncompressed(batch, header, rules)
     codec = rules.codec or 0
-    attributes = header[5] & ~CODEC_MASK | codec
+    attributes = header[ATTRIBUTES] & ~CODEC_MASK | codec
     changed = seal((*header[:5], attributes, *header[6:]), compress(codec, area, rules.level))
     _refuse_too_large(len(changed), rules, "in the topic's codec")
     return memoryview(changed), HEADER.unpack_from(changed)
@@ -108,7 +109,7 @@ def _recompress(
 
 def _uncompressed(batch: memoryview, header: RawHeader, rules: BatchRules) -> bytes:
     return decompress(
-        header[5] & CODEC_MASK,
+        header[ATTRIBUTES] & CODEC_MASK,
         batch[HEADER_SIZE:],
         rules.max_uncompressed_bytes,
         rules.max_message_bytes,

@@ -31,6 +31,16 @@ from headwater.records.batch import (
 )
 from headwater.records.checksum import crc32c
 from headwater.records.compression import decompress
+from headwater.records.header_fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    LAST_OFFSET_DELTA,
+    LENGTH,
+    MAGIC_BYTE,
+    MAX_TIMESTAMP,
+    RECORD_COUNT,
+)
 from headwater.records.record import decode_area
 from headwater.records.record_scan import scan_records
 from headwater.records.rules import INT64_MAX, INT64_MIN, BatchRules
@@ -82,7 +92,9 @@ def needs_walk(header: RawHeader, rules: BatchRules) -> bool:
     A maximum below the first timestamp is a mistake that Kafka mends rather than refuses, and only
     the records can tell what it should be.
     """
-    return header[12] <= rules.walk_up_to or header[8] < header[7]
+    return (
+        header[RECORD_COUNT] <= rules.walk_up_to or header[MAX_TIMESTAMP] < header[BASE_TIMESTAMP]
+    )
 
 
 def check_records(
@@ -95,15 +107,15 @@ def check_records(
     have to be counted again. OutputTooLarge where more than `most` bytes come out of the batch,
     which says nothing about it: this caller does not want to take that long.
     """
-    codec = header[5] & CODEC_MASK
+    codec = header[ATTRIBUTES] & CODEC_MASK
     if codec:
         area: Buffer = _decompress(codec, batch, rules, most)
         pos = 0
     else:
         area, pos = batch, HEADER_SIZE
-    earliest, latest, keyless, in_place = scan_records(area, pos, len(area), header[12])
-    first_ms = header[7] + earliest
-    last_ms = header[7] + latest
+    earliest, latest, keyless, in_place = scan_records(area, pos, len(area), header[RECORD_COUNT])
+    first_ms = header[BASE_TIMESTAMP] + earliest
+    last_ms = header[BASE_TIMESTAMP] + latest
     if last_ms > INT64_MAX or first_ms < INT64_MIN:
         raise KafkaError(E.INVALID_TIMESTAMP, f"{first_ms} to {last_ms} leave the 64 bits of time")
     if (
@@ -114,9 +126,9 @@ def check_records(
         _judge_records(area[pos:], header, rules, now_ms)
     if not in_place:
         raise OffsetsOutOfPlace
-    if last_ms == header[8] or rules.log_append_time:
+    if last_ms == header[MAX_TIMESTAMP] or rules.log_append_time:
         return header
-    return restamp(batch, header, header[5], last_ms)
+    return restamp(batch, header, header[ATTRIBUTES], last_ms)
 
 
 def _decompress(codec: int, batch: memoryview, rules: BatchRules, most: int) -> bytes:
@@ -166,8 +178,8 @@ def _declared_size(batch: memoryview) -> int:
 
 def _misframed(header: RawHeader, size: int, rules: BatchRules) -> KafkaError:
     """Where the batch begins or ends wrongly, or is too large."""
-    declared = header[1] + OVERHEAD
-    magic = header[3]
+    declared = header[LENGTH] + OVERHEAD
+    magic = header[MAGIC_BYTE]
     if declared < HEADER_SIZE and magic == MAGIC:
         return KafkaError(
             E.CORRUPT_MESSAGE, f"a batch of {declared} bytes is smaller than its header"
@@ -187,9 +199,9 @@ def _misframed(header: RawHeader, size: int, rules: BatchRules) -> KafkaError:
             E.INVALID_RECORD,
             f"{size - declared} bytes follow the batch: send exactly one for each partition",
         )
-    if header[0]:
+    if header[BASE_OFFSET]:
         return KafkaError(
-            E.INVALID_RECORD, f"the base offset of a new batch must be 0, not {header[0]}"
+            E.INVALID_RECORD, f"the base offset of a new batch must be 0, not {header[BASE_OFFSET]}"
         )
     if size > rules.max_message_bytes:
         return KafkaError(
@@ -204,7 +216,7 @@ def _misframed(header: RawHeader, size: int, rules: BatchRules) -> KafkaError:
 
 def _inconsistent(header: RawHeader) -> KafkaError:
     """The count or the attributes."""
-    attributes, last, count = header[5], header[6], header[12]
+    attributes, last, count = header[ATTRIBUTES], header[LAST_OFFSET_DELTA], header[RECORD_COUNT]
     if count != last + 1 or count < 1:
         return KafkaError(E.INVALID_RECORD, f"{count} records cannot end at offset delta {last}")
     if attributes & CONTROL:
@@ -230,7 +242,7 @@ def _check_header_times(
     batch: memoryview, header: RawHeader, rules: BatchRules, now_ms: int
 ) -> None:
     """Refuse by the header's timestamps; a record without one (-1) has no limits."""
-    first_ms, max_ms = header[7], header[8]
+    first_ms, max_ms = header[BASE_TIMESTAMP], header[MAX_TIMESTAMP]
     earliest, latest = now_ms - rules.before_ms, now_ms + rules.after_ms
     if max_ms > latest or (first_ms < earliest and first_ms != NO_TIMESTAMP):
         if len(batch) <= NAMED_FAULTS_BYTES:

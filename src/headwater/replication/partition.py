@@ -22,6 +22,10 @@ class Role(Enum):
     FOLLOWER = "follower"
 
 
+# Members of an Enum are slow to look up, and these are asked for with every batch.
+_LEADER = Role.LEADER
+
+
 class Partition:
     """Leadership and commitment of one partition."""
 
@@ -76,10 +80,10 @@ class Partition:
         log_end: int,
     ) -> Sequence[Effect]:
         """The controller made this replica the leader (or confirmed it)."""
-        if leader_epoch != self.leader_epoch or self.role is not Role.LEADER:
+        if leader_epoch != self.leader_epoch or self.role is not _LEADER:
             self.leader_epoch_start = log_end
             self.followers = {}
-        self.role, self.leader = Role.LEADER, self.node_id
+        self.role, self.leader = _LEADER, self.node_id
         self._apply_state(leader_epoch, partition_epoch, replicas, isr)
         self.log_end = log_end
         for replica in replicas:
@@ -161,7 +165,7 @@ class Partition:
 
     def lag_checked(self, now_ms: int) -> Sequence[Effect]:
         """Drop followers that have been behind for longer than the limit."""
-        if self.role is not Role.LEADER or self.proposed_isr is not None:
+        if self.role is not _LEADER or self.proposed_isr is not None:
             return NOTHING
         late = {
             replica
@@ -214,7 +218,7 @@ class Partition:
         return ProposeIsr(isr, self.leader_epoch, self.partition_epoch)
 
     def _advance(self, now_ms: int) -> Sequence[Effect]:
-        if self.role is not Role.LEADER:
+        if self.role is not _LEADER:
             # A follower's own end says nothing of the others: its mark is the leader's.
             return self._raise_to(min(self.leader_high_watermark, self.log_end))
         if not self.enough_in_sync:

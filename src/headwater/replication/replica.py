@@ -14,11 +14,17 @@ from typing import NoReturn
 from headwater.errors import E, KafkaError
 from headwater.log.aborted_index import AbortedTransaction
 from headwater.log.partition_log import PartitionLog
-from headwater.log.producers import ProducerStateEntry
 from headwater.log.slices import FileSlice
 from headwater.log.time_lookup import Found, TimeLookup
 from headwater.model import NO_EPOCH, NO_TIMESTAMP, TopicPartition, Uuid
 from headwater.records.batch import TRANSACTIONAL, RawHeader
+from headwater.records.header_fields import (
+    ATTRIBUTES,
+    BASE_TIMESTAMP,
+    LENGTH,
+    MAX_TIMESTAMP,
+    RECORD_COUNT,
+)
 from headwater.records.rewrite import HEAVY_OUTPUT, HEAVY_RECOMPRESSION, is_heavy, prepare
 from headwater.records.rules import WALKED_COUNT
 from headwater.records.validation import (
@@ -42,6 +48,9 @@ from headwater.seams.files import Buffer
 
 ACKS_ALL = -1
 ACKS_NONE = 0
+# Members of an Enum are slow to look up, and these are asked for with every batch or read.
+_LEADER, _NONE = Role.LEADER, Role.NONE
+_HIGH_WATERMARK, _LAST_STABLE = FetchIsolation.HIGH_WATERMARK, FetchIsolation.LAST_STABLE
 
 
 class Replica:
@@ -143,7 +152,6 @@ class Replica:
         self.refusal = None if self.refusal is why else self.refusal
 
     def apply_policy(self, policy: TopicPolicy, min_insync: int) -> None:
-        """Use the topic's new settings from the next batch on."""
         self.policy = policy
         self.log.settings = policy.log_settings
         self.partition.require_in_sync(min_insync)
@@ -178,21 +186,25 @@ class Replica:
         `batch` is a slice of the receive buffer: patched in place and released at the flush.
         """
         partition = self.partition
-        if partition.role is not Role.LEADER:
+        if partition.role is not _LEADER:
             raise self.offline or KafkaError(E.NOT_LEADER_OR_FOLLOWER)
         rules = self.policy.rules
         header = check_batch(batch, rules, now_ms, zstd_known)
         if self.refusal is not None or (acks == ACKS_ALL and not partition.enough_in_sync):
             self._refuse(header, now_ms)
-        if header[5] & TRANSACTIONAL:
+        if header[ATTRIBUTES] & TRANSACTIONAL:
             raise KafkaError(
                 E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
                 "this broker does not serve transactions yet",
             )
-        if header[12] <= rules.walk_up_to or not rules.verbatim or header[8] < header[7]:
+        if (
+            header[RECORD_COUNT] <= rules.walk_up_to
+            or not rules.verbatim
+            or header[MAX_TIMESTAMP] < header[BASE_TIMESTAMP]
+        ):
             if rules.log_append_time:
                 pending.append_time = now_ms
-            large = header[12] > WALKED_COUNT or header[1] > HEAVY_RECOMPRESSION
+            large = header[RECORD_COUNT] > WALKED_COUNT or header[LENGTH] > HEAVY_RECOMPRESSION
             if large and is_heavy(header, rules):
                 self._prepare(batch, header, pending, acks, now_ms)
                 return
@@ -230,7 +242,7 @@ class Replica:
         self._write_soon()
 
     def _require_writable(self) -> None:
-        if self.partition.role is not Role.LEADER:
+        if self.partition.role is not _LEADER:
             raise self.offline or KafkaError(E.NOT_LEADER_OR_FOLLOWER)
         if self.refusal is not None:
             raise self.refusal
@@ -273,7 +285,7 @@ class Replica:
                     raise held.failure
                 if self.refusal is not None:
                     self._refuse(held.header, now_ms)
-                if self.partition.role is not Role.LEADER:
+                if self.partition.role is not _LEADER:
                     raise KafkaError(E.NOT_LEADER_OR_FOLLOWER)
                 self._stage(held.batch, held.header, held.pending, held.acks, now_ms)
             except KafkaError as refused:
@@ -323,7 +335,7 @@ class Replica:
     def write(self) -> None:
         """Write what is staged and complete every waiter that this satisfies."""
         self.dirty = False
-        if self.partition.role is Role.NONE:
+        if self.partition.role is _NONE:
             return
         try:
             self.log.write_staged()
@@ -400,9 +412,9 @@ class Replica:
 
     def readable_end(self, isolation: FetchIsolation) -> int:
         """The offset before which such a reader may read."""
-        if isolation is FetchIsolation.HIGH_WATERMARK:
+        if isolation is _HIGH_WATERMARK:
             return self.partition.high_watermark
-        if isolation is FetchIsolation.LAST_STABLE:
+        if isolation is _LAST_STABLE:
             return self.log.last_stable_offset(self.partition.high_watermark)
         return self.flushes.durable_end
 
@@ -438,22 +450,19 @@ class Replica:
         return NO_TIMESTAMP, self.readable_end(isolation), self.partition.leader_epoch
 
     def offset_for_time(
-        self, timestamp: int, isolation: FetchIsolation
+        self, timestamp: int | None, isolation: FetchIsolation
     ) -> Callable[[], Found | None]:
-        """Return a lookup of the first record not older than `timestamp`, for a file thread."""
-        return partial(self._time_lookup(isolation).at_or_after, timestamp)
+        """Return a lookup for a file thread: the first record not older than `timestamp`.
 
-    def offset_for_newest(self, isolation: FetchIsolation) -> Callable[[], Found | None]:
-        """Return a lookup of the first record with the greatest timestamp, for a file thread."""
-        return self._time_lookup(isolation).newest
+        With None it finds the first record that has the greatest timestamp.
+        """
+        most_bytes = self.policy.rules.max_uncompressed_bytes
+        lookup = TimeLookup(self.log, self.readable_end(isolation), most_bytes)
+        return lookup.newest if timestamp is None else partial(lookup.at_or_after, timestamp)
 
     def offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return the greatest epoch up to this one and its end, (-1, -1) where unknown (KIP-320)."""
         return self.log.epochs.end_offset(leader_epoch, self.log.log_end_offset)
-
-    def _time_lookup(self, isolation: FetchIsolation) -> TimeLookup:
-        most_bytes = self.policy.rules.max_uncompressed_bytes
-        return TimeLookup(self.log, self.readable_end(isolation), most_bytes)
 
     # -- followers, as a leader sees them
 
@@ -471,7 +480,6 @@ class Replica:
         self._carry_out(self.partition.lag_checked(self.host.now_ms()))
 
     def low_watermark(self, live: Container[int]) -> int:
-        """Return the least log start of the replicas on `live` brokers."""
         return self.partition.low_watermark(self.log.log_start_offset, live)
 
     def delete_records(self, offset: int) -> None:
@@ -487,14 +495,4 @@ class Replica:
 
     @property
     def directory(self) -> str:
-        """The folder of the log."""
         return self.log.directory
-
-    @property
-    def size(self) -> int:
-        """Bytes of all segments."""
-        return self.log.size
-
-    def active_producers(self) -> list[ProducerStateEntry]:
-        """Return what the log remembers of its idempotent producers."""
-        return list(self.log.producers)

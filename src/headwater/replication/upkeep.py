@@ -1,7 +1,8 @@
-"""What housekeeping does to a replica's log: retention, dropped files, silent producers."""
+"""What housekeeping and describing requests need of a replica's log."""
 
 from headwater.log import retention
 from headwater.log.partition_log import PartitionLog
+from headwater.log.producers import ProducerStateEntry
 from headwater.log.retention import RetentionStep
 from headwater.replication.partition import Partition
 
@@ -21,6 +22,11 @@ class Upkeep:
         return self._log.failure is not None
 
     @property
+    def size(self) -> int:
+        """Bytes of all segments."""
+        return self._log.size
+
+    @property
     def file_delete_delay_ms(self) -> int:
         return self._log.settings.file_delete_delay_ms
 
@@ -32,6 +38,10 @@ class Upkeep:
         """Remove and return the paths of dropped files, which may be unlinked after a while."""
         garbage, self._log.garbage = self._log.garbage, []
         return garbage
+
+    def active_producers(self) -> list[ProducerStateEntry]:
+        """Return what the log remembers of its idempotent producers."""
+        return list(self._log.producers)
 
     def expire_producers(self, before_ms: int) -> None:
         """Forget the producers that wrote nothing since `before_ms`."""

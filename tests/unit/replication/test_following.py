@@ -61,7 +61,7 @@ def test_batches_are_stored_byte_for_byte(broker, follower):
     broker.host.end_tick()
     assert (follower.log_end_offset, content(follower)) == (4, first + second)
     assert follower.offset_for_epoch(2) == (2, 3)
-    assert [producer.last_sequence for producer in follower.active_producers()] == [2]
+    assert [producer.last_sequence for producer in follower.upkeep.active_producers()] == [2]
 
 
 def test_a_batch_cut_off_at_the_end_is_fetched_again(broker, follower):
@@ -253,4 +253,4 @@ def test_a_replica_that_stops_keeps_nothing_of_what_was_staged(tmp_path):
     assert pending.ends == [E.UNKNOWN_TOPIC_OR_PARTITION]
     leader.replica.log.write_staged()
     assert (leader.replica.log_end_offset, leader.stored()) == (0, b"")
-    assert [producer.last_sequence for producer in leader.replica.active_producers()] == [-1]
+    assert [producer.last_sequence for producer in leader.replica.upkeep.active_producers()] == [-1]

@@ -44,7 +44,7 @@ def _topics(replicas: Iterable[Replica]) -> list[_Topic]:
         topic.partitions.append(
             DescribeLogDirsResponse.DescribeLogDirsPartition(
                 partition_index=index,
-                partition_size=replica.size,
+                partition_size=replica.upkeep.size,
                 offset_lag=max(0, replica.high_watermark - replica.log_end_offset),
             )
         )

@@ -98,11 +98,8 @@ class _ListOffsets:
         except KafkaError as refused:
             self._found[place] = refused.with_traceback(None)  # which would keep its frames
             return
-        if wanted.timestamp == MAX_TIMESTAMP:
-            lookup = replica.offset_for_newest(self.isolation)
-        else:
-            lookup = replica.offset_for_time(wanted.timestamp, self.isolation)
-        self.lookups.append((place, lookup))
+        timestamp = None if wanted.timestamp == MAX_TIMESTAMP else wanted.timestamp
+        self.lookups.append((place, replica.offset_for_time(timestamp, self.isolation)))
 
     def look_up_next(self) -> None:
         """Look into one log after the other, so that other work has its turn between them."""

@@ -91,7 +91,7 @@ def _described(
         problem = topic_name_problem(topic)
         if problem is not None:
             raise KafkaError(E.INVALID_TOPIC_EXCEPTION, problem)
-        known = context.replicas.leader(topic, index).active_producers()
+        known = context.replicas.leader(topic, index).upkeep.active_producers()
         partition.active_producers = each(known, _producer)
     except KafkaError as refused:
         partition.error_code = refused.code

@@ -15,6 +15,7 @@ from headwater.records.codec.pure_reader import Row, decode_batch
 from headwater.records.codec.pure_runs import after_last, following
 from headwater.records.codec.pure_writer import BatchWriter
 from headwater.records.columns import MAX_COLUMN_BYTES, Column, Columns, Headers
+from headwater.records.header_fields import LEADER_EPOCH
 from headwater.records.record import Header
 from headwater.records.rules import INT64_MAX, MAX_UNCOMPRESSED_BYTES
 
@@ -80,7 +81,7 @@ class ColumnReader:
                     raise
                 break
             header: RawHeader = HEADER.unpack_from(buf, pos)
-            next_offset, epoch = max(next_offset, after_last(header)), header[2]
+            next_offset, epoch = max(next_offset, after_last(header)), header[LEADER_EPOCH]
             pos += taken
         return pos, next_offset, epoch
 

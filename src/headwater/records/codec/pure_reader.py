@@ -25,6 +25,16 @@ from headwater.records.batch import (
 from headwater.records.checksum import crc32c
 from headwater.records.codec.uniform_batches import uniform_columns, uniform_rows
 from headwater.records.compression import decompress
+from headwater.records.header_fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_TIMESTAMP,
+    CRC,
+    LENGTH,
+    MAGIC_BYTE,
+    MAX_TIMESTAMP,
+    RECORD_COUNT,
+)
 from headwater.records.record import Header, read_bytes, read_headers, unreadable_format, wrap
 from headwater.records.rules import INT64_MAX, INT64_MIN, MAX_UNCOMPRESSED_BYTES
 from headwater.records.varint import INT64_BYTES, read_varint
@@ -56,7 +66,7 @@ def decode_batch(
     INVALID_RECORD: its records are malformed. MESSAGE_TOO_LARGE: they are more than `limit`.
     """
     header, size = check_header(buf, pos, check_crc)
-    if header[5] & CONTROL and not control:
+    if header[ATTRIBUTES] & CONTROL and not control:
         return size, []
     return size, _all_rows(_area(buf, pos, size, header, limit), header)
 
@@ -74,11 +84,14 @@ def named_rows(
 
     Each is a `kind`, a class of tuples: the fields of `head`, then those that `decode_batch` gives.
     """
-    if header[5] & CONTROL:
+    if header[ATTRIBUTES] & CONTROL:
         return ()
-    area = _area(buf, pos, header[1] + OVERHEAD, header, limit)
+    area = _area(buf, pos, header[LENGTH] + OVERHEAD, header, limit)
     new = tuple.__new__
-    if not header[5] & LOG_APPEND_TIME and from_offset <= header[0] <= _LAST_BASE:
+    if (
+        not header[ATTRIBUTES] & LOG_APPEND_TIME
+        and from_offset <= header[BASE_OFFSET] <= _LAST_BASE
+    ):
         columns = uniform_columns(area, header)
         if columns is not None:
             return map(new, repeat(kind), uniform_rows(header, columns, head))
@@ -91,19 +104,19 @@ def named_rows(
 def _all_rows(area: bytes, header: RawHeader) -> list[Row]:
     columns = uniform_columns(area, header)
     rows = _rows(area, header) if columns is None else list(uniform_rows(header, columns, ()))
-    if not INT64_MIN + _PLACES <= header[0] <= _LAST_BASE:
+    if not INT64_MIN + _PLACES <= header[BASE_OFFSET] <= _LAST_BASE:
         _check_offsets(rows)
-    if header[5] & LOG_APPEND_TIME:
-        rows = [(row[0], header[8], 1, *row[3:]) for row in rows]
+    if header[ATTRIBUTES] & LOG_APPEND_TIME:
+        rows = [(row[0], header[MAX_TIMESTAMP], 1, *row[3:]) for row in rows]
     return rows
 
 
 def _area(buf: Buffer, pos: int, size: int, header: RawHeader, limit: int) -> bytes:
     """The records of a batch, uncompressed."""
     packed = memoryview(buf)[pos + HEADER_SIZE : pos + size]
-    if not header[5] & CODEC_MASK and len(packed) <= limit:
+    if not header[ATTRIBUTES] & CODEC_MASK and len(packed) <= limit:
         return bytes(packed)
-    return decompress(header[5] & CODEC_MASK, packed, limit, limit)
+    return decompress(header[ATTRIBUTES] & CODEC_MASK, packed, limit, limit)
 
 
 def check_header(buf: Buffer, pos: int, check_crc: bool) -> tuple[RawHeader, int]:
@@ -112,19 +125,19 @@ def check_header(buf: Buffer, pos: int, check_crc: bool) -> tuple[RawHeader, int
     if pos < 0 or left < HEADER_SIZE:
         raise _corrupt(f"{left} bytes hold no record batch")
     header: RawHeader = HEADER.unpack_from(buf, pos)
-    size = header[1] + OVERHEAD
-    if header[3] != MAGIC:
-        raise unreadable_format(header[3])
+    size = header[LENGTH] + OVERHEAD
+    if header[MAGIC_BYTE] != MAGIC:
+        raise unreadable_format(header[MAGIC_BYTE])
     if not HEADER_SIZE <= size <= left:
         raise _corrupt(f"a batch of {size} bytes does not fit into {left}")
     if check_crc and not undamaged(buf, pos, header):
-        raise _corrupt(f"the batch at offset {header[0]} does not match its checksum")
+        raise _corrupt(f"the batch at offset {header[BASE_OFFSET]} does not match its checksum")
     return header, size
 
 
 def undamaged(buf: Buffer, pos: int, header: RawHeader) -> bool:
     """Whether the batch at `pos` matches its checksum."""
-    return crc32c(memoryview(buf)[pos + CRC_START : pos + header[1] + OVERHEAD]) == header[4]
+    return crc32c(memoryview(buf)[pos + CRC_START : pos + header[LENGTH] + OVERHEAD]) == header[CRC]
 
 
 def _rows(area: bytes, header: RawHeader) -> list[Row]:  # noqa: C901, PLR0915
@@ -132,7 +145,7 @@ def _rows(area: bytes, header: RawHeader) -> list[Row]:  # noqa: C901, PLR0915
 
     Long for speed: one call for each number would take the loop three times as long.
     """
-    base_offset, first_ms, count = header[0], header[7], header[12]
+    base_offset, first_ms, count = header[BASE_OFFSET], header[BASE_TIMESTAMP], header[RECORD_COUNT]
     # Near the ends of 64 bits even the smallest step may wrap: then none is read in line.
     short = 0x80 if INT64_MIN + 64 <= first_ms <= INT64_MAX - 64 else 0
     rows: list[Row] = []

@@ -18,6 +18,14 @@ from headwater.records.batch import (
     RawHeader,
 )
 from headwater.records.codec.pure_reader import T, check_header, named_rows, undamaged
+from headwater.records.header_fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    LENGTH,
+    MAGIC_BYTE,
+)
 from headwater.records.rules import INT64_MAX, INT64_MIN, MAX_UNCOMPRESSED_BYTES
 
 
@@ -26,17 +34,17 @@ def read_end(buf: Buffer, offset: int, epoch: int) -> tuple[int, int]:
     pos, size = 0, len(buf)
     while pos + HEADER_SIZE <= size:
         header: RawHeader = HEADER.unpack_from(buf, pos)
-        pos += max(header[1] + OVERHEAD, HEADER_SIZE)
+        pos += max(header[LENGTH] + OVERHEAD, HEADER_SIZE)
         after = after_last(header)
-        if pos > size or header[3] != MAGIC or after == INT64_MAX:
+        if pos > size or header[MAGIC_BYTE] != MAGIC or after == INT64_MAX:
             break
-        offset, epoch = max(offset, after), header[2]
+        offset, epoch = max(offset, after), header[LEADER_EPOCH]
     return offset, epoch
 
 
 def after_last(header: RawHeader) -> int:
     """The offset after a batch; a senseless one stays within 64 bits."""
-    return min(header[0] + header[6] + 1, INT64_MAX)
+    return min(header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1, INT64_MAX)
 
 
 def following(buf: Buffer, pos: int, epoch: int) -> RawHeader | None:
@@ -46,10 +54,10 @@ def following(buf: Buffer, pos: int, epoch: int) -> RawHeader | None:
         return None
     header: RawHeader = HEADER.unpack_from(buf, pos)
     if (
-        header[3] == MAGIC
-        and HEADER_SIZE <= header[1] + OVERHEAD <= left
-        and not header[5] & (CONTROL | TRANSACTIONAL)
-        and header[2] == epoch
+        header[MAGIC_BYTE] == MAGIC
+        and HEADER_SIZE <= header[LENGTH] + OVERHEAD <= left
+        and not header[ATTRIBUTES] & (CONTROL | TRANSACTIONAL)
+        and header[LEADER_EPOCH] == epoch
     ):
         return header
     return None
@@ -75,7 +83,7 @@ def decode_run(
     """
     header, size = check_header(buf, pos, check_crc)
     rows = list(named_rows(buf, pos, header, kind, head, from_offset, limit))
-    next_offset, epoch = max(from_offset, after_last(header)), header[2]
+    next_offset, epoch = max(from_offset, after_last(header)), header[LEADER_EPOCH]
     pos += size
     while len(rows) < wanted:
         follower = following(buf, pos, epoch)

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from headwater.errors import KafkaError
 from headwater.records.batch import RawHeader
+from headwater.records.header_fields import BASE_OFFSET, BASE_TIMESTAMP, RECORD_COUNT
 from headwater.records.rules import INT64_MAX, INT64_MIN
 from headwater.records.varint import read_varint, write_varint
 
@@ -85,7 +86,7 @@ _layouts: dict[tuple[int, int], _Layout] = {}
 
 def uniform_columns(area: bytes, header: RawHeader) -> Column | None:
     """Timestamps and values of records that are all alike; None where they are not."""
-    count, first_ms = header[12], header[7]
+    count, first_ms = header[RECORD_COUNT], header[BASE_TIMESTAMP]
     if not _FEWEST <= count <= _TWO_BYTES or not INT64_MIN + 64 <= first_ms <= INT64_MAX - 64:
         return None
     layout = _layouts.get((count, len(area)))
@@ -139,7 +140,7 @@ def uniform_rows(
 ) -> Iterator[tuple[Any, ...]]:
     """The rows that `decode_batch` would give, each behind the fields of `head`."""
     stamps, values = columns
-    base = header[0]
+    base = header[BASE_OFFSET]
     front = [repeat(field) for field in head]
     offsets = range(base, base + len(values))
     return zip(*front, offsets, stamps, repeat(0), repeat(None), values, repeat(()), strict=False)

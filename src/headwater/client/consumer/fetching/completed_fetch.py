@@ -24,6 +24,14 @@ from headwater.records.batch import (
 )
 from headwater.records.codec import ColumnReader, decode_run, read_end
 from headwater.records.control import read_marker
+from headwater.records.header_fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    LAST_OFFSET_DELTA,
+    LENGTH,
+    MAGIC_BYTE,
+    PRODUCER_ID,
+)
 from headwater.records.rules import INT64_MAX
 from headwater.wire.messages.fetch import FetchResponse
 
@@ -156,7 +164,7 @@ class CompletedFetch:
                     last=last,
                 )
             except KafkaError as damage:
-                raise self._corrupt(header[0], damage) from damage
+                raise self._corrupt(header[BASE_OFFSET], damage) from damage
 
     def _open_next(self, state: PartitionState, wanted: int) -> bool:
         """Decode batches until some records can be handed out."""
@@ -173,7 +181,7 @@ class CompletedFetch:
                     wanted=wanted,
                 )
             except KafkaError as damage:
-                raise self._corrupt(header[0], damage) from damage
+                raise self._corrupt(header[BASE_OFFSET], damage) from damage
             if self._pending:
                 return True
             state.position = self._run_end
@@ -182,10 +190,12 @@ class CompletedFetch:
     def _next_shown(self, state: PartitionState) -> RawHeader | None:
         """The header of the next batch that users may see; passes over the others."""
         while (header := self._header()) is not None:
-            if not header[5] & (CONTROL | TRANSACTIONAL) or self._shown(header):
+            if not header[ATTRIBUTES] & (CONTROL | TRANSACTIONAL) or self._shown(header):
                 return header
-            self._at += header[1] + OVERHEAD
-            state.position = max(state.position or 0, header[0] + header[6] + 1)
+            self._at += header[LENGTH] + OVERHEAD
+            state.position = max(
+                state.position or 0, header[BASE_OFFSET] + header[LAST_OFFSET_DELTA] + 1
+            )
         return None
 
     def _header(self) -> RawHeader | None:
@@ -194,21 +204,21 @@ class CompletedFetch:
         if left < HEADER_SIZE:
             return None
         header: RawHeader = HEADER.unpack_from(self._buf, self._at)
-        return header if header[1] + OVERHEAD <= left or header[3] != MAGIC else None
+        return header if header[LENGTH] + OVERHEAD <= left or header[MAGIC_BYTE] != MAGIC else None
 
     def _shown(self, header: RawHeader) -> bool:
         """Whether a control or transactional batch is for users; keeps the list of the aborted."""
         if self._aborted is None:
-            return not header[5] & CONTROL
-        producer_id, last = header[9], header[0] + header[6]
+            return not header[ATTRIBUTES] & CONTROL
+        producer_id, last = header[PRODUCER_ID], header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
         while self._aborted and self._aborted[0].first_offset <= last:
             self._dropped.add(self._aborted.popleft().producer_id)
-        if header[5] & CONTROL:
-            size = max(header[1] + OVERHEAD, HEADER_SIZE)
+        if header[ATTRIBUTES] & CONTROL:
+            size = max(header[LENGTH] + OVERHEAD, HEADER_SIZE)
             try:
                 marker = read_marker(self._buf[self._at : self._at + size])
             except KafkaError as damage:
-                raise self._corrupt(header[0], damage) from damage
+                raise self._corrupt(header[BASE_OFFSET], damage) from damage
             if marker is not None and not marker.commit:
                 self._dropped.discard(producer_id)
             return False
