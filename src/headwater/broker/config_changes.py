@@ -1,7 +1,7 @@
-"""Overrides of topics and brokers, as stored now; tells the broker of each change.
+"""Follows the overrides of topics and brokers in the store, and reports each change.
 
 Reads all of them at the start, then follows the notifications below /config/changes. The newest
-hundred notifications are kept for brokers that are behind; one that has missed more reads all anew.
+hundred notifications are kept for brokers that are behind; a broker that missed more reads all again.
 """
 
 import logging
@@ -34,7 +34,7 @@ _NAME_PREFIX = CONFIG_CHANGE_PREFIX.rpartition("/")[2]
 
 
 class ConfigChanges:
-    """The broker's view of overrides. `broker_config` hears "" for the default of all brokers."""
+    """The overrides that this broker knows. `on_broker_config` gets "" for the default of all."""
 
     def __init__(
         self,
@@ -54,11 +54,10 @@ class ConfigChanges:
         store.on_session(self._session_changed)
 
     def start(self, ready: Callable[[], None]) -> None:
-        """Read everything, tell the broker, then call `ready`."""
+        """Read and report everything, then call `ready`."""
         self._store.children(CONFIG_CHANGES, partial(self._listed, ready), self._notified)
 
     def topic_overrides(self, name: str) -> Mapping[str, str]:
-        """What is set for a topic."""
         return self._topics.get(name, {})
 
     def broker_overrides(self, scope: str) -> Mapping[str, str]:
@@ -66,7 +65,7 @@ class ConfigChanges:
         return self._brokers.get(scope, {})
 
     def learn(self, topics: Iterable[str], then: Callable[[], None]) -> None:
-        """Make sure that the overrides of `topics` are known, then go on, perhaps at once."""
+        """Call `then` once the overrides of `topics` are known, perhaps at once."""
         unknown = [name for name in dict.fromkeys(topics) if name not in self._topics]
         if not unknown:
             then()
@@ -76,7 +75,7 @@ class ConfigChanges:
             reads.get(config_path("topics", name), partial(self._read, "topics", name))
 
     def forget(self, topic: str) -> None:
-        """The topic is gone; another one of that name would have overrides of its own."""
+        """Forget a deleted topic: another one of that name has its own overrides."""
         self._topics.pop(topic, None)
 
     def when_applied(self, notification: int, then: Callable[[], object]) -> None:
@@ -107,7 +106,7 @@ class ConfigChanges:
         else:
             for number in fresh:
                 reads.get(_notification_path(number), partial(self._read_entity, reads))
-        reads.children(CONFIG_CHANGES, lambda _: None)  # ends the reading where nothing is fresh
+        reads.children(CONFIG_CHANGES, lambda _: None)  # ends the reads even if nothing is new
 
     def _read_all(self, reads: BatchedReads) -> None:
         for kind in ("topics", "brokers"):

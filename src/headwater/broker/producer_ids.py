@@ -1,7 +1,7 @@
-"""Producer ids, each given out once in the life of the cluster, in blocks of 1000 from the store.
+"""Allocates producer ids, each used once in the life of the cluster, in blocks of 1000.
 
-A block is claimed by compare-and-set, so that two brokers can never own the same one; the rest of a
-block is lost when its broker stops.
+A block is claimed in the store by compare-and-set, so that two brokers never own the same one; the
+rest of a block is lost when its broker stops.
 """
 
 from collections.abc import Callable
@@ -34,7 +34,7 @@ class ProducerIdBlocks:
         self._waiting: list[IdReply] = []
 
     def next(self, reply: IdReply) -> None:
-        """Give `reply` an id that nobody else ever got, or COORDINATOR_LOAD_IN_PROGRESS to try again."""
+        """Reply with an id that was never used, or with COORDINATOR_LOAD_IN_PROGRESS (try again)."""
         if not self._waiting and self._next < self._end:
             self._next += 1
             reply(self._next - 1)

@@ -1,8 +1,8 @@
-"""This broker's place in the cluster: its node below /brokers/ids for as long as its session lives.
+"""Registers this broker: its node below /brokers/ids lives as long as its session.
 
-Each registration is a new life: its czxid is the broker epoch, and messages meant for a former life
-are refused by it. After a lost session the broker registers anew; if the node of a former session
-still stands, it waits for that one to go instead of failing or hanging (KAFKA-7165).
+The czxid of a registration is the broker epoch; requests for an earlier epoch are refused. After a
+lost session the broker registers again; if the node of an earlier session still exists, it waits for
+that session to end instead of failing or hanging (KAFKA-7165).
 """
 
 import logging
@@ -33,7 +33,7 @@ log = logging.getLogger(__name__)
 def prepare_store(
     store: MetadataStore, cluster_id: str, reply: Callable[[str | StoreError], None]
 ) -> None:
-    """Make the paths that everything else needs; answer the cluster's id, `cluster_id` if it is new."""
+    """Create the paths that everything else needs; answer the cluster id, `cluster_id` if it is new."""
     failures: list[StoreError] = []
 
     def made(result: str | StoreError) -> None:
@@ -55,7 +55,7 @@ def prepare_store(
 def read_log_dirs(
     store: MetadataStore, node_id: int, reply: Callable[[dict[str, str] | StoreError], None]
 ) -> None:
-    """The directory ids that this broker had at earlier starts, with their paths."""
+    """Read the directory ids that this broker had at earlier starts, with their paths."""
 
     def read(result: Znode | StoreError) -> None:
         if not isinstance(result, StoreError):
@@ -74,7 +74,7 @@ def store_log_dirs(
     directories: dict[str, str],
     reply: Callable[[StoreError | None], None],
 ) -> None:
-    """Remember the directory ids: durable before a log is made in one of them."""
+    """Store the directory ids; they must be durable before a log is created in one of them."""
     path, data = LogDirsNode.path(node_id), LogDirsNode(directories).encode()
 
     def stored(result: str | Stat | StoreError) -> None:
@@ -87,7 +87,7 @@ def store_log_dirs(
 
 
 class Registration:
-    """Keeps the broker registered; `on_epoch` hears the epoch of every registration."""
+    """Keeps the broker registered; `on_epoch` gets the epoch of every registration."""
 
     def __init__(
         self, store: MetadataStore, node: BrokerNode, on_epoch: Callable[[int], None]
@@ -101,7 +101,7 @@ class Registration:
         self._register()
 
     def withdraw(self, done: Callable[[], None]) -> None:
-        """Leave the cluster in good order."""
+        """Delete the registration: the broker stops."""
         self._wanted = False
         self._store.delete(self._path, -1, lambda _: done())
 

@@ -1,5 +1,5 @@
 """Settings: one row per key, and everything else derived from the rows.
 
 `BrokerSettings.load` at the start, `with_dynamic` for stored changes, `TopicSettings.resolve` per
-topic; `resolve` tells DescribeConfigs where values come from.
+topic; `resolve` shows DescribeConfigs where values come from.
 """

@@ -1,7 +1,7 @@
-"""A broker's settings: how its file, the command line and stored changes become one set of values.
+"""A broker's settings: resolves its file, the command line and stored changes to values.
 
-Precedence: default < file < command line < cluster-wide < per-broker. A bad key at start is an
-error; a bad stored change is passed over and kept in `ignored`, because a broker must come up.
+Precedence: default < file < command line < cluster-wide < per-broker. A bad key at the start is an
+error; a bad stored change is skipped and kept in `ignored`, because the broker must start.
 """
 
 from collections.abc import Mapping
@@ -61,20 +61,20 @@ class BrokerSettings(BrokerKeys):
                 raise ConfigError(f"{assignment.origin}: {problem.message}") from None
         settings = cls(Layers({}, {}, {name: value for name, (value, _) in assigned.items()}))
         settings.topic_defaults.refuse_contradictions()
-        _ = settings.inter_broker_listener  # named wrongly, it must be told now and not later
+        _ = settings.inter_broker_listener  # raises now, not later, if it names no listener
         return settings
 
     @classmethod
     def key(cls, name: str) -> Key:
-        """The row called `name`, with a better word than "unknown" for keys of Kafka's own."""
+        """The row called `name`; for a key of Kafka that is not supported, the error says why."""
         why = why_not_here(name) if name not in cls.KEYS else None
         if why:
-            raise ConfigError(f"{name} has no place here: {why}")
+            raise ConfigError(f"{name} is not supported: {why}")
         return super().key(name)
 
     @classmethod
     def dynamic_key(cls, name: str) -> Key:
-        """The row called `name`, among them those of Kafka that may be stored but have no effect."""
+        """The row called `name`, including keys of Kafka that may be stored but have no effect."""
         return cls.KEYS.get(name) or idle_key(name) or cls.key(name)
 
     @classmethod
@@ -90,7 +90,7 @@ class BrokerSettings(BrokerKeys):
         return None
 
     def with_dynamic(self, cluster: Mapping[str, str], broker: Mapping[str, str]) -> Self:
-        """These settings under stored changes; what of them cannot be used lands in `ignored`."""
+        """These settings with stored changes applied; unusable ones go into `ignored`."""
         ignored: list[ConfigError] = []
         kept = Layers(
             _usable(broker, ignored, cluster_wide=False),
@@ -100,12 +100,12 @@ class BrokerSettings(BrokerKeys):
         return type(self)(kept, tuple(ignored))
 
     def is_set(self, name: str) -> bool:
-        """Whether somebody chose the value of `name`, in any layer."""
+        """Whether `name` is set in any layer."""
         return any(name in layer for layer in self.layers)
 
     @property
     def inter_broker_listener(self) -> Listener:
-        """The listener for traffic between brokers; the first one where nothing else fits."""
+        """The listener for traffic between brokers, by default the first."""
         wanted = self.inter_broker_listener_name or self.security_inter_broker_protocol
         for listener in self.listening:
             if listener.name == wanted.upper():
@@ -122,7 +122,7 @@ def _effective(layers: Layers, row: Key) -> Value:
 
 
 def _unify_ids(layers: Layers, values: dict[str, Value]) -> None:
-    """node.id and broker.id are one number under two names."""
+    """Make node.id and broker.id the same number."""
     given = {name for name in ("node.id", "broker.id") if name in layers.static}
     if len(given) == 2 and values["node.id"] != values["broker.id"]:
         raise ConfigError("node.id and broker.id differ: set only node.id")
@@ -150,8 +150,8 @@ def _in_topic_unit(name: str, value: Value) -> Value:
 def _refuse_mode(row: Key, cluster_wide: bool) -> None:
     if row.mode is Mode.READ_ONLY:
         raise ConfigError(
-            f"{row.name} cannot change while the broker runs: set it in the broker's file and "
-            f"start it again"
+            f"{row.name} cannot be changed while the broker runs: set it in the broker's file and "
+            f"restart the broker"
         )
     if cluster_wide and row.mode is Mode.PER_BROKER:
         raise ConfigError(f"{row.name} cannot be set for the whole cluster: name a broker")

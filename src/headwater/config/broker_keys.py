@@ -65,23 +65,23 @@ class BrokerKeys(SettingsBase):
     )
     log_dirs: tuple[str, ...] = key(
         "log.dirs", LIST, default=None,
-        doc="The folders that hold the data, separated by commas. Without it log.dir counts.",
+        doc="The data folders, separated by commas. Overrides log.dir.",
     )
     log_dir: str = key(
         "log.dir", STRING, default="headwater-data",
-        doc="The folder that holds the data when log.dirs is not set.",
+        doc="The data folder if log.dirs is not set.",
         differs="Kafka writes to /tmp/kafka-logs, which many systems empty at boot.",
     )
     log_dirs_abandoned: tuple[str, ...] = key(
         "log.dirs.abandoned", LIST, default=(),
         doc="Directory ids (directory.id in meta.properties) of folders that are gone for good. While "
-            "a folder that held partitions is missing, these stay offline; named here, they begin "
+            "a folder is missing, its partitions stay offline; if its id is listed here, they start "
             "again, empty.",
         differs="Kafka has no such key: it makes empty logs in place of those that are missing.",
     )
     log_dir_failure_timeout_ms: int = key(
         "log.dir.failure.timeout.ms", LONG, default=30_000, at_least=1,
-        doc="How long the broker goes on when the loss of a folder cannot be told to the "
+        doc="How long the broker keeps running when it cannot report a failed folder to the "
             "controller.",
         idle=ALONE,
     )
@@ -96,23 +96,23 @@ class BrokerKeys(SettingsBase):
     )
     advertised_listeners: tuple[str, ...] = key(
         "advertised.listeners", LIST, default=None,
-        doc="The addresses clients are told to connect to, where they differ from listeners "
-            "(containers, NAT).",
+        doc="The addresses that clients connect to, if they differ from listeners (containers, "
+            "NAT).",
     )
     listener_security_protocol_map: str = key(
         "listener.security.protocol.map", STRING,
         default="SASL_SSL:SASL_SSL,PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT",
-        doc="Which security protocol each listener name speaks, as NAME:PROTOCOL pairs.",
+        doc="The security protocol of each listener name, as NAME:PROTOCOL pairs.",
     )
     inter_broker_listener_name: str | None = key(
         "inter.broker.listener.name", STRING, default=None,
-        doc="The listener that brokers use among themselves; without it the one named like "
+        doc="The listener for traffic between brokers. Default: the listener named like "
             "security.inter.broker.protocol.",
     )
     security_inter_broker_protocol: str = key(
         "security.inter.broker.protocol", STRING, default="PLAINTEXT",
         one_of=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-        doc="The protocol between brokers when inter.broker.listener.name is not set.",
+        doc="The protocol between brokers if inter.broker.listener.name is not set.",
     )
 
     # Connections and requests.
@@ -135,16 +135,15 @@ class BrokerKeys(SettingsBase):
     )
     queued_max_requests: int = key(
         "queued.max.requests", INT, default=500, at_least=1,
-        doc="How many requests may wait for their answer before the broker stops reading more.",
+        doc="How many requests may wait for an answer before the broker stops reading more.",
         idle=_BOUNDED,
     )
     queued_max_request_bytes: int = key(
         "queued.max.request.bytes", LONG, default=-1,
-        doc="How many bytes connections may hold together: requests received in part, batches that "
-            "wait for a codec, answers that clients do not read. While it is used up, a request "
-            "of more than 64 KiB waits, and connections that hold much and do not move are "
-            "closed. -1 (in Kafka: no limit) takes 256 MiB, or twice socket.request.max.bytes if "
-            "that is more.",
+        doc="The memory that all connections may hold together: partly received requests, batches "
+            "that wait for a codec, answers that clients do not read. At the limit, requests of "
+            "more than 64 KiB wait, and stalled connections that hold much are closed. -1 (in "
+            "Kafka: no limit) means 256 MiB, or twice socket.request.max.bytes if that is more.",
     )
     socket_request_max_bytes: int = key(
         "socket.request.max.bytes", INT, default=104_857_600, at_least=1,
@@ -153,32 +152,32 @@ class BrokerKeys(SettingsBase):
     socket_send_buffer_bytes: int = key(
         "socket.send.buffer.bytes", INT, default=102_400, at_least=-1,
         doc="SO_SNDBUF of a client connection; -1 leaves it to the system.",
-        idle="the kernel sizes the buffers itself, and better",
+        idle="the kernel sizes the buffers better by itself",
     )
     socket_receive_buffer_bytes: int = key(
         "socket.receive.buffer.bytes", INT, default=102_400, at_least=-1,
         doc="SO_RCVBUF of a client connection; -1 leaves it to the system.",
-        idle="the kernel sizes the buffers itself, and better",
+        idle="the kernel sizes the buffers better by itself",
     )
     socket_listen_backlog_size: int = key(
         "socket.listen.backlog.size", INT, default=1024, at_least=1,
-        doc="How many connections the system may hold until the broker accepts them, fewer where "
-            "the limit of open files is low. Kafka's default is 50: in a burst of more each one "
-            "left out waits a second.",
+        doc="How many connections the system holds until the broker accepts them; fewer if the "
+            "limit of open files is low. Kafka's default is 50: in a larger burst, each connection "
+            "beyond it waits a second.",
     )
     connections_max_idle_ms: int = key(
         "connections.max.idle.ms", LONG, default=600_000,
-        doc="A connection without a request for this long is closed; negative for never.",
+        doc="Close a connection without requests after this time; negative for never.",
     )
     max_connections: int = key(
         "max.connections", INT, default=INT32_MAX, at_least=0, mode=CLUSTER_WIDE,
-        doc="The most client connections at once; past it new ones are closed. Never more than "
+        doc="The maximum number of client connections; further ones are closed. Never more than "
             "the limit of open files (ulimit -n, raised to its hard limit at the start) leaves "
             "beside the logs.",
     )
     max_connections_per_ip: int = key(
         "max.connections.per.ip", INT, default=INT32_MAX, at_least=0, mode=CLUSTER_WIDE,
-        doc="The most connections from one address.",
+        doc="The maximum number of connections from one address.",
     )
     max_connections_per_ip_overrides: str = key(
         "max.connections.per.ip.overrides", STRING, default="", mode=CLUSTER_WIDE,
@@ -187,8 +186,8 @@ class BrokerKeys(SettingsBase):
     )
     max_connection_creation_rate: int = key(
         "max.connection.creation.rate", INT, default=INT32_MAX, at_least=0, mode=CLUSTER_WIDE,
-        doc="The most new connections a second.",
-        idle="connections are limited by their number only",
+        doc="The maximum number of new connections per second.",
+        idle="only the number of connections is limited",
     )
     request_timeout_ms: int = key(
         "request.timeout.ms", INT, default=30_000,
@@ -197,44 +196,44 @@ class BrokerKeys(SettingsBase):
     )
     fetch_max_bytes: int = key(
         "fetch.max.bytes", INT, default=57_671_680, at_least=1024,
-        doc="The most bytes in one answer to a fetch; one batch always passes.",
+        doc="The maximum size of a fetch response; one batch is always returned.",
     )
     max_incremental_fetch_session_cache_slots: int = key(
         "max.incremental.fetch.session.cache.slots", INT, default=1000, at_least=0,
-        doc="How many fetch sessions are remembered, with 100 partitions for each on average.",
+        doc="How many fetch sessions are cached, with 100 partitions each on average.",
     )
     max_request_partition_size_limit: int = key(
         "max.request.partition.size.limit", INT, default=2000, at_least=1,
-        doc="The most partitions in one answer to DescribeTopicPartitions.",
+        doc="The maximum number of partitions in one DescribeTopicPartitions response.",
     )
     max_request_elements: int = key(
         "max.request.elements", INT, default=100_000, at_least=1000,
-        doc="The most array items (topics, partitions, groups, members and the like together) in one "
-            "request; a connection that sends more is closed. In requests that change topics or "
-            "configs 10,000 is the most.",
+        doc="The maximum number of array items (topics, partitions, groups, members and so on) in one "
+            "request; a connection that sends more is closed. Requests that change topics or "
+            "configs may have at most 10,000.",
         differs="Kafka has no such key: there, socket.request.max.bytes is the only limit.",
     )
     producer_purgatory_purge_interval_requests: int = key(
-        "producer.purgatory.purge.interval.requests", INT, default=1000, doc="How often finished produce requests are swept up.",
+        "producer.purgatory.purge.interval.requests", INT, default=1000, doc="How often completed produce requests are purged.",
         idle=_ONE_LOOP,
     )
     fetch_purgatory_purge_interval_requests: int = key(
-        "fetch.purgatory.purge.interval.requests", INT, default=1000, doc="How often finished fetches are swept up.",
+        "fetch.purgatory.purge.interval.requests", INT, default=1000, doc="How often completed fetches are purged.",
         idle=_ONE_LOOP,
     )
 
     # Topics and their defaults.
     num_partitions: int = key(
         "num.partitions", INT, default=1, at_least=1,
-        doc="The partitions of a topic whose creator did not say.",
+        doc="The default number of partitions of a new topic.",
     )
     default_replication_factor: int = key(
         "default.replication.factor", INT, default=1, at_least=1, at_most=32767,
-        doc="The replicas of a topic whose creator did not say.",
+        doc="The default replication factor of a new topic.",
     )
     auto_create_topics_enable: bool = key(
         "auto.create.topics.enable", BOOLEAN, default=False,
-        doc="Make a topic when a client asks for one that is not there.",
+        doc="Create a missing topic when a client asks for it.",
         differs="Kafka gives true; a mistyped name should be an error and not a new topic.",
     )
     delete_topic_enable: bool = key(
@@ -264,67 +263,67 @@ class BrokerKeys(SettingsBase):
     min_insync_replicas: int = _for_topics("min.insync.replicas", "min.insync.replicas")
     unclean_leader_election_enable: bool = _for_topics("unclean.leader.election.enable", "unclean.leader.election.enable")
 
-    # The same defaults in older or coarser units: of several the finest that is set counts.
+    # The same defaults in coarser units: the finest one that is set wins.
     log_retention_ms: int | None = key(
         "log.retention.ms", LONG, default=None, at_least=-1, mode=CLUSTER_WIDE,
-        doc="The default of the topic key retention.ms; before .minutes and .hours; -1 for no "
+        doc="The default of the topic key retention.ms; overrides .minutes and .hours. -1 for no "
             "limit.",
     )
     log_retention_minutes: int | None = key(
         "log.retention.minutes", INT, default=None, at_least=-1,
-        doc="retention.ms in minutes, used where log.retention.ms is not set.",
+        doc="retention.ms in minutes, used if log.retention.ms is not set.",
     )
     log_retention_hours: int = key(
         "log.retention.hours", INT, default=168, at_least=-1,
-        doc="retention.ms in hours, used where neither log.retention.ms nor .minutes is set.",
+        doc="retention.ms in hours, used if neither log.retention.ms nor .minutes is set.",
     )
     log_roll_ms: int | None = key(
         "log.roll.ms", LONG, default=None, at_least=1, mode=CLUSTER_WIDE,
-        doc="The default of the topic key segment.ms; before log.roll.hours.",
+        doc="The default of the topic key segment.ms; overrides log.roll.hours.",
     )
     log_roll_hours: int = key(
         "log.roll.hours", INT, default=168, at_least=1,
-        doc="segment.ms in hours, used where log.roll.ms is not set.",
+        doc="segment.ms in hours, used if log.roll.ms is not set.",
     )
     log_roll_jitter_ms: int | None = key(
         "log.roll.jitter.ms", LONG, default=None, at_least=0, mode=CLUSTER_WIDE,
-        doc="The default of the topic key segment.jitter.ms; before log.roll.jitter.hours.",
+        doc="The default of the topic key segment.jitter.ms; overrides log.roll.jitter.hours.",
     )
     log_roll_jitter_hours: int = key(
         "log.roll.jitter.hours", INT, default=0, at_least=0,
-        doc="segment.jitter.ms in hours, used where log.roll.jitter.ms is not set.",
+        doc="segment.jitter.ms in hours, used if log.roll.jitter.ms is not set.",
     )
     log_flush_interval_ms: int | None = key(
         "log.flush.interval.ms", LONG, default=None, at_least=0, mode=CLUSTER_WIDE,
-        doc="The default of the topic key flush.ms; before log.flush.scheduler.interval.ms.",
+        doc="The default of the topic key flush.ms; overrides log.flush.scheduler.interval.ms.",
     )
     log_flush_scheduler_interval_ms: int = key(
         "log.flush.scheduler.interval.ms", LONG, default=INT64_MAX,
-        doc="How often logs are looked through for records due to be flushed.",
+        doc="How often logs are checked for records due to be flushed.",
     )
 
     # The log as a whole.
     log_validate_records: bool = key(
         "log.validate.records", BOOLEAN, default=False, mode=CLUSTER_WIDE,
-        doc="Look into every batch of a producer and not only at its header, checksum and counts. "
-            "Compacted topics are always checked so.",
-        differs="Kafka has no such key and always looks; the checksum finds damage on the way, "
-                "and looking inside costs most of the speed.",
+        doc="Validate every record of a produced batch, not only its header, checksum and counts. "
+            "Compacted topics are always validated this way.",
+        differs="Kafka has no such key and always validates; the checksum finds damage in transit, "
+                "and validating every record costs most of the speed.",
     )
     log_flush_offset_checkpoint_interval_ms: int = key(
         "log.flush.offset.checkpoint.interval.ms", INT, default=60_000, at_least=0,
-        doc="How often the point up to which logs are flushed is written down; a restart after a "
-            "crash reads from there.",
+        doc="How often the recovery points of logs are written; a restart after a crash reads "
+            "from there.",
         idle=_CHECKPOINTS,
     )
     log_flush_start_offset_checkpoint_interval_ms: int = key(
         "log.flush.start.offset.checkpoint.interval.ms", INT, default=60_000, at_least=0,
-        doc="How often the starts of logs are written down.",
+        doc="How often the start offsets of logs are written.",
         idle=_CHECKPOINTS,
     )
     log_retention_check_interval_ms: int = key(
         "log.retention.check.interval.ms", LONG, default=300_000, at_least=1,
-        doc="How often logs are looked through for segments to drop.",
+        doc="How often logs are checked for segments to delete.",
     )
     log_initial_task_delay_ms: int = key(
         "log.initial.task.delay.ms", LONG, default=30_000, at_least=0,
@@ -343,7 +342,7 @@ class BrokerKeys(SettingsBase):
     )
     log_cleaner_backoff_ms: int = key(
         "log.cleaner.backoff.ms", LONG, default=15_000, at_least=0, mode=CLUSTER_WIDE,
-        doc="How long compaction rests when no log needs it.",
+        doc="How long compaction pauses when no log needs it.",
         idle=NO_COMPACTION,
     )
     log_cleaner_dedupe_buffer_size: int = key(
@@ -364,7 +363,7 @@ class BrokerKeys(SettingsBase):
     log_cleaner_io_max_bytes_per_second: float = key(
         "log.cleaner.io.max.bytes.per.second", DOUBLE, default=1.7976931348623157e308,
         mode=CLUSTER_WIDE,
-        doc="The most bytes a second that compaction reads and writes.",
+        doc="The maximum bytes per second that compaction reads and writes.",
         idle=NO_COMPACTION,
     )
     producer_id_expiration_ms: int = key(
@@ -373,38 +372,38 @@ class BrokerKeys(SettingsBase):
     )
     producer_id_expiration_check_interval_ms: int = key(
         "producer.id.expiration.check.interval.ms", INT, default=600_000, at_least=1,
-        doc="How often idle producers are looked for.",
+        doc="How often partitions are checked for idle producers.",
     )
 
     # Replication and control.
     num_replica_fetchers: int = key(
         "num.replica.fetchers", INT, default=1, at_least=1, mode=CLUSTER_WIDE,
-        doc="Connections to each leader that this broker copies from.",
+        doc="The number of connections to each leader that this broker fetches from.",
         idle=ALONE,
     )
     replica_fetch_min_bytes: int = key(
         "replica.fetch.min.bytes", INT, default=1,
-        doc="The least a follower waits for in one fetch.",
+        doc="The minimum bytes that a follower's fetch waits for.",
         idle=ALONE,
     )
     replica_fetch_max_bytes: int = key(
         "replica.fetch.max.bytes", INT, default=1_048_576, at_least=0,
-        doc="The most a follower takes from one partition in one fetch.",
+        doc="The maximum bytes per partition in a follower's fetch.",
         idle=ALONE,
     )
     replica_fetch_response_max_bytes: int = key(
         "replica.fetch.response.max.bytes", INT, default=10_485_760, at_least=0,
-        doc="The most a follower takes in one fetch.",
+        doc="The maximum bytes in a follower's fetch.",
         idle=ALONE,
     )
     replica_fetch_wait_max_ms: int = key(
         "replica.fetch.wait.max.ms", INT, default=500,
-        doc="The longest a follower's fetch is held when there is nothing new.",
+        doc="How long a follower's fetch waits when there is nothing new.",
         idle=ALONE,
     )
     replica_fetch_backoff_ms: int = key(
         "replica.fetch.backoff.ms", INT, default=1000, at_least=0,
-        doc="How long a follower rests after a failed fetch.",
+        doc="How long a follower pauses after a failed fetch.",
         idle=ALONE,
     )
     replica_lag_time_max_ms: int = key(
@@ -413,7 +412,7 @@ class BrokerKeys(SettingsBase):
     )
     replica_high_watermark_checkpoint_interval_ms: int = key(
         "replica.high.watermark.checkpoint.interval.ms", LONG, default=5000,
-        doc="How often high watermarks are written down.",
+        doc="How often high watermarks are written to disk.",
     )
     replica_socket_timeout_ms: int = key(
         "replica.socket.timeout.ms", INT, default=30_000,
@@ -427,12 +426,12 @@ class BrokerKeys(SettingsBase):
     )
     replica_selector_class: str | None = key(
         "replica.selector.class", STRING, default=None,
-        doc="How a replica is chosen for reads; without it the leader serves them.",
+        doc="How consumers are assigned to replicas; by default the leader serves them.",
         idle=ALONE,
     )
     auto_leader_rebalance_enable: bool = key(
         "auto.leader.rebalance.enable", BOOLEAN, default=True,
-        doc="Give leadership back to the preferred replicas from time to time.",
+        doc="Periodically return leadership to the preferred replicas.",
         idle=ALONE,
     )
     leader_imbalance_check_interval_seconds: int = key(
@@ -442,12 +441,12 @@ class BrokerKeys(SettingsBase):
     )
     leader_imbalance_per_broker_percentage: int = key(
         "leader.imbalance.per.broker.percentage", INT, default=10,
-        doc="The share of a broker's partitions that may be led elsewhere before it is mended.",
+        doc="The percentage of a broker's preferred partitions that may be led elsewhere.",
         idle=ALONE,
     )
     controlled_shutdown_enable: bool = key(
         "controlled.shutdown.enable", BOOLEAN, default=True,
-        doc="Hand leadership over before stopping.",
+        doc="Hand over leadership before stopping.",
         idle=ALONE,
     )
     controller_socket_timeout_ms: int = key(
@@ -459,24 +458,24 @@ class BrokerKeys(SettingsBase):
     # Consumer groups.
     group_min_session_timeout_ms: int = key(
         "group.min.session.timeout.ms", INT, default=6000,
-        doc="The shortest session a member may ask for.",
+        doc="The minimum session timeout of a member.",
     )
     group_max_session_timeout_ms: int = key(
         "group.max.session.timeout.ms", INT, default=1_800_000,
-        doc="The longest session a member may ask for.",
+        doc="The maximum session timeout of a member.",
     )
     group_initial_rebalance_delay_ms: int = key(
         "group.initial.rebalance.delay.ms", INT, default=3000,
-        doc="How long a new group waits for more members before its first assignment; 0 suits "
+        doc="How long a new group waits for more members before its first assignment; use 0 in "
             "tests.",
     )
     group_max_size: int = key(
         "group.max.size", INT, default=INT32_MAX, at_least=1,
-        doc="The most members of a group.",
+        doc="The maximum number of members of a group.",
     )
     offset_metadata_max_bytes: int = key(
         "offset.metadata.max.bytes", INT, default=4096,
-        doc="The longest note that may be committed with an offset.",
+        doc="The maximum length of the metadata committed with an offset.",
     )
     offsets_commit_timeout_ms: int = key(
         "offsets.commit.timeout.ms", INT, default=5000, at_least=1,
@@ -485,8 +484,8 @@ class BrokerKeys(SettingsBase):
     )
     offsets_load_buffer_size: int = key(
         "offsets.load.buffer.size", INT, default=5_242_880, at_least=1,
-        doc="How much of the offsets topic is read at a time when a coordinator loads its groups.",
-        idle="loading takes small steps, so that other requests are served between them",
+        doc="How many bytes of the offsets topic a coordinator reads at a time when it loads groups.",
+        idle="groups load in small steps, so that other requests are served in between",
     )
     offsets_retention_minutes: int = key(
         "offsets.retention.minutes", INT, default=10_080, at_least=1,
@@ -494,7 +493,7 @@ class BrokerKeys(SettingsBase):
     )
     offsets_retention_check_interval_ms: int = key(
         "offsets.retention.check.interval.ms", LONG, default=600_000, at_least=1,
-        doc="How often offsets past their time are looked for.",
+        doc="How often expired offsets are deleted.",
     )
     offsets_topic_compression_codec: int = key(
         "offsets.topic.compression.codec", INT, default=0, at_least=0, at_most=4,
@@ -503,24 +502,24 @@ class BrokerKeys(SettingsBase):
     )
     offsets_topic_num_partitions: int = key(
         "offsets.topic.num.partitions", INT, default=50, at_least=1,
-        doc="The partitions of __consumer_offsets. Never change it once groups exist.",
+        doc="The number of partitions of __consumer_offsets. Never change it once groups exist.",
     )
     offsets_topic_replication_factor: int = key(
         "offsets.topic.replication.factor", SHORT, default=3, at_least=1,
-        doc="The replicas of __consumer_offsets.",
-        differs="Where it is not set, the topic gets min(3, live brokers) replicas when it is "
-                "made, so that a single broker serves groups; Kafka waits for three brokers. "
-                "Where it is set, it is kept to.",
+        doc="The replication factor of __consumer_offsets.",
+        differs="If it is not set, the topic is created with min(3, live brokers) replicas, so that "
+                "a single broker serves groups; Kafka waits for three brokers. A value that is set "
+                "is obeyed.",
     )
     offsets_topic_segment_bytes: int = key(
         "offsets.topic.segment.bytes", INT, default=104_857_600, at_least=1,
-        doc="The segment size of __consumer_offsets; small ones load and compact faster.",
+        doc="The segment size of __consumer_offsets; small segments load and compact faster.",
     )
 
     # Shown to tools.
     unstable_api_versions_enable: bool = key(
         "unstable.api.versions.enable", BOOLEAN, default=False,
         doc="Offer versions of APIs that are not finished.",
-        idle="only finished ones are served",
+        idle="only finished versions are served",
     )
     # fmt: on

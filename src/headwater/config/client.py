@@ -35,7 +35,7 @@ _REFUSED = {
 }
 _ALIKE = 0.8
 """How alike a typo and a name are; with less, hints lead to settings of another meaning."""
-_KERNEL = "the kernel sizes the buffers itself, and better"
+_KERNEL = "the kernel sizes the buffers better by itself"
 
 
 def _plaintext(protocol: str) -> str | None:
@@ -93,7 +93,7 @@ class ClientSettings(SettingsBase):
     )
     metadata_max_age_ms: int = key(
         "metadata.max.age.ms", LONG, default=300_000, at_least=0,
-        doc="How old the picture of the cluster may become before it is asked for anew.",
+        doc="How old cached metadata may become before it is refreshed.",
     )
     metadata_recovery_strategy: str = key(
         "metadata.recovery.strategy", STRING, default="rebootstrap", one_of=("none", "rebootstrap"),

@@ -34,13 +34,13 @@ class ClientOptions(TypedDict, total=False):
     """A connection unused for this long is closed; -1 for never. Has no effect here: brokers
     close connections that nobody uses, and a closed one is opened when needed."""
     metadata_max_age_ms: int
-    """How old the picture of the cluster may become before it is asked for anew."""
+    """How old cached metadata may become before it is refreshed."""
     metadata_recovery_strategy: Literal["none", "rebootstrap"]
     """What to do when no known broker answers: start again from bootstrap.servers, or not."""
     send_buffer_bytes: int
-    """SO_SNDBUF. Has no effect here: the kernel sizes the buffers itself, and better."""
+    """SO_SNDBUF. Has no effect here: the kernel sizes the buffers better by itself."""
     receive_buffer_bytes: int
-    """SO_RCVBUF. Has no effect here: the kernel sizes the buffers itself, and better."""
+    """SO_RCVBUF. Has no effect here: the kernel sizes the buffers better by itself."""
 
 
 class AdminOptions(ClientOptions, total=False):

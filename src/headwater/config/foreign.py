@@ -1,13 +1,15 @@
-"""Keys that Kafka knows and this broker does not use.
+"""Keys of Kafka that this broker does not use.
 
-At the start they are refused with a reason: a broker must not come up as if it were encrypted. On
-a running broker those that Kafka can change are stored and shown, and change nothing.
+At the start they are refused with a reason: a broker must not start as if it were encrypted. On a
+running broker, keys that Kafka can change are stored and shown, and have no effect.
 """
 
 from headwater.config.keys import PASSWORD, STRING, Key, Mode
 
 _KRAFT = "Kafka's own metadata quorum is not used here, a single broker keeps its metadata itself"
-_ZOOKEEPER = "a single broker keeps its metadata itself; clusters on ZooKeeper are not served yet"
+_ZOOKEEPER = (
+    "a single broker keeps its metadata itself; clusters on ZooKeeper are not supported yet"
+)
 _TLS = "TLS is not served yet; use a PLAINTEXT listener on a network you trust"
 _SASL = "SASL is not served yet; use a PLAINTEXT listener on a network you trust"
 _OLD_FORMAT = "only record format v2 is stored and served, as in Kafka 4"
@@ -20,9 +22,9 @@ _PREFIXES = {
     "zookeeper.": _ZOOKEEPER,
     "ssl.": _TLS,
     "sasl.": _SASL,
-    "listener.name.": "settings per listener are not served yet",
-    "remote.log.": "tiered storage is not served",
-    "authorizer.class.name": "there are no Java plug-ins here; every client is allowed for now",
+    "listener.name.": "settings per listener are not supported yet",
+    "remote.log.": "tiered storage is not supported",
+    "authorizer.class.name": "Java plug-ins are not supported; every client is allowed for now",
     "message.format.version": _OLD_FORMAT,
     "log.message.format.version": _OLD_FORMAT,
     "transaction.": "transactions are not served yet",
@@ -32,7 +34,7 @@ _PREFIXES = {
 
 
 def why_not_here(name: str) -> str | None:
-    """Why a key that Kafka knows has no place here, or None for a key that Kafka lacks too."""
+    """Why a key of Kafka is not supported; None if Kafka does not have the key."""
     return next((why for prefix, why in _PREFIXES.items() if name.startswith(prefix)), None)
 
 

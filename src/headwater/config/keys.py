@@ -1,4 +1,4 @@
-"""One row per config key: what it is called, what it may hold, and what it does.
+"""One row per config key: its name, its type and bounds, and what it does.
 
 A table of keys is a class whose attributes are rows (`retention_ms: int = key("retention.ms", ...)`).
 Parsing, DescribeConfigs, AlterConfigs, the command line and the reference page all derive from the
@@ -20,7 +20,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]+\Z")
 
 
 class Type(IntEnum):
-    """What a value is, with the number DescribeConfigs gives it."""
+    """The type of a value, with its number in DescribeConfigs."""
 
     BOOLEAN = 1
     STRING = 2
@@ -39,7 +39,7 @@ _NEEDED = {BOOLEAN: "true or false", DOUBLE: "a number"}
 
 
 class Mode(Enum):
-    """When a change of a broker key takes effect, and whom it may be set for."""
+    """How a broker key may be changed: not at all, for one broker, or for the cluster."""
 
     READ_ONLY = "read-only"
     PER_BROKER = "per-broker"
@@ -47,7 +47,7 @@ class Mode(Enum):
 
 
 class ConfigError(KafkaError):
-    """A key or value that cannot be taken; the message names key, origin and remedy."""
+    """A bad key or value; the message names the key, where it was set, and what to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(E.INVALID_CONFIG, message)
@@ -77,21 +77,21 @@ class Key:
 
     @property
     def attribute(self) -> str:
-        """The name under which settings carry the value."""
+        """The attribute of the settings that holds the value."""
         return self.name.replace(".", "_")
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value is a secret that no answer may show."""
+        """Whether the value is a secret that no answer shows."""
         return self.type is PASSWORD
 
     @property
     def explanation(self) -> str:
-        """What the key does, and if that is nothing here, why not."""
+        """What the key does, or why it has no effect."""
         return f"{self.doc} Has no effect here: {self.idle}." if self.idle else self.doc
 
     def parse(self, text: str) -> Value:
-        """The value that `text` means; ConfigError for what the row does not allow."""
+        """Parse `text`; ConfigError if the row does not allow it."""
         try:
             value = _PARSERS[self.type](text.strip())
         except ValueError:
@@ -114,7 +114,7 @@ class Key:
         return str(value).replace("e+", "E")
 
     def bounds(self) -> str:
-        """What the row allows, for people."""
+        """The allowed values, as text."""
         if self.one_of:
             return ", ".join(self.one_of)
         low, high = self.at_least, self.at_most
@@ -136,7 +136,7 @@ class Key:
             if (low is not None and value < low) or (high is not None and value > high):
                 return f"it must be {self.bounds()}"
         if isinstance(value, tuple) and len(set(value)) < len(value):
-            return "an entry stands there twice"
+            return "duplicate entry"
         return self.check(value) if self.check else None
 
     def _refused(self, text: str, reason: str) -> ConfigError:
@@ -161,8 +161,8 @@ def key(
 ) -> Any:
     """Declare a row; the table turns it into an attribute that holds the value.
 
-    `differs` says why a default or bound is not Kafka's; the reference page collects those. `idle`
-    says why a key that is accepted and shown, because tools set or expect it, changes nothing.
+    `differs` explains a default or bound that is not Kafka's, for the reference page. `idle` explains
+    why a key has no effect although it is accepted and shown, because tools set or expect it.
     """
     row = Key(name, type, default, doc)
     row.at_least, row.at_most, row.one_of, row.check = at_least, at_most, one_of, check
@@ -171,7 +171,7 @@ def key(
 
 
 class SettingsBase:
-    """The base of a table: an immutable bag of values, one attribute per row."""
+    """The base of a table: immutable values, one attribute per row."""
 
     KEYS: ClassVar[Mapping[str, Key]] = {}
 
@@ -197,7 +197,7 @@ class SettingsBase:
 
     @classmethod
     def key(cls, name: str) -> Key:
-        """The row called `name`; ConfigError naming the nearest one where there is none."""
+        """The row called `name`; the ConfigError for an unknown one suggests the nearest name."""
         row = cls.KEYS.get(name)
         if row is None:
             raise ConfigError(f"unknown config {name}{nearest(name, cls.KEYS)}")
@@ -205,13 +205,13 @@ class SettingsBase:
 
     @classmethod
     def parse(cls, overrides: Mapping[str, str]) -> dict[str, Value]:
-        """The values that `overrides` mean; ConfigError at the first that is unknown or bad."""
+        """Parse `overrides`; ConfigError for the first unknown or bad one."""
         return {name: cls.key(name).parse(text) for name, text in overrides.items()}
 
 
 def nearest(name: str, names: Mapping[str, object], cutoff: float = 0.6) -> str:
-    """A hint at the closest known name, or nothing."""
-    from difflib import get_close_matches  # only for people who mistype: it is slow to import
+    """A hint with the closest known name, or an empty text."""
+    from difflib import get_close_matches  # slow to import, and needed only after a typo
 
     close = get_close_matches(name, names, n=1, cutoff=cutoff)
     return f"; did you mean {close[0]}?" if close else ""

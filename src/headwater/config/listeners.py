@@ -1,4 +1,4 @@
-"""Where the broker listens and what addresses it tells clients."""
+"""The addresses on which the broker listens, and those it advertises to clients."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,7 +11,7 @@ _ANYWHERE = ("", "0.0.0.0", "::")
 
 
 class Listener(NamedTuple):
-    """One named address and the protocol spoken there."""
+    """A named address and its security protocol."""
 
     name: str
     host: str
@@ -24,7 +24,7 @@ class Listener(NamedTuple):
 
 
 def parse_listeners(key: str, texts: Sequence[str], protocol_map: str) -> tuple[Listener, ...]:
-    """The listeners that `texts` name; ConfigError where one is malformed or named twice."""
+    """Parse listeners; ConfigError if one is malformed or a name appears twice."""
     protocols = _protocols(protocol_map)
     found = tuple(_listener(key, text, protocols) for text in texts)
     names = [listener.name for listener in found]
@@ -37,10 +37,10 @@ def parse_listeners(key: str, texts: Sequence[str], protocol_map: str) -> tuple[
 def advertised_listeners(
     listeners: Sequence[Listener], given: Sequence[Listener]
 ) -> tuple[Listener, ...]:
-    """What clients are told, listener by listener: the advertised address, else the bound one."""
+    """The addresses for clients: each listener's advertised one, or the one it listens on."""
     by_name = {listener.name: listener for listener in given}
     for name in by_name.keys() - {listener.name for listener in listeners}:
-        raise ConfigError(f"advertised.listeners names {name}, which listeners does not have")
+        raise ConfigError(f"advertised.listeners has {name}, which is missing in listeners")
     addresses = tuple(by_name.get(listener.name, listener) for listener in listeners)
     for listener in addresses:
         if listener.host in _ANYWHERE[1:]:
@@ -75,5 +75,5 @@ def _listener(key: str, text: str, protocols: dict[str, str]) -> Listener:
             f"{key} uses the listener {name}: give it a protocol in listener.security.protocol.map"
         )
     if protocol not in SERVED_PROTOCOLS:
-        raise ConfigError(f"{key} asks for {protocol}, which is not served yet; use PLAINTEXT")
+        raise ConfigError(f"{key} uses {protocol}, which is not supported yet; use PLAINTEXT")
     return Listener(name.upper(), host.strip("[]"), int(port), protocol)

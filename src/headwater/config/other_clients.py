@@ -1,4 +1,4 @@
-"""Settings of confluent-kafka, kafka-python and aiokafka that have another name here, or none.
+"""Settings of confluent-kafka, kafka-python and aiokafka that have another name here, or no equivalent.
 
 A value that is one of Kafka's keys is the equivalent; any other text says what to do instead.
 """

@@ -1,7 +1,7 @@
-"""Profiles: one word that sets what durable, fast or quick delivery needs, and says why.
+"""Profiles: one name for the settings that an aim (durable, fast, quick) needs, with reasons.
 
-A client takes its part of a profile as defaults; what topics and brokers need beside it is told by
-`around`, since a client cannot set it.
+A client uses its part of a profile as defaults. `around` lists what topics and brokers need as well,
+which a client cannot set.
 """
 
 from collections.abc import Mapping
@@ -23,11 +23,11 @@ class Profile(NamedTuple):
     broker: Part
 
     def client(self, role: str) -> Part:
-        """What a client of that role takes; an admin takes nothing."""
+        """The defaults for a client of that role; an admin has none."""
         return {"producer": self.producer, "consumer": self.consumer}.get(role, {})
 
     def around(self) -> list[str]:
-        """What else the aim needs, of the topic and of the brokers."""
+        """What the aim needs of the topic and of the brokers."""
         parts = (("topic", self.topic), ("broker", self.broker))
         return [
             f"{where}: {key}={_shown(value)}  (needed by profile {self.name}) {why}"
@@ -37,7 +37,7 @@ class Profile(NamedTuple):
 
 
 def profile_called(name: object) -> Profile:
-    """The profile of that name; ConfigError with the names there are."""
+    """The profile called `name`; the ConfigError for an unknown one lists the names."""
     profile = PROFILES.get(name) if isinstance(name, str) else None
     if profile is None:
         hint = nearest(str(name), PROFILES)

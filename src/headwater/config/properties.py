@@ -12,14 +12,14 @@ _CONTROL = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 class Assignment(NamedTuple):
-    """A value and where it was written, for error messages."""
+    """A value and its origin, for error messages."""
 
     value: str
     origin: str
 
 
 def parse_properties(text: str, origin: str) -> dict[str, Assignment]:
-    """The assignments of a properties text; of a repeated name the last one counts, as in Java."""
+    """Parse a properties text; the last assignment of a name wins, as in Java."""
     found: dict[str, Assignment] = {}
     for number, line in _logical_lines(text):
         end = _NAME_END.search(line)
@@ -32,7 +32,7 @@ def parse_properties(text: str, origin: str) -> dict[str, Assignment]:
 
 
 def read_properties(path: str) -> dict[str, Assignment]:
-    """The assignments of a file; ConfigError where it cannot be read."""
+    """Parse a file; ConfigError if it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
             return parse_properties(file.read(), path)
@@ -42,7 +42,7 @@ def read_properties(path: str) -> dict[str, Assignment]:
 
 
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
-    """Lines with their first number; a backslash at the end joins the next line on."""
+    """Logical lines with their first line number; a backslash at the end joins the next line."""
     pending, first = "", 0
     for number, raw in enumerate(text.splitlines(), 1):
         line = raw.lstrip()

@@ -1,8 +1,8 @@
-"""Which of several places a value comes from, told as DescribeConfigs tells it.
+"""Shows where a value comes from, as DescribeConfigs does.
 
-Kafka's order: a topic's own value, then this broker's stored value, the cluster's stored value, the
-file (with the command line), the default. Within one place the synonyms of a key stand in their own
-order: milliseconds before minutes before hours.
+Kafka's order: the topic's own value, this broker's stored value, the cluster's stored value, the file
+(with the command line), the default. Within one source, the synonyms of a key have an order of their
+own: milliseconds before minutes before hours.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class ConfigSource(IntEnum):
-    """Where a value was set, with the number DescribeConfigs gives it."""
+    """Where a value was set, with its number in DescribeConfigs."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -26,7 +26,7 @@ class ConfigSource(IntEnum):
 
 
 class Layers(NamedTuple):
-    """What was set for a broker, as text, best layer first."""
+    """What is set for a broker, as text, highest precedence first."""
 
     broker: Mapping[str, str]
     cluster: Mapping[str, str]
@@ -34,7 +34,7 @@ class Layers(NamedTuple):
 
 
 class Synonym(NamedTuple):
-    """One place that gives a key its value."""
+    """One source of a key's value."""
 
     name: str
     value: str | None
@@ -42,7 +42,7 @@ class Synonym(NamedTuple):
 
 
 class ConfigRow(NamedTuple):
-    """One key as DescribeConfigs shows it; `synonyms` begin with the one that counts."""
+    """One key as DescribeConfigs shows it; the first of `synonyms` is in effect."""
 
     name: str
     value: str | None
@@ -64,7 +64,7 @@ _SYNONYMS_OF = {name: group for group in BROKER_SYNONYMS for name in group}
 
 
 def configured(layers: Layers, names: Sequence[str]) -> Iterator[tuple[str, str, ConfigSource]]:
-    """Each setting of any of `names`, in the order in which they count."""
+    """Each setting of any of `names`, highest precedence first."""
     for layer, source in zip(layers, _LAYER_SOURCES, strict=True):
         for name in names:
             if name in layer:
@@ -90,19 +90,18 @@ def topic_rows(settings: "BrokerSettings", overrides: Mapping[str, str]) -> list
 
 
 def broker_rows(settings: "BrokerSettings") -> list[ConfigRow]:
-    """Every key of this broker."""
     rows = []
     for key in settings.KEYS.values():
         value = key.text(getattr(settings, key.attribute))
         found = _broker_synonyms(settings, _SYNONYMS_OF.get(key.name, (key.name,)))
-        # What counts before this key's first own value is another key's business.
+        # A synonym that precedes this key's first own value is not shown: it belongs to another key.
         own = next((at for at, row in enumerate(found) if row.name == key.name), len(found))
         rows.append(_row(key, value, found[own:], read_only=key.mode is Mode.READ_ONLY))
     return rows + _idle_rows(settings)
 
 
 def _idle_rows(settings: "BrokerSettings") -> list[ConfigRow]:
-    """The keys of Kafka that were stored here and have no effect."""
+    """The stored keys of Kafka that have no effect."""
     stored = {**settings.layers.cluster, **settings.layers.broker}
     rows = []
     for name in stored:
@@ -115,7 +114,7 @@ def _idle_rows(settings: "BrokerSettings") -> list[ConfigRow]:
 
 
 def cluster_rows(settings: "BrokerSettings") -> list[ConfigRow]:
-    """The keys that are set for the whole cluster, and no others, as Kafka shows them."""
+    """Only the keys that are set for the whole cluster, as Kafka shows them."""
     rows = []
     for name, text in settings.layers.cluster.items():
         key = settings.dynamic_key(name)

@@ -1,1 +1,1 @@
-"""The controller's room: who is alive, which topics there are, who leads what, and where that is kept."""
+"""The controller: live brokers, topics, leaders, configs, and the store that keeps them."""

@@ -1,7 +1,7 @@
-"""The ordered way from the controller to each broker: one message at a time, in order, answered once.
+"""Channels from the controller to brokers: one request at a time, in order, answered once.
 
-The controller's own broker hangs on the same kind of channel as any other and gets the same wire
-structs. A broker without a receiver, or one that goes away, answers with None.
+The controller's own broker has the same kind of channel as any other and gets the same requests. A
+broker without a receiver, or one that goes away, answers with None.
 """
 
 import logging
@@ -17,29 +17,27 @@ log = logging.getLogger(__name__)
 
 OnReply: TypeAlias = Callable[[ControlResponse | None], None]
 Receiver: TypeAlias = Callable[[ControlRequest, OnReply], None]
-"""Takes a message and answers through the callback, at once or later, exactly once."""
+"""Takes a request and answers through the callback, at once or later, exactly once."""
 
 
 class Channels:
-    """All brokers' channels."""
-
     def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
         self._call_soon = call_soon
         self._channels: dict[int, _Channel] = {}
 
     def attach(self, broker_id: int, receiver: Receiver) -> None:
-        """From now on messages for `broker_id` go to `receiver`."""
+        """Deliver requests for `broker_id` to `receiver` from now on."""
         self.detach(broker_id)
         self._channels[broker_id] = _Channel(broker_id, receiver, self._call_soon)
 
     def detach(self, broker_id: int) -> None:
-        """The broker is out of reach: what it has not answered, it never will."""
+        """Answer with None what the broker has not answered: it cannot be reached."""
         channel = self._channels.pop(broker_id, None)
         if channel is not None:
             channel.close()
 
     def send(self, broker_id: int, message: ControlRequest, on_reply: OnReply) -> None:
-        """Queue a message; `on_reply` is called later, never inside this call."""
+        """Queue a request; `on_reply` is called later, never inside this call."""
         channel = self._channels.get(broker_id)
         if channel is None:
             self._call_soon(lambda: on_reply(None))
@@ -68,7 +66,7 @@ class _Channel:
             self._call_soon(self._next)
 
     def close(self) -> None:
-        """Answer all that is queued with None; the one under way is answered first."""
+        """Answer the queued requests with None, after the one under way."""
         self._closed = True
         if not self._busy:
             self._busy = True
@@ -85,7 +83,7 @@ class _Channel:
         try:
             self._receiver(message, lambda response: self._replied(on_reply, response))
         except Exception:
-            log.exception("broker %d failed at %s", self._broker_id, type(message).__name__)
+            log.exception("broker %d failed to apply %s", self._broker_id, type(message).__name__)
             self._replied(on_reply, None)
 
     def _replied(self, on_reply: OnReply, response: ControlResponse | None) -> None:
@@ -94,7 +92,7 @@ class _Channel:
 
 
 def error_of(response: ControlResponse | None) -> E:
-    """The first error in a response; BROKER_NOT_AVAILABLE where none came."""
+    """The first error in a response; BROKER_NOT_AVAILABLE if there is no response."""
     if response is None:
         return E.BROKER_NOT_AVAILABLE
     codes = [response.error_code]

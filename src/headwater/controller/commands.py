@@ -1,7 +1,7 @@
-"""What may be asked of the controller, and the shape of its answers.
+"""Commands to the controller, and their outcomes.
 
-A command is answered exactly once, with one outcome per thing it named and in that order. Partial
-failure is normal: each outcome carries its own error.
+A command is answered exactly once, with one outcome for each thing it names, in that order. Partial
+failure is normal: each outcome has its own error.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,11 +15,11 @@ from headwater.model import ZERO_UUID, Uuid
 R = TypeVar("R")
 
 BROKER_DEFAULT = -1
-"""A number of partitions or replicas left to the broker's settings."""
+"""Leaves a number of partitions or replicas to the broker's settings."""
 
 
 class ResourceKind(IntEnum):
-    """What a config belongs to, with the number the protocol gives it."""
+    """What a config belongs to, with its number in the protocol."""
 
     TOPIC = 2
     BROKER = 4
@@ -36,7 +36,7 @@ class ConfigOperation(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TopicOutcome:
-    """What became of one topic; ids and counts are filled where it exists or would."""
+    """The result for one topic; ids and counts are set if it exists or would exist."""
 
     name: str | None
     error: E = E.NONE
@@ -49,13 +49,12 @@ class TopicOutcome:
     def refused(
         cls, name: str | None, why: KafkaError, topic_id: Uuid = ZERO_UUID
     ) -> "TopicOutcome":
-        """The outcome of a topic that was turned down."""
         return cls(name, why.code, why.message, topic_id)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigOutcome:
-    """What became of the configs of one resource."""
+    """The result for the configs of one resource."""
 
     kind: int
     name: str
@@ -64,23 +63,23 @@ class ConfigOutcome:
 
 
 class Command(Generic[R]):
-    """Anything that can be submitted; R is what the reply gets."""
+    """A request to the controller; R is what the reply gets."""
 
     __slots__ = ()
 
     timeout_ms: int
 
     def refusal(self, why: KafkaError) -> R:
-        """The answer if nothing of the command was done."""
+        """The answer if nothing of the command is done."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True, slots=True)
 class TopicCreation:
-    """A topic to be made; -1 leaves counts to the broker, `assignments` fixes every replica.
+    """A topic to create; -1 leaves counts to the broker, `assignments` places every replica.
 
-    `internal` is for the broker's own topics, which nobody else may create. `clamped` takes no
-    more replicas than there are brokers.
+    `internal` marks the broker's own topics, which clients may not create. `clamped` limits the
+    replication factor to the number of live brokers.
     """
 
     name: str
@@ -94,32 +93,28 @@ class TopicCreation:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopics(Command[list[TopicOutcome]]):
-    """Make topics; names that stand there twice are refused each time."""
+    """Create topics; a name that appears twice is refused both times."""
 
     topics: Sequence[TopicCreation]
     timeout_ms: int = 60_000
     validate_only: bool = False
 
     def refusal(self, why: KafkaError) -> list[TopicOutcome]:
-        """Every topic is turned down."""
         return [TopicOutcome.refused(topic.name, why) for topic in self.topics]
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopics(Command[list[TopicOutcome]]):
-    """Delete topics by name."""
-
     names: Sequence[str]
     timeout_ms: int = 60_000
 
     def refusal(self, why: KafkaError) -> list[TopicOutcome]:
-        """Every topic is turned down."""
         return [TopicOutcome.refused(name, why) for name in self.names]
 
 
 @dataclass(frozen=True, slots=True)
 class MorePartitions:
-    """A topic that is to have `total` partitions; `assignments` places the new ones."""
+    """A topic that shall have `total` partitions; `assignments` places the new ones."""
 
     name: str
     total: int
@@ -128,21 +123,16 @@ class MorePartitions:
 
 @dataclass(frozen=True, slots=True)
 class CreatePartitions(Command[list[TopicOutcome]]):
-    """Add partitions to topics."""
-
     topics: Sequence[MorePartitions]
     timeout_ms: int = 60_000
     validate_only: bool = False
 
     def refusal(self, why: KafkaError) -> list[TopicOutcome]:
-        """Every topic is turned down."""
         return [TopicOutcome.refused(topic.name, why) for topic in self.topics]
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigEdit:
-    """One key of an incremental change."""
-
     name: str
     operation: int
     value: str | None = None
@@ -150,7 +140,7 @@ class ConfigEdit:
 
 @dataclass(frozen=True, slots=True)
 class AlteredResource:
-    """A resource and either its whole new set of overrides or edits to the present one.
+    """A resource, with a replacement of all its overrides or with edits to them.
 
     A broker's name is its id, or empty for the default of all brokers.
     """
@@ -170,7 +160,6 @@ class AlterConfigs(Command[list[ConfigOutcome]]):
     timeout_ms: int = 60_000
 
     def refusal(self, why: KafkaError) -> list[ConfigOutcome]:
-        """Every resource is turned down."""
         return [
             ConfigOutcome(resource.kind, resource.name, why.code, why.message)
             for resource in self.resources

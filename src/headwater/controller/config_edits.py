@@ -1,4 +1,4 @@
-"""What a change of configs leaves behind: the new overrides of a resource, or the refusal. Pure."""
+"""Applies a change of configs: the new overrides of a resource, or why they are refused. Pure."""
 
 from collections.abc import Mapping, Sequence
 
@@ -18,18 +18,16 @@ from headwater.errors import E, KafkaError
 
 
 def entity_of(resource: AlteredResource, state: ClusterState) -> tuple[str, str]:
-    """The entity below /config that a resource means."""
+    """The type and name of a resource below /config."""
     if resource.kind == ResourceKind.TOPIC:
         existing_topic(resource.name, state)
         return "topics", resource.name
     if resource.kind != ResourceKind.BROKER:
-        raise KafkaError(
-            E.INVALID_REQUEST, f"resources of type {resource.kind} have no configs here"
-        )
+        raise KafkaError(E.INVALID_REQUEST, f"resources of type {resource.kind} have no configs")
     if not resource.name:
         return "brokers", DEFAULT_ENTITY
     if not resource.name.isascii() or not resource.name.isdigit():
-        raise KafkaError(E.INVALID_REQUEST, f"{resource.name!r} is not the id of a broker")
+        raise KafkaError(E.INVALID_REQUEST, f"{resource.name!r} is not a broker id")
     if int(resource.name) not in state.brokers and resource.name not in state.broker_configs:
         raise KafkaError(E.INVALID_REQUEST, f"there is no broker {resource.name}")
     return "brokers", str(int(resource.name))
@@ -102,8 +100,8 @@ def _entries(text: str) -> list[str]:
 def _check(
     resource: AlteredResource, overrides: Mapping[str, str], present: Mapping[str, str]
 ) -> None:
-    # What was stored before and is left alone is not judged again: a key that a newer version no
-    # longer takes must not stand in the way of changing another one.
+    # Stored values that do not change are not checked again: a key that a newer version no longer
+    # accepts must not block a change of another key.
     fresh = {name: value for name, value in overrides.items() if present.get(name) != value}
     if resource.kind == ResourceKind.TOPIC:
         problem = TopicSettings.check(fresh) or TopicSettings.check(
@@ -111,7 +109,7 @@ def _check(
         )
     else:
         problem = BrokerSettings.check(fresh, cluster_wide=not resource.name)
-        if problem is not None:  # Kafka's word for this, where a topic gets INVALID_CONFIG
+        if problem is not None:  # as Kafka answers; topics get INVALID_CONFIG
             raise KafkaError(E.INVALID_REQUEST, problem.message)
     if problem is not None:
         raise problem

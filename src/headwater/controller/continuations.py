@@ -61,7 +61,7 @@ class Release:
 class NoteReplicasDeleted:
     """Note that a broker answered a request to delete replicas of a topic.
 
-    An attempt is several requests; `last` marks the one that ends it.
+    An attempt takes several requests; `last` marks the final one.
     """
 
     topic: str

@@ -1,4 +1,4 @@
-"""The controller's messages to brokers, built from its state. Pure."""
+"""Builds control requests (LeaderAndIsr, UpdateMetadata, StopReplica) from the state. Pure."""
 
 from collections.abc import Iterable, Sequence
 from itertools import groupby
@@ -24,7 +24,7 @@ _PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
 class ControllerIdentity(NamedTuple):
-    """What the head of every message says of the controller, and how it reaches brokers."""
+    """The controller as every control request names it, and the listener it uses."""
 
     controller_id: int
     controller_epoch: int
@@ -39,7 +39,7 @@ def leader_and_isr(
     *,
     new: bool,
 ) -> LeaderAndIsrRequest:
-    """Which of `partitions` the broker leads or follows from now on."""
+    """Tell a broker which of `partitions` it leads or follows."""
     request = LeaderAndIsrRequest(
         controller_id=identity.controller_id,
         controller_epoch=identity.controller_epoch,
@@ -100,7 +100,7 @@ def update_metadata(
     state: ClusterState,
     partitions: Sequence[TopicPartition],
 ) -> UpdateMetadataRequest:
-    """What clients are to be told of `partitions`, and of all live brokers."""
+    """Tell a broker the leaders of `partitions` and all live brokers, for its clients."""
     return UpdateMetadataRequest(
         controller_id=identity.controller_id,
         controller_epoch=identity.controller_epoch,
@@ -154,7 +154,7 @@ def _live_broker(broker: LiveBroker) -> UpdateMetadataRequest.UpdateMetadataBrok
 def delete_replicas(
     identity: ControllerIdentity, to: LiveBroker, topic: TopicState, indexes: Iterable[int]
 ) -> StopReplicaRequest:
-    """Give up these partitions of a topic, files included."""
+    """Tell a broker to delete its replicas of these partitions."""
     return StopReplicaRequest(
         controller_id=identity.controller_id,
         controller_epoch=identity.controller_epoch,

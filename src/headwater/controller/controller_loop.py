@@ -1,7 +1,7 @@
-"""Stands for controller, and while it is one carries out what `decide` wants.
+"""Runs for controller, and carries out the decisions of `decide` while this broker is elected.
 
 The only place where decisions meet the store, the channels and the clock. Everything happens on the
-loop thread, one event after another; nothing here blocks.
+event loop, one event after another; nothing here blocks.
 """
 
 import logging
@@ -58,7 +58,7 @@ WhenConfigApplied: TypeAlias = Callable[[int, Callable[[], object]], None]
 
 
 class ControllerLoop:
-    """This broker's share in controlling the cluster."""
+    """This broker's part in controlling the cluster."""
 
     def __init__(
         self,
@@ -90,48 +90,47 @@ class ControllerLoop:
         self._broker_watcher: BrokerWatcher | None = None
         self._live: dict[int, LiveBroker] = {}
         self._live_known = False
+        # From a successful claim to the end of the term, including the load of the cluster state.
         self._in_office = False
-        """From the claim that succeeded to the end of the term, reading the cluster included."""
         self._watching = False
         self._stopped = False
         store.on_session(self._session_changed)
 
     @property
     def active(self) -> bool:
-        """Whether this broker is the controller and has read the cluster."""
+        """Whether this broker is the controller and has loaded the cluster state."""
         return self._controller.active
 
     def start(self) -> None:
-        """Stand for election, now and whenever there is no controller."""
+        """Run for controller, now and whenever there is none."""
         if not self._stopped:
             self._watch_controller()
             self._store.get(CONTROLLER, self._controller_read)
 
     def stop(self) -> None:
-        """Take no further part; whoever waits is told NOT_CONTROLLER."""
+        """Stop running for controller; waiting commands are answered NOT_CONTROLLER."""
         self._stopped = True
         self._end_term("this broker stops")
 
     def use_settings(self, settings: ControllerSettings) -> None:
-        """The broker's settings have changed."""
         self._carry_out_all(self._controller.use_settings(settings))
 
     def submit(self, command: Command[R], reply: Callable[[R], None]) -> None:
-        """Ask for something; `reply` is called once, never inside this call."""
+        """Run a command; `reply` is called once, never inside this call."""
         self._tokens += 1
         self._waiting[self._tokens] = reply
         self._on(Submitted(command, self._tokens))
 
     def when_idle(self, then: Callable[[], None]) -> None:
-        """Call `then` once every live broker has applied all that is decided.
+        """Call `then` once every live broker has applied every decision.
 
-        That is for a broker that comes up as its own controller; where another broker is the
-        controller, that one's messages say when.
+        For a broker that starts as its own controller; the requests of another controller tell it
+        by themselves.
         """
         self._when_idle.append(then)
         self._call_soon(self._call_when_idle)
 
-    # Standing for election
+    # -- running for controller
 
     def _watch_controller(self) -> None:
         def watched(result: Stat | StoreError | None) -> None:
@@ -155,7 +154,7 @@ class ControllerLoop:
             if node.kind is StoreFailure.NO_NODE:
                 self._store.get(CONTROLLER_EPOCH, self._epoch_read)
         elif node.stat.ephemeral_owner == self._store.session_id:
-            # Ours, from a term that has ended: it must go before anybody can be elected.
+            # Ours, from a term that has ended: no broker can be elected before it is deleted.
             self._store.delete(CONTROLLER, ANY_VERSION, self._or_later)
         else:
             self.controller_id = decode_controller(node.data)
@@ -174,12 +173,12 @@ class ControllerLoop:
         if isinstance(result, StoreError):
             self._or_later(result)
         elif not self._stopped:
-            log.info("controller of epoch %d", epoch)
+            log.info("elected controller, epoch %d", epoch)
             self._in_office = True
             self._begin(epoch, version)
 
     def _or_later(self, result: object) -> None:
-        """Whatever went wrong, look again in a while; what went well is seen by the watch."""
+        """Try again after a failure; after a success the watch reports the change."""
         if isinstance(result, StoreError):
             self._call_later(RETRY_S, self.start)
 
@@ -190,10 +189,10 @@ class ControllerLoop:
         else:
             self.start()
 
-    # One term
+    # -- one term
 
     def _begin(self, epoch: int, version: int) -> None:
-        """Read who is live, then everything else; from then on only changes matter."""
+        """Load the live brokers, then the rest of the state; later only changes matter."""
 
         def changed(brokers: dict[int, LiveBroker] | StoreError) -> None:
             if isinstance(brokers, StoreError):
@@ -231,11 +230,11 @@ class ControllerLoop:
         self._on(Deposed(reason))
 
     def _resign(self, reason: str) -> None:
-        """End the term; `start` finds our node and clears it away before anything else."""
+        """End the term; `start` finds our node and deletes it first."""
         self._depose(reason)
         self.start()
 
-    # Events and effects
+    # -- events and effects
 
     def _on(self, event: Event) -> None:
         self._carry_out_all(self._controller.on(self._clock.monotonic_ms(), event))
@@ -260,7 +259,7 @@ class ControllerLoop:
                 self._channels.send(broker_id, message, partial(self._acknowledged, ticket))
             case Answer(token, outcome, change):
                 answer = partial(self._waiting.pop(token), outcome)
-                # Later, so that a reply that asks for more cannot overtake the effects after it.
+                # Later, so that a reply that submits another command cannot overtake these effects.
                 if change is None:
                     self._call_soon(answer)
                 else:
@@ -281,7 +280,7 @@ class ControllerLoop:
     def _acknowledged(self, ticket: int, response: Any) -> None:
         error = error_of(response)
         if error:
-            log.warning("a broker could not apply all of a message: %s", error.name)
+            log.warning("a broker failed to apply a control request: %s", error.name)
         self._on(Acknowledged(ticket, error))
 
     def _set_timer(self) -> None:

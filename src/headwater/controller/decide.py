@@ -1,12 +1,12 @@
 """The controller's decisions: events in, ordered effects out.
 
 Pure: no clock, no store, no socket. Decisions are made one after another. A long one pauses every
-few dozen partitions and goes on after `Resumed`, so that the loop is never held; the next one
-waits for its end. The state changes at the decision, brokers are told only after the write that
-makes it true is durable, and clients are answered only after brokers have applied it.
+few dozen partitions and continues after `Resumed`, so that it never holds the event loop; the next
+one waits for its end. A decision changes the state at once, is sent to brokers only after the write
+that makes it true is durable, and is answered to clients only after brokers have applied it.
 
-A write that fails means that somebody else is controller or that the store is out of reach: every
-waiting client is told NOT_CONTROLLER and the controller resigns; whoever comes next reads anew.
+A failed write means that another broker is controller or that the store cannot be reached: every
+waiting client gets NOT_CONTROLLER and the controller resigns; the next one loads the state again.
 """
 
 from collections import deque
@@ -66,7 +66,7 @@ _DONE = object()
 
 
 def _repeated(resources: Iterable[AlteredResource]) -> set[tuple[int, str]]:
-    """Kind and name of the resources that the request names more than once."""
+    """Kind and name of the resources that appear more than once."""
     seen: dict[int, set[str]] = {}
     twice: set[tuple[int, str]] = set()
     for resource in resources:
@@ -83,11 +83,13 @@ def _refuse_repeated(resource: AlteredResource, twice: set[tuple[int, str]]) -> 
 
 
 def _not_controller() -> KafkaError:
-    return KafkaError(E.NOT_CONTROLLER, "this broker is not the controller now: ask again")
+    return KafkaError(
+        E.NOT_CONTROLLER, "this broker is not the controller; find the controller and try again"
+    )
 
 
 class Controller:
-    """What one broker decides while it is the controller; outside a term it refuses everything."""
+    """Decides while this broker is the controller; refuses every command otherwise."""
 
     def __init__(
         self, broker_id: int, settings: ControllerSettings, new_topic_id: Callable[[], Uuid]
@@ -100,16 +102,15 @@ class Controller:
 
     @property
     def active(self) -> bool:
-        """Whether this broker is the controller."""
         return self._term is not None
 
     @property
     def idle(self) -> bool:
-        """Whether this broker is the controller and all it decided is done."""
+        """Whether this broker is the controller and nothing is outstanding."""
         return self._term is not None and self._term.idle
 
     def use_settings(self, settings: ControllerSettings) -> list[Effect]:
-        """The broker's settings have changed; what follows from that."""
+        """Apply changed settings of the broker."""
         self._settings = settings
         if self._term is None:
             return []
@@ -117,11 +118,11 @@ class Controller:
         return self._term.drain_effects()
 
     def next_deadline(self) -> int | None:
-        """When to send TimePassed, or None."""
+        """When to feed TimePassed, or None."""
         return self._term.outstanding.next_deadline() if self._term else None
 
     def on(self, now_ms: int, event: Event) -> list[Effect]:
-        """What to do about `event`, in this order."""
+        """Decide about `event`; the effects are to be carried out in order."""
         if isinstance(event, Elected):
             self._term = _Term(
                 self._broker_id, self._settings, self._new_topic_id, event, self._tickets
@@ -143,7 +144,9 @@ class Controller:
         if term is None:
             return []
         term.outstanding.abandon(_not_controller())
-        self._tickets = term.outstanding.ticket  # never used again: late replies must find nothing
+        self._tickets = (
+            term.outstanding.ticket
+        )  # never used again: late replies must not match anything
         answers = [effect for effect in term.outstanding.effects if isinstance(effect, Answer)]
         if isinstance(event, Deposed):
             return [*answers]
@@ -151,7 +154,7 @@ class Controller:
 
 
 class _Term:
-    """One reign: from the election to the first sign that it is over."""
+    """One term: from the election to the first sign that it is over."""
 
     def __init__(
         self,
@@ -162,7 +165,7 @@ class _Term:
         first_ticket: int,
     ) -> None:
         brokers = dict(elected.state.brokers)
-        elected.state.brokers.clear()  # so that each of them joins, and is told everything
+        elected.state.brokers.clear()  # so that each of them joins and gets the full state
         self.outstanding = Outstanding(broker_id, settings, elected, first_ticket)
         self._jobs: deque[Iterator[None]] = deque()
         self._resuming = False
@@ -229,14 +232,14 @@ class _Term:
             self._after_send(then, E.BROKER_NOT_AVAILABLE)
 
     def use_settings(self, settings: ControllerSettings) -> None:
-        """Go by other rules; partitions without a leader may have one by them."""
+        """Apply other settings; they may allow a leader for partitions that have none."""
         former, self.outstanding.settings = self.outstanding.settings, settings
         if settings.unclean_leader_election and not former.unclean_leader_election:
             self._jobs.append(self._elections.elect_leaders())
             self._work()
 
     def _work(self) -> None:
-        """Go on with the oldest job until it pauses; only `Resumed` takes it up again."""
+        """Run the oldest job until it pauses; only `Resumed` continues it."""
         while self._jobs and not self._resuming:
             if next(self._jobs[0], _DONE) is _DONE:
                 self._jobs.popleft()
@@ -258,7 +261,7 @@ class _Term:
             case AlterConfigs():
                 self._jobs.append(self._alter_configs(command, token))
             case _:
-                raise AssertionError(f"no decision for {command}")
+                raise AssertionError(f"unknown command {command}")
 
     def _alter_configs(self, command: AlterConfigs, token: int) -> Iterator[None]:
         outcomes = []
@@ -314,7 +317,7 @@ class _Term:
 def _changed_configs(
     kind: str, name: str, present: Mapping[str, str], overrides: Mapping[str, str]
 ) -> str:
-    """One line for the log: what was set and what was unset."""
+    """A log line: what was set and what was unset."""
     changes = [
         f"{key}={_logged(kind, key, value)}"
         for key, value in overrides.items()

@@ -1,4 +1,4 @@
-"""What the controller wants done, in this order. All imperative; none of it has happened yet."""
+"""What the controller wants done, in order. All imperative: nothing of it has happened yet."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from headwater.controller.store.metadata_store import Op
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """Make one multi in the store; comes back as Stored or StoreRefused."""
+    """Write one multi to the store; answered by Stored or StoreRefused."""
 
     ticket: int
     ops: Sequence[Op]
@@ -18,7 +18,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Tell a broker; comes back as Acknowledged."""
+    """Send a control request to a broker; answered by Acknowledged."""
 
     ticket: int
     broker_id: int
@@ -27,7 +27,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer the one who waits behind `token`, once. After config changes, when they are applied."""
+    """Answer the command `token`, once this broker has applied the config change, if any."""
 
     token: int
     outcome: Any
@@ -36,14 +36,14 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """Give the controller's node up and stand for election again with a fresh reading."""
+    """Delete the controller's node and run for controller again with freshly loaded state."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Let the loop turn once, then send Resumed."""
+    """Let the event loop turn once, then feed Resumed."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
-"""Who leads: the choice of a partition's leader, and the claim to be the controller.
+"""Chooses the leader of a partition, and claims the role of controller. Pure.
 
-Pure. A leader comes from the in-sync replicas; one from outside only where the topic allows losing
-records. Each take-over raises the leader epoch.
+A leader comes from the in-sync replicas, or from outside only if the topic allows losing records.
+Each change of leader raises the leader epoch.
 """
 
 from collections.abc import Collection, Mapping
@@ -15,7 +15,7 @@ from headwater.model import NO_LEADER
 def claim_controller(broker_id: int, now_ms: int, epoch: int, epoch_version: int) -> list[Op]:
     """The one multi that makes `broker_id` the controller of epoch `epoch` + 1.
 
-    Both or nothing: whoever raced us has created /controller or moved the epoch's version.
+    Both or nothing: a broker that was faster has created /controller or changed the version.
     """
     return [
         Set(CONTROLLER_EPOCH, str(epoch + 1).encode(), epoch_version),
@@ -26,9 +26,9 @@ def claim_controller(broker_id: int, now_ms: int, epoch: int, epoch_version: int
 def elect(
     partition: PartitionRegistration, live: Collection[int], *, unclean: bool
 ) -> tuple[int, tuple[int, ...], bool]:
-    """Leader, in-sync set and whether the choice was unclean; NO_LEADER where nobody may lead.
+    """Leader, in-sync set and whether the choice is unclean; NO_LEADER if no replica may lead.
 
-    With nobody left the in-sync set is kept as it was: only its members know all that was promised.
+    Without a leader the in-sync set stays as it is: only its members have every acknowledged record.
     """
     in_sync = [broker for broker in partition.isr if broker in live]
     candidates = [broker for broker in partition.replicas if broker in in_sync]
@@ -41,6 +41,6 @@ def elect(
 
 
 def needs_election(partition: PartitionRegistration, live: Mapping[int, LiveBroker]) -> bool:
-    """Whether nobody leads, or a broker that is gone or has restarted since it was made leader."""
+    """Whether there is no leader, or one that is gone or has restarted since its election."""
     leader = live.get(partition.leader)
     return leader is None or leader.epoch > partition.granted_at

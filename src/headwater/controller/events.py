@@ -1,4 +1,4 @@
-"""What the controller's decisions react to. All in the past tense: it has happened."""
+"""What the controller reacts to. All in the past tense: it has happened."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from headwater.errors import E
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """This broker became the controller; `state` is all that the store held at that moment."""
+    """This broker became the controller; `state` is what the store held at that moment."""
 
     controller_epoch: int
     epoch_version: int
@@ -28,14 +28,14 @@ class Deposed:
 
 @dataclass(frozen=True, slots=True)
 class BrokersChanged:
-    """Brokers came, went or registered anew; `brokers` are all that are live now."""
+    """Brokers came, went or registered again; `brokers` are all live ones."""
 
     brokers: Mapping[int, LiveBroker]
 
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
-    """Somebody wants something; `token` finds the one who waits."""
+    """A command was submitted; `token` identifies the waiting client."""
 
     command: Command[Any]
     token: int
@@ -60,7 +60,7 @@ class StoreRefused:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A broker has applied a message, or never will because it is gone."""
+    """A broker has applied a control request, or never will because it is gone."""
 
     ticket: int
     error: E = E.NONE
@@ -68,7 +68,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The loop has had its turn; long work may go on."""
+    """The event loop has turned; long work may continue."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
-"""Brokers come and go: every partition is led by a live broker, and every broker knows it. Pure.
+"""Elects leaders as brokers come and go, and sends the results to every broker. Pure.
 
-Each method is a job: a generator that pauses so that the loop can turn.
+Each method is a job: a generator that pauses so that the event loop can turn.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -15,26 +15,24 @@ from headwater.controller.store.znodes import StateNode, partitions_path
 from headwater.model import NO_LEADER, TopicPartition
 
 PARTITIONS_PER_STEP = 50
-"""What one step may change: a millisecond or two of work."""
+"""How many partitions one step changes: a millisecond or two of work."""
 PARTITIONS_PER_SCAN = 4000
-"""What one step may look at without changing it."""
+"""How many partitions one step checks without changing them."""
 
 UNCLEAN = "unclean.leader.election.enable"
 
 
 class LeaderElections:
-    """Elections and the news of them."""
-
     def __init__(self, outstanding: Outstanding, broker_gone: Callable[[int], None]) -> None:
         self._outstanding = outstanding
         self._broker_gone = broker_gone
         self._state = outstanding.state
 
     def brokers_changed(self, brokers: Mapping[int, LiveBroker]) -> Iterator[None]:
-        """Take over the new list of live brokers.
+        """Apply the new list of live brokers.
 
-        A broker that registered anew counts as gone and come: it must not be trusted with what it
-        led in its former life (KIP-380).
+        A broker that registered again counts as gone and joined: it must not keep what it led
+        before its restart (KIP-380).
         """
         before = dict(self._state.brokers)
         gone = [one for one in before.values() if brokers.get(one.broker_id) != one]
@@ -52,7 +50,7 @@ class LeaderElections:
             yield from self._introduce(broker)
 
     def _introduce(self, joined: LiveBroker) -> Iterator[None]:
-        """Tell a broker that joined of everything; what is being written it hears with the others."""
+        """Send the full state to a broker that joined; writes in flight reach it later with the others."""
         everything = list(self._state.partitions())
         for start in range(0, len(everything), PARTITIONS_PER_STEP):
             known = self._outstanding.stored_partitions(
@@ -63,7 +61,7 @@ class LeaderElections:
             yield
 
     def elect_leaders(self) -> Iterator[None]:
-        """Give every partition that needs one a new leader."""
+        """Elect a leader for every partition that needs one."""
         ops: list[Op] = []
         changed: list[TopicPartition] = []
         for seen, at in enumerate(list(self._state.partitions()), 1):
@@ -82,7 +80,7 @@ class LeaderElections:
             self._outstanding.write_partitions(ops, changed)
 
     def _elect_if_needed(self, at: TopicPartition, partition: PartitionRegistration) -> bool:
-        """Whether leader or in-sync set had to change; each change raises the leader epoch."""
+        """Change leader or in-sync set if necessary, under a higher leader epoch; whether they changed."""
         live = self._state.brokers
         if partition.version == NOT_STORED:
             self.first_leader(partition)
@@ -103,7 +101,7 @@ class LeaderElections:
         return True
 
     def first_leader(self, partition: PartitionRegistration) -> None:
-        """The first leadership of a partition without records: every live replica is in sync."""
+        """Elect the first leader of a partition without records: every live replica is in sync."""
         live = [broker for broker in partition.replicas if broker in self._state.brokers]
         partition.leader = live[0] if live else NO_LEADER
         partition.isr = tuple(live) or partition.replicas
@@ -126,7 +124,7 @@ class LeaderElections:
 
 
 def state_ops(at: TopicPartition, partition: PartitionRegistration) -> list[Op]:
-    """The write of a partition's state over version `partition.version`."""
+    """The operations that write a partition's state over version `partition.version`."""
     path, data = StateNode.path(at.topic, at.partition), partition.state_node().encode()
     if partition.version != NOT_STORED:
         return [Set(path, data, partition.version)]

@@ -1,4 +1,4 @@
-"""Who is live: watches /brokers/ids for as long as somebody wants to know."""
+"""Watches which brokers are live: /brokers/ids."""
 
 from collections.abc import Callable
 
@@ -9,7 +9,7 @@ from headwater.controller.store.znodes import BROKER_IDS
 
 
 class BrokerWatcher:
-    """Reports all live brokers at first and after every change; says nothing after `stop`."""
+    """Reports all live brokers first and after every change; nothing after `stop`."""
 
     def __init__(
         self, store: MetadataStore, report: Callable[[dict[int, LiveBroker] | StoreError], None]
@@ -20,7 +20,6 @@ class BrokerWatcher:
         self._read()
 
     def stop(self) -> None:
-        """Report no more."""
         self._stopped = True
 
     def _read(self) -> None:

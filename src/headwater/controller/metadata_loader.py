@@ -1,4 +1,4 @@
-"""Reading the whole cluster out of the store, for a controller that has just been elected."""
+"""Loads the whole cluster state from the store, for a newly elected controller."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class BatchedReads:
-    """A number of reads that end together. Nodes that vanish or make no sense are passed over."""
+    """Reads that end together. Nodes that vanish or cannot be decoded are skipped."""
 
     def __init__(self, store: MetadataStore, done: Callable[[StoreError | None], None]) -> None:
         self._store = store
@@ -40,11 +40,9 @@ class BatchedReads:
         self._failure: StoreError | None = None
 
     def children(self, path: str, found: Callable[[list[str]], None]) -> None:
-        """The names below `path`."""
         self._store.children(path, self._awaited(found))
 
     def get(self, path: str, found: Callable[[Znode], None]) -> None:
-        """The node at `path`."""
         self._store.get(path, self._awaited(found))
 
     def _awaited(self, found: Callable[[T], None]) -> Reply[T]:
@@ -54,8 +52,8 @@ class BatchedReads:
             if not isinstance(result, StoreError):
                 try:
                     found(result)
-                except ValueError as nonsense:
-                    log.error("a node of the metadata store is passed over: %s", nonsense)
+                except ValueError as undecodable:
+                    log.error("skipped a node of the metadata store: %s", undecodable)
             elif result.kind is not StoreFailure.NO_NODE:
                 self._failure = result
             self._outstanding -= 1
@@ -68,7 +66,7 @@ class BatchedReads:
 def read_brokers(
     store: MetadataStore, names: Sequence[str], reply: Reply[dict[int, LiveBroker]]
 ) -> None:
-    """The registrations of the brokers whose nodes are `names`."""
+    """Read the registrations of brokers; `names` are the names of their nodes."""
     brokers: dict[int, LiveBroker] = {}
 
     def found(broker_id: int, node: Znode) -> None:
@@ -81,7 +79,7 @@ def read_brokers(
 
 
 def read_topics(store: MetadataStore, reply: Reply[ClusterState]) -> None:
-    """Every topic, its partitions and overrides, and the overrides of brokers."""
+    """Read every topic with its partitions and overrides, and the overrides of brokers."""
     _TopicLoader(store, reply)
 
 

@@ -1,7 +1,7 @@
-"""Which brokers hold a partition: an even spread of leaders and replicas, over as many racks as can be.
+"""Places replicas: leaders and replicas spread evenly, over as many racks as possible.
 
-Pure and without chance: equal input gives an equal plan. Counting decides, not a random start, so
-small topics made one after another spread as evenly as one large topic.
+Pure and not random: equal input gives an equal plan. Counts decide, not a random start, so small
+topics created one after another spread as evenly as one large topic.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,7 +12,7 @@ Load: TypeAlias = Mapping[int, tuple[int, int]]
 
 
 class Site(NamedTuple):
-    """A broker that can hold replicas, and the rack it stands in."""
+    """A broker that can hold replicas, and its rack."""
 
     broker_id: int
     rack: str | None = None
@@ -21,7 +21,7 @@ class Site(NamedTuple):
 class Placement:
     """Finds replicas for the partitions of one topic, one partition at a time.
 
-    `taken` are the assignments the topic already has: they count towards its spread.
+    `taken` are the topic's present assignments, which count towards its spread.
     """
 
     def __init__(
@@ -64,8 +64,8 @@ class Placement:
     def _follower_rank(
         self, broker: int, leader: int, in_rack: Mapping[str | None, int]
     ) -> tuple[int, ...]:
-        # Another rack first; then few replicas; then a pair that is rare, so that the partitions of
-        # a leader that fails spread over many brokers.
+        # Another rack first; then few replicas; then a rare pair, so that the partitions of a
+        # failed leader spread over many brokers.
         together = self._pairs.get((leader, broker), 0)
         rack = in_rack.get(self._racks[broker], 0)
         return rack, self._holds[broker], together, self._load[broker][1], broker

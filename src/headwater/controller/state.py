@@ -1,7 +1,7 @@
-"""What the controller knows: live brokers, topics, who leads each partition, overrides.
+"""The cluster state of the controller: live brokers, topics, leaders, overrides.
 
-Plain data. Only `decide` changes it, and a change is made here before it is written: a write that
-fails means that this picture is stale, and the controller steps down and reads everything anew.
+Plain data. Only `decide` changes it, and changes it before the write: after a failed write the state
+is stale, and the controller resigns and loads it again.
 """
 
 from collections.abc import Iterator
@@ -16,14 +16,13 @@ NOT_STORED = -1
 
 @dataclass(frozen=True, slots=True)
 class LiveBroker:
-    """A registered broker; its epoch is the czxid of that registration."""
+    """A registered broker; its epoch is the czxid of the registration."""
 
     node: BrokerNode
     epoch: int
 
     @property
     def broker_id(self) -> int:
-        """The broker's id."""
         return self.node.broker_id
 
 
@@ -31,9 +30,9 @@ class LiveBroker:
 class PartitionRegistration:
     """Assignment and leadership of one partition.
 
-    `version` is the state node's version, Kafka's partition epoch. `granted_at` is the transaction
-    that last wrote the state: leadership older than its holder's registration is void, because the
-    holder has restarted since.
+    `version` is the version of the state node, Kafka's partition epoch. `granted_at` is the
+    transaction that last wrote the state: leadership older than the leader's registration is void,
+    because the leader has restarted since.
     """
 
     replicas: tuple[int, ...]
@@ -48,7 +47,7 @@ class PartitionRegistration:
     recovering: bool = False
 
     def state_node(self) -> StateNode:
-        """The partition's node as it is to be written."""
+        """The state node to write."""
         return StateNode(
             self.leader, self.leader_epoch, self.isr, self.controller_epoch, self.recovering
         )
@@ -56,7 +55,7 @@ class PartitionRegistration:
 
 @dataclass(slots=True)
 class TopicState:
-    """One topic; `deleting` from the moment its deletion is wanted until nothing is left of it."""
+    """One topic; `deleting` from the request to delete it until nothing of it is left."""
 
     name: str
     topic_id: Uuid
@@ -66,26 +65,26 @@ class TopicState:
     deleting: bool = False
 
     def replication_factor(self) -> int:
-        """The number of replicas of its first partition, as Kafka reports it."""
+        """The number of replicas of the first partition, as Kafka reports it."""
         return len(next(iter(self.partitions.values())).replicas) if self.partitions else 0
 
 
 @dataclass(slots=True)
 class ClusterState:
-    """Everything the store said when this controller was elected, and every change since."""
+    """What the store held when this controller was elected, and every change since."""
 
     brokers: dict[int, LiveBroker] = field(default_factory=dict)
     topics: dict[str, TopicState] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     config_nodes: set[str] = field(default_factory=set)
-    """The paths below /config that are there: these are set, all others created."""
+    """The existing paths below /config: writes set these and create all others."""
     by_metric_name: dict[str, str] = field(default_factory=dict)
-    """Topics by `metric_name`, to find the ones that a new name would collide with."""
+    """Topics by `metric_name`, to find collisions with a new name."""
     load: dict[int, tuple[int, int]] = field(default_factory=dict)
-    """Per broker, how many partitions prefer it as leader and how many replicas it holds."""
+    """By broker: how many partitions prefer it as leader, and how many replicas it holds."""
 
     def add(self, topic: TopicState) -> None:
-        """Take in a topic, with the partitions it has."""
+        """Add a topic with its partitions."""
         self.topics[topic.name] = topic
         self.by_metric_name[metric_name(topic.name)] = topic.name
         for partition in topic.partitions.values():
@@ -94,26 +93,25 @@ class ClusterState:
     def add_partition(
         self, topic: TopicState, index: int, partition: PartitionRegistration
     ) -> None:
-        """Take in one more partition of a topic."""
+        """Add a partition to a topic."""
         topic.partitions[index] = partition
         self._count(partition.replicas, 1)
 
     def drop(self, name: str) -> None:
-        """Forget a topic."""
         topic = self.topics.pop(name)
         self.by_metric_name.pop(metric_name(name), None)
         for partition in topic.partitions.values():
             self._count(partition.replicas, -1)
 
     def partitions(self) -> Iterator[TopicPartition]:
-        """Every partition of every topic that is not on its way out."""
+        """Every partition of every topic that is not being deleted."""
         for topic in self.topics.values():
             if not topic.deleting:
                 for index in topic.partitions:
                     yield TopicPartition(topic.name, index)
 
     def partition(self, at: TopicPartition) -> PartitionRegistration | None:
-        """One partition, if it is there to stay."""
+        """One partition, unless its topic is being deleted."""
         topic = self.topics.get(at.topic)
         return topic.partitions.get(at.partition) if topic and not topic.deleting else None
 
@@ -124,5 +122,5 @@ class ClusterState:
 
 
 def metric_name(name: str) -> str:
-    """Names that differ only in '.' and '_' would share the names of their metrics."""
+    """The name as metrics show it: names that differ only in '.' and '_' collide."""
     return name.replace(".", "_")

@@ -1,8 +1,9 @@
-"""Topics are made, grown and deleted. Pure; each command is a job that pauses between steps.
+"""Creates, grows and deletes topics. Pure; each command is a job that pauses between steps.
 
-Making: the topic's node with the whole assignment, then the states of its partitions step by step;
-a crash in between leaves partitions without a state, which the next controller gives their first
-leader. Deleting: a mark, then the replicas, then the nodes; a crash in between is taken up again.
+Creating writes the topic's node with the whole assignment, then the states of its partitions step by
+step; after a crash in between, the next controller elects the first leader of partitions without a
+state. Deleting writes a mark, then deletes the replicas, then the nodes; the next controller resumes
+it after a crash.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -46,14 +47,12 @@ from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition, Uuid
 
 REFUSALS_PER_STEP = 50
-"""Names of topics that turn out not to exist are looked at so many at a time."""
+"""How many names of unknown topics are refused in one step."""
 FOLDERS_PER_STEP = 10
-"""Partitions whose folders brokers make or give up at one message: on a slow disk a millisecond each."""
+"""How many partitions one control request creates or deletes: a millisecond each on a slow disk."""
 
 
 class TopicChanges:
-    """The jobs behind the topic commands."""
-
     def __init__(
         self,
         outstanding: Outstanding,
@@ -74,10 +73,9 @@ class TopicChanges:
         self._attempts = 0
         self._failed_attempts: set[int] = set()
 
-    # Making topics
+    # -- creating
 
     def create(self, command: CreateTopics, token: int) -> Iterator[None]:
-        """CreateTopics."""
         outcomes = []
         twice = duplicates(new.name for new in command.topics)
         room = MAX_PARTITIONS_PER_REQUEST
@@ -141,7 +139,7 @@ class TopicChanges:
         ops: list[Op],
         token: int,
     ) -> Iterator[None]:
-        """Write the topic's `ops` with the first states, the other states step by step."""
+        """Write the topic's `ops` with the first states, then the other states step by step."""
         for start in range(0, len(replicas), FOLDERS_PER_STEP):
             added = []
             for index, brokers in enumerate(
@@ -158,10 +156,9 @@ class TopicChanges:
             if start + FOLDERS_PER_STEP < len(replicas):
                 yield
 
-    # Growing topics
+    # -- growing
 
     def create_partitions(self, command: CreatePartitions, token: int) -> Iterator[None]:
-        """CreatePartitions."""
         outcomes = []
         twice = duplicates(more.name for more in command.topics)
         room = MAX_PARTITIONS_PER_REQUEST
@@ -191,10 +188,10 @@ class TopicChanges:
         topic.version += 1
         yield from self._add_partitions(topic, plan.first, added, ops, token)
 
-    # Deleting topics
+    # -- deleting
 
     def delete(self, command: DeleteTopics, token: int) -> Iterator[None]:
-        """DeleteTopics. Answered when nothing is left, or once marked if a replica is out of reach."""
+        """DeleteTopics; answered when nothing is left, or once marked if a replica cannot be reached."""
         outcomes = []
         names = dict.fromkeys(command.names) if duplicates(command.names) else command.names
         for number, name in enumerate(names, 1):
@@ -223,12 +220,12 @@ class TopicChanges:
         self._later(self._delete_replicas(self._state.topics[name]))
 
     def resume_deletions(self) -> None:
-        """Brokers have changed: ask again for what is still to be deleted."""
+        """Continue the deletions that wait for brokers."""
         for name in sorted(self._marked):
             self._later(self._delete_replicas(self._state.topics[name]))
 
     def _delete_replicas(self, topic: TopicState) -> Iterator[None]:
-        """Tell every broker that the topic goes, and each live replica to give up its files."""
+        """Hide the topic from clients of every broker, then delete its replicas on the live ones."""
         if topic.name not in self._marked:
             return
         owing = {broker for one in topic.partitions.values() for broker in one.replicas}
@@ -322,7 +319,7 @@ def _within(room: int, plan: TopicPlan) -> int:
     if plan.count > room:
         raise KafkaError(
             E.POLICY_VIOLATION,
-            f"one request may make {MAX_PARTITIONS_PER_REQUEST} partitions at most",
+            f"one request may create at most {MAX_PARTITIONS_PER_REQUEST} partitions",
         )
     return room - plan.count
 

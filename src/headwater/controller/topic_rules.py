@@ -1,4 +1,4 @@
-"""Whether a topic may be made, grown or deleted, and where its replicas go. Pure: raises KafkaError.
+"""Checks whether a topic may be created, grown or deleted. Pure: raises KafkaError.
 
 The order of the checks is Kafka's, so that a request wrong in two ways gets the same error.
 """
@@ -18,7 +18,7 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 
 @dataclass(frozen=True, slots=True)
 class ControllerSettings:
-    """The broker settings that the controller goes by."""
+    """The broker settings that the controller uses."""
 
     num_partitions: int = 1
     default_replication_factor: int = 1
@@ -29,7 +29,7 @@ class ControllerSettings:
 
 @dataclass(frozen=True, slots=True)
 class TopicPlan:
-    """Partitions that may be made. Without explicit `replicas` the placement is still to be found."""
+    """Partitions to create; `replicas` is None if they are still to be placed."""
 
     first: int
     count: int
@@ -39,7 +39,7 @@ class TopicPlan:
 
 
 def plan_topic(new: TopicCreation, state: ClusterState, settings: ControllerSettings) -> TopicPlan:
-    """The topic as it would be made."""
+    """Check a new topic, and plan its partitions."""
     _check_name(new, state)
     config = _checked_config(new.configs)
     if new.assignments:
@@ -60,7 +60,7 @@ def _check_name(new: TopicCreation, state: ClusterState) -> None:
     if new.name in INTERNAL_TOPICS and not new.internal:
         raise KafkaError(
             E.INVALID_TOPIC_EXCEPTION,
-            f"topic {new.name!r} is internal: the broker makes it when it is first needed",
+            f"topic {new.name!r} is internal: the broker creates it when it is first needed",
         )
     other = state.by_metric_name.get(metric_name(new.name))
     if other is not None:
@@ -90,13 +90,13 @@ def _counts(
     if factor <= 0:
         raise KafkaError(
             E.INVALID_REPLICATION_FACTOR,
-            f"{factor} replicas are too few: ask for 1 or more, or -1 for the broker's default",
+            f"the replication factor must be at least 1, or -1 for the broker's default, not {factor}",
         )
     count = settings.num_partitions if new.partitions == BROKER_DEFAULT else new.partitions
     if count <= 0:
         raise KafkaError(
             E.INVALID_PARTITIONS,
-            f"{count} partitions are too few: ask for 1 or more, or -1 for the broker's default",
+            f"the number of partitions must be at least 1, or -1 for the broker's default, not {count}",
         )
     factor = min(factor, max(1, len(state.brokers))) if new.clamped else factor
     _check_factor(factor, state)
@@ -107,12 +107,12 @@ def _check_factor(factor: int, state: ClusterState) -> None:
     if factor > len(state.brokers):
         raise KafkaError(
             E.INVALID_REPLICATION_FACTOR,
-            f"{factor} replicas need as many brokers, and {len(state.brokers)} are live",
+            f"the replication factor {factor} is larger than the number of live brokers, {len(state.brokers)}",
         )
 
 
 def sites(state: ClusterState) -> list[Site]:
-    """The live brokers as places for replicas."""
+    """The live brokers, for placement."""
     return [Site(broker.broker_id, broker.node.rack) for broker in state.brokers.values()]
 
 
@@ -120,7 +120,7 @@ def _explicit(new: TopicCreation, live: Iterable[int]) -> list[tuple[int, ...]]:
     if (new.partitions, new.replication_factor) != (BROKER_DEFAULT, BROKER_DEFAULT):
         raise KafkaError(
             E.INVALID_REQUEST,
-            "an explicit assignment leaves no choice: set partitions and replication factor to -1",
+            "with an explicit assignment, set partitions and replication factor to -1",
         )
     replicas: dict[int, tuple[int, ...]] = {}
     for partition, brokers in new.assignments:
@@ -143,7 +143,7 @@ def _check_assignments(
     known = set(live)
     for brokers in assignments:
         if not brokers:
-            raise _bad_assignment("an assignment names no broker")
+            raise _bad_assignment("an assignment has no brokers")
         if len(set(brokers)) < len(brokers):
             raise _bad_assignment(f"an assignment names a broker twice: {list(brokers)}")
         unknown = sorted(set(brokers) - known)
@@ -151,7 +151,7 @@ def _check_assignments(
             raise _bad_assignment(f"an assignment names brokers that are not live: {unknown}")
         if len(brokers) != factor:
             raise _bad_assignment(
-                f"every partition needs as many replicas: {len(brokers)} here, {factor} elsewhere"
+                f"every partition needs the same number of replicas: {len(brokers)} here, {factor} elsewhere"
             )
 
 
@@ -160,7 +160,7 @@ def _bad_assignment(message: str) -> KafkaError:
 
 
 def plan_partitions(more: MorePartitions, state: ClusterState) -> TopicPlan:
-    """The partitions to be added to an existing topic."""
+    """Plan the partitions to add to an existing topic."""
     topic = existing_topic(more.name, state)
     present = len(topic.partitions)
     if more.name in INTERNAL_TOPICS:
@@ -176,7 +176,7 @@ def plan_partitions(more: MorePartitions, state: ClusterState) -> TopicPlan:
         _check_factor(factor, state)
         return TopicPlan(present, added, factor, topic.config)
     if len(more.assignments) != added:
-        raise _bad_assignment(f"{added} partitions are added, {len(more.assignments)} assigned")
+        raise _bad_assignment(f"{added} partitions to add, but {len(more.assignments)} assignments")
     _check_assignments(more.assignments, state.brokers, factor)
     return TopicPlan(present, added, factor, topic.config, [tuple(one) for one in more.assignments])
 
@@ -192,7 +192,7 @@ def _not_more(more: MorePartitions, present: int) -> str:
 
 
 def existing_topic(name: str, state: ClusterState) -> TopicState:
-    """The topic, if it is there to stay."""
+    """The topic, unless it is unknown or being deleted."""
     topic = state.topics.get(name)
     if topic is None or topic.deleting:
         raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
@@ -212,7 +212,7 @@ def deletable_topic(name: str, state: ClusterState, settings: ControllerSettings
 
 
 def duplicates(names: Iterable[str]) -> set[str]:
-    """The names that stand there more than once."""
+    """The names that appear more than once."""
     seen: set[str] = set()
     twice: set[str] = set()
     for name in names:

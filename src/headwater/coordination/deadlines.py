@@ -1,8 +1,8 @@
-"""Deadlines as data: who must have acted by when.
+"""Deadlines as data: which key must act by when.
 
-A shard writes its deadlines here and is asked for the ones that passed; nothing in this file waits.
-Moving a deadline later, as each heartbeat does, costs one dict write: the heap keeps the old entry
-and looks at the dict again when that entry comes up.
+A shard keeps its deadlines here and pops those that have passed; nothing in this file waits. Moving a
+deadline later, as each heartbeat does, costs one dict write: the heap keeps the old entry and checks
+the dict when that entry comes up.
 """
 
 import heapq
@@ -14,7 +14,7 @@ SPARE_ENTRIES = 256
 
 
 class Now(NamedTuple):
-    """One reading of both clocks: deadlines count on the first, stored timestamps on the second.
+    """One reading of both clocks: deadlines use the first, stored timestamps the second.
 
     The wall clock may jump by years; sessions must not expire because of it, so the two never mix.
     """
@@ -29,7 +29,7 @@ class Deadlines(Generic[K]):
     def __init__(self) -> None:
         self._at: dict[K, int] = {}
         self._heap: list[tuple[int, int, K]] = []
-        self._queued: dict[K, int] = {}  # the earliest heap entry of a key that still counts
+        self._queued: dict[K, int] = {}  # the earliest valid heap entry of a key
         self._serial = 0
 
     def __contains__(self, key: K) -> bool:
@@ -39,7 +39,7 @@ class Deadlines(Generic[K]):
         return len(self._at)
 
     def set(self, key: K, at_ms: int) -> None:
-        """Give `key` a deadline, in place of the one it had."""
+        """Set the deadline of `key`, replacing any earlier one."""
         self._at[key] = at_ms
         queued = self._queued.get(key)
         if queued is None or at_ms < queued:
@@ -52,12 +52,12 @@ class Deadlines(Generic[K]):
             self._rebuild()
 
     def next(self) -> int | None:
-        """When to ask again, or None. May be early, never late."""
+        """When to call `pop_due` again, or None. May be early, never late."""
         self._drop_forgotten()
         return self._heap[0][0] if self._heap else None
 
     def pop_due(self, now_ms: int) -> K | None:
-        """Take one key whose deadline has passed, or None."""
+        """Remove and return one key whose deadline has passed, or None."""
         while True:
             self._drop_forgotten()
             if not self._heap or self._heap[0][0] > now_ms:
@@ -76,7 +76,7 @@ class Deadlines(Generic[K]):
         heapq.heappush(self._heap, (at_ms, self._serial, key))
 
     def _rebuild(self) -> None:
-        """Drop the entries of forgotten deadlines, which may be far away and many."""
+        """Drop the entries of canceled deadlines: they may be many, and far in the future."""
         self._heap.clear()
         self._queued.clear()
         for key, at_ms in self._at.items():

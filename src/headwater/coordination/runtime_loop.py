@@ -264,14 +264,14 @@ class ShardRuntime(Generic[S, R]):
         self._answer_all(self.shard.parked(), why)
 
     def topic_deleted(self, name: str) -> None:
-        """Offsets go with their topic."""
+        """Run the shard's `topic_deleted`, after the load if it is still loading."""
         if self.state is ShardState.LOADING:
             self._topics_deleted.append(name)
         elif self.state is ShardState.ACTIVE:
             self.run(self.shard.topic_deleted(self._now(), name))
 
     def _wait_for_deadline(self) -> None:
-        """Set the timer, unless it goes off early enough: most deadlines only move away."""
+        """Set the timer, unless it fires early enough: most deadlines only move later."""
         at_ms = self.shard.next_deadline()
         if at_ms is None or (self._armed_ms is not None and self._armed_ms <= at_ms):
             return

@@ -122,7 +122,7 @@ def test_configs_show_where_they_come_from(broker: str) -> None:
     ("words", "reason"),
     [
         (("--topic", "nowhere", "retention.ms=1"), "there is no topic 'nowhere'"),
-        (("--broker", "1", "node.id=7"), "cannot change while the broker runs"),
+        (("--broker", "1", "node.id=7"), "cannot be changed while the broker runs"),
         (("--broker", "9", "message.max.bytes=7"), "broker 9 is not in the cluster"),
         (("--cluster-default", "mesage.max.bytes=7"), "did you mean message.max.bytes?"),
     ],

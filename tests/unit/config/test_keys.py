@@ -51,7 +51,7 @@ def test_text_is_read_as_java_reads_it(name: str, text: str, value: object) -> N
         ("size.bytes", "99999999999", "it does not fit in 32 bits"),
         ("share", "nan", "it takes a number"),
         ("kinds", "a,c", "it takes a, b"),
-        ("kinds", "a,a", "an entry stands there twice"),
+        ("kinds", "a,a", "duplicate entry"),
     ],
 )
 def test_a_bad_value_is_refused_with_key_value_and_reason(

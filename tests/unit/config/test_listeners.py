@@ -38,14 +38,14 @@ def test_an_ipv6_address_stands_in_brackets() -> None:
         ({"listeners": "PLAINTEXT://h"}, "write NAME://HOST:PORT"),
         ({"listeners": "PLAINTEXT://:1,PLAINTEXT://:2"}, "two listeners called PLAINTEXT"),
         ({"listeners": "INSIDE://:1"}, "give it a protocol in listener.security.protocol.map"),
-        ({"listeners": "SSL://:1"}, "asks for SSL, which is not served yet"),
+        ({"listeners": "SSL://:1"}, "uses SSL, which is not supported yet"),
         ({"listeners": "PLAINTEXT://0.0.0.0:1"}, "set advertised.listeners=PLAINTEXT://HOST:1"),
-        ({"advertised_listeners": "PLAINTEXT://h:1,SSL://h:2"}, "asks for SSL"),
+        ({"advertised_listeners": "PLAINTEXT://h:1,SSL://h:2"}, "uses SSL"),
         ({"listener_security_protocol_map": "A:TELNET"}, "is not NAME:PROTOCOL"),
         (
             {"advertised_listeners": "B://h:1", "listener_security_protocol_map":
              "B:PLAINTEXT,PLAINTEXT:PLAINTEXT"},
-            "advertised.listeners names B, which listeners does not have",
+            "advertised.listeners has B, which is missing in listeners",
         ),
     ],
 )  # fmt: skip

@@ -187,8 +187,8 @@ def test_an_internal_topic_whose_replicas_were_asked_for_waits_for_the_brokers(b
         CreateTopics([TopicCreation("__consumer_offsets", 50, 3, internal=True)])
     )
     assert outcome.error is E.INVALID_REPLICATION_FACTOR
-    assert "3 replicas" in outcome.message
-    assert "1 are live" in outcome.message
+    assert "replication factor 3" in outcome.message
+    assert "live brokers, 1" in outcome.message
 
 
 def test_too_many_partitions_in_one_request_are_refused(broker):

@@ -43,7 +43,7 @@ class EmbeddedStore:
 
     @property
     def session_id(self) -> int:
-        """The owner of the ephemeral nodes made from here."""
+        """The owner of the ephemeral nodes created here."""
         return self._session
 
     def create(

@@ -1,10 +1,10 @@
 """The metadata store as the rest of the broker sees it: ZooKeeper's tree, in callbacks.
 
 Every reply and every watch arrives as a later event, in the order of the calls, and never inside
-the call that asked for it. A write is answered only once it is durable. Only a write can end in
-CONNECTION_LOSS: reads are tried again by the store itself for as long as the session lives, and
-after that everything is SESSION_EXPIRED until `on_session` tells of a new one, without watches.
-Nobody above this file may know whether ZooKeeper or the embedded store stands behind it.
+the call itself. A write is answered only once it is durable. Only a write can end in
+CONNECTION_LOSS: the store itself retries reads while the session lives, and after that everything
+ends in SESSION_EXPIRED until `on_session` reports a new session, which starts without watches.
+Code above this file must not know whether the store is ZooKeeper or embedded.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 T = TypeVar("T")
 
 ANY_VERSION = -1
-"""Matches whatever version a node has."""
+"""Matches any version of a node."""
 
 
 class StoreFailure(Enum):
@@ -47,8 +47,8 @@ class StoreError(Exception):
 class Stat(NamedTuple):
     """What the store knows of a node beside its data.
 
-    `czxid` and `mzxid` are the transactions that created and last changed it, `pzxid` the one that
-    last changed its list of children; `version` counts changes of the data, `cversion` those of the
+    `czxid` and `mzxid` are the transactions that created and last changed it, `pzxid` the last
+    change of its list of children; `version` counts changes of the data, `cversion` those of the
     list of children, `aversion` those of the ACL.
     """
 
@@ -138,11 +138,11 @@ class WatchEvent(Enum):
 
 
 Watch: TypeAlias = Callable[[WatchEvent, str], None]
-"""Called once; whoever wants to know more reads again and leaves a new watch."""
+"""Called once; to hear of later changes, read again and leave a new watch."""
 
 
 class SessionState(Enum):
-    """What became of the session: ephemeral nodes live exactly as long as it does."""
+    """The state of the session; ephemeral nodes live exactly as long as it does."""
 
     OPEN = "open"
     EXPIRED = "expired"
@@ -153,7 +153,7 @@ class MetadataStore(Protocol):
 
     @property
     def session_id(self) -> int:
-        """The owner of the ephemeral nodes made from here."""
+        """The owner of the ephemeral nodes created here."""
 
     def create(
         self,
@@ -164,16 +164,16 @@ class MetadataStore(Protocol):
         ephemeral: bool = False,
         sequential: bool = False,
     ) -> None:
-        """Make a node and answer with its path."""
+        """Create a node and answer with its path."""
 
     def get(self, path: str, reply: Reply[Znode], watch: Watch | None = None) -> None:
-        """Data and stat. The watch is left only where the node is there."""
+        """Data and stat. The watch is left only if the node exists."""
 
     def exists(self, path: str, reply: Reply[Stat | None], watch: Watch | None = None) -> None:
         """The stat, or None for an absent node. The watch is left either way."""
 
     def children(self, path: str, reply: Reply[list[str]], watch: Watch | None = None) -> None:
-        """The names of the children, sorted. The watch is left only where the node is there."""
+        """The names of the children, sorted. The watch is left only if the node exists."""
 
     def set(self, path: str, data: bytes, version: int, reply: Reply[Stat]) -> None:
         """Replace the data if the node still has `version`."""
@@ -185,7 +185,7 @@ class MetadataStore(Protocol):
         """All of it or nothing, in order."""
 
     def on_session(self, listener: Callable[[SessionState], None]) -> None:
-        """Tell `listener` whenever the session is lost or a new one begins."""
+        """Call `listener` whenever the session expires or a new one begins."""
 
     def close(self) -> None:
         """End the session: its ephemeral nodes vanish, later calls are refused."""

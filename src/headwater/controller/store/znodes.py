@@ -1,7 +1,7 @@
 """The nodes of the metadata store: path, encode and decode, as Kafka 3.9 writes them.
 
-One class per kind of node. Keys that a reader does not know are passed over, so that a newer
-writer does no harm; what a reader needs and does not find is a ValueError that names the path.
+One class per kind of node. Readers ignore unknown keys, so that a newer writer does no harm; a
+missing key is a ValueError that names the path.
 """
 
 import json
@@ -30,7 +30,7 @@ PERSISTENT_PATHS = (
     "/config/clients", "/config/users", "/config/brokers", "/config/ips", CONFIG_CHANGES,
     PRODUCER_ID_BLOCK, LOG_DIRS,
 )  # fmt: skip
-"""What must be there before anything else; parents stand before their children."""
+"""The paths that must exist before all others; parents before their children."""
 
 
 def _encode(value: Mapping[str, Any]) -> bytes:
@@ -41,14 +41,14 @@ def _decode(path: str, data: bytes, *needed: str) -> dict[str, Any]:
     try:
         value = json.loads(data)
     except ValueError as broken:
-        raise ValueError(f"{path} does not hold JSON") from broken
+        raise ValueError(f"{path} is not JSON") from broken
     if not isinstance(value, dict) or any(name not in value for name in needed):
         raise ValueError(f"{path} lacks one of {', '.join(needed)}")
     return value
 
 
 class BrokerEndpoint(NamedTuple):
-    """Where clients of one listener find a broker."""
+    """The address of a broker for clients of one listener."""
 
     listener: str
     host: str
@@ -67,7 +67,6 @@ class BrokerNode:
 
     @staticmethod
     def path(broker_id: int) -> str:
-        """Where the broker registers."""
         return f"{BROKER_IDS}/{broker_id}"
 
     def encode(self) -> bytes:
@@ -94,7 +93,6 @@ class BrokerNode:
 
     @classmethod
     def decode(cls, broker_id: int, data: bytes) -> "BrokerNode":
-        """Read a registration."""
         value = _decode(cls.path(broker_id), data, "endpoints")
         protocols = value.get("listener_security_protocol_map", {})
         return cls(
@@ -113,7 +111,7 @@ class LogDirsNode:
 
     @staticmethod
     def path(broker_id: int) -> str:
-        """Where the broker keeps them; unlike its registration they outlive it."""
+        """The node with them; unlike the registration it outlives the session."""
         return f"{LOG_DIRS}/{broker_id}"
 
     def encode(self) -> bytes:
@@ -122,7 +120,6 @@ class LogDirsNode:
 
     @classmethod
     def decode(cls, broker_id: int, data: bytes) -> "LogDirsNode":
-        """Read them."""
         value = _decode(cls.path(broker_id), data, "directories")
         return cls({str(at): str(path) for at, path in value["directories"].items()})
 
@@ -138,24 +135,22 @@ def _endpoint(text: str, protocols: Mapping[str, str]) -> BrokerEndpoint:
 
 
 def encode_controller(broker_id: int, now_ms: int) -> bytes:
-    """/controller: who it is."""
+    """The content of /controller."""
     return _encode(
         {"version": 2, "brokerid": broker_id, "timestamp": str(now_ms), "kraftControllerEpoch": -1}
     )
 
 
 def decode_controller(data: bytes) -> int:
-    """The id of the controller."""
     return int(_decode(CONTROLLER, data, "brokerid")["brokerid"])
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    """/cluster/id."""
+    """The content of /cluster/id."""
     return _encode({"version": "1", "id": cluster_id})
 
 
 def decode_cluster_id(data: bytes) -> str:
-    """The id of the cluster."""
     return str(_decode(CLUSTER_ID, data, "id")["id"])
 
 
@@ -170,7 +165,6 @@ class TopicNode:
 
     @staticmethod
     def path(topic: str) -> str:
-        """The topic's node."""
         return f"{TOPICS}/{topic}"
 
     def encode(self) -> bytes:
@@ -187,7 +181,7 @@ class TopicNode:
 
     @classmethod
     def decode(cls, topic: str, data: bytes) -> "TopicNode":
-        """Read an assignment; topics from before 2.8 have no id and get the zero one."""
+        """Read an assignment; topics from before Kafka 2.8 have no id and get the zero one."""
         value = _decode(cls.path(topic), data, "partitions")
         text = value.get("topic_id")
         return cls(
@@ -218,11 +212,10 @@ class StateNode:
 
     @staticmethod
     def path(topic: str, partition: int) -> str:
-        """The partition's state."""
         return f"{TOPICS}/{topic}/partitions/{partition}/state"
 
     def encode(self) -> bytes:
-        """Version 1. Written by hand: topics of thousands of partitions pass through here."""
+        """Version 1; formatted by hand, because topics may have thousands of partitions."""
         recovery = ',"leader_recovery_state":1' if self.recovering else ""
         return (
             f'{{"controller_epoch":{self.controller_epoch},"leader":{self.leader},"version":1,'
@@ -232,7 +225,6 @@ class StateNode:
 
     @classmethod
     def decode(cls, topic: str, partition: int, data: bytes) -> "StateNode":
-        """Read a state."""
         path = cls.path(topic, partition)
         value = _decode(path, data, "leader", "leader_epoch", "isr", "controller_epoch")
         return cls(
@@ -250,7 +242,7 @@ def partitions_path(topic: str) -> str:
 
 
 def deletion_path(topic: str) -> str:
-    """The mark of a topic that is to go."""
+    """The mark that a topic is being deleted."""
     return f"{DELETED_TOPICS}/{topic}"
 
 
@@ -265,12 +257,10 @@ def quote_entity(name: str) -> str:
 
 
 def unquote_entity(segment: str) -> str:
-    """What `quote_entity` was given."""
     return unquote(segment)
 
 
 def encode_config(overrides: Mapping[str, str]) -> bytes:
-    """The content of a node below /config."""
     return _encode({"version": 1, "config": dict(overrides)})
 
 
@@ -282,12 +272,11 @@ def decode_config(path: str, data: bytes) -> dict[str, str]:
 
 
 def encode_config_change(entity_type: str, name: str) -> bytes:
-    """The content of a notification."""
     return _encode({"version": 2, "entity_path": f"{entity_type}/{quote_entity(name)}"})
 
 
 def decode_config_change(data: bytes) -> tuple[str, str]:
-    """The entity that a notification speaks of."""
+    """The entity that a notification names."""
     entity_type, _, name = _decode(CONFIG_CHANGES, data, "entity_path")["entity_path"].partition(
         "/"
     )
@@ -314,7 +303,7 @@ class ProducerIdBlock(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes) -> "ProducerIdBlock | None":
-        """The block, or None where none was ever given out."""
+        """The block, or None if none was ever claimed."""
         if not data:
             return None
         value = _decode(PRODUCER_ID_BLOCK, data, "broker", "block_start", "block_end")

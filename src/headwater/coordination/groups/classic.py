@@ -1,11 +1,11 @@
-"""The classic group protocol: the members agree on a leader, the leader on who reads what.
+"""The classic group protocol: the coordinator picks a leader, and the leader assigns partitions.
 
     Empty -> PreparingRebalance (joins are parked) -> CompletingRebalance (syncs are parked) -> Stable
 
-A machine without clock, network or disk. Every state that has members has a deadline, so that no
-group can hang: the join phase ends by itself, the sync phase ends by itself, and in between each
-member has a session. Every parked token leaves through `_answer_join` or `_answer_sync`, once.
-Stored is only what a restart needs, at the moment a generation is complete or the group empties.
+A state machine without clock, network or disk. Every state that has members has a deadline, so that
+no group can hang: the join phase and the sync phase end by themselves, and in between each member has
+a session. Every parked token is answered by `_answer_join` or `_answer_sync`, once. A record holds
+only what a restart needs, and is written when a generation is complete or the group becomes empty.
 """
 
 from collections.abc import Callable, Collection
@@ -54,7 +54,7 @@ NewId: TypeAlias = Callable[[str], str]
 
 
 class InitialDelay(NamedTuple):
-    """A new group waits a little for more members, and again while they come, up to a limit."""
+    """A new group waits for more members, and again while they come, up to a limit."""
 
     delay_ms: int
     remaining_ms: int
@@ -76,7 +76,7 @@ class ClassicGroup:
         self.protocol_type: str | None = None
         self.protocol: str | None = None
         self.members = Members()
-        self.pending: dict[str, None] = {}  # ids given out that have not joined yet
+        self.pending: dict[str, None] = {}  # ids handed out that have not joined yet
         self._unsynced: set[str] = set()  # members of this generation that have not synced yet
         self._initial: InitialDelay | None = None
         self._settings = settings
@@ -91,7 +91,7 @@ class ClassicGroup:
         deadlines: Deadlines[DeadlineKey],
         now: Now,
     ) -> "ClassicGroup":
-        """The group as the log has it: sessions start anew, and nobody has to rejoin."""
+        """The group as the log has it: sessions start again, and no member has to rejoin."""
         group = cls(group_id, settings, deadlines, now)
         group.state_timestamp = stored.state_timestamp
         group.generation = stored.generation
@@ -111,7 +111,7 @@ class ClassicGroup:
     def join(
         self, now: Now, command: JoinGroup, token: Token, new_id: NewId, out: GroupOutcome
     ) -> None:
-        """Let a member in, or start a new generation on its behalf."""
+        """Add a member, or start a rebalance for one that joins again."""
         if not self._has_room_for(command.member_id):
             self._turn_away(now, command.member_id, token, out)
         elif not self._speaks(command):
@@ -127,7 +127,7 @@ class ClassicGroup:
         if self.state is EMPTY:
             return True
         if self.state is PREPARING:
-            # Counting those who wait lets a group that is over its limit shed the last to rejoin.
+            # Counting waiting members lets a group over its limit drop the last ones to rejoin.
             member = self.members.by_id.get(member_id)
             waits = member is not None and member.join_token is not None
             return waits or self.members.waiting() < self._settings.max_size
@@ -178,7 +178,7 @@ class ClassicGroup:
         unchanged = member.protocols == command.protocols
         leads = self.members.leader == member.member_id
         if unchanged and (self.state is COMPLETING or (self.state is STABLE and not leads)):
-            # It may have missed the answer to its join: tell it again.
+            # It may have missed the answer to its join: answer again.
             out.reply(token, self.joined(member))
             return
         reason = rejoin_reason(command.reason, unchanged_leader=leads and unchanged)
@@ -215,7 +215,7 @@ class ClassicGroup:
         token: Token,
         out: GroupOutcome,
     ) -> None:
-        """A static member came back without its id: the new one takes over, the old one is fenced."""
+        """Give a returning static member a new id, and fence its old one."""
         former_leader = self.members.leader
         member = self.members.by_id[old_id]
         self._answer_join(member, Joined(E.FENCED_INSTANCE_ID, old_id), out)
@@ -234,7 +234,7 @@ class ClassicGroup:
             leads = self.members.leader == new_id
             answer = self.joined(member)._replace(skip_assignment=leads)
         else:
-            # An old client must not believe it leads, or it would compute an assignment.
+            # An old client must not take itself for the leader: it would compute an assignment.
             answer = self.joined(member)._replace(leader=former_leader or NO_MEMBER, members=())
         self._answer_join(member, answer, out)
 
@@ -247,7 +247,7 @@ class ClassicGroup:
             self.prepare_rebalance(now, why, out)
 
     def prepare_rebalance(self, now: Now, why: RebalanceStarted, out: GroupOutcome) -> None:
-        """Begin the join phase: everyone is to join again before its deadline."""
+        """Start the join phase: every member must join again before its deadline."""
         out.effects.append(why)
         self._end_sync_phase()
         if self.state is COMPLETING:
@@ -285,13 +285,13 @@ class ClassicGroup:
         self._deadline(now, JOIN_PHASE, delay_ms)
 
     def _complete_join(self, now: Now, out: GroupOutcome) -> None:
-        """End the join phase: who did not come is out, unless it is static."""
+        """End the join phase: remove dynamic members that did not join."""
         for member in list(self.members.by_id.values()):
             if member.join_token is None and member.instance_id is None:
                 self._remove(member.member_id, out)
         self._initial = None
         if self.members.by_id and not self.members.elect_joined_leader():
-            # Only static members are left and none came: wait for one, or for their sessions to end.
+            # Only static members are left and none joined: wait for one, or for their sessions to end.
             patience_ms = max(self.members.rebalance_timeout_ms(), SHORTEST_WAIT_MS)
             self._deadline(now, JOIN_PHASE, patience_ms)
             return
@@ -329,7 +329,7 @@ class ClassicGroup:
     # -- syncing
 
     def sync(self, now: Now, command: SyncGroup, token: Token, out: GroupOutcome) -> None:
-        """Give the member its assignment, now or when the leader brings it."""
+        """Answer with the member's assignment, now or when the leader sends it."""
         refusal = self.validate_sync(command)
         if refusal is not E.NONE:
             out.reply(token, Synced(refusal))
@@ -361,7 +361,7 @@ class ClassicGroup:
     # -- living and leaving
 
     def heartbeat(self, now: Now, command: Heartbeat) -> E:
-        """Keep the session; say when a new generation is being made."""
+        """Extend the session; the answer says whether a rebalance is in progress."""
         refusal = self.members.validate(command.member_id, command.instance_id)
         if refusal is not E.NONE:
             return refusal
@@ -376,14 +376,14 @@ class ClassicGroup:
             self._start_session(now, member)
 
     def leave(self, now: Now, leavers: tuple[Leaver, ...], out: GroupOutcome) -> list[E]:
-        """Let members go; one rebalance for the whole batch."""
+        """Remove members, with one rebalance for all of them."""
         gone: set[str] = set()
         errors = [self._leave_one(leaver, gone, out) for leaver in leavers]
         if gone:
             client_reason = next((one.reason for one in leavers if one.reason), None)
             why = self._because(leave_reason(client_reason), _names(gone), client_reason)
             self._members_went(now, why, out)
-        self._maybe_complete_join(now, out)  # it may have waited for an id that left unused
+        self._maybe_complete_join(now, out)  # it may have waited for a pending id that left
         return errors
 
     def _leave_one(self, leaver: Leaver, gone: set[str], out: GroupOutcome) -> E:
@@ -419,7 +419,7 @@ class ClassicGroup:
         member = self.members.by_id[member_id]
         parked = member.join_token is not None or member.sync_token is not None
         if parked and not member.is_new:
-            return  # it waits for us, not we for it; its session starts again with the answer
+            return  # it waits for an answer, and its session starts again with it
         self._remove(member_id, out)
         self._members_went(now, self._because(RebalanceReason.SESSION, member_id), out)
 
@@ -436,12 +436,12 @@ class ClassicGroup:
         return True
 
     def check_capacity(self, now: Now, out: GroupOutcome) -> None:
-        """After a load under a smaller group.max.size: rejoining sheds those who are too many."""
+        """Rebalance a loaded group that is over a smaller group.max.size: rejoining drops the excess."""
         if len(self.members) > self._settings.max_size:
             self.prepare_rebalance(now, self._because(RebalanceReason.CAPACITY), out)
 
     def close(self) -> None:
-        """The group was deleted: ids that were given out are worth nothing now."""
+        """Drop pending ids: the group was deleted."""
         for member_id in list(self.pending):
             self._forget_pending(member_id)
         self.state = GroupState.DEAD
@@ -449,7 +449,7 @@ class ClassicGroup:
     # -- validating
 
     def validate_commit(self, member_id: str, instance_id: str | None, generation: int) -> E:
-        """Whether offsets may be committed: by a member of this generation, or by anyone while Empty."""
+        """Whether offsets may be committed: by a member of this generation, or by any client while Empty."""
         if generation < 0 and self.state is EMPTY:
             return E.NONE
         if generation < 0 and member_id == NO_MEMBER and instance_id is None:
@@ -465,13 +465,13 @@ class ClassicGroup:
         return E.NONE if self.state is EMPTY else E.NON_EMPTY_GROUP
 
     def validate_offset_delete(self) -> E:
-        """Whether single offsets may be deleted: what a consumer subscribes to is looked up later."""
+        """Whether single offsets may be deleted; for consumers, subscriptions are checked per topic."""
         if self.state is EMPTY or self.protocol_type == CONSUMER_PROTOCOL_TYPE:
             return E.NONE
         return E.NON_EMPTY_GROUP
 
     def validate_sync(self, command: SyncGroup) -> E:
-        """Whether this is a member of this generation, and of this protocol if it names one."""
+        """Whether the command comes from a member of this generation and, if it names one, protocol."""
         refusal = self.members.validate(command.member_id, command.instance_id)
         if refusal is not E.NONE:
             return refusal
@@ -486,11 +486,11 @@ class ClassicGroup:
 
     @property
     def vacant(self) -> bool:
-        """Whether it has no members and nobody got an id to join with."""
+        """Whether it has no members and no pending ids."""
         return not self.members.by_id and not self.pending
 
     def subscribed_among(self, topics: Collection[str]) -> frozenset[str]:
-        """Those of `topics` that a member reads; all, where a consumer group cannot be asked."""
+        """Those of `topics` that a member reads; all if a consumer group's subscription is unknown."""
         known = self._subscribed_topics()
         if known is None:
             unknown = self.protocol_type == CONSUMER_PROTOCOL_TYPE
@@ -498,7 +498,7 @@ class ClassicGroup:
         return known.intersection(topics)
 
     def retention(self) -> Retention | None:
-        """Which offsets may expire, or None: never those of a group at work or in a rebalance."""
+        """Which offsets may expire; None during a rebalance or if the subscription is unknown."""
         if self.protocol_type is None:
             return Retention()
         if self.state is EMPTY:
@@ -530,7 +530,7 @@ class ClassicGroup:
         )
 
     def joined(self, member: Member) -> Joined:
-        """What a member is told of the current generation."""
+        """The answer to a member's join: the current generation."""
         leader = self.members.leader or NO_MEMBER
         leads = leader == member.member_id
         return Joined(
@@ -602,7 +602,7 @@ class ClassicGroup:
 
 
 def _names(members: set[str]) -> str:
-    """For the log: a few ids and the number of the others."""
+    """A few ids and the number of the others, for the log."""
     shown = sorted(members)[:SHOWN_MEMBERS]
     more = len(members) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

@@ -1,7 +1,7 @@
-"""What may be asked of the classic protocol, and what it answers.
+"""Commands and answers of the classic protocol.
 
-Plain values without wire versions: the handler says what a version implies (`needs_member_id`,
-`may_skip_assignment`), so that the machine has no branch on version numbers.
+Plain values without wire versions: the handler translates what a version implies (`needs_member_id`,
+`may_skip_assignment`), so that the state machine never branches on version numbers.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ NO_GENERATION = -1
 
 
 class JoinGroup(NamedTuple):
-    """A member wants in, or wants a new generation."""
+    """A client joins, or a member asks for a new generation."""
 
     group_id: str
     member_id: str
@@ -32,7 +32,7 @@ class JoinGroup(NamedTuple):
 
 
 class JoinedMember(NamedTuple):
-    """What the leader is told of each member."""
+    """A member as the leader sees it."""
 
     member_id: str
     instance_id: str | None
@@ -40,7 +40,7 @@ class JoinedMember(NamedTuple):
 
 
 class Joined(NamedTuple):
-    """The answer to Join; only the leader gets `members`."""
+    """The answer to JoinGroup; only the leader gets `members`."""
 
     error: E = E.NONE
     member_id: str = NO_MEMBER
@@ -53,7 +53,7 @@ class Joined(NamedTuple):
 
 
 class SyncGroup(NamedTuple):
-    """A member fetches its assignment; the leader brings everyone's."""
+    """A member asks for its assignment; the leader sends everyone's."""
 
     group_id: str
     member_id: str
@@ -65,7 +65,7 @@ class SyncGroup(NamedTuple):
 
 
 class Synced(NamedTuple):
-    """The answer to Sync."""
+    """The answer to SyncGroup."""
 
     error: E = E.NONE
     protocol_type: str | None = None
@@ -83,7 +83,7 @@ class Heartbeat(NamedTuple):
 
 
 class Leaver(NamedTuple):
-    """One who leaves; an administrator names a static member by its instance id alone."""
+    """A leaving member; an administrator names a static member by its instance id alone."""
 
     member_id: str
     instance_id: str | None = None
@@ -91,14 +91,14 @@ class Leaver(NamedTuple):
 
 
 class LeaveGroup(NamedTuple):
-    """Members go."""
+    """Members leave."""
 
     group_id: str
     members: tuple[Leaver, ...]
 
 
 class Left(NamedTuple):
-    """The answer to Leave: one error for the group, then one for each member in order."""
+    """The answer to LeaveGroup: one error for the group, then one per member, in order."""
 
     error: E = E.NONE
     members: tuple[tuple[Leaver, E], ...] = ()
@@ -150,7 +150,7 @@ class RebalanceReason(Enum):
 
 
 def leave_reason(client_reason: str | None) -> RebalanceReason:
-    """Why members leave: clients that were too slow to poll say so in their own words."""
+    """Why members left; clients that polled too slowly say so in their reason."""
     return (
         RebalanceReason.POLL_TIMEOUT
         if _mentions(client_reason, _POLL_TIMEOUT)
@@ -159,7 +159,7 @@ def leave_reason(client_reason: str | None) -> RebalanceReason:
 
 
 def rejoin_reason(client_reason: str | None, *, unchanged_leader: bool) -> RebalanceReason:
-    """Why a member joins again, by its own words or by what it changed."""
+    """Why a member joins again, by its reason or by what it changed."""
     if _mentions(client_reason, _TOPICS_CHANGED):
         return RebalanceReason.TOPICS
     return RebalanceReason.LEADER if unchanged_leader else RebalanceReason.METADATA
@@ -169,13 +169,13 @@ _POLL_TIMEOUT = ("poll timeout", "max.poll.interval.ms", "poll interval")
 _TOPICS_CHANGED = ("metadata has changed", "more partitions", "match the pattern")
 
 
-def _mentions(client_reason: str | None, words: tuple[str, ...]) -> bool:
-    said = (client_reason or "").lower()
-    return any(word in said for word in words)
+def _mentions(client_reason: str | None, phrases: tuple[str, ...]) -> bool:
+    given = (client_reason or "").lower()
+    return any(phrase in given for phrase in phrases)
 
 
 class RebalanceStarted(NamedTuple):
-    """An effect: to be logged and counted, so that needless rebalances can be told."""
+    """An effect: a rebalance to log and count."""
 
     group_id: str
     reason: RebalanceReason

@@ -1,7 +1,7 @@
-"""Who is in a classic group: members, their votes, the leader, and the static identities.
+"""The members of a classic group: their protocols, the leader, and the static identities.
 
-Keeps itself consistent (one leader while there are members, one member per instance id) and knows
-nothing of states, time or replies.
+Always consistent: one leader while there are members, one member per instance id. Knows nothing of
+states, time or replies.
 """
 
 from collections import Counter
@@ -30,11 +30,11 @@ class Member:
     assignment: bytes = b""
     join_token: Token | None = None
     sync_token: Token | None = None
-    is_new: bool = False  # parked in its very first join: it cannot send heartbeats yet
+    is_new: bool = False  # parked in its first join: it cannot send heartbeats yet
 
     @classmethod
     def joining(cls, member_id: str, command: JoinGroup) -> "Member":
-        """A member that asks to be let in."""
+        """A member that joins for the first time."""
         member = cls(member_id, command.instance_id, "", "", 0, 0, (), is_new=True)
         member.update(command)
         return member
@@ -54,7 +54,7 @@ class Member:
         )
 
     def update(self, command: JoinGroup) -> None:
-        """Take over what a later join says."""
+        """Apply a later join."""
         self.client_id = command.client_id
         self.client_host = command.client_host
         self.session_timeout_ms = command.session_timeout_ms
@@ -62,15 +62,14 @@ class Member:
         self.protocols = command.protocols
 
     def metadata(self, protocol: str | None) -> bytes:
-        """What the member says under `protocol`."""
+        """The member's metadata for `protocol`."""
         return next((metadata for name, metadata in self.protocols if name == protocol), b"")
 
     def vote(self, candidates: set[str]) -> str:
-        """Its first choice among what all support."""
+        """Its first choice among `candidates`."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def to_stored(self, protocol: str | None) -> StoredMember:
-        """What of it survives a restart."""
         return StoredMember(
             self.member_id,
             self.instance_id,
@@ -84,10 +83,10 @@ class Member:
 
 
 class Members:
-    """The members of one group, in the order they came.
+    """The members of one group, in the order in which they joined.
 
-    Who waits for the new generation, and what all of them support, is counted as it changes: a
-    join must not walk over the members who came before it.
+    Waiting members and supported protocols are counted as they change: a join must not iterate over
+    the members before it.
     """
 
     def __init__(self) -> None:
@@ -104,7 +103,7 @@ class Members:
         return member_id in self.by_id
 
     def add(self, member: Member) -> None:
-        """Let in; the first to come leads."""
+        """Add a member; the first one becomes the leader."""
         self.by_id[member.member_id] = member
         self._waiting += member.join_token is not None
         self._supporters.update(_names(member))
@@ -114,11 +113,11 @@ class Members:
             self.leader = member.member_id
 
     def remove(self, member_id: str) -> Member:
-        """Let go; if it led, the one who came next leads."""
+        """Remove a member; the next oldest becomes the leader if it led."""
         member = self.by_id.pop(member_id)
         self._waiting -= member.join_token is not None
         self._supporters.subtract(_names(member))
-        self._supporters += Counter()  # forgets what nobody supports any more
+        self._supporters += Counter()  # drops protocols without supporters
         if member.instance_id is not None:
             del self._by_instance[member.instance_id]
         if self.leader == member_id:
@@ -126,7 +125,7 @@ class Members:
         return member
 
     def replace(self, old_id: str, new_id: str) -> Member:
-        """Give a static member its new id: it keeps its place, its assignment and its rank."""
+        """Change the id of a static member, which keeps its position, assignment and leadership."""
         member = self.by_id[old_id]
         member.member_id = new_id
         member.is_new = False
@@ -138,7 +137,7 @@ class Members:
         return member
 
     def update(self, member: Member, command: JoinGroup, token: Token) -> None:
-        """Take over what a later join of a member says, and let it wait."""
+        """Apply a later join of a member, and park it."""
         if member.protocols != command.protocols:
             self._supporters.subtract(_names(member))
             self._supporters.update({name for name, _ in command.protocols})
@@ -148,7 +147,7 @@ class Members:
         member.join_token = token
 
     def pop_join_token(self, member: Member) -> Token | None:
-        """The parked join of a member, which is to be answered now."""
+        """Remove and return the token of a member's parked join."""
         token = member.join_token
         if token is not None:
             member.join_token = None
@@ -156,7 +155,7 @@ class Members:
         return token
 
     def static_member_id(self, instance_id: str | None) -> str | None:
-        """Who holds a static identity."""
+        """The member id behind a static identity."""
         return None if instance_id is None else self._by_instance.get(instance_id)
 
     def validate(self, member_id: str, instance_id: str | None) -> E:
@@ -170,7 +169,7 @@ class Members:
         return E.NONE if member_id in self.by_id else E.UNKNOWN_MEMBER_ID
 
     def elect_joined_leader(self) -> bool:
-        """Keep or find a leader that is waiting for the new generation; False when nobody is."""
+        """Keep or choose a leader that waits for the new generation; False if no member does."""
         current = self.by_id.get(self.leader or "")
         if current is not None and current.join_token is not None:
             return True
@@ -185,11 +184,10 @@ class Members:
         return self._waiting == len(self.by_id)
 
     def waiting(self) -> int:
-        """How many members wait for the new generation."""
         return self._waiting
 
     def rebalance_timeout_ms(self) -> int:
-        """The patience of the most patient member."""
+        """The longest rebalance timeout of any member."""
         return max((member.rebalance_timeout_ms for member in self.by_id.values()), default=0)
 
     def candidates(self) -> set[str]:
@@ -198,7 +196,7 @@ class Members:
         return {name for name, count in self._supporters.items() if count == everyone}
 
     def choose_protocol(self) -> str:
-        """Each votes for its first choice among the candidates; most votes win, ties by age."""
+        """The candidate that most members vote for; of equals, the oldest member's."""
         candidates = self.candidates()
         votes = Counter(member.vote(candidates) for member in self.by_id.values())
         return votes.most_common(1)[0][0]

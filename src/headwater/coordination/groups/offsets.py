@@ -1,7 +1,7 @@
-"""Committed offsets: how far each group has come. They stand apart from membership.
+"""Committed offsets: how far each group has read. Independent of membership.
 
-The group only says whether a commit is allowed (`validate_commit`) and which offsets may expire
-(`Retention`), so that every kind of group, and none at all, can have offsets.
+A group only decides whether a commit is allowed (`validate_commit`) and which offsets may expire
+(`Retention`), so that every kind of group, and a group without members, can have offsets.
 """
 
 from collections.abc import Iterable, Sequence
@@ -41,7 +41,7 @@ class CommitOffsets(NamedTuple):
 
 
 class WantedTopic(NamedTuple):
-    """The partitions of a topic whose offsets are asked for."""
+    """The partitions of a topic whose offsets are requested."""
 
     topic: str
     topic_id: Uuid
@@ -49,14 +49,14 @@ class WantedTopic(NamedTuple):
 
 
 class FetchOffsets(NamedTuple):
-    """What has a group committed? None asks for all. Answered with a list of FetchedTopic."""
+    """Fetch a group's offsets; None fetches all. Answered with a list of FetchedTopic."""
 
     group_id: str
     topics: tuple[WantedTopic, ...] | None
 
 
 class FetchedTopic(NamedTuple):
-    """Partitions of a topic and the offset of each, None where there is none.
+    """Partitions of a topic and the offset of each, None without a commit.
 
     The topic id is zero for a topic that does not exist.
     """
@@ -68,7 +68,7 @@ class FetchedTopic(NamedTuple):
 
 
 class DeleteOffsets(NamedTuple):
-    """Forget single offsets."""
+    """Delete single offsets."""
 
     group_id: str
     partitions: tuple[TopicPartition, ...]
@@ -82,7 +82,7 @@ class OffsetsDeleted(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """Since when offsets age: since their commit, or since the group fell empty."""
+    """From when offsets age: from their commit, or from when the group became empty."""
 
     since_ms: int = NO_TIMESTAMP
     kept_topics: frozenset[str] = frozenset()  # still subscribed to, so never expired
@@ -90,7 +90,7 @@ class Retention(NamedTuple):
     def has_passed(
         self, topic: str, committed: CommittedOffset, now_ms: int, retention_ms: int
     ) -> bool:
-        """Whether this offset is to be forgotten."""
+        """Whether this offset has expired."""
         if topic in self.kept_topics:
             return False
         if committed.expire_timestamp != NO_TIMESTAMP:
@@ -105,7 +105,7 @@ class Offsets:
     def __init__(self) -> None:
         self._by_group: dict[str, dict[str, dict[int, CommittedOffset]]] = {}
         self._groups_of: dict[str, dict[str, None]] = {}
-        """By topic, the groups that have offsets of it: a topic's deletion looks at no others."""
+        """By topic: the groups with offsets of it, so that a topic's deletion visits no others."""
 
     def __contains__(self, group_id: str) -> bool:
         return group_id in self._by_group
@@ -116,7 +116,6 @@ class Offsets:
     __hash__ = None  # type: ignore[assignment]
 
     def replay(self, record: OffsetRecord) -> None:
-        """Apply one record."""
         group_id, topic = record.group_id, record.topic
         if record.committed is not None:
             of_group = self._by_group.setdefault(group_id, {})
@@ -142,22 +141,19 @@ class Offsets:
                 del self._groups_of[topic]
 
     def groups(self) -> list[str]:
-        """Who has offsets."""
         return list(self._by_group)
 
     def count(self, group_id: str) -> int:
-        """How many offsets a group has."""
         return sum(map(len, self._by_group.get(group_id, _NO_TOPICS).values()))
 
     def fetch(self, command: FetchOffsets, topics: TopicImage) -> list[FetchedTopic]:
-        """Answer a FetchOffsets."""
         if command.topics is None:
             return self._fetch_all(command.group_id, topics)
         known = self._by_group.get(command.group_id, _NO_TOPICS)
         return [_fetch_topic(known, wanted) for wanted in command.topics]
 
     def deletions(self, group_id: str, partitions: Iterable[TopicPartition]) -> list[OffsetRecord]:
-        """The records that forget those of `partitions` that the group has."""
+        """The records that delete the group's offsets of `partitions`."""
         known = self._by_group.get(group_id, _NO_TOPICS)
         return [
             OffsetRecord(group_id, where.topic, where.partition, None)
@@ -166,7 +162,7 @@ class Offsets:
         ]
 
     def deletions_of_group(self, group_id: str) -> list[OffsetRecord]:
-        """The records that forget all offsets of a group."""
+        """The records that delete all offsets of a group."""
         return [
             OffsetRecord(group_id, topic, partition, None)
             for topic, known in self._by_group.get(group_id, _NO_TOPICS).items()
@@ -174,7 +170,7 @@ class Offsets:
         ]
 
     def deletions_of_topic(self, topic: str) -> list[OffsetRecord]:
-        """The records that forget a deleted topic."""
+        """The records that delete the offsets of a topic."""
         return [
             OffsetRecord(group_id, topic, partition, None)
             for group_id in self._groups_of.get(topic, ())
@@ -184,7 +180,7 @@ class Offsets:
     def expired(
         self, group_id: str, rule: Retention, now_ms: int, retention_ms: int
     ) -> list[OffsetRecord]:
-        """The records that forget what `rule` lets go."""
+        """The records that delete what has expired by `rule`."""
         return [
             OffsetRecord(group_id, topic, partition, None)
             for topic, known in self._by_group.get(group_id, _NO_TOPICS).items()
@@ -213,7 +209,7 @@ def _fetch_topic(known: dict[str, dict[int, CommittedOffset]], wanted: WantedTop
 
 
 def same_topic(committed: CommittedOffset | None, topic_id: Uuid) -> CommittedOffset | None:
-    """An offset of a former topic of the same name is none; without ids the name decides."""
+    """The offset, unless it belongs to an earlier topic of the name; without ids the name decides."""
     if committed is None or ZERO_UUID in (committed.topic_id, topic_id):
         return committed
     return committed if committed.topic_id == topic_id else None

@@ -1,8 +1,8 @@
-"""What the coordinator keeps in `__consumer_offsets`, and its bytes.
+"""The records in `__consumer_offsets`, and their bytes.
 
 A key is the int16 type of the record and a body, a value the int16 version and a body; a null value
-deletes. The formats are Kafka's, so that its tools read our topic and we read one it wrote.
-Types of other group protocols decode to None: the loader counts and skips them.
+deletes. The formats are Kafka's: its tools read our topic, and we read a topic that it wrote. Types
+of other group protocols decode to None: the loader counts and skips them.
 """
 
 import struct
@@ -24,7 +24,7 @@ GROUP_METADATA = 2
 OFFSET_VALUE_WITH_TOPIC_ID = 4
 OFFSET_VALUE_WITH_EXPIRY = 1
 GROUP_VALUE_VERSION = 3
-KEY_VERSION = 0  # the type in front of a key tells its layout; the layouts never changed
+KEY_VERSION = 0  # the type in front of a key gives its layout; the layouts never changed
 
 _INT16 = struct.Struct(">h")
 _OFFSET_KEY_PREFIX = _INT16.pack(OFFSET_COMMIT)
@@ -32,18 +32,18 @@ _GROUP_KEY_PREFIX = _INT16.pack(GROUP_METADATA)
 
 
 class CommittedOffset(NamedTuple):
-    """How far a group has come in one partition."""
+    """How far a group has read one partition."""
 
     offset: int
     leader_epoch: int = NO_EPOCH
     metadata: str = ""
     commit_timestamp: int = NO_TIMESTAMP
-    expire_timestamp: int = NO_TIMESTAMP  # set only by a commit that brought its own retention
+    expire_timestamp: int = NO_TIMESTAMP  # set only by a commit with its own retention
     topic_id: Uuid = ZERO_UUID
 
 
 class StoredMember(NamedTuple):
-    """A member as it survives a restart."""
+    """What a restart keeps of a member."""
 
     member_id: str
     instance_id: str | None
@@ -56,7 +56,7 @@ class StoredMember(NamedTuple):
 
 
 class StoredGroup(NamedTuple):
-    """A classic group as it survives a restart: Stable with members, Empty without."""
+    """What a restart keeps of a classic group: Stable with members, Empty without."""
 
     protocol_type: str
     generation: int
@@ -86,7 +86,7 @@ CoordinatorRecord: TypeAlias = OffsetRecord | GroupRecord
 
 
 def encode(record: CoordinatorRecord) -> tuple[bytes, bytes | None]:
-    """Key and value of `record`."""
+    """The key and value of `record`."""
     if isinstance(record, OffsetRecord):
         return _offset_key(record), _offset_value(record.committed)
     key = codec.encode_bytes(GroupMetadataKey(group=record.group_id), KEY_VERSION)
@@ -193,7 +193,7 @@ def _version(value: bytes) -> int:
 
 def _read_member(member: GroupMetadataValue.MemberMetadata) -> StoredMember:
     rebalance_timeout_ms = member.rebalance_timeout
-    if rebalance_timeout_ms < 0:  # version 0 knew the session timeout only
+    if rebalance_timeout_ms < 0:  # version 0 has only the session timeout
         rebalance_timeout_ms = member.session_timeout
     return StoredMember(
         member.member_id,

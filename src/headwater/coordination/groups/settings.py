@@ -5,11 +5,11 @@ from typing import NamedTuple
 from headwater.config.broker import BrokerSettings
 
 NEW_MEMBER_JOIN_TIMEOUT_MS = 5 * 60_000
-"""How long a first join may stay parked: without it, retried joins pile up as ghosts (KAFKA-7610)."""
+"""How long a first join may stay parked; without a limit, retried joins pile up (KAFKA-7610)."""
 
 
 class GroupSettings(NamedTuple):
-    """Kafka's defaults; the broker fills in its own."""
+    """Kafka's defaults."""
 
     initial_rebalance_delay_ms: int = 3_000
     min_session_timeout_ms: int = 6_000
@@ -21,7 +21,6 @@ class GroupSettings(NamedTuple):
 
     @classmethod
     def of(cls, settings: BrokerSettings) -> "GroupSettings":
-        """What the broker's settings say."""
         return cls(
             settings.group_initial_rebalance_delay_ms,
             settings.group_min_session_timeout_ms,

@@ -1,9 +1,8 @@
 """One partition of `__consumer_offsets`: all groups whose id hashes to it, and their offsets.
 
-Every kind of group shares this one namespace and carries its kind. Hard state is `stored` and
-`offsets`: `replay` alone changes it, and a restart rebuilds it from the log. The live groups around
-it (who waits, who votes, whose session runs) are soft: after a failed append they are thrown away
-together with the shard, and it is loaded again.
+All kinds of groups share one namespace. Hard state is `stored` and `offsets`: only `replay` changes
+it, and a restart rebuilds it from the log. The live groups around it (waiting requests, votes,
+sessions) are soft state: after a failed append the runtime drops them with the shard and loads it again.
 """
 
 from collections.abc import Callable, Sequence
@@ -53,7 +52,7 @@ _OFFSET_CHECK_KEY: DeadlineKey = ("", OFFSET_CHECK, "")
 
 
 class ListGroups(NamedTuple):
-    """Which groups are there? Empty filters let everything through; case does not matter."""
+    """List groups; empty filters match everything, and case does not matter."""
 
     states: frozenset[str] = frozenset()
     kinds: frozenset[str] = frozenset()
@@ -91,7 +90,7 @@ class GroupShard:
                 group.close()
 
     def loaded(self, now: Now) -> GroupOutcome:
-        """The log has been read: bring the groups to life."""
+        """Build the groups from the records of the log."""
         out: GroupOutcome = Outcome()
         for group_id, stored in self.stored.items():
             group = ClassicGroup.loaded(group_id, stored, self._settings, self._deadlines, now)
@@ -265,7 +264,7 @@ class GroupShard:
         return out
 
     def topic_deleted(self, now: Now, topic: str) -> GroupOutcome:
-        """Offsets go with their topic."""
+        """Delete the offsets of a deleted topic."""
         out: GroupOutcome = Outcome()
         out.records.extend(self.offsets.deletions_of_topic(topic))
         return out
@@ -290,7 +289,7 @@ class GroupShard:
         return out
 
     def _expire_offsets(self, now: Now, out: GroupOutcome) -> None:
-        """Check some groups, and the others a moment later: the loop must not stand still."""
+        """Check some groups, and the others a moment later, so that the event loop is not held."""
         if not self._unchecked and not self._clock_jumped(now):
             self._unchecked = list(self.groups)
         checked, self._unchecked = (
@@ -317,7 +316,7 @@ class GroupShard:
             out.records.append(GroupRecord(group_id, None))
 
     def _clock_jumped(self, now: Now) -> bool:
-        """Whether the wall clock ran ahead of real time; then nothing expires until the next check."""
+        """Whether the wall clock jumped ahead; then nothing expires until the next check."""
         last = self._last_check or now
         passed_ms = now.monotonic_ms - last.monotonic_ms
         return now.wall_ms - last.wall_ms - passed_ms > CLOCK_JUMP_MS
@@ -364,12 +363,12 @@ class GroupShard:
 
 
 def _too_long(name: str) -> bool:
-    """Whether the records, whose strings have int16 lengths, could not hold an id made of it."""
+    """Whether an id made of it would not fit into the records, whose strings have int16 lengths."""
     return len(name.encode()) > LONGEST_NAME
 
 
 def _left_no_group(command: LeaveGroup) -> Left:
-    """A group without a name is wrong; from one that is not there, each member is just gone."""
+    """Refuse a group without a name; in an unknown group, every member is unknown."""
     if not command.group_id:
         return Left(E.INVALID_GROUP_ID)
     return Left(E.NONE, tuple((leaver, E.UNKNOWN_MEMBER_ID) for leaver in command.members))

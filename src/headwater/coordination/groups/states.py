@@ -1,10 +1,10 @@
-"""The states of a group and the tables that say which may follow which."""
+"""The states of a group, and which state may follow which."""
 
 from enum import Enum
 
 
 class GroupKind(Enum):
-    """Which protocol a group speaks; all kinds share one namespace of group ids."""
+    """The protocol of a group; all kinds share one namespace of group ids."""
 
     CLASSIC = "classic"
 
@@ -28,4 +28,4 @@ ALLOWED_PREVIOUS: dict[GroupState, frozenset[GroupState]] = {
     GroupState.STABLE: frozenset({GroupState.COMPLETING_REBALANCE}),
     GroupState.DEAD: frozenset({GroupState.EMPTY}),
 }
-"""The states a group may come from. Loading starts in Empty or Stable, without a step."""
+"""The states from which a group may enter each state. A loaded group starts in Empty or Stable."""

@@ -1,4 +1,4 @@
-"""The one thing the coordinator reads in a consumer's metadata: which topics it subscribes to."""
+"""Reads the subscribed topics from a consumer's metadata; the coordinator ignores the rest."""
 
 import struct
 
@@ -10,7 +10,7 @@ NEWEST_SUBSCRIPTION = 3
 
 
 def subscribed_topics(metadata: bytes) -> frozenset[str] | None:
-    """The topics of a subscription, or None when the blob is not one."""
+    """The topics of a subscription, or None if the bytes are not one."""
     try:
         (version,) = struct.unpack_from(">h", metadata)
         known = min(version, NEWEST_SUBSCRIPTION)  # later versions only append fields
