@@ -96,7 +96,7 @@ def test_a_coordinator_with_another_address_is_taken_as_told(cluster):
     """The picture of the cluster may be older than the answer that names the coordinator."""
     with headwater.Admin(bootstrap_servers=cluster.bootstrap, **QUICK) as admin:
         admin.create_topics(["a"])
-        made = admin._admin._made
+        made = admin._core.calls._connected
         assert made is not None
         made.nodes[1] = made.nodes[1]._replace(port=1)
         found = admin._thread.call(made.coordinator("g"))
