@@ -279,7 +279,7 @@ def test_a_topic_made_anew_is_noticed_although_it_is_as_long_as_before(
     broker.delete_topic(name)
     broker.create_topic(name)
     produce(name, [b"new"] * 4)
-    with pytest.raises(DataLossError, match="deleted and made anew"):
+    with pytest.raises(DataLossError, match="deleted and recreated"):
         strict.next_end(start, None, None)
     end, read = step(lenient, start)
     assert read == [(name, 0, 0, 2)]

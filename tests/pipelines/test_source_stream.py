@@ -144,7 +144,9 @@ def test_what_retention_took_fails_the_query_with_a_clear_word(
     produce(name, ["e", "f"])
     with headwater.Admin(bootstrap_servers=bootstrap) as admin:
         admin.delete_records({(name, 0): 5})
-    with pytest.raises(StreamingQueryException, match=r"offsets 4 to 4 are gone before they were"):
+    with pytest.raises(
+        StreamingQueryException, match=r"offsets 4 to 4 were deleted before they were"
+    ):
         sink.run(rows)
     lenient = stream(name, startingOffsets="earliest", failOnDataLoss="false")
     assert sink.run(lenient).taken() == ["f"]

@@ -27,7 +27,7 @@ class HeadwaterDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(...)`."""
+        """Return the name for `format(...)`."""
         return "headwater"
 
     def schema(self) -> str:

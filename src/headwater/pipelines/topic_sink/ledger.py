@@ -1,7 +1,7 @@
-"""How far a query is with the topics it writes to: marks in the group `headwater-sink.<query>`.
+"""Records how far a query has written its topics, as marks in the group `headwater-sink.<query>`.
 
-The offsets of the group are where the last finished batch ended, so that only what came after
-them can belong to a batch that is repeated. Nothing is ever deleted here.
+The group's offsets are the end of the last finished batch, so only later records can belong to a
+repeated batch. Nothing is ever deleted here.
 """
 
 import logging
@@ -25,11 +25,11 @@ log = logging.getLogger(__name__)
 
 
 class Opening(NamedTuple):
-    """What a task must know before it writes to a topic."""
+    """What a task needs to know before it writes to a topic."""
 
     prior_writes: PriorWrites
     starts: Mapping[TopicPartition, int]
-    """Where the tail of each partition begins; a partition that is missing is all tail."""
+    """Where the tail of each partition begins; a missing partition is read from its beginning."""
 
 
 class Ledger:
@@ -42,11 +42,11 @@ class Ledger:
     def open(
         self, topic: str, partitions: Iterable[int], origin: RecordOrigin, run: str, attempt: int
     ) -> Opening:
-        """Begin to write; after this the group knows of the batch.
+        """Begin to write a batch and mark it in the group.
 
-        A query that is new to the topic begins at its end. The end is taken before the group is
-        asked a second time: whoever still finds no mark has an end from before anybody's first
-        record, because every task leaves a mark before it writes.
+        A query that is new to the topic begins at its end. The end is looked up before the group is
+        read a second time: a task that still finds no mark has an end from before the first record
+        of any task, because every task leaves a mark before it writes.
         """
         held = self._held(topic)
         if not held:
@@ -62,12 +62,12 @@ class Ledger:
         return Opening(prior_writes(mark, origin.batch, run, attempt), starts)
 
     def last_batch(self, topic: str) -> int:
-        """The highest batch that is written or being written to the topic; -1: none."""
+        """Return the highest batch that is written or being written to the topic; -1 if none."""
         mark = _mark_of(self._held(topic))
         return -1 if mark is None else mark.batch
 
     def finish(self, topics: Iterable[str], batch: int) -> None:
-        """The batch is in these topics: its end is where the next tail begins."""
+        """Mark the batch as done in these topics; the next tail begins at their ends."""
         views = self._admin.describe_topics(topics)
         ends = self._admin.end_offsets(
             TopicPartition(name, row.partition)
@@ -77,7 +77,7 @@ class Ledger:
         self._mark(ends, Mark(BatchState.DONE, batch))
 
     def tear(self, topics: Iterable[str], batch: int) -> None:
-        """A task failed; those that come after it must look before they write."""
+        """Mark that a task failed, so that later attempts read back before they write."""
         for topic in topics:
             try:
                 held = self._held(topic)
@@ -88,7 +88,9 @@ class Ledger:
                 ):
                     self._mark(starts, Mark(BatchState.TORN, batch))
             except KafkaError as problem:
-                log.warning("batch %d of %s could not be marked as torn: %s", batch, topic, problem)
+                log.warning(
+                    "topic %s: batch %d could not be marked as torn: %s", topic, batch, problem
+                )
 
     def _held(self, topic: str) -> dict[TopicPartition, OffsetAndMetadata]:
         rows = self._admin.group_offsets(self.group)
@@ -103,6 +105,6 @@ class Ledger:
 
 
 def _mark_of(held: Mapping[TopicPartition, OffsetAndMetadata]) -> Mark | None:
-    """The one mark of a topic; a partition that only some commits knew of may lag behind."""
+    """Return the mark of a topic: the newest of its partitions, some of which may lag behind."""
     marks = [mark for row in held.values() if (mark := read_mark(row.metadata))]
     return max(marks, key=lambda mark: mark.batch, default=None)

@@ -1,8 +1,8 @@
-"""Where a written record came from, and how a repeated task knows its own records again.
+"""The origin of written records, by which a repeated task finds its own records again.
 
-Pure: headers, marks and decisions, no broker. A record that a streaming sink writes carries one
-header, `headwater.origin`, with "query/batch/task/index". A mark is a note beside the offsets of
-the sink's group and says how far the query is with a topic.
+Pure: headers, marks and decisions, no broker. A record that a streaming sink writes has one header,
+`headwater.origin`, with "query/batch/task/index". A mark is the metadata of the offsets that the
+sink's group commits: it says how far the query is with a topic.
 """
 
 from collections import Counter
@@ -25,37 +25,36 @@ class RecordOrigin(NamedTuple):
 
     @property
     def stem(self) -> bytes:
-        """What the headers of all its records begin with; the index follows."""
+        """The common prefix of the headers of its records; the index follows."""
         return f"{self.query}/{self.batch}/{self.task}/".encode()
 
 
 def without_origin(headers: Iterable[Pair]) -> Pairs:
-    """Headers that say something else; a copied record must not keep an origin it no longer has."""
+    """Return the other headers; a copied record must not keep the origin of its source."""
     return tuple(pair for pair in headers if pair[0] != HEADER)
 
 
 class FoundRecords:
-    """The records of a task that are in the topic already, each good for one row.
+    """The records of a task that are in the topic already; each stands for one row.
 
-    Rows are compared by what they say and not by their index: a task whose rows come in another
-    order the second time, as they do after a shuffle, still writes each once; and a row that is
-    new is never taken for written.
+    Rows are compared by content and not by index: a task that gets its rows in another order the
+    second time, as after a shuffle, still writes each once, and a new row is never skipped.
     """
 
     def __init__(self) -> None:
         self.next_index = 0
-        """Records that are written from now on are numbered from here."""
+        """The index of the next record to be written."""
         self._left: Counter[int] = Counter()
         self._count = 0
 
     def add(self, index: int, key: bytes | None, value: bytes | None, headers: Pairs) -> None:
-        """A record was found."""
+        """Add a record that was found."""
         self._left[hash((key, value, headers))] += 1
         self._count += 1
         self.next_index = max(self.next_index, index + 1)
 
     def consume(self, key: bytes | None, value: bytes | None, headers: Pairs) -> bool:
-        """Whether this row is one of them; each is given once."""
+        """Remove one record with this content; return whether there was one."""
         row = hash((key, value, headers))
         if not self._left[row]:
             return False
@@ -68,30 +67,30 @@ class FoundRecords:
 
 
 class BatchState(Enum):
-    """How far a batch is."""
+    """The state of a batch in a topic."""
 
     BEGUN = "begun"
-    """Its tasks write; which run of the query began it stands beside."""
+    """Its tasks are writing; the mark names the run of the query that began it."""
     TORN = "torn"
     """One of its tasks failed: any task may have written already."""
     DONE = "done"
-    """All of it is in the topic, and the offsets beside this mark are behind its last record."""
+    """All of it is in the topic, and the committed offsets follow its last record."""
 
 
 class Mark(NamedTuple):
-    """What the group of a sink says of one topic."""
+    """The state of a sink for one topic, in its group."""
 
     state: BatchState
     batch: int
     run: str = ""
 
     def text(self) -> str:
-        """As it stands beside the offsets."""
+        """Return the mark as offset metadata."""
         return " ".join(filter(None, (self.state.value, str(self.batch), self.run)))
 
 
 def read_mark(text: str) -> Mark | None:
-    """The mark in the note beside an offset; None for what no sink wrote."""
+    """Parse offset metadata; None if no sink wrote it."""
     try:
         state, batch, *run = text.split(" ")
         return Mark(BatchState(state), int(batch), run[0] if run else "")
@@ -100,7 +99,7 @@ def read_mark(text: str) -> Mark | None:
 
 
 class PriorWrites(Enum):
-    """What a task finds of its batch."""
+    """What a task may find of its batch in the topic."""
 
     NOTHING = "nothing"
     """No task of this number has written for this batch."""
@@ -111,11 +110,10 @@ class PriorWrites(Enum):
 
 
 def prior_writes(mark: Mark | None, batch: int, run: str, attempt: int) -> PriorWrites:
-    """What may be in the topic of a task's batch when its attempt of this number begins.
+    """Return what may be in the topic of a task's batch when an attempt begins.
 
-    A batch that its own run began holds what the other tasks wrote, but nothing of a task that is
-    tried for the first time; a failed task leaves a mark, because Spark counts attempts from zero
-    again when it repeats a whole stage.
+    A batch that the same run began has records of other tasks, but none of a task's first attempt.
+    A failed task leaves a mark, because Spark counts attempts from zero when it repeats a stage.
     """
     if mark is None:
         return PriorWrites.NOTHING

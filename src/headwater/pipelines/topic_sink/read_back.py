@@ -1,6 +1,6 @@
-"""Reading back the tail of a topic, for the records of one task.
+"""Reads the tail of a topic back to find the records of one task.
 
-Records of others pass by as columns; only those with the task's own header become objects.
+Other records stay in columns; only those with the task's own header become objects.
 """
 
 from collections.abc import Mapping
@@ -22,7 +22,7 @@ from headwater.pipelines.topic_sink.origin import (
 )
 
 STILL_S = 60.0
-"""A tail that gives nothing for so long cannot be read."""
+"""How long to wait for records of the tail before giving up."""
 _SETTINGS: Final[dict[str, Any]] = {
     "auto_offset_reset": "earliest",
     "max_partition_fetch_bytes": 8 << 20,
@@ -35,7 +35,7 @@ def read_back(
     starts: Mapping[TopicPartition, int],
     origin: RecordOrigin,
 ) -> FoundRecords:
-    """What `origin` has written from `starts` on, up to the end of the topic as it is now."""
+    """Return what `origin` has written from `starts` to the current end of the topic."""
     found = FoundRecords()
     with Consumer(**client, **_SETTINGS) as consumer:
         places = [TopicPartition(topic, row) for row in consumer.partitions_for(topic)]
@@ -52,14 +52,16 @@ def read_back(
         while left:
             batch = consumer.poll_arrow(STILL_S, 100_000)
             if batch is None:
-                raise TimedOutError(f"the tail of {topic} could not be read within {STILL_S:g} s")
+                raise TimedOutError(
+                    f"timed out after {STILL_S:g} s reading back the tail of topic {topic}"
+                )
             _keep_own(batch, origin.stem, found)
             left = {place for place in left if consumer.position(place) < end[place]}
     return found
 
 
 def tail_start(committed: int | None, first: int, end: int) -> int:
-    """Where to begin; an offset that the partition does not have is of a topic that was replaced."""
+    """Return where to begin; an offset outside the partition is from a topic that was recreated."""
     return committed if committed is not None and first <= committed <= end else first
 
 

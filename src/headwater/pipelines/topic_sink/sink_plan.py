@@ -1,4 +1,4 @@
-"""What a topic sink was asked for: its options and columns, checked before anything is written.
+"""The options and columns of a topic sink, checked before anything is written.
 
 Option and column names are those of Spark's Kafka connector.
 """
@@ -29,33 +29,33 @@ QUERY: Final = "originQuery"
 BATCH: Final = "originBatch"
 OWN: Final = (SERVERS, "topic", "includeHeaders", QUERY, BATCH)
 SPARKS: Final = frozenset({"checkpointlocation", "path", "outputmode", "queryname", "truncate"})
-"""Options that Spark puts beside the sink's own."""
+"""Options that Spark adds to the sink's own."""
 PROMISED: Final = {"acks": ("all", "-1"), "enable.idempotence": ("true",)}
-"""What the guarantees of the sink rest on."""
+"""Settings that the guarantees of the sink depend on."""
 
 Row = tuple[str | None, int | None, bytes | None, bytes | None, Pairs]
 """Topic, partition, key, value and headers of a record."""
 
 
 class SinkError(PySparkValueError):
-    """The sink cannot do what it was asked for."""
+    """The options or columns of a topic sink are wrong; the message says how."""
 
 
 @dataclass(frozen=True)
 class SinkPlan:
-    """A sink as it was asked for; goes to every task."""
+    """The checked options and columns of a sink, sent to every task."""
 
     producer: Mapping[str, Any]
     """Keywords of the producer."""
     topic: str | None
-    """Where all rows go; None where the column says it."""
+    """The topic of all rows; None if a column names it."""
     columns: frozenset[str]
     query: str | None = None
     batch: int | None = None
 
     @property
     def client(self) -> dict[str, Any]:
-        """Keywords that any other client takes as well."""
+        """The keywords that any other client accepts as well."""
         return {
             name: value
             for name, value in self.producer.items()
@@ -68,7 +68,7 @@ class SinkPlan:
         return self.topic is not None and not self.columns & {"headers", "partition"}
 
     def rows(self, batch: Any) -> Iterator[Row]:
-        """The records that the rows of an Arrow batch mean."""
+        """Return the records of an Arrow batch."""
         return zip(
             repeat(self.topic) if self.topic is not None else self._texts(batch, "topic"),
             self._values(batch, "partition"),
@@ -101,9 +101,9 @@ def _pairs(row: list[dict[str, Any]] | None) -> Pairs:
 
 
 def plan_sink(options: Mapping[str, str], schema: StructType) -> SinkPlan:
-    """Check options and columns; SinkError names what is wrong and what would be right.
+    """Check options and columns; SinkError says what is wrong and what would be right.
 
-    Columns that mean nothing to a topic are left out, as the connector does.
+    Columns without a meaning for a topic are ignored, as the connector does.
     """
     given = {name.lower(): value for name, value in options.items()}
     _check_names(given)
@@ -124,9 +124,9 @@ def _check_names(given: Mapping[str, str]) -> None:
 def _batch(given: Mapping[str, str]) -> int | None:
     query, batch = given.get(QUERY.lower()), given.get(BATCH.lower())
     if (query is None) != (batch is None):
-        raise SinkError(f"{QUERY} and {BATCH} say together where rows come from: give both")
+        raise SinkError(f"{QUERY} and {BATCH} belong together: set both or none")
     if batch is not None and not batch.isdigit():
-        raise SinkError(f"{BATCH} is the number of a batch, not {batch!r}")
+        raise SinkError(f"{BATCH} must be the number of a batch, not {batch!r}")
     return None if batch is None else int(batch)
 
 
@@ -141,8 +141,7 @@ def _producer(given: Mapping[str, str]) -> dict[str, str]:
     for name, allowed in PROMISED.items():
         if settings.get(name, allowed[0]).lower() not in allowed:
             raise SinkError(
-                f"kafka.{name} must stay {allowed[0]}: a row that counts as written must be stored, "
-                f"and once"
+                f"kafka.{name} must be {allowed[0]}: the sink's guarantees depend on it"
             )
     keywords = {name.replace(".", "_"): value for name, value in settings.items()}
     try:
@@ -163,7 +162,7 @@ def _columns(schema: StructType, topic: str | None) -> frozenset[str]:
             f"{'is' if len(names) == 1 else 'are'} {', '.join(sorted(names)) or 'none'}"
         )
     if topic is None and "topic" not in names:
-        raise SinkError("which topic? Give the option topic, or a column topic")
+        raise SinkError("no topic is given: set the option topic, or add a column topic")
     for name, (fits, wanted) in _TYPES.items():
         if name in names and not fits(kind := schema[name].dataType):
             raise SinkError(

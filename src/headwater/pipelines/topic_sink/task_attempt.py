@@ -1,7 +1,7 @@
-"""One attempt of one task: its rows go to the topics, but for those that are there already.
+"""One attempt of one task: writes its rows to topics, except those that are there already.
 
-An attempt that fails waits for what it has under way before it says so: the next attempt reads the
-tail, and must find it.
+A failing attempt waits for its requests in flight before it reports: the next attempt reads the tail
+and must find their records.
 """
 
 import logging
@@ -35,14 +35,14 @@ from headwater.pipelines.topic_sink.sink_plan import SinkPlan
 log = logging.getLogger(__name__)
 
 UNDER_WAY: Final = 8
-"""So many Arrow batches may wait for their acknowledgement."""
+"""How many Arrow batches may wait for their acknowledgement."""
 LATE_WRITE_S: Final = 0.5
 """The last request of a task that was killed may reach the log after the task is gone."""
 FLUSH_S: Final = 5.0
 
 
 class TopicWriteError(ClientError):
-    """Rows could not be stored; the cause says why."""
+    """Rows could not be stored; the message says why."""
 
     CODE = E.UNKNOWN_SERVER_ERROR
 
@@ -52,7 +52,7 @@ class Written(WriterCommitMessage):
     """What a task did."""
 
     topics: tuple[str, ...]
-    """Those that it had something to do with; not those where its batch was finished before."""
+    """The topics that it wrote to; not those where its batch was finished before."""
     rows: int
     found: int
     """Rows that were in the topic already."""
@@ -60,7 +60,7 @@ class Written(WriterCommitMessage):
 
 
 class TaskAttempt:
-    """Writes rows; a context, so that nothing is left under way."""
+    """Writes the rows of a task; a context manager that leaves nothing in flight."""
 
     def __init__(self, plan: SinkPlan, origin: RecordOrigin | None, run: str, number: int) -> None:
         self._plan = plan
@@ -69,14 +69,14 @@ class TaskAttempt:
         self._run = run
         self._number = number
         self._recalled: dict[str, FoundRecords | None] = {}
-        """Of each topic written to: what is there already; None where that is all."""
+        """The records found in each topic; None if the batch is finished there."""
         self._under_way: deque[Sequence[SendFuture | SentMany]] = deque()
         self._index = self._rows = self._found = 0
         self._producer = Producer(**plan.producer)
         self._admin = Admin(**plan.client) if origin else None
 
     def send(self, batch: Any) -> None:
-        """Put the rows of an Arrow batch on their way."""
+        """Send the rows of an Arrow batch."""
         topic = self._plan.topic
         self._rows += batch.num_rows
         if topic is None:
@@ -107,7 +107,7 @@ class TaskAttempt:
         return self._producer.send_table(topic, pyarrow.Table.from_batches([batch]), key=key)
 
     def _send_new(self, topic: str, batch: Any) -> list[SendFuture]:
-        """Rows of which none is there: the usual ones, in a loop as short as can be."""
+        """Send rows that are all new, the usual case, in a tight loop."""
         send, origin, first = self._producer.send, self._origin_of, self._index
         self._index += batch.num_rows
         return [
@@ -118,11 +118,13 @@ class TaskAttempt:
         ]
 
     def _send_rows(self, batch: Any) -> list[SendFuture]:
-        """Rows that are looked at one by one."""
+        """Send rows one by one, except those found in their topic."""
         sent = []
         for topic, partition, key, value, headers in self._plan.rows(batch):
             if topic is None:
-                raise TopicWriteError("the column topic of a row is null: say where it goes")
+                raise TopicWriteError(
+                    "the column topic of a row is null: name a topic for every row"
+                )
             there = self._records_there(topic)
             if there is None or (there and there.consume(key, value, headers)):
                 self._found += 1
@@ -145,7 +147,7 @@ class TaskAttempt:
             return there
 
     def _opened(self, topic: str) -> FoundRecords | None:
-        """What is in the topic of this task's rows; None where the batch is finished."""
+        """Return this task's records in the topic; None if the batch is finished there."""
         if self._admin is None or self._origin is None:
             return FoundRecords()
         ledger = Ledger(self._admin, self._origin.query)
@@ -166,9 +168,9 @@ class TaskAttempt:
         return tuple(topic for topic, there in self._recalled.items() if there is not None)
 
     def _torn(self) -> tuple[str, ...]:
-        """Topics that this failure is told to, also where it came before the first row.
+        """Return the topics to mark as torn, even if the attempt failed before its first row.
 
-        The attempt before it may have been killed with its executor, and left no word itself.
+        The previous attempt may have been killed with its executor without leaving a mark.
         """
         topic = self._plan.topic
         unopened = topic is not None and topic not in self._recalled

@@ -1,8 +1,8 @@
-"""Rows to topics: `df.write.format("headwater")` and `df.writeStream.format("headwater")`.
+"""Writes rows to topics: `df.write.format("headwater")` and `df.writeStream.format("headwater")`.
 
-A stream is written exactly once as long as a batch that is repeated has the same rows in the same
-tasks; at least once otherwise. What a batch has written is never deleted, least of all in `abort`,
-which Spark also calls after a commit that took effect and then failed.
+A stream is written exactly once if a repeated batch has the same rows in the same tasks, and at
+least once otherwise. Written records are never deleted, not even in `abort`, which Spark also calls
+after a commit that took effect and then failed.
 """
 
 import logging
@@ -43,23 +43,23 @@ _BATCH_PROPERTY = "streaming.sql.batchId"
 _TOPICS_DDL = "topics ARRAY<STRING>"
 _TOPICS_TYPE = pyarrow.list_(pyarrow.string())
 _warned: set[str] = set()
-"""Queries whose guarantee this process has spoken of."""
+"""Queries for which this process has logged the guarantee."""
 
 
 def stream_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool = False
 ) -> "TopicStreamWriter":
-    """The sink of a streaming query; every output mode appends what it gives."""
+    """Return the sink of a streaming query; every output mode appends its rows."""
     asked = plan_sink(options, schema)
     if asked.query is not None:
-        raise SinkError(f"{QUERY} and {BATCH} are for batch writes: a stream knows its own")
+        raise SinkError(f"{QUERY} and {BATCH} are for batch writes: remove them for a stream")
     return TopicStreamWriter(asked)
 
 
 def batch_writer(
     options: Mapping[str, str], schema: StructType, overwrite: bool = False
 ) -> "TopicBatchWriter":
-    """The sink of `df.write`."""
+    """Return the sink of `df.write`."""
     if overwrite:
         raise SinkError("a topic cannot be overwritten: use mode('append')")
     return TopicBatchWriter(plan_sink(options, schema))
@@ -74,19 +74,19 @@ def write_batch(
     batch_id: int,
     options: Mapping[str, str] | None = None,
 ) -> None:
-    """Write one batch of a stream from within `foreachBatch`, once however often it is repeated.
+    """Write one batch of a stream within `foreachBatch`, exactly once even if it is repeated.
 
     It does what `df.write.format("headwater")` with an origin does, as a plain job: for each write
-    of a Python data source Spark starts two processes of Python, for this one none.
+    of a Python data source Spark starts two Python processes, for this one none.
 
     Args:
         df: Rows with the columns of the sink.
         bootstrap_servers: One or more HOST:PORT.
-        topic: Where to; None where a column says it.
+        topic: The topic; None if a column names it.
         query: The id of the streaming query, which a new checkpoint changes. A second write of the
-            same batch to the same topic needs a name of its own, such as `f"{query}.late"`: under
-            the same one it would be taken for a repetition.
-        batch_id: What `foreachBatch` was told.
+            same batch to the same topic needs another name, such as `f"{query}.late"`: under the
+            same name it would be skipped as a repetition.
+        batch_id: The batch id that `foreachBatch` passes.
         options: Further options of the sink.
     """
     chosen = {**(options or {}), SERVERS: bootstrap_servers, QUERY: query, BATCH: str(batch_id)}
@@ -98,50 +98,50 @@ def write_batch(
 
 
 class TopicBatchWriter(DataSourceArrowWriter):
-    """Writes a DataFrame."""
+    """Writes a DataFrame to topics."""
 
     def __init__(self, asked: SinkPlan) -> None:
         self._plan = asked
         self._run = _new_run()
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        """One task."""
+        """Write the rows of one task."""
         query, batch = self._plan.query, self._plan.batch
         return _write(self._plan, iterator, query, batch, self._run)
 
     def commit(self, messages: Messages) -> None:
-        """All tasks are done."""
+        """Mark the batch as done after all tasks."""
         if self._plan.batch is not None:
             _finish(self._plan, messages, self._plan.batch)
 
     def abort(self, messages: Messages) -> None:
-        """What is written stays; a repetition finds it."""
+        """Do nothing: a repetition finds what was written."""
 
 
 class TopicStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the batches of a stream."""
+    """Writes the batches of a stream to topics."""
 
     def __init__(self, asked: SinkPlan) -> None:
         self._plan = asked
         self._run = _new_run()
 
     def write(self, iterator: Iterator[Any]) -> Written:
-        """One task of one batch."""
+        """Write the rows of one task of a batch."""
         context = _context()
         query, batch = (
             context.getLocalProperty(name) for name in (_QUERY_PROPERTY, _BATCH_PROPERTY)
         )
         if query is None or batch is None:
-            raise SinkError("Spark did not say which batch of which query this is")
+            raise SinkError("Spark did not pass the ids of the query and the batch to the task")
         _warn_once(query)
         return _write(self._plan, iterator, query, int(batch), self._run)
 
     def commit(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
-        """All tasks of a batch are done."""
+        """Mark a batch as done after all its tasks."""
         _finish(self._plan, messages, batchId)
 
     def abort(self, messages: Messages, batchId: int) -> None:  # noqa: N803 - Spark's name
-        """What is written stays; a repetition finds it."""
+        """Do nothing: a repetition finds what was written."""
 
 
 def _write(
@@ -158,7 +158,7 @@ def _write(
 
 
 def _run_task(asked: SinkPlan, run: str, batches: Iterator[Any]) -> Iterator[Any]:
-    """One task of `write_batch`: its rows go to topics, and the names of those come back."""
+    """Write the rows of one task of `write_batch`; yield the names of its topics."""
     written = _write(asked, batches, asked.query, asked.batch, run)
     yield pyarrow.record_batch([pyarrow.array([written.topics], _TOPICS_TYPE)], names=["topics"])
 
@@ -179,7 +179,7 @@ def _mark_done(asked: SinkPlan, query: str, batch: int, topics: Collection[str])
 def _context() -> TaskContext:
     context = TaskContext.get()
     if context is None:
-        raise SinkError("a topic is written to by Spark's tasks only")
+        raise SinkError("topics can only be written in a task of Spark")
     return context
 
 
@@ -192,6 +192,6 @@ def _warn_once(query: str) -> None:
         _warned.add(query)
         log.warning(
             "topic sink of query %s: exactly once if a repeated batch has the same rows, at least "
-            "once if not (rand(), the time of day, a source that forgets)",
+            "once otherwise (rand(), current_timestamp(), a source that loses rows)",
             query,
         )

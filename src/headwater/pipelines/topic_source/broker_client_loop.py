@@ -1,8 +1,8 @@
-"""What a Spark process asks brokers: which partitions there are, where they begin and end, records.
+"""The broker requests of a Spark process: partitions, their offsets, and records.
 
-One `BrokerClient` serves a process and its settings for as long as the process lives: Spark uses its
-Python workers again, and a connection that is open already makes a small batch cheap. Calls block
-and have a deadline; a broker that moves, restarts or stays away for a while is asked again.
+One `BrokerClient` per process and settings lives as long as the process: Spark reuses its Python
+workers, and an open connection makes small batches cheap. Calls block and have a deadline; requests
+are retried while a broker moves, restarts or is unavailable.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _TOPIC_WAIT_MS: Final = 5000
 
 
 class BrokerClient:
-    """The brokers of one cluster, for one process."""
+    """A blocking client of one cluster, for one process."""
 
     def __init__(self, settings: ConsumerSettings) -> None:
         self.settings = settings
@@ -53,33 +53,33 @@ class BrokerClient:
         )
 
     def pause(self, interval_ms: float) -> None:
-        """Wait a little before brokers are asked again."""
+        """Wait before a request is retried."""
         self._thread.call(asyncio.sleep(interval_ms / 1000))
 
     # -- topics and their ends
 
     def topics(self, wanted: Callable[[str], bool]) -> dict[str, TopicView]:
-        """The topics whose names are `wanted`, as they are at this moment."""
+        """Return the current topics with names that are `wanted`."""
         views = self._call(self._cluster.all_topics(), "the list of topics")
         return {name: view for name, view in views.items() if wanted(name)}
 
     def earliest(self, partitions: Collection[TopicPartition]) -> Offsets:
-        """The first offset of each partition."""
+        """Return the first offset of each partition."""
         return self._ends(partitions, EARLIEST)
 
     def latest(self, partitions: Collection[TopicPartition]) -> Offsets:
-        """The offset after the last record that may be seen."""
+        """Return the offset after the last visible record of each partition."""
         return self._ends(partitions, LATEST)
 
     def at_times(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
-        """The first offset at or after a time; None where no record is that new."""
+        """Return the first offset at or after a time; None if no record is that new."""
         if not times:
             return {}
         found = self._call(self._lookups.find(times), "offsets by time")
         return {where: row.offset if row else None for where, row in found.items()}
 
     def committed(self, group: str) -> Offsets:
-        """What a group has committed."""
+        """Return the committed offsets of a group."""
         from headwater.client.admin import BlockingAdmin  # only here, and slow to import
 
         known = {
@@ -101,28 +101,30 @@ class BrokerClient:
             return self._thread.call(work, limit)
         except TimedOutError as late:
             servers = ", ".join(self.settings.bootstrap_servers)
-            raise TimedOutError(f"{servers} did not tell {what} in time: {late.message}") from late
+            raise TimedOutError(
+                f"timed out waiting for {what} from {servers}: {late.message}"
+            ) from late
 
     # -- records
 
     def fetcher(self, where: TopicPartition, timeout_ms: int) -> PartitionReader:
-        """A reader of one partition; each of its answers is waited for this long."""
+        """Return a reader of one partition with a timeout for each response."""
         return PartitionReader(self, where, timeout_ms, timeout_name="kafkaConsumer.pollTimeoutMs")
 
     def leader(self, where: TopicPartition) -> Leader | None:
-        """Who leads a partition; None where there is no such topic."""
-        return self._call(self._found_leader(where), f"who leads {where}")
+        """Return the leader of a partition; None if the topic does not exist."""
+        return self._call(self._found_leader(where), f"the leader of {where}")
 
     def ends(self, where: TopicPartition) -> OutOfRange:
-        """Where a partition begins and ends."""
+        """Return the first offset and the end of a partition."""
         return OutOfRange(self.earliest([where])[where], self.latest([where])[where])
 
     def backoff(self) -> Backoff:
-        """How long to rest, each time."""
+        """Return a new sequence of retry delays."""
         return self._cluster.backoff()
 
     def refresh_metadata(self, limit_ms: int) -> None:
-        """Find out anew who leads what, or give up in silence: whoever asks tries again."""
+        """Refresh the metadata; a timeout is ignored, because callers retry."""
         self._thread.call(self._refreshed(limit_ms))
 
     async def _refreshed(self, limit_ms: int) -> None:
@@ -140,7 +142,7 @@ class BrokerClient:
         return Leader(leader.host, leader.port, topic_id)
 
     async def _exists(self, topic: str) -> bool:
-        """Whether brokers know the topic; one that was just made may take a moment."""
+        """Whether the topic exists; a new topic may take a moment to appear."""
         if topic in self._cluster.topics:
             return True
         limit = min(_TOPIC_WAIT_MS, self.settings.request_timeout_ms)
@@ -157,7 +159,7 @@ _open: dict[tuple[int, frozenset[tuple[str, str]]], BrokerClient] = {}
 
 
 def broker_client(client: Mapping[str, str]) -> BrokerClient:
-    """The brokers that these settings of a consumer mean; asked for again, the same ones."""
+    """Return the client for these consumer settings; the same one for repeated calls."""
     key = (os.getpid(), frozenset(client.items()))
     found = _open.get(key)
     if found is None:
@@ -166,5 +168,5 @@ def broker_client(client: Mapping[str, str]) -> BrokerClient:
 
 
 def partitions_of(views: Iterable[TopicView]) -> list[TopicPartition]:
-    """Every partition of some topics."""
+    """Return every partition of some topics."""
     return [TopicPartition(view.name, row.partition) for view in views for row in view.partitions]

@@ -1,7 +1,7 @@
 """Offsets of many partitions: the JSON of Spark's checkpoints, and what the next batch reads.
 
 The JSON is that of Spark's Kafka connector, `{"topic": {"0": 12}}`, so that people and tools read
-both alike. Everything here is arithmetic: it asks no broker and knows no Spark.
+both alike. Pure arithmetic, without brokers or Spark.
 """
 
 import json
@@ -13,12 +13,12 @@ from headwater.config.keys import ConfigError
 from headwater.model import TopicPartition
 
 Offsets: TypeAlias = dict[TopicPartition, int]
-"""For each partition the next offset to read."""
+"""The next offset to read of each partition."""
 OffsetJson: TypeAlias = dict[str, dict[str, int]]
 
 EARLIEST: Final = -2
 LATEST: Final = -1
-"""What stands in the JSON for the two ends of a partition."""
+"""The JSON values for the two ends of a partition."""
 
 
 class OffsetRange(NamedTuple):
@@ -42,7 +42,7 @@ class OffsetRange(NamedTuple):
 
 
 def to_json(offsets: Mapping[TopicPartition, int]) -> OffsetJson:
-    """As Spark writes it into the checkpoint, in order."""
+    """Return offsets as Spark writes them into the checkpoint, sorted."""
     found: OffsetJson = {}
     for where, offset in sorted(offsets.items()):
         found.setdefault(where.topic, {})[str(where.partition)] = offset
@@ -50,7 +50,7 @@ def to_json(offsets: Mapping[TopicPartition, int]) -> OffsetJson:
 
 
 def from_json(told: Mapping[str, Mapping[str, int]]) -> Offsets:
-    """What `to_json` made."""
+    """Return the offsets of `to_json`."""
     return {
         TopicPartition(topic, int(partition)): int(offset)
         for topic, row in told.items()
@@ -59,7 +59,7 @@ def from_json(told: Mapping[str, Mapping[str, int]]) -> Offsets:
 
 
 def parse_offsets(text: str, option: str, least: int = EARLIEST) -> Offsets:
-    """Offsets or times that a user wrote; ConfigError names the option."""
+    """Parse offsets or times of an option; ConfigError names the option."""
     shape = f'{option} takes JSON such as {{"topic": {{"0": 23, "1": 0}}}}'
     found: Offsets = {}
     for topic, row in _object(text, shape).items():
@@ -73,7 +73,7 @@ def parse_offsets(text: str, option: str, least: int = EARLIEST) -> Offsets:
 
 
 def parse_assign(text: str) -> tuple[TopicPartition, ...]:
-    """The partitions that the option `assign` names."""
+    """Parse the partitions of the option `assign`."""
     shape = 'assign takes JSON such as {"topic": [0, 1]}'
     found: set[TopicPartition] = set()
     for topic, row in _object(text, shape).items():
@@ -101,7 +101,7 @@ def _object(text: str, shape: str) -> dict[str, Any]:
 
 
 def spread(limit: int, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Share `limit` rows by backlog. Everyone gets at least one, so that none starves."""
+    """Divide `limit` rows by backlog; every partition gets at least one, so that none starves."""
     total = sum(sizes.values())
     if total <= limit:
         return dict(sizes)
@@ -111,19 +111,19 @@ def spread(limit: int, sizes: Mapping[TopicPartition, int]) -> dict[TopicPartiti
 
 
 def backlog(start: Offsets, latest: Offsets) -> int:
-    """How many offsets are left to read."""
+    """Return how many offsets are left to read."""
     return sum(max(0, end - start.get(where, 0)) for where, end in latest.items())
 
 
 def advance(
     start: Offsets, latest: Offsets, limit: int | None, rewound: Collection[TopicPartition] = ()
 ) -> Offsets:
-    """Where the next batch ends.
+    """Return where the next batch ends.
 
-    A partition that `start` does not know is new and read from its beginning. A partition in
-    `rewound` holds other records than those that were read so far, since its topic was made anew:
-    it is read from 0, which an end below its start tells `ranges`. Any other one that ends before
-    its start has lost its last records, and waits until it has grown again.
+    A partition that is missing in `start` is new and read from its beginning. A partition in
+    `rewound` holds other records than those read so far, because its topic was recreated: it is read
+    from 0, which `ranges` recognizes by an end below its start. Any other partition that ends before
+    its start has lost its last records and waits until it has grown again.
     """
     begins = {where: 0 if where in rewound else start.get(where, 0) for where in latest}
     ends = {
@@ -138,11 +138,11 @@ def advance(
 
 
 def ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:
-    """What a batch reads; empty ranges are left out."""
+    """Return what a batch reads, without empty ranges."""
     found = []
     for where, stop in sorted(end.items()):
         begin = start.get(where, 0)
-        if begin > stop:  # made anew, see `advance`
+        if begin > stop:  # recreated, see `advance`
             begin = 0
         if begin < stop:
             found.append(OffsetRange(where.topic, where.partition, begin, stop))
@@ -152,9 +152,9 @@ def ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:
 def split(
     whole: Iterable[OffsetRange], at_least: int | None, largest: int | None = None
 ) -> list[OffsetRange]:
-    """Cut ranges into about `at_least` tasks, none of more than `largest` offsets.
+    """Split ranges into about `at_least` tasks of at most `largest` offsets.
 
-    A partition is one task unless more are asked for; then the large ones are divided.
+    A partition is one task unless more are requested; then large ones are divided.
     """
     rows = list(whole)
     if largest is not None:

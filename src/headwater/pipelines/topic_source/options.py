@@ -1,7 +1,7 @@
-"""The options of `format("headwater")` as a source: Kafka's names, checked, typed and frozen.
+"""The options of `format("headwater")` as a source: Spark's names, checked, typed and frozen.
 
-A name that nobody knows, a value that cannot be, or two that exclude each other are refused before
-anything is read, in one sentence with the remedy.
+Unknown names, invalid values and conflicting options are refused before anything is read, in one
+sentence with the remedy.
 """
 
 import re
@@ -105,7 +105,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
     if streaming:
         for name in _BATCH_ONLY:
             if given.text(name) is not None:
-                raise ConfigError(f"{name} is for batch queries: a stream has no end")
+                raise ConfigError(f"{name} is for batch queries: remove it from a stream")
     client = _client(options)
     min_rows, max_rows = given.number("minOffsetsPerTrigger"), given.number("maxOffsetsPerTrigger")
     if min_rows is not None and max_rows is not None and min_rows > max_rows:
@@ -148,7 +148,7 @@ class _Given:
                 continue
             if small not in NAMES:
                 known = {**dict.fromkeys(NAMES.values()), "kafka.bootstrap.servers": None}
-                raise ConfigError(f"there is no option {name}{nearest(name, known)}")
+                raise ConfigError(f"unknown option {name}{nearest(name, known)}")
             self._values[NAMES[small]] = value.strip()
 
     def text(self, name: str) -> str | None:
@@ -216,7 +216,7 @@ def _chosen(given: _Given) -> tuple[tuple[str, ...], str | None, tuple[TopicPart
     try:
         re.compile(pattern)
     except re.error as broken:
-        raise ConfigError(f"subscribePattern {pattern!r} is no pattern: {broken}") from broken
+        raise ConfigError(f"subscribePattern {pattern!r} is not a pattern: {broken}") from broken
     if not pattern:
         raise ConfigError("subscribePattern is empty: give a pattern such as orders-.*")
     return (), pattern, ()
@@ -231,7 +231,7 @@ def _starting(given: _Given, client: Mapping[str, str], *, streaming: bool) -> B
     if text.lower() == "committed":
         group = given.text("group.id") or client.get("group_id")
         if not group:
-            raise ConfigError("startingOffsets=committed needs group.id: the group to go on from")
+            raise ConfigError("startingOffsets=committed needs group.id: the group to continue")
         return Bound("committed", group=group)
     bound = _named(text, "startingOffsets", ("earliest", "latest"))
     if not streaming and _mentions(bound, "latest", LATEST):

@@ -1,7 +1,7 @@
-"""How many rows a trigger takes, so that a batch lasts about as long as was asked for.
+"""Adapts the number of rows per batch to a target duration.
 
-The option `targetBatchTime` replaces guesses at `maxOffsetsPerTrigger`: a backlog is worked off in
-batches of steady length, whatever a row costs. Pure: the caller brings the times.
+The option `targetBatchTime` replaces guesses at `maxOffsetsPerTrigger`: a backlog is read in batches
+of steady duration, whatever a row costs. Pure: callers pass the times.
 """
 
 from typing import Final
@@ -10,11 +10,11 @@ FIRST_ROWS: Final = 20_000
 LEAST_ROWS: Final = 500
 MOST_ROWS: Final = 1 << 40
 _STEP: Final = 4.0
-"""A batch is at most so many times larger or smaller than the one before."""
+"""The largest factor between two consecutive batches."""
 
 
 class Pace:
-    """Learns from each batch."""
+    """Estimates the size of the next batch from the last one."""
 
     def __init__(self, target_ms: int) -> None:
         self._target_ms = target_ms
@@ -22,15 +22,15 @@ class Pace:
 
     @property
     def rows(self) -> int:
-        """What the next batch should take at most."""
+        """The limit of the next batch."""
         return self._rows
 
     def took(self, rows: int, elapsed_ms: int) -> None:
-        """A batch of `rows` was over `elapsed_ms` after it was planned."""
+        """Record that a batch of `rows` ended `elapsed_ms` after it was planned."""
         if rows <= 0:
             return
         factor = min(_STEP, max(1 / _STEP, self._target_ms / max(elapsed_ms, 1)))
         wanted = int(rows * factor)
         if factor > 1 and rows < self._rows:
-            return  # there was no more to read: it says nothing about larger batches
+            return  # there was nothing more to read: it says nothing about larger batches
         self._rows = min(MOST_ROWS, max(LEAST_ROWS, wanted))

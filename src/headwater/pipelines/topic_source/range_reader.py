@@ -1,7 +1,7 @@
-"""A range of offsets of one partition as Arrow batches with the columns of Spark's Kafka source.
+"""Reads a range of offsets of one partition as Arrow batches with the columns of Spark's Kafka source.
 
-Records go from the broker's bytes to Arrow's memory without becoming Python objects. While one
-answer is decoded the next is on its way. A range is over when the position has passed its end: the
+Records are decoded from the broker's bytes into Arrow's memory without becoming Python objects. The
+next response is in flight while one is decoded. A range ends when the position passes its end: the
 record before the end may be missing, by compaction or because a transaction was aborted.
 """
 
@@ -30,13 +30,13 @@ class DataLossError(ClientError):
 
 
 REMEDY: Final = (
-    "To go on without them set failOnDataLoss=false; to keep them next time raise the topic's "
-    "retention above the time that the query may be behind"
+    "To continue without them set failOnDataLoss=false; to keep them next time raise the topic's "
+    "retention above the time that the query may lag"
 )
 
 
 class RangeReader:
-    """Reads ranges, one at a time."""
+    """Reads ranges one at a time."""
 
     def __init__(
         self, brokers: BrokerClient, *, headers: bool, fail_on_data_loss: bool, timeout_ms: int
@@ -47,7 +47,7 @@ class RangeReader:
         self._timeout_ms = timeout_ms
 
     def read(self, wanted: OffsetRange) -> Iterator[Any]:
-        """The records of a range, in order, as pyarrow RecordBatches."""
+        """Yield the records of a range in order, as pyarrow RecordBatches."""
         where = TopicPartition(wanted.topic, wanted.partition)
         fetcher = self._brokers.fetcher(where, self._timeout_ms)
         try:
@@ -77,28 +77,28 @@ class RangeReader:
                 yield from _batches(fetched, wanted.end, reader, rows)
 
     def _past_loss(self, wanted: OffsetRange, position: int, ends: OutOfRange) -> int:
-        """Where to go on after records that are gone; raises where that is not wanted."""
+        """Return where to continue after lost records; raise if they must not be lost."""
         where = f"{wanted.topic}-{wanted.partition}"
         if position < ends.earliest:
             onward = min(ends.earliest, wanted.end)
             lost = (
-                f"{where}: offsets {position} to {onward - 1} are gone before they were read: the "
-                f"partition begins at {ends.earliest} now (retention, or deleted records)"
+                f"{where}: offsets {position} to {onward - 1} were deleted before they were read: the "
+                f"partition begins at {ends.earliest} (retention, or deleted records)"
             )
         else:
             onward = wanted.end
             lost = (
-                f"{where}: offsets {position} to {wanted.end - 1} are not there: the partition ends "
-                f"at {ends.latest} now (the topic was deleted or made anew, or the log was cut)"
+                f"{where}: offsets {position} to {wanted.end - 1} do not exist: the partition ends "
+                f"at {ends.latest} (the topic was deleted or recreated, or the log was truncated)"
             )
         if self._fail:
             raise DataLossError(f"{lost}. {REMEDY}")
-        log.warning("%s; going on without them", lost)
+        log.warning("%s; the query continues without them", lost)
         return onward
 
 
 def _next_size(end: int, position: int, fetched: CompletedFetch) -> int:
-    """How much to ask for next: what the rest of the range should need, within bounds."""
+    """Return how many bytes to request next: the estimated rest of the range, within limits."""
     each = fetched.size / (fetched.end_offset - position)
     rest = int((end - fetched.end_offset) * each * 1.1) + 4096
     return min(MAX_FETCH_BYTES, rest)
@@ -107,7 +107,7 @@ def _next_size(end: int, position: int, fetched: CompletedFetch) -> int:
 def _batches(
     fetched: CompletedFetch, end: int, reader: ColumnReader, rows: PartitionRows
 ) -> Iterator[Any]:
-    """Batches of the log are gathered until they fill one of Arrow."""
+    """Yield Arrow batches, each filled from several batches of the log."""
     while True:
         fetched.take_columns(reader, ROWS, last=end - 1)
         if not reader.count:

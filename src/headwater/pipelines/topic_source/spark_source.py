@@ -1,8 +1,8 @@
-"""Topics as a source of Spark: batch and micro-batch.
+"""Topics as a Spark source: batch and micro-batch.
 
-The driver decides which offsets a batch reads, executors read them. All state of a stream is in
-Spark's checkpoint; what a reader remembers beside it only makes it quicker or more watchful.
-Nothing hangs on `commit` and `stop`, because Spark calls them late or never.
+The driver decides which offsets a batch reads; executors read them. All state of a stream is in
+Spark's checkpoint; what a reader keeps besides only makes it faster or detects more errors. Nothing
+may depend on `commit` and `stop`, because Spark calls them late or never.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,15 +33,15 @@ from headwater.pipelines.topic_source.topics_view import TopicsView
 
 
 class _Reading:
-    """What the batch and the stream reader have in common; goes to the executors by pickle."""
+    """What the batch and the stream reader share; pickled and sent to executors."""
 
     def __init__(self, options: SourceOptions) -> None:
         self.options = options
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """On an executor: the records of one task."""
+        """Read the records of one task, on an executor."""
         wanted = partition.value
-        if not isinstance(wanted, OffsetRange):  # Spark's stand-in for "no partitions at all"
+        if not isinstance(wanted, OffsetRange):  # Spark's placeholder for no partitions
             return iter(())
         options = self.options
         reader = RangeReader(
@@ -53,20 +53,20 @@ class _Reading:
         return reader.read(wanted)
 
     def tasks(self, found: list[OffsetRange]) -> list[InputPartition]:
-        """Ranges as tasks, divided as the options say."""
+        """Return ranges as tasks, divided as the options say."""
         options = self.options
         pieces = split(found, options.min_partitions, options.max_rows_per_task)
         return [InputPartition(piece) for piece in pieces]
 
 
 class BatchReader(DataSourceReader):
-    """A part of some topics, fixed when the query is planned."""
+    """Reads a range of some topics that is fixed when the query is planned."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._reading = _Reading(parse(options, streaming=False))
 
     def partitions(self) -> list[InputPartition]:
-        """Look up both ends once."""
+        """Plan the tasks from the current offsets."""
         options = self._reading.options
         view = TopicsView(options)
         ends = view.ends(view.all_seen().partitions)
@@ -74,23 +74,23 @@ class BatchReader(DataSourceReader):
         return self._reading.tasks(view.between(starts, stops, ends))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """On an executor."""
+        """Read one task, on an executor."""
         return self._reading.read(partition)
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Some topics without end. Lives in one process as long as the query runs."""
+    """Reads some topics as a stream; lives in one process as long as the query runs."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._reading = _Reading(parse(options, streaming=True))
         self._driver: StreamPlan | None = None
 
     def initialOffset(self) -> OffsetJson:  # noqa: N802
-        """Where a query without a checkpoint begins."""
+        """Return where a query without a checkpoint begins."""
         return to_json(self._plan.initial())
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """What the options allow a batch to take."""
+        """Return the limit of a batch that the options set."""
         options = self._reading.options
         if options.max_rows is not None:
             return ReadMaxRows(options.max_rows)
@@ -99,31 +99,31 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable() if options.min_rows is None else ReadMinRows(options.min_rows)
 
     def latestOffset(self, start: OffsetJson, limit: ReadLimit) -> OffsetJson:  # noqa: N802
-        """Where the next batch ends; `start` where there is nothing to read."""
+        """Return where the next batch ends; `start` if there is nothing to read."""
         rows = limit.max_rows if isinstance(limit, ReadMaxRows) else None
         least = None if isinstance(limit, ReadAllAvailable) else self._reading.options.min_rows
         return to_json(self._plan.next_end(from_json(start), rows, least))
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """From now on the stream ends where it ends now."""
+        """Fix the end of the stream to the current ends of its topics."""
         self._plan.stop_here()
 
     def reportLatestOffset(self) -> OffsetJson | None:  # noqa: N802
-        """How far the topics reach, for Spark's progress."""
+        """Return the ends of the topics, for Spark's progress."""
         known = self._plan.known_latest
         return None if known is None else to_json(known)
 
     def partitions(self, start: OffsetJson, end: OffsetJson) -> list[InputPartition]:
-        """The tasks of a batch: the same ones whenever it is planned again."""
+        """Return the tasks of a batch; a repeated batch gets the same ones."""
         return self._reading.tasks(self._plan.ranges(from_json(start), from_json(end)))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """On an executor."""
+        """Read one task, on an executor."""
         return self._reading.read(partition)
 
     @property
     def _plan(self) -> StreamPlan:
-        """Made on the driver when first needed; executors have none."""
+        """The plan, created on the driver when it is first needed; executors have none."""
         if self._driver is None:
             self._driver = StreamPlan(self._reading.options)
         return self._driver

@@ -1,9 +1,9 @@
-"""Where each micro-batch of a stream begins and ends: the driver's part of a streaming query.
+"""Plans where each micro-batch of a stream begins and ends, on the driver.
 
-Spark keeps offsets in its checkpoint, but not the one at which a query began. A query that starts
-at `latest` and dies in its first batch would start later the next time, and lose what lay between.
-So where a start cannot be found again the first batch is empty: its end, which Spark does keep, is
-the start.
+Spark keeps offsets in its checkpoint, but not where a query began. A query that starts at `latest`
+and dies in its first batch would start later the next time and lose the records between. So if a
+start cannot be computed again, the first batch is empty: Spark does keep its end, which is the
+start.
 """
 
 from typing import Final
@@ -33,9 +33,9 @@ class StreamPlan:
         self._clock = SystemClock() if clock is None else clock
         self._ids: dict[str, Uuid] = {}
         self._anew: set[str] = set()
-        """Topics of which the last look found another of the same name."""
+        """Topics that the last lookup found recreated."""
         self._same: set[str] = set()
-        """Topics that the last look found to be those of the look before."""
+        """Topics that the last lookup found unchanged."""
         self._initial: Offsets | None = None
         self._pinned: Offsets | None = None
         """The start, until the batch that records it is planned."""
@@ -46,10 +46,10 @@ class StreamPlan:
         """When the last batch with something to read was planned."""
         self._planned_rows = 0
         self.known_latest: Offsets | None = None
-        """How far the topics reached when that was last asked."""
+        """The ends of the topics at the last lookup."""
 
     def initial(self) -> Offsets:
-        """Where a query without a checkpoint begins; the same answer for the whole run."""
+        """Return where a query without a checkpoint begins; constant for the whole run."""
         if self._initial is None:
             seen = self._view.all_seen()
             self._ids.update(seen.ids)
@@ -62,11 +62,11 @@ class StreamPlan:
         return self._initial
 
     def stop_here(self) -> None:
-        """Trigger.AvailableNow: read what is there now and nothing that comes later."""
+        """Fix the end of the stream to the current ends, for Trigger.AvailableNow."""
         self._target = self._latest({})
 
     def next_end(self, start: Offsets, max_rows: int | None, min_rows: int | None) -> Offsets:
-        """Where the batch from `start` ends; `start` itself where none is due."""
+        """Return where the batch from `start` ends; `start` itself if none is due."""
         if self._pins(start):
             return start
         latest = self._target if self._target is not None else self._latest(start)
@@ -85,14 +85,14 @@ class StreamPlan:
         return end
 
     def ranges(self, start: Offsets, end: Offsets) -> list[OffsetRange]:
-        """What the batch reads."""
+        """Return what a batch reads."""
         if start == self._pinned:
             self._pinned = None  # from now on this offset is an ordinary one
             return []
         return ranges(start, end)
 
     def _pins(self, start: Offsets) -> bool:
-        """Whether the empty first batch is due; being asked twice means that it is over."""
+        """Whether the empty first batch is due; a second call means that it is over."""
         if start != self._pinned:
             return False
         if self._pin_told:
@@ -101,16 +101,16 @@ class StreamPlan:
         self._pin_told = True
         return True
 
-    # -- how much
+    # -- batch sizes
 
     def _too_few(self, available: int, min_rows: int | None) -> bool:
-        """Whether to wait for more: not in the first batch, and not for ever."""
+        """Whether to wait for more rows: not in the first batch, and not forever."""
         if min_rows is None or self._target is not None or available >= min_rows:
             return False
         return self._since_planned() < self._options.max_delay_ms
 
     def _paced(self) -> int:
-        """Rows for a batch of the length asked for. Being asked again means the last one is over."""
+        """Return the row limit for the target duration; a new call means the last batch is over."""
         assert self._pace is not None
         if self._planned_rows:
             self._pace.took(self._planned_rows, self._since_planned())
@@ -121,12 +121,12 @@ class StreamPlan:
         planned = self._planned_ms
         return NEVER if planned is None else self._clock.monotonic_ms() - planned
 
-    # -- what became of the topics
+    # -- changes of topics
 
     def _latest(self, start: Offsets) -> Offsets:
-        """The ends of all partitions; asked again where one seems to be behind what was read.
+        """Look up the ends of all partitions; retry if one is behind what was read.
 
-        A new leader may for a moment know less than the old one told.
+        A new leader may briefly report a lower end than the old one.
         """
         attempt = 0
         while True:
@@ -144,25 +144,25 @@ class StreamPlan:
             self._view.brokers.pause(self._options.lookup_interval_ms)
 
     def _rewound(self, start: Offsets, latest: Offsets) -> list[TopicPartition]:
-        """Partitions that hold other records than those read so far."""
+        """Return partitions with other records than those read so far."""
         self._check_checkpoint(start, latest)
         found = []
         for where, offset in sorted(start.items()):
             if where not in latest:
                 self._view.lost(
-                    f"{where} is gone: the topic was deleted after offset {offset} was reached"
+                    f"{where} is gone: the topic was deleted after the query had read to offset {offset}"
                 )
             elif where.topic in self._same and latest[where] < offset:
                 self._view.lost(
-                    f"{where}: the log was cut: the query had read up to offset {offset}, and the "
-                    f"partition ends at {latest[where]} now. With failOnDataLoss=false the query "
-                    f"goes on at {offset}, without what is written before it"
+                    f"{where}: the log was truncated: the query had read to offset {offset}, and the "
+                    f"partition ends at {latest[where]}. With failOnDataLoss=false the query "
+                    f"continues at {offset}, without records written before it"
                 )
             elif offset and (where.topic in self._anew or latest[where] < offset):
                 self._view.lost(
-                    f"{where}: the topic was deleted and made anew: the query had read up to offset "
-                    f"{offset}, and the partition ends at {latest[where]} now. A new checkpoint "
-                    f"begins anew; with failOnDataLoss=false the new topic is read from its beginning"
+                    f"{where}: the topic was deleted and recreated: the query had read to offset "
+                    f"{offset}, and the partition ends at {latest[where]}. Start over with a new "
+                    f"checkpoint; with failOnDataLoss=false the new topic is read from its beginning"
                 )
                 found.append(where)
         self._anew = set()
@@ -175,7 +175,7 @@ class StreamPlan:
         if not theirs or not ours or ours & set(theirs) or self._options.pattern is not None:
             return
         raise ConfigError(
-            f"the checkpoint is that of a stream from {', '.join(theirs)}, and this one reads "
-            f"{', '.join(sorted(ours))}: keep the order of a query's inputs, or begin a new "
+            f"the checkpoint is of a stream from {', '.join(theirs)}, and this one reads "
+            f"{', '.join(sorted(ours))}: keep the order of a query's inputs, or use a new "
             "checkpoint"
         )

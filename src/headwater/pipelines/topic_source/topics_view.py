@@ -1,4 +1,4 @@
-"""The topics of a query as brokers tell of them, and what its options mean in offsets."""
+"""Looks up the topics of a query and resolves its options to offsets."""
 
 import logging
 import re
@@ -22,30 +22,30 @@ log = logging.getLogger(__name__)
 
 
 class OffsetBounds(NamedTuple):
-    """Both ends of each partition."""
+    """The first offset and the end of each partition."""
 
     earliest: Offsets
     latest: Offsets
 
 
 class ExistingPartitions(NamedTuple):
-    """What is there of the topics of a query at one moment."""
+    """The partitions and topic ids of a query at one moment."""
 
     partitions: list[TopicPartition]
     ids: dict[str, Uuid]
 
 
 class TopicsView:
-    """Asks on behalf of one query, on the driver."""
+    """Looks up topics and offsets for one query, on the driver."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
         self.brokers: BrokerClient = broker_client(options.client)
 
-    # -- what there is
+    # -- topics
 
     def seen(self) -> ExistingPartitions:
-        """The partitions to read that exist now."""
+        """Return the partitions to read that exist now."""
         options = self._options
         if options.pattern is not None:
             pattern = re.compile(options.pattern)
@@ -60,13 +60,13 @@ class TopicsView:
         return ExistingPartitions(found, {name: view.topic_id for name, view in views.items()})
 
     def all_seen(self) -> ExistingPartitions:
-        """Like `seen`, for the start of a query: what is named and missing is an error."""
+        """Like `seen`, for the start of a query: named topics that are missing are an error."""
         seen = self.seen()
         names = set(self._options.topics) | {where.topic for where in self._options.assigned}
         if missing := sorted(names - seen.ids.keys()):
             known: dict[str, TopicView] = self.brokers.topics(lambda _: True)
             raise UnknownTopicOrPartitionError(
-                f"there is no topic {missing[0]}{nearest(missing[0], known)}: check the name, or "
+                f"topic {missing[0]} does not exist{nearest(missing[0], known)}: check the name, or "
                 f"create it before the query starts"
             )
         if absent := sorted(set(self._options.assigned) - set(seen.partitions)):
@@ -74,13 +74,13 @@ class TopicsView:
         return seen
 
     def ends(self, partitions: Collection[TopicPartition]) -> OffsetBounds:
-        """Both ends, asked for now."""
+        """Look up the first offsets and the ends."""
         return OffsetBounds(self.brokers.earliest(partitions), self.brokers.latest(partitions))
 
-    # -- what bounds mean
+    # -- bounds
 
     def starts(self, bound: Bound, ends: OffsetBounds) -> Offsets:
-        """Where reading begins."""
+        """Return where reading begins."""
         if bound.kind == "committed":
             told = self.brokers.committed(bound.group)
             return {
@@ -93,24 +93,24 @@ class TopicsView:
             if late and not self._options.no_match_is_latest:
                 raise ConfigError(
                     f"{late[0]} has no record as new as the starting time: choose an earlier one, or "
-                    f"set startingOffsetsByTimestampStrategy=latest to wait for what comes"
+                    f"set startingOffsetsByTimestampStrategy=latest to wait for new records"
                 )
             return _or_latest(found, ends)
         return self._at_offsets(bound, ends, "startingOffsets")
 
     def _still_there(self, where: TopicPartition, offset: int, first: int, group: str) -> int:
-        """A committed offset, or the first that retention has left."""
+        """Return a committed offset, or the first that retention has left."""
         if offset >= first:
             return offset
         log.warning(
-            "%s: group %s committed offset %d, and the partition begins at %d now; records between "
+            "%s: group %s committed offset %d but the partition begins at %d; the records between "
             "them are deleted, reading begins at %d",
             *(where, group, offset, first, first),
         )
         return first
 
     def stops(self, bound: Bound, ends: OffsetBounds) -> Offsets:
-        """Where a batch query ends."""
+        """Return where a batch query ends."""
         if bound.kind in ("time", "times"):
             return _or_latest(self._at_times(bound, ends, "endingOffsetsByTimestamp"), ends)
         return self._at_offsets(bound, ends, "endingOffsets")
@@ -137,12 +137,14 @@ class TopicsView:
     # -- batch queries
 
     def between(self, starts: Offsets, stops: Offsets, ends: OffsetBounds) -> list[OffsetRange]:
-        """The ranges of a batch query; records that are not there are lost ones."""
+        """Return the ranges of a batch query; missing records count as lost."""
         found = []
         for where in sorted(starts):
             start, stop = starts[where], stops[where]
             if start > stop and stop < ends.latest[where]:
-                raise ConfigError(f"{where} would be read from {start} to {stop}: the end is first")
+                raise ConfigError(
+                    f"{where}: the ending offset {stop} is before the starting offset {start}"
+                )
             first, last = max(start, ends.earliest[where]), min(stop, ends.latest[where])
             if first > start and stop > start:
                 lost = f"{where}: offsets {start} to {min(first, stop) - 1} are gone"
@@ -154,10 +156,10 @@ class TopicsView:
         return found
 
     def lost(self, what: str) -> None:
-        """Fail, or warn, as `failOnDataLoss` says."""
+        """Raise DataLossError or log a warning, as `failOnDataLoss` says."""
         if self._options.fail_on_data_loss:
             raise DataLossError(f"{what}. {REMEDY}")
-        log.warning("%s; going on without it, as failOnDataLoss=false says", what)
+        log.warning("%s; the query continues without it (failOnDataLoss=false)", what)
 
 
 def _or_latest(found: Mapping[TopicPartition, int | None], ends: OffsetBounds) -> Offsets:
@@ -169,7 +171,7 @@ def _or_latest(found: Mapping[TopicPartition, int | None], ends: OffsetBounds) -
 def _complete(
     told: Mapping[TopicPartition, int], ends: OffsetBounds, option: str
 ) -> Mapping[TopicPartition, int]:
-    """JSON must name the partitions of the query, all of them and no others."""
+    """Check that JSON names exactly the partitions of the query."""
     if missing := sorted(ends.latest.keys() - told.keys()):
         raise ConfigError(
             f"{option} leaves out {missing[0]}: it must name every partition (-2 is the earliest "

@@ -58,7 +58,7 @@ def test_one_of_three_ways_to_say_what_is_read():
     refused(without_topics, "subscribe, subscribePattern, assign", "one of them")
     refused(lambda: batch(assign='{"a": [1]}'), "not subscribe and assign")
     refused(lambda: batch(subscribe=" , "), "names no topic")
-    refused(lambda: without_topics(subscribePattern="a("), "is no pattern")
+    refused(lambda: without_topics(subscribePattern="a("), "is not a pattern")
     refused(lambda: without_topics(subscribePattern=""), "is empty")
 
 
@@ -130,7 +130,7 @@ def test_a_batch_cannot_begin_at_its_end_or_end_at_its_beginning():
 
 @pytest.mark.parametrize("name", ["endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp"])
 def test_a_stream_has_no_end(name):
-    refused(lambda: stream(**{name: "1"}), name, "a stream has no end")
+    refused(lambda: stream(**{name: "1"}), name, "remove it from a stream")
 
 
 def test_numbers_words_and_times_are_checked():
