@@ -160,7 +160,7 @@ def test_a_log_that_ends_too_early_was_cut_or_is_another():
 
 
 def test_bytes_without_a_whole_batch_are_an_error_and_no_endless_loop():
-    with pytest.raises(CorruptRecordError, match="without a complete batch"):
+    with pytest.raises(CorruptRecordError, match="hold no whole batch"):
         read(Answers(piece(batch(0, b"a")[:-1])), 0, 1)
 
 
