@@ -5,6 +5,7 @@ and a Python prompt. Ports are made free ones by replacing their text; nothing e
 block whose first line names a file (`# shop.py`, `-- shop/gold.sql`) is written to that file.
 """
 
+import contextlib
 import json
 import os
 import re
@@ -123,6 +124,9 @@ class Reader:
         if self.prompt is not None:
             self.prompt.kill() if error[0] else self.prompt.stdin.close()
             self.prompt.wait(_STOP_S)
+            for pipe in (self.prompt.stdin, self.prompt.stdout):
+                with contextlib.suppress(BrokenPipeError):
+                    pipe.close()
         for line, process in reversed(self.endless):
             process.send_signal(signal.SIGINT)
             try:
@@ -165,15 +169,16 @@ class Reader:
         if block.language == "diff":
             code = "\n".join(line[1:] for line in code.splitlines() if not line.startswith("-"))
         if self.prompt is None:
-            self.prompt = subprocess.Popen(
-                [sys.executable, "-u", "-c", _PROMPT],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=(self.folder / ".stderr").open("w"),
-                text=True,
-                cwd=self.folder,
-                env=self.environment,
-            )
+            with (self.folder / ".stderr").open("w") as errors:
+                self.prompt = subprocess.Popen(
+                    [sys.executable, "-u", "-c", _PROMPT],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=errors,
+                    text=True,
+                    cwd=self.folder,
+                    env=self.environment,
+                )
         print(json.dumps([block.place, code, begins]), file=self.prompt.stdin, flush=True)
         printed = self.listen()
         failed = not printed or "failed" in printed[-1]
@@ -245,8 +250,9 @@ class Reader:
 
 def drain(stream: IO[bytes]) -> None:
     """Read on, so that a process which goes on printing does not wait for room."""
-    for _ in stream:
-        pass
+    with stream:
+        for _ in stream:
+            pass
 
 
 def compare(output: str, shown: list[str], where: str) -> None:
