@@ -42,7 +42,7 @@ class SegmentFile(NamedTuple):
         return os.path.dirname(self.path)
 
 
-class FileSlice(NamedTuple):
+class SegmentSlice(NamedTuple):
     """The batches of a file from one position to another."""
 
     segment: SegmentFile
@@ -100,7 +100,7 @@ def aborted_in(folders: Iterable[str]) -> dict[int, list[AbortedTransaction]]:
     return by_producer
 
 
-def split(segment: SegmentFile, limit: int) -> list[FileSlice]:
+def split(segment: SegmentFile, limit: int) -> list[SegmentSlice]:
     """The file in pieces of about `limit` bytes that begin where batches begin.
 
     Positions come from the offset index, else from a walk over the headers. Where neither leads
@@ -112,7 +112,7 @@ def split(segment: SegmentFile, limit: int) -> list[FileSlice]:
             if position - starts[-1] >= limit:
                 starts.append(position)
     ends = [*starts[1:], segment.size]
-    return [FileSlice(segment, start, end) for start, end in zip(starts, ends, strict=True)]
+    return [SegmentSlice(segment, start, end) for start, end in zip(starts, ends, strict=True)]
 
 
 def _base_of(name: str) -> int | None:

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 from headwater.errors import E, KafkaError
 from headwater.log.aborted_index import AbortedTransaction
 from headwater.pipelines.arrow_rows import ROWS, PartitionRows, offsets, spark_times, times
-from headwater.pipelines.segments.files import MAX_OFFSET, FileSlice
+from headwater.pipelines.segments.files import MAX_OFFSET, SegmentSlice
 from headwater.pipelines.segments.segment_scan import (
     DamagedRange,
     Found,
@@ -81,7 +81,7 @@ class RecordFilter:
         return reduce(pc.and_, tests) if tests else None
 
 
-def records(piece: FileSlice, wanted: RecordFilter, schema: Any) -> Iterator[Any]:
+def records(piece: SegmentSlice, wanted: RecordFilter, schema: Any) -> Iterator[Any]:
     """The records of a piece as RecordBatches of `schema`."""
     reader = ColumnReader()
     segment = piece.segment
@@ -95,7 +95,7 @@ def records(piece: FileSlice, wanted: RecordFilter, schema: Any) -> Iterator[Any
     yield from _gathered(reader, rows, wanted, schema)
 
 
-def batches(piece: FileSlice, wanted: RecordFilter, schema: Any) -> Iterator[Any]:
+def batches(piece: SegmentSlice, wanted: RecordFilter, schema: Any) -> Iterator[Any]:
     """One row for each batch of a piece, and one for each damage."""
     gathered: list[dict[str, Any]] = []
     for found in scan_segment(
@@ -122,7 +122,7 @@ def _read(reader: ColumnReader, batch: SoundBatch, wanted: RecordFilter) -> Dama
     return None
 
 
-def _damaged(piece: FileSlice, damage: DamagedRange) -> KafkaError:
+def _damaged(piece: SegmentSlice, damage: DamagedRange) -> KafkaError:
     return KafkaError(
         E.CORRUPT_MESSAGE,
         f"{piece.segment.path}: damaged at position {damage.position}: {damage.reason}; "
@@ -152,7 +152,7 @@ def _in_range(header: BatchHeader, wanted: RecordFilter) -> bool:
     )
 
 
-def _row(piece: FileSlice, found: Found) -> dict[str, Any]:
+def _row(piece: SegmentSlice, found: Found) -> dict[str, Any]:
     header, sound = found.header, isinstance(found, SoundBatch)
     said: dict[str, Any] = {}
     if header is not None:

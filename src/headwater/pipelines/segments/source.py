@@ -16,8 +16,8 @@ from headwater.log.aborted_index import AbortedTransaction
 from headwater.model import TopicPartition
 from headwater.pipelines.arrow_rows import ddl
 from headwater.pipelines.segments.files import (
-    FileSlice,
     SegmentFile,
+    SegmentSlice,
     aborted_in,
     find_segments,
     split,
@@ -51,7 +51,7 @@ class SegmentsDataSource(DataSource):
 class SegmentTask(InputPartition):
     """What one task reads."""
 
-    piece: FileSlice
+    piece: SegmentSlice
     wanted: RecordFilter
 
 
