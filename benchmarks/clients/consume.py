@@ -5,7 +5,7 @@
 The broker holds a topic written beforehand; each client reads all of it, or the first part of it if
 it is a slow one, from being told what to read to the last record. Medians of the rounds are told,
 and their ratio to the better of confluent-kafka as it comes and confluent-kafka tuned
-(fetch.queue.backoff.ms, a big queue); `contest` says how they are taken. The last row is no client
+(fetch.queue.backoff.ms, a big queue); `contest` says how they are taken. The last row is not a client
 but what the stream carries (`wire`).
 """
 
@@ -211,7 +211,7 @@ def contest(case: str, asked: argparse.Namespace) -> dict[str, Figures]:
 
 
 def fill(bootstrap: str, size: int, count: int, batch_size: int) -> None:
-    """Write so many records."""
+    """Write `count` records."""
     from headwater import Producer
 
     values = [b"%08d" % number + bytes(size - 8) for number in range(DIFFERENT)]

@@ -1,6 +1,6 @@
 """Rounds: every server gets every load once a round, one right after the other.
 
-A neighbour's burst or a warm CPU then touches all servers of a case alike, and the ratio of one
+A neighbor's burst or a warm CPU then touches all servers of a case alike, and the ratio of one
 round says more than the ratio of two averages.
 """
 

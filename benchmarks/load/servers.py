@@ -115,12 +115,12 @@ class Reference(Server):
             self._process = None
 
     def fresh_topic(self, partitions: int) -> Topic:
-        """Starts anew with an empty file."""
+        """Starts again with an empty file."""
         self._start()
         return Topic("bench", bytes(16), partitions)
 
     def filled_topic(self, partitions: int, batch: bytes, copies: int) -> Topic:
-        """Starts anew over prepared files."""
+        """Starts again over prepared files."""
         log = encode.log_of(batch, copies)
         for partition in range(partitions):
             (self.home / f"fetch-{partition}").write_bytes(log)

@@ -28,7 +28,7 @@ Work = Callable[[], object]
 
 
 def best_us(work: Work, records: int) -> float:
-    """Microseconds per record in the quickest of many rounds: the others measure the neighbours."""
+    """Microseconds per record in the quickest of many rounds: the others measure other load."""
     quickest = 1e9
     for _ in range(ROUNDS):
         start = time.perf_counter()

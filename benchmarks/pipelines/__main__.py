@@ -174,7 +174,7 @@ class Bench:
 
 
 def _values(size: int) -> list[bytes]:
-    """Noise: nothing of it compresses, for whoever reads it."""
+    """Random bytes, which no codec can compress."""
     noise = os.urandom(DIFFERENT * size)
     return [noise[at : at + size] for at in range(0, len(noise), size)]
 

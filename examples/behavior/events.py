@@ -2,7 +2,7 @@
 
 People visit a shop for three hours. Few people and few items make most of the traffic, and a
 festival an hour in brings five times the visits. Some events come late, some twice, some broken.
-`Truth` counts what was made, so that whoever reads the events can tell whether all of it arrived.
+`Truth` counts what was made, so that a reader of the events can check that all of it arrived.
 """
 
 import json

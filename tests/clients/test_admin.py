@@ -35,7 +35,7 @@ def admin(bootstrap):
 
 @pytest.fixture
 def at_ten(broker, admin, group, lane):
-    """A lane of a hundred records, ten milliseconds apart, where the group stands at ten."""
+    """A lane of a hundred records, ten milliseconds apart, where the group is at ten."""
     broker.fill(lane, [b"%d" % n for n in range(100)], timestamp=lambda n: BEGIN_MS + 10 * n)
     admin.set_group_offsets(group, {TopicPartition(lane, 0): 10})
     return TopicPartition(lane, 0)

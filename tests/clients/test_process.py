@@ -115,14 +115,14 @@ def test_without_a_dead_letter_topic_nothing_from_the_failure_on_is_committed(
         assert committed(options, lane) <= 20
     done = []
 
-    def mended(record):
+    def repaired(record):
         done.append(record.offset)
         if record.offset == 49:
             consumer.stop_processing()
 
     with headwater.Consumer(**options) as consumer:
         consumer.subscribe([lane])
-        consumer.process(mended, order="partition")
+        consumer.process(repaired, order="partition")
     assert set(done) >= set(range(20, 50))
 
 

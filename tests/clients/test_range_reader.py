@@ -187,7 +187,7 @@ def test_an_answer_that_stops_half_way_is_given_up(said):
 
 
 def _answer_once(server, said, done=None):
-    """Say this to whoever comes, and close: at once, or when told to."""
+    """Say this to every client and close: at once, or when asked to."""
     peer, _ = server.accept()
     with peer:
         peer.recv(1000)

@@ -1,6 +1,6 @@
 """A group member in a process of its own, so that it can crash as well as leave.
 
-Members print events; whoever waits, waits for what they say and never for time to pass.
+Members print events; tests wait for these and never for time to pass.
 """
 
 import signal

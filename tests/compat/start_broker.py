@@ -27,7 +27,7 @@ _ADDRESS = re.compile(r"\b([\w.-]+:\d+)\b")
 
 @contextmanager
 def start_broker() -> Iterator[BrokerUnderTest]:
-    """Starts the broker the environment asks for, or takes the one that it names."""
+    """Starts the broker that the environment asks for, or uses a running one if it names its address."""
     peer = os.environ.get("HEADWATER_COMPAT_PEER", "")
     if address := os.environ.get("HEADWATER_COMPAT_BOOTSTRAP"):
         folder = os.environ.get("HEADWATER_COMPAT_LOG_DIR")

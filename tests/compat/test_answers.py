@@ -343,7 +343,7 @@ def _ask(bootstrap: str, request: Struct, version: int) -> Struct:
 
 
 def _errors(answer: Any) -> Iterator[E]:
-    """Every error code in an answer, wherever it stands."""
+    """Every error code in an answer, wherever it is."""
     if isinstance(answer, list):
         for row in answer:
             yield from _errors(row)

@@ -35,7 +35,7 @@ class Ended:
 
 
 def compiled() -> Path:
-    """The folder of the server's classes, compiled anew only when the source is younger."""
+    """The folder of the server's classes, compiled again only when the source is newer."""
     made = CLASSES / "ToolServer.class"
     if made.exists() and made.stat().st_mtime >= SOURCE.stat().st_mtime:
         return CLASSES

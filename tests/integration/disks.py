@@ -75,7 +75,7 @@ class FaultyFiles(OsFiles):
         """From now on `call` fails for every file below `path`."""
         self._faults.append((call, str(path), code))
 
-    def mend(self) -> None:
+    def repair(self) -> None:
         """Every call works again."""
         self._faults.clear()
 

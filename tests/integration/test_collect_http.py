@@ -372,7 +372,7 @@ def test_a_port_that_is_taken_is_said_in_one_line(collector, broker):
 
 
 def more(accepted, count=20):
-    """Wait for so many more."""
+    """Wait for `count` more."""
     enough = len(accepted) + count
     _until(lambda: len(accepted) >= enough)
 

@@ -193,7 +193,7 @@ def test_a_broken_disk_is_offline_until_restart_and_the_other_serves(two, code):
             two.files.break_("pwritev", two.dirs[1], code)
             failed = client.produce("t", batch(b"lost"), partition=there)
             assert failed.error_code == E.KAFKA_STORAGE_ERROR
-            two.files.mend()
+            two.files.repair()
             again = client.produce("t", batch(b"too late"), partition=there)
             assert again.error_code == E.KAFKA_STORAGE_ERROR, "offline until restart"
             assert client.fetch("t", partition=there).error_code == E.KAFKA_STORAGE_ERROR
@@ -215,7 +215,7 @@ def test_a_failed_sync_acknowledges_nothing_and_takes_the_disk_offline(two):
             two.files.break_("fdatasync", two.dirs[1], errno.EIO)
             failed = client.produce("t", batch(b"unsure"), partition=there)
             assert failed.error_code == E.KAFKA_STORAGE_ERROR
-            two.files.mend()
+            two.files.repair()
             again = client.produce("t", batch(b"no"), partition=there)
             assert again.error_code == E.KAFKA_STORAGE_ERROR, "a failed sync is never tried again"
             assert client.produce("t", batch(b"fine"), partition=here).error_code == 0
@@ -249,7 +249,7 @@ def test_a_read_that_fails_is_told_to_the_reader(two):
             two.files.break_("pread", two.dirs[1], errno.EIO)
             assert client.fetch("t", partition=there).error_code == E.KAFKA_STORAGE_ERROR
             assert everything(client, "t", here) == {0: b"kept"}
-            two.files.mend()
+            two.files.repair()
             assert dir_errors(client) == [0, E.KAFKA_STORAGE_ERROR]
 
 
@@ -278,7 +278,7 @@ def test_a_dir_that_cannot_be_used_at_the_start_is_left_out(two):
         lost = client.fetch("t", partition=there).error_code
         assert lost == E.KAFKA_STORAGE_ERROR, "an empty log in its place would be a lie"
         assert client.produce("t", batch(), partition=there).error_code == lost
-    two.files.mend()
+    two.files.repair()
     with two.live() as live, live.client() as client:
         assert everything(client, "t", there) == {0: b"kept"}
 
@@ -364,7 +364,7 @@ def test_a_partition_that_found_no_room_is_opened_when_there_is_some(tmp_path):
         files.break_("open", tmp_path / "late-0", errno.ENOSPC)
         live.create("late")
         assert client.produce("late", batch()).error_code == E.KAFKA_STORAGE_ERROR
-        files.mend()
+        files.repair()
         until(lambda: client.produce("late", batch(b"kept")).error_code == 0)
         assert everything(client, "late") == {0: b"kept"}
 
@@ -380,7 +380,7 @@ def test_a_dir_that_cannot_be_read_at_the_start_is_left_out(two):
     with two.live() as live, live.client() as client:
         assert everything(client, "t", here) == {0: b"kept"}
         assert client.fetch("t", partition=there).error_code == E.KAFKA_STORAGE_ERROR
-    two.files.mend()
+    two.files.repair()
     with two.live() as live, live.client() as client:
         assert everything(client, "t", there) == {0: b"kept"}
 

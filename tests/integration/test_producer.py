@@ -104,7 +104,7 @@ def test_a_callback_that_raises_harms_nobody(producer, topic, caplog, fault) -> 
     first = producer.send(topic, b"1", on_delivery=broken)
     assert first.result(10).topic == topic
     assert producer.send(topic, b"2").result(10)
-    producer._waits.thread.call(asyncio.sleep(0))  # the turn that told of it is over
+    producer._waits.thread.call(asyncio.sleep(0))  # the turn that reported it is over
     told = producer.metrics()
     assert told["buffer-available-bytes"] == told["buffer-total-bytes"]
     assert "on_delivery callback raised" in caplog.text

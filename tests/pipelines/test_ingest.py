@@ -45,7 +45,7 @@ def test_records_become_typed_rows_and_misfits_dead_letters_exactly_once_over_ru
         return plan, run_ingest(plan, once=True, spark=spark)
 
     produce(orders, ['{"id": 1, "name": "pear", "price": 2, "at": "2026-01-31T12:00:00Z"}'])
-    produce(orders, ['{"id": 2, "colour": "red"}'], partition=0)
+    produce(orders, ['{"id": 2, "color": "red"}'], partition=0)
     producer.send(orders, b'{"id": "3"}', key=b"k", headers=[("own", b"header")]).result()
     produce(orders, ["not json", '{"name": "no id"}', '{"id": 4} {"id": 5}', b"\xff\xfe"])
     plan, report = ingest()
@@ -56,7 +56,7 @@ def test_records_become_typed_rows_and_misfits_dead_letters_exactly_once_over_ru
     ]
     assert [dict(found or ()) for _, found in rows_of(place, "id", "_unknown")] == [
         {},
-        {"colour": "red"},
+        {"color": "red"},
     ]
     assert (report.rows, report.failed, report.lag) == (7, {"dead letters": 5}, 0)
     letters = records_of(bootstrap, f"{orders}.dead")
@@ -76,11 +76,11 @@ def test_records_become_typed_rows_and_misfits_dead_letters_exactly_once_over_ru
     assert int(told["dead-letter.timestamp"]) > 0
     assert sum(committed(bootstrap, plan.name).values()) == 7
 
-    produce(orders, ['{"id": 6, "colour": "blue"}', "bad again"])
-    grown = {**SCHEMA, "properties": {**SCHEMA["properties"], "colour": {"type": "string"}}}
+    produce(orders, ['{"id": 6, "color": "blue"}', "bad again"])
+    grown = {**SCHEMA, "properties": {**SCHEMA["properties"], "color": {"type": "string"}}}
     _, report = ingest(schema=schema_file(grown))
     assert report.rows == 2
-    assert rows_of(place, "id", "colour") == [(1, None), (2, None), (6, "blue")]
+    assert rows_of(place, "id", "color") == [(1, None), (2, None), (6, "blue")]
     assert len(records_of(bootstrap, f"{orders}.dead")) == 6
 
     changed = {**SCHEMA, "properties": {**SCHEMA["properties"], "price": {"type": "string"}}}

@@ -58,7 +58,7 @@ def test_a_second_run_brings_only_what_is_new(spark, bootstrap, topic, produce, 
 
 def test_a_refresh_begins_anew_and_must_be_whole(spark, bootstrap, topic, produce, tmp_path):
     events = topic("events")
-    project = copied(tmp_path / "anew", bootstrap, events)
+    project = copied(tmp_path / "again", bootstrap, events)
     produce(events, ["a", "b"])
     run(project, once=True, spark=spark)
     with pytest.raises(

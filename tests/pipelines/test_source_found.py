@@ -25,7 +25,7 @@ print("read", rows.option("subscribe", sys.argv[2]).load().count(), flush=True)
 
 from headwater.pipelines.session import register
 
-register(spark)  # what is known already is no error
+register(spark)  # registering twice is not an error
 print("registered", flush=True)
 spark.stop()
 """

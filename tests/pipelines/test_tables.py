@@ -103,7 +103,7 @@ def test_a_stream_of_new_rows_knows_compactions_from_data_and_stops_at_a_replace
     overwrite(spark.range(9, 10), target)
     with pytest.raises(Exception, match="a stream can only follow appends"):
         follow(spark, target, checkpoint)
-    assert follow(spark, target, tmp_path / "anew") == [[9]]
+    assert follow(spark, target, tmp_path / "again") == [[9]]
 
 
 def test_small_files_of_a_stream_are_merged_on_the_way(spark, target, tmp_path):

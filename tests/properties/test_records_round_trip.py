@@ -59,14 +59,14 @@ def test_what_is_built_passes_every_check(made, codec):
 
 
 @given(records(st.integers(NOW - 10**6, NOW)), CODECS, INT64)
-def test_a_wrong_maximum_is_mended_to_the_true_one(made, codec, wrong):
+def test_a_wrong_maximum_is_corrected_to_the_true_one(made, codec, wrong):
     batch = build_batch(made, now=NOW, codec=codec)
     header = read_header(batch)
     lying = memoryview(seal(tuple(header._replace(max_timestamp=wrong)), batch[61:]))
     rules = BatchRules(timestamp_after_max_ms=INT64_MAX)
-    mended = check_records(lying, check_batch(lying, rules, NOW), rules, NOW)
+    corrected = check_records(lying, check_batch(lying, rules, NOW), rules, NOW)
     assert lying == batch
-    assert mended == tuple(header)
+    assert corrected == tuple(header)
 
 
 @given(records(st.integers(NOW - 10**6, NOW)), CODECS, CODECS, st.booleans())

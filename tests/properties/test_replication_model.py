@@ -73,7 +73,7 @@ class LeaderWithFollowers(RuleBasedStateMachine):
 
     @rule()
     def elected_again(self) -> None:
-        """The same leader in a new epoch: followers must show themselves anew."""
+        """The same leader in a new epoch: followers must report again."""
         partition = self.partition
         self.proposals.clear()
         self.fetched.clear()

@@ -1,4 +1,4 @@
-"""Whatever stands in a message, both codecs write the same bytes; whatever bytes come, only WireError."""
+"""Both codecs write the same bytes for any message; for any bytes, nothing but WireError is raised."""
 
 from hypothesis import given, settings
 from hypothesis import strategies as st

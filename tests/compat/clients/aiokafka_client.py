@@ -254,7 +254,7 @@ class Aiokafka(Client):
 
 
 def _code(error: BaseException | None) -> int | str:
-    """The broker's code; CommitFailedError has none and was raised while handling the one that has."""
+    """The broker's code; CommitFailedError has none, but its context does."""
     while error is not None and getattr(error, "errno", -1) < 0:
         error = error.__cause__ or error.__context__
     return getattr(error, "errno", "an error of aiokafka itself")

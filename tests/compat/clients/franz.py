@@ -29,7 +29,7 @@ WAIT_S = 60
 
 @functools.cache
 def build() -> Path:
-    """The program, built anew only when a source is younger than it."""
+    """The program, built again only when a source is newer."""
     BINARY.parent.mkdir(parents=True, exist_ok=True)
     with BINARY.with_suffix(".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -112,7 +112,7 @@ INTENDED = [
     # -- stricter
     Row(
         "produce_what_no_client_sends", "*", "error_code", 0, [32, 87],
-        "Bits and bytes that no client sends are refused, not mended: nothing unchecked is stored.",
+        "Bits and bytes that no client sends are refused, not corrected: nothing unchecked is stored.",
     ),
     Row(
         "produce_bad_batches", "*", "*log_start_offset", [-1, 0], [-1, 0],
@@ -134,7 +134,7 @@ INTENDED = [
     ),
     Row(
         "malformed_requests", "*not UTF-8", "", "an answer", CLOSED,
-        "Text that is no text ends the connection; Java puts question marks in its place.",
+        "Text that is not UTF-8 ends the connection; Java replaces it with question marks.",
     ),
     # -- truer
     Row(
@@ -168,7 +168,7 @@ INTENDED = [
     # -- what makes no sense gets the sense it can have
     Row(
         "fetch_sizes", "negative *", "*", ANY, ANY,
-        "A negative limit is no limit below one batch; Kafka answers UNKNOWN_SERVER_ERROR.",
+        "A negative limit means no limit below one batch; Kafka answers UNKNOWN_SERVER_ERROR.",
     ),
     Row(
         "*", "isolation *", "*", ANY, ANY,

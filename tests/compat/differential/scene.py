@@ -60,7 +60,7 @@ class Scene:
         client_id: str | None = CLIENT_ID,
         wait_s: float = WAIT_S,
     ) -> Any:
-        """Send on the scene's own connection, which is opened anew after it was closed."""
+        """Send on the scene's own connection, which is opened again after it was closed."""
         if self._line is None:
             self._line = self.peer.line()
         version = newest(type(message)) if version is None else version

@@ -1,4 +1,4 @@
-"""What a broker is told of the cluster, and what it makes of it."""
+"""What a broker learns about the cluster, and how it applies it."""
 
 from headwater.broker.metadata_cache import MetadataCache
 from headwater.model import CONSUMER_OFFSETS, LEADER_DURING_DELETE, TopicPartition

@@ -88,7 +88,7 @@ def test_without_a_key_an_event_is_refused_or_has_none() -> None:
         ('{"user_id":1,"long":"' + "x" * 100 + '"}', "has 123 bytes; the limit is 100"),
     ],
 )
-def test_a_bad_event_is_refused_and_its_neighbours_are_taken(event: str, reason: str) -> None:
+def test_a_bad_event_is_refused_and_its_neighbors_are_taken(event: str, reason: str) -> None:
     body = f'[{{"user_id":1}},{event},{{"user_id":2}}]'
     reading = read(body, max_bytes=100)
     assert [(row.number, row.reason) for row in reading.refusals] == [(1, reason)]

@@ -1,4 +1,4 @@
-"""Reads events as a stranger would and counts them anew, to compare with what their maker counted."""
+"""Counts events independently of the generator, to compare with its own counts."""
 
 import json
 from collections.abc import Iterable

@@ -16,7 +16,7 @@ NOW = 1_700_000_000_000
 
 
 class FakeHost:
-    """Time stands still, slow calls wait in a queue, and everything asked for is noted."""
+    """Time does not pass, slow calls wait in a queue, and every call is recorded."""
 
     def __init__(self):
         self.now = 0

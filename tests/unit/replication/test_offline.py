@@ -52,7 +52,7 @@ def test_a_log_whose_lost_id_cannot_be_written_is_kept_and_never_replaced(broker
     assert_offline(broker)
     assert not broker.replicas.retry_offline()
     assert broker.dirs.logs[PARTITION].topic_id == ZERO_UUID
-    files.mend()
+    files.repair()
     assert broker.replicas.retry_offline() == (code == errno.ENOSPC), "only room can come back"
     if code == errno.ENOSPC:
         assert not broker.replicas.is_offline(*PARTITION)
@@ -119,6 +119,6 @@ def test_a_refused_sync_at_the_start_is_never_tried_again(tmp_path):
     files.break_("fdatasync", tmp_path / "topic-0", errno.EIO)
     assert broker.lead(epoch=1, is_new=False) is E.KAFKA_STORAGE_ERROR
     assert broker.host.failures == [(errno.EIO, True)]
-    files.mend()
+    files.repair()
     assert not broker.replicas.retry_offline()
     assert_offline(broker)

@@ -164,7 +164,7 @@ def produce_records_that_do_not_fit_their_batch(s: Scene) -> None:
 
 @scene
 def produce_what_no_client_sends(s: Scene) -> None:
-    """Batches that Apache Kafka mends or lets pass; only what it says of them is compared."""
+    """Batches that Apache Kafka corrects or lets pass; only what it says of them is compared."""
     s.topic("odd")
     one, good = batch(), batch(count=2)
     for label, records in {

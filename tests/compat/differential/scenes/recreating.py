@@ -1,4 +1,4 @@
-"""A topic that is deleted and made anew is another topic: what old ids and offsets are worth."""
+"""A topic that is deleted and created again is another topic: what old ids and offsets mean."""
 
 from headwater.wire.messages.metadata import MetadataRequest
 from headwater.wire.messages.topics import DeleteTopicsRequest

@@ -91,7 +91,7 @@ def create_topics_refused(s: Scene) -> None:
         "negative broker": topic("placed", -1, -1, {0: [-1]}),
         "unequal replicas": topic("placed", -1, -1, {0: [1], 1: [1, 9]}),
         "unknown config": topic("conf", retention_msx="1"),
-        "config that is no number": topic("conf", retention_ms="soon"),
+        "config that is not a number": topic("conf", retention_ms="soon"),
         "config out of bounds": topic("conf", max_message_bytes="-1"),
         "config of another choice": topic("conf", cleanup_policy="burn"),
         "config null": topic("conf", retention_ms=None),

@@ -425,7 +425,7 @@ def test_a_dead_letter_topic_that_the_consumer_reads_itself_is_refused(
 def test_a_record_that_fails_while_process_stops_keeps_its_repetitions(
     options, group, face
 ) -> None:
-    """It comes again at the next start; it is no dead letter, and its failure no error."""
+    """It comes again at the next start; it is not a dead letter, and its failure is not an error."""
 
     def failing(record):
         consumer.stop_processing()

@@ -30,7 +30,7 @@ def broker():
 
 
 def ctrl_c_inside() -> None:
-    """Not in this file: what a test does with records that it got is no concern of the client."""
+    """Not in this file: what a test does with its records does not concern the client."""
     frame = sys._getframe(3)
     if frame.f_code.co_filename != __file__:
         raise KeyboardInterrupt
