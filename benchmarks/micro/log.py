@@ -13,7 +13,7 @@ import time
 import tracemalloc
 from collections.abc import Callable
 
-from headwater.log.log_dirs import Identity, LogDirs
+from headwater.log.log_dirs import BrokerIdentity, LogDirs
 from headwater.log.partition_log import PartitionLog
 from headwater.log.settings import LogSettings
 from headwater.model import TopicPartition
@@ -31,7 +31,7 @@ PARTITION = TopicPartition("bench", 0)
 
 def opened(path: str) -> LogDirs:
     """The log dirs at `path`, loaded."""
-    dirs = LogDirs(OsFiles(), SystemRandomness(), [path], Identity(0, "bench"))
+    dirs = LogDirs(OsFiles(), SystemRandomness(), [path], BrokerIdentity(0, "bench"))
     dirs.open()
     dirs.load(lambda _: SETTINGS, NOW)
     return dirs

@@ -28,7 +28,7 @@ from headwater.config.broker import BrokerSettings
 from headwater.controller.channel_loop import Channels
 from headwater.controller.controller_loop import ControllerLoop
 from headwater.controller.store.metadata_store import MetadataStore
-from headwater.log.log_dirs import Identity, LogDirs
+from headwater.log.log_dirs import BrokerIdentity, LogDirs
 from headwater.observe.rate_limited_log import RateLimitedLog
 from headwater.replication.replica_host import Done
 from headwater.replication.replicas import Replicas
@@ -72,7 +72,7 @@ def compose(
         seams.files,
         seams.randomness,
         settings.log_dirs,
-        Identity(settings.node_id, cluster_id),
+        BrokerIdentity(settings.node_id, cluster_id),
         open_files.files,
     )
     health = StorageHealth(log_dirs, seams.files, on_storage_lost)

@@ -168,10 +168,3 @@ class LogDir:
         }
         content = "".join(f"{key}={value}\n" for key, value in rows.items())
         replace_file(self._files, self.join(META), content.encode())
-
-
-def cluster_id_of(files: Files, path: str) -> str | None:
-    """The cluster id that a folder was marked with, before anything else is known of it."""
-    if not files.exists(f"{path}/{META}"):
-        return None
-    return LogDir(files, path)._read_identity()["cluster.id"]

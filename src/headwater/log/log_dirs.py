@@ -28,7 +28,7 @@ SettingsOf = Callable[[str], LogSettings]
 
 
 @dataclass(slots=True)
-class Identity:
+class BrokerIdentity:
     """Whose folders they are."""
 
     node_id: int
@@ -54,7 +54,7 @@ class LogDirs:
         files: Files,
         randomness: Randomness,
         paths: Iterable[str],
-        identity: Identity,
+        identity: BrokerIdentity,
         descriptor_limit: int = 4096,
     ) -> None:
         self._files = files

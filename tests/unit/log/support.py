@@ -1,6 +1,6 @@
 """What the log tests share: batches, opened folders, and a disk that can lose what was not synced."""
 
-from headwater.log.log_dirs import Identity, LogDirs
+from headwater.log.log_dirs import BrokerIdentity, LogDirs
 from headwater.log.partition_log import PartitionLog
 from headwater.log.settings import LogSettings
 from headwater.model import TopicPartition
@@ -18,7 +18,7 @@ NOW = 1_700_000_000_000
 
 def opened(path, settings=SETTINGS, files: Files | None = None, now_ms=NOW, limit=64) -> LogDirs:
     dirs = LogDirs(
-        files or OsFiles(), SystemRandomness(), [str(path)], Identity(1, "cluster"), limit
+        files or OsFiles(), SystemRandomness(), [str(path)], BrokerIdentity(1, "cluster"), limit
     )
     dirs.open()
     dirs.load(lambda _: settings, now_ms)

@@ -5,8 +5,8 @@ import pytest
 from headwater.errors import KafkaError
 from headwater.log import checkpoints
 from headwater.log.folders import read_checked_topic_id
-from headwater.log.log_dir import LogDirError, cluster_id_of
-from headwater.log.log_dirs import Identity, LogDirs
+from headwater.log.log_dir import LogDirError
+from headwater.log.log_dirs import BrokerIdentity, LogDirs
 from headwater.log.settings import LogSettings
 from headwater.model import ZERO_UUID, TopicPartition
 from headwater.seams.files import OsFiles
@@ -30,7 +30,7 @@ def dirs_at(*paths, node=1, cluster="cluster", files=None):
         files or OsFiles(),
         SystemRandomness(),
         [str(path) for path in paths],
-        Identity(node, cluster),
+        BrokerIdentity(node, cluster),
     )
 
 
@@ -56,8 +56,6 @@ def test_meta_properties_has_kafkas_keys(tmp_path):
     assert lines[:3] == ["version=1", "node.id=1", "cluster.id=cluster"]
     assert lines[3] == f"directory.id={dirs.dirs[0].directory_id}"
     assert len(dirs.dirs[0].directory_id) == 22
-    assert cluster_id_of(OsFiles(), str(tmp_path)) == "cluster"
-    assert cluster_id_of(OsFiles(), str(tmp_path / "none")) is None
 
 
 def test_a_damaged_meta_properties_is_named(tmp_path):

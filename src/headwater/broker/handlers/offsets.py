@@ -40,7 +40,6 @@ _KNOWN_SINCE = {
 _EPOCH_SINCE = 4  # the first version that has room for a leader epoch
 _NOT_FOUND = (NO_TIMESTAMP, -1, NO_EPOCH)
 READ_COMMITTED = 1
-FIRST_WITH_LEADER_EPOCH = 4
 
 _OffsetAnswer = ListOffsetsResponse.ListOffsetsPartitionResponse
 
