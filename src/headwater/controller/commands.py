@@ -105,11 +105,16 @@ class CreateTopics(Command[list[TopicOutcome]]):
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopics(Command[list[TopicOutcome]]):
+    """Delete topics by name; one that was named by id only while its name still has that id."""
+
     names: Sequence[str]
     timeout_ms: int = 60_000
+    ids: Mapping[str, Uuid] = field(default_factory=dict)
 
     def refusal(self, why: KafkaError) -> list[TopicOutcome]:
-        return [TopicOutcome.refused(name, why) for name in self.names]
+        return [
+            TopicOutcome.refused(name, why, self.ids.get(name, ZERO_UUID)) for name in self.names
+        ]
 
 
 @dataclass(frozen=True, slots=True)

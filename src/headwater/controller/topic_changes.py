@@ -44,7 +44,7 @@ from headwater.controller.topic_rules import (
     sites,
 )
 from headwater.errors import E, KafkaError
-from headwater.model import TopicPartition, Uuid
+from headwater.model import ZERO_UUID, TopicPartition, Uuid
 
 REFUSALS_PER_STEP = 50
 """How many names of unknown topics are refused in one step."""
@@ -198,14 +198,22 @@ class TopicChanges:
             if number % REFUSALS_PER_STEP == 0:
                 yield
             try:
-                topic = deletable_topic(name, self._state, self._outstanding.settings)
+                topic = self._deletable(name, command.ids.get(name))
             except KafkaError as refusal:
-                outcomes.append(TopicOutcome.refused(name, refusal))
+                topic_id = command.ids.get(name, ZERO_UUID)
+                outcomes.append(TopicOutcome.refused(name, refusal, topic_id))
                 continue
             outcomes.append(TopicOutcome(name, topic_id=topic.topic_id))
             self._mark(topic, token)
             yield
         self._outstanding.decided(token, outcomes)
+
+    def _deletable(self, name: str, topic_id: Uuid | None) -> TopicState:
+        """The topic to delete; with an id, never a topic that has taken over the name."""
+        known = self._state.topics.get(name)
+        if topic_id is not None and (known is None or known.topic_id != topic_id):
+            raise KafkaError(E.UNKNOWN_TOPIC_ID, "no topic has this id")
+        return deletable_topic(name, self._state, self._outstanding.settings)
 
     def _mark(self, topic: TopicState, token: int) -> None:
         topic.deleting = True

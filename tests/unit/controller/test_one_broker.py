@@ -374,6 +374,20 @@ def test_what_cannot_be_deleted_is_said_so(broker):
     assert [one.error for one in outcomes] == [E.UNKNOWN_TOPIC_OR_PARTITION, E.INVALID_REQUEST]
 
 
+def test_a_topic_that_took_over_a_name_is_not_deleted_by_the_old_id(broker):
+    (old,) = broker.submit(CreateTopics([TopicCreation("t")]))
+    broker.submit(DeleteTopics(["t"]))
+    gone = DeleteTopics(["t"], ids={"t": old.topic_id})
+    assert [(one.error, one.topic_id) for one in broker.submit(gone)] == [
+        (E.UNKNOWN_TOPIC_ID, old.topic_id)
+    ]
+    (new,) = broker.submit(CreateTopics([TopicCreation("t")]))
+    assert [one.error for one in broker.submit(gone)] == [E.UNKNOWN_TOPIC_ID]
+    assert [one.error for one in broker.submit(DeleteTopics(["t"], ids={"t": new.topic_id}))] == [
+        E.NONE
+    ]
+
+
 def test_deletion_can_be_switched_off():
     broker = OneBroker(settings=ControllerSettings(delete_topic_enable=False))
     create(broker, TopicCreation("t"))

@@ -144,6 +144,7 @@ def handle_delete_topics(
         times.update(iter(body.topic_names))
         body.topic_names = []
     names: list[str] = []
+    ids: dict[str, Uuid] = {}
     refused: list[TopicOutcome] = []
     for named, count in times.items():
         yield
@@ -151,6 +152,8 @@ def handle_delete_topics(
         try:
             _refuse_ambiguous(name, topic_id, count)
             names.append(_deletable(context, request, name, topic_id))
+            if name is None:
+                ids[names[-1]] = topic_id
         except KafkaError as refusal:
             refused.append(TopicOutcome.refused(name, refusal, topic_id))
 
@@ -168,7 +171,7 @@ def handle_delete_topics(
         results = each([*outcomes, *refused], partial(_deleted, request))
         request.reply_in_turns(DeleteTopicsResponse(responses=results))
 
-    context.controller.submit(DeleteTopics(once, body.timeout_ms), reply)
+    context.controller.submit(DeleteTopics(once, body.timeout_ms, ids), reply)
 
 
 def _named(state: DeleteTopicsRequest.DeleteTopicState) -> _Named:
