@@ -45,6 +45,8 @@ Reply: TypeAlias = Callable[[object], None]
 LOAD_CHUNK_BYTES = 64 * 1024
 MAX_LOAD_CHUNK_BYTES = 256 * 1024 * 1024
 LOAD_RETRY_S = 1.0
+SAY_AGAIN_MS = 60_000
+"""How often a partition that still cannot be loaded is logged."""
 RECORDS_PER_BATCH = 500
 REPLIES_PER_TURN = 200
 
@@ -99,6 +101,8 @@ class ShardRuntime(Generic[S, R]):
         self._answering = False
         self._armed_ms: int | None = None
         self._append_failure_logged = False
+        self._load_failure = ""
+        self._load_failure_said_ms = 0
         self._topics_deleted: list[str] = []  # while loading
         self._load_offset = 0
         self._load_bytes = LOAD_CHUNK_BYTES
@@ -120,7 +124,20 @@ class ShardRuntime(Generic[S, R]):
             self._become_active()
 
     def _load_failed(self, failure: KafkaError) -> None:
-        log.error("%s cannot be read (%s); trying again", self._at, failure)
+        now_ms = self._clock.monotonic_ms()
+        if (
+            str(failure) != self._load_failure
+            or now_ms >= self._load_failure_said_ms + SAY_AGAIN_MS
+        ):
+            self._load_failure, self._load_failure_said_ms = str(failure), now_ms
+            log.error(
+                "%s cannot be read (%s): the groups or transactions in it have no coordinator "
+                "until it can; stop the broker, check the partition with `headwater log verify` "
+                "and put its folder back from a copy, or move the folder away to start without "
+                "what it held",
+                self._at,
+                failure,
+            )
         self._timer = self._call_later(LOAD_RETRY_S, self._load_chunk)
 
     def _loaded_chunk(self, chunk: Buffer | KafkaError) -> None:

@@ -268,7 +268,7 @@ def test_a_log_whose_end_was_compacted_away_is_loaded():
     assert len(again.answers) == 1
 
 
-def test_a_log_that_cannot_be_read_is_tried_again():
+def test_a_log_that_cannot_be_read_is_tried_again(caplog):
     harness = Harness()
     broken = harness.log.read
     harness.log.next_offset = 1
@@ -281,6 +281,11 @@ def test_a_log_that_cannot_be_read_is_tried_again():
     with pytest.raises(KafkaError) as refusal:
         harness.fetch()
     assert refusal.value.code is E.COORDINATOR_LOAD_IN_PROGRESS
+    for _ in range(70):
+        harness.clock.advance(1_000)
+    said = [line.getMessage() for line in caplog.records if line.levelname == "ERROR"]
+    assert len(said) == 2, "once, and again after a minute"
+    assert "headwater log verify" in said[0]
     harness.log.read = broken
     harness.clock.advance(1_000)
     harness.loop.high_watermark_advanced(0, 1)
