@@ -2,7 +2,7 @@
 
 --quick            two short rounds instead of five
 --cases PATTERN    only cases whose name matches, e.g. 'produce-16*' or 'recovery'; repeatable
---servers LIST     of c, kafka and headwater; the last one is measured against the others
+--servers LIST     of c, kafka, before and headwater; the last one is measured against the others
 --list             the names of all cases
 """
 

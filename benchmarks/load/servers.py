@@ -4,6 +4,7 @@ A server is up for the length of a `with` block. Each run gets a fresh topic, so
 appends to files that another one filled.
 """
 
+import os
 import shutil
 import signal
 import struct
@@ -257,7 +258,7 @@ class Headwater(Broker):
 
     def start(self) -> None:
         """Starts the process and returns at once."""
-        command = [sys.executable, "-m", "headwater", "up", f"--port={self.port}"]
+        command = [self._python(), "-m", "headwater", "up", f"--port={self.port}"]
         command += [f"--data-dir={self.data}"]
         for key, value in self._settings.items():
             command += ["-o", f"{key}={value}"]
@@ -266,6 +267,9 @@ class Headwater(Broker):
             command, stdout=subprocess.PIPE, stderr=self._errors, text=True
         )
         self.pid = self._process.pid
+
+    def _python(self) -> str:
+        return sys.executable
 
     def wait_until_ready(self) -> None:
         """Returns when the broker has printed its address."""
@@ -283,6 +287,15 @@ class Headwater(Broker):
             self._process = self._errors = None
 
 
+class Before(Headwater):
+    """Our broker of another checkout, which $BEFORE names, from that checkout's own environment."""
+
+    name = "before"
+
+    def _python(self) -> str:
+        return str(Path(os.environ["BEFORE"]) / ".venv" / "bin" / "python")
+
+
 SERVERS: dict[str, type[Reference | Kafka | Headwater]] = {
-    server.name: server for server in (Reference, Kafka, Headwater)
+    server.name: server for server in (Reference, Kafka, Headwater, Before)
 }
