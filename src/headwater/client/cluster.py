@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from headwater.client.connections import Connections
+from headwater.client.connections import Connections, CoordinatorLookup
 from headwater.client.errors import (
     LoopDiedError,
     NetworkError,
@@ -24,17 +24,16 @@ from headwater.client.topology import (
     PartitionView,
     TopicView,
     bootstrap_nodes,
-    topic_view,
+    topics_and_problems,
 )
 from headwater.client.wait_warnings import Waiting, Warnings
 from headwater.config.client import ClientSettings
-from headwater.errors import E, KafkaError, error_of
+from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 from headwater.seams.clock import Clock
 from headwater.seams.network import Network
 from headwater.seams.randomness import Randomness
 from headwater.seams.tasks import LoopTasks
-from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headwater.wire.schema import Struct
 
@@ -77,8 +76,11 @@ class Cluster(Connections):
         self._bootstrap = tuple(bootstrap_nodes(settings.bootstrap_servers))
         self._wanted: set[str] = set()
         self._all_topics = False
-        self._coordinators: dict[tuple[int, str], int] = {}
+        self._coordinators = CoordinatorLookup(self)
         self._refreshing: asyncio.Task[None] | None = None
+        # Asks about new topics alone: a client of many topics would otherwise ask about all of
+        # them whenever it meets another one.
+        self._learning: asyncio.Task[None] | None = None
         self._next_refresh: asyncio.TimerHandle | None = None
         self._backoff = self.backoff()
         self._updated_ms = -1
@@ -172,6 +174,27 @@ class Cluster(Connections):
         assert self._refreshing is not None
         await asyncio.shield(self._refreshing)
 
+    async def _ask_about_new(self) -> None:
+        """Ask about the wanted topics that are not known; about all where that is not fewer."""
+        if self._refreshing is not None or not self.topics or self._all_topics:
+            await self.refresh()
+            return
+        if self._learning is None:
+            if self._closed:
+                raise NetworkError("the client is closed")
+            self._learning = self._tasks.spawn(self._refresh(only_new=True), "metadata of topics")
+            self._learning.add_done_callback(self._learned)
+        await asyncio.shield(self._learning)
+
+    def _learned(self, task: "asyncio.Task[None]") -> None:
+        self._learning = None
+        if task.cancelled() or self._closed:
+            return
+        if task.exception() is not None:
+            self.suspect()
+        elif self._missing_since:
+            self._refresh_in(_ASK_AGAIN_MS)
+
     def suspect(self) -> None:
         """What is known was wrong: ask anew, in the background, with a rest between attempts."""
         self._refresh_in(self._backoff.next_ms())
@@ -179,7 +202,7 @@ class Cluster(Connections):
     async def _until_known(self, names: list[str]) -> None:
         backoff = self.backoff()
         while missing := [name for name in names if name not in self.topics]:
-            await self.refresh()
+            await self._ask_about_new()
             for name in missing:
                 problem = self.problems.get(name)
                 if problem in _FINAL_TOPIC_ERRORS:
@@ -252,23 +275,24 @@ class Cluster(Connections):
 
         return Waiting(report)
 
-    async def _refresh(self) -> None:
+    async def _refresh(self, *, only_new: bool = False) -> None:
         backoff = self.backoff()
         with self.waiting("metadata"):
             while True:
-                if await self._ask_candidates():
+                if await self._ask_candidates(only_new=only_new):
                     break
                 await asyncio.sleep(backoff.next_ms() / 1000)
-        self._backoff = self.backoff()
+        if not only_new:
+            self._backoff = self.backoff()
 
-    async def _ask_candidates(self) -> bool:
+    async def _ask_candidates(self, *, only_new: bool) -> bool:
         """Ask brokers for metadata, each a moment after the one before, until one answers."""
         loop, asked = asyncio.get_running_loop(), set[asyncio.Task[None]]()
         last: Exception = NetworkError("no address to ask")
         try:
             for node in (*self._candidates(), None):
                 if node is not None:
-                    asked.add(loop.create_task(self._ask_metadata(node)))
+                    asked.add(loop.create_task(self._ask_metadata(node, only_new=only_new)))
                 while asked:
                     done, asked = await asyncio.wait(
                         asked,
@@ -290,9 +314,9 @@ class Cluster(Connections):
         self._unreachable = last
         return False
 
-    async def _ask_metadata(self, node: Node) -> None:
+    async def _ask_metadata(self, node: Node, *, only_new: bool) -> None:
         connection = await self.connection(node)
-        question = self._question()
+        question = self._question_about_new() if only_new else self._question()
         answer = await connection.call(question, MetadataResponse)
         self._apply(answer, everything=question.topics is None)
 
@@ -307,9 +331,17 @@ class Cluster(Connections):
         return known
 
     def _question(self) -> MetadataRequest:
-        topics = [MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(self._wanted)]
+        if self._all_topics:
+            return MetadataRequest(topics=None, allow_auto_topic_creation=self._auto_create)
+        return self._question_of(self._wanted)
+
+    def _question_about_new(self) -> MetadataRequest:
+        # Topics with problems are among them, so the answer speaks of every problem.
+        return self._question_of(self._wanted - self.topics.keys())
+
+    def _question_of(self, names: Iterable[str]) -> MetadataRequest:
         return MetadataRequest(
-            topics=None if self._all_topics else topics,
+            topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in sorted(names)],
             allow_auto_topic_creation=self._auto_create,
         )
 
@@ -321,14 +353,7 @@ class Cluster(Connections):
         self.nodes = {
             row.node_id: Node(row.node_id, row.host, row.port, row.rack) for row in told.brokers
         }
-        topics, problems = {}, {}
-        for row in told.topics:
-            if row.name is None:
-                continue
-            if row.error_code and not row.partitions:
-                problems[row.name] = error_of(row.error_code)
-            else:
-                topics[row.name] = topic_view(row.name, row)
+        topics, problems = topics_and_problems(told)
         if everything:
             self.topics = topics
             for name in self._asked_now.keys() - topics.keys():
@@ -435,45 +460,11 @@ class Cluster(Connections):
 
     async def coordinator(self, group: str, key_type: int = 0) -> Node:
         """The broker that coordinates `group`; repeats until there is one. Bound it by a timeout."""
-        if (node := self._known_coordinator(group, key_type)) is not None:
-            return node
-        backoff, last = self.backoff(), None
-        with self.waiting(f"the coordinator of group {group}", lambda: last):
-            while True:
-                try:
-                    await self._find_coordinator(group, key_type)
-                except (KafkaError, OSError) as problem:
-                    if isinstance(problem, KafkaError) and not problem.code.retriable:
-                        raise
-                    last = problem
-                    await asyncio.sleep(backoff.next_ms() / 1000)
-                if (node := self._known_coordinator(group, key_type)) is not None:
-                    return node
-
-    def _known_coordinator(self, group: str, key_type: int) -> Node | None:
-        known = self._coordinators.get((key_type, group))
-        return self.nodes.get(known) if known is not None else None
+        return await self._coordinators.find(group, key_type)
 
     def forget_coordinator(self, group: str, key_type: int = 0) -> None:
         """The broker said that it does not coordinate `group`, or it is gone."""
-        self._coordinators.pop((key_type, group), None)
-
-    async def _find_coordinator(self, group: str, key_type: int) -> None:
-        request = FindCoordinatorRequest(key=group, key_type=key_type, coordinator_keys=[group])
-        connection = await self.connection(await self.any_node())
-        if connection.version_for(request) >= 4:
-            request.key = ""
-        else:
-            request.coordinator_keys = []
-        told = await connection.call(request, FindCoordinatorResponse)
-        row = told.coordinators[0] if told.coordinators else told
-        if row.error_code:
-            raise failure(row.error_code, row.error_message)
-        known = self.nodes.get(row.node_id)
-        rack = known.rack if known is not None else None
-        self.nodes[row.node_id] = Node(row.node_id, row.host, row.port, rack)
-        self.drop_moved_connections()
-        self._coordinators[key_type, group] = row.node_id
+        self._coordinators.forget(group, key_type)
 
     # -- the end
 
@@ -482,7 +473,9 @@ class Cluster(Connections):
         self._closed = True
         if self._next_refresh is not None:
             self._next_refresh.cancel()
-        pending = [task for task in (self._refreshing, *self._opening.values()) if task]
+        pending = [
+            task for task in (self._refreshing, self._learning, *self._opening.values()) if task
+        ]
         for task in pending:
             task.cancel()
         await asyncio.gather(*pending, return_exceptions=True)

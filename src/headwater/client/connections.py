@@ -1,16 +1,23 @@
 """Open connections to the brokers of a cluster: shared, opened when needed, never in a hurry."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 from headwater.client.backoff import Backoff
-from headwater.client.errors import NetworkError
+from headwater.client.errors import NetworkError, failure
 from headwater.client.topology import Node
+from headwater.client.wait_warnings import Waiting
 from headwater.config.client import ClientSettings
+from headwater.errors import KafkaError
 from headwater.seams.clock import Clock
 from headwater.seams.network import Network
 from headwater.seams.randomness import Randomness
 from headwater.transport.client_connection import ClientConnection
+from headwater.wire.messages.groups import FindCoordinatorRequest, FindCoordinatorResponse
 
+_FIRST_WITH_LIST = 4
+"""The version of FindCoordinator that asks about several groups."""
 _WAITING = -1_000_000
 """Below it are the ids of second connections."""
 
@@ -128,3 +135,70 @@ class Connections:
             if node_id >= 0 and node and connection.address != f"{node.host}:{node.port}":
                 connection.close()
                 del self._connections[node_id]
+
+
+class KnownBrokers(Protocol):
+    """What a search for a coordinator needs of the cluster."""
+
+    nodes: dict[int, Node]
+
+    def backoff(self) -> Backoff: ...
+
+    def waiting(self, what: str, problem: Callable[[], object] | None = None) -> Waiting: ...
+
+    def any_node(self) -> Awaitable[Node]: ...
+
+    def connection(self, node: Node) -> Awaitable[ClientConnection]: ...
+
+    def drop_moved_connections(self) -> None: ...
+
+
+class CoordinatorLookup:
+    """The coordinators that are known, and the search for the others."""
+
+    def __init__(self, cluster: KnownBrokers) -> None:
+        self._cluster = cluster
+        self._known: dict[tuple[int, str], int] = {}
+
+    async def find(self, group: str, key_type: int) -> Node:
+        """The broker that coordinates `group`; repeats until there is one."""
+        if (node := self._node(group, key_type)) is not None:
+            return node
+        backoff, last = self._cluster.backoff(), None
+        with self._cluster.waiting(f"the coordinator of group {group}", lambda: last):
+            while True:
+                try:
+                    await self._ask(group, key_type)
+                except (KafkaError, OSError) as problem:
+                    if isinstance(problem, KafkaError) and not problem.code.retriable:
+                        raise
+                    last = problem
+                    await asyncio.sleep(backoff.next_ms() / 1000)
+                if (node := self._node(group, key_type)) is not None:
+                    return node
+
+    def forget(self, group: str, key_type: int) -> None:
+        """Search again the next time that `group` is asked about."""
+        self._known.pop((key_type, group), None)
+
+    def _node(self, group: str, key_type: int) -> Node | None:
+        known = self._known.get((key_type, group))
+        return self._cluster.nodes.get(known) if known is not None else None
+
+    async def _ask(self, group: str, key_type: int) -> None:
+        request = FindCoordinatorRequest(key=group, key_type=key_type, coordinator_keys=[group])
+        connection = await self._cluster.connection(await self._cluster.any_node())
+        if connection.version_for(request) >= _FIRST_WITH_LIST:
+            request.key = ""
+        else:
+            request.coordinator_keys = []
+        answer = await connection.call(request, FindCoordinatorResponse)
+        row = answer.coordinators[0] if answer.coordinators else answer
+        if row.error_code:
+            raise failure(row.error_code, row.error_message)
+        nodes = self._cluster.nodes
+        known = nodes.get(row.node_id)
+        rack = known.rack if known is not None else None
+        nodes[row.node_id] = Node(row.node_id, row.host, row.port, rack)
+        self._cluster.drop_moved_connections()
+        self._known[key_type, group] = row.node_id

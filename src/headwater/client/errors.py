@@ -4,8 +4,12 @@ Every class is a `KafkaError` with a code, so `except KafkaError` catches all of
 gives the class that fits a code from the wire.
 """
 
+import logging
+
 from headwater.errors import E, KafkaError, error_of
 from headwater.model import TopicPartition
+
+log = logging.getLogger(__name__)
 
 STALE_METADATA = frozenset(
     {
@@ -202,3 +206,11 @@ def no_such_partition(name: TopicPartition, count: int) -> UnknownTopicOrPartiti
         f"partition{'s' if count != 1 else ''}, numbered from 0; add more with: "
         f"headwater topics alter {name.topic} --partitions {name.partition + 1}"
     )
+
+
+def internal_error(where: str, fault: BaseException) -> LoopDiedError:
+    """Log a bug in background work; the error for the call that depends on the work."""
+    log.error("internal error of the client in %s", where, exc_info=fault)
+    error = LoopDiedError(f"internal error of the client in {where}: {fault!r}")
+    error.__cause__ = fault
+    return error

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from headwater.errors import E
+from headwater.errors import E, error_of
 from headwater.model import NO_LEADER, ZERO_UUID, Uuid
 from headwater.wire.messages.metadata import MetadataResponse
 
@@ -58,3 +58,18 @@ def topic_view(name: str, row: MetadataResponse.MetadataResponseTopic) -> TopicV
         for part in sorted(row.partitions, key=lambda part: part.partition_index)
     )
     return TopicView(name, row.topic_id or ZERO_UUID, row.is_internal, partitions)
+
+
+def topics_and_problems(
+    answer: MetadataResponse,
+) -> tuple[dict[str, TopicView], dict[str, E]]:
+    """The topics of an answer, and why it says nothing of the others."""
+    topics, problems = {}, {}
+    for row in answer.topics:
+        if row.name is None:
+            continue
+        if row.error_code and not row.partitions:
+            problems[row.name] = error_of(row.error_code)
+        else:
+            topics[row.name] = topic_view(row.name, row)
+    return topics, problems

@@ -149,6 +149,34 @@ def test_all_topics_are_asked_for_although_fewer_are_being_asked_for(broker) -> 
     with_cluster(broker.bootstrap, work)
 
 
+def test_only_new_topics_are_asked_about_when_others_are_known() -> None:
+    names = [f"t{number}" for number in range(30)]
+    asked: list[int] = []
+
+    async def work(cluster: Cluster) -> None:
+        applied = cluster._apply
+
+        def apply(answer: MetadataResponse, *, everything: bool) -> None:
+            asked.append(len(answer.topics))
+            applied(answer, everything=everything)
+
+        cluster._apply = apply  # type: ignore[method-assign]
+        for name in names:
+            await cluster.metadata([name])
+        assert asked == [1] * 30, "a client of many topics asks about each once"
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await cluster.metadata(["missing"], timeout_ms=30_000)
+        asked.clear()
+        await cluster.refresh()
+        assert asked == [30]
+        assert sorted(cluster.topics) == sorted(names)
+
+    with Broker({"auto.create.topics.enable": "false"}) as many:
+        for name in names:
+            many.create_topic(name)
+        with_cluster(many.bootstrap, work)
+
+
 def test_no_broker_at_all_is_told_with_the_address() -> None:
     async def work(cluster: Cluster) -> None:
         with pytest.raises(TimedOutError, match=r"no broker answers at 127\.0\.0\.1:1"):

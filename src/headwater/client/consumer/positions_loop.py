@@ -14,8 +14,7 @@ from headwater.client.consumer.offset_lookups import OffsetLookups
 from headwater.client.consumer.partition_state import LATEST, PartitionState
 from headwater.client.consumer.record import OffsetAndMetadata, OffsetAndTimestamp
 from headwater.client.consumer.subscription import Subscription
-from headwater.client.errors import NoOffsetForPartitionError
-from headwater.client.faults import internal_error
+from headwater.client.errors import NoOffsetForPartitionError, internal_error
 from headwater.errors import KafkaError
 from headwater.model import TopicPartition
 from headwater.seams.tasks import LoopTasks

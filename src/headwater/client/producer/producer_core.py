@@ -118,6 +118,8 @@ class ProducerCore:
         self.accumulator = Accumulator.of(self.settings)
         self.room = BufferRoom(self.accumulator, self.clock)
         self._topics: dict[str, TopicQueues] = {}
+        # What metadata said last of each topic: an answer about one topic costs no work for others.
+        self._followed: dict[str, TopicView] = {}
         self._plain: dict[str, TopicQueues] = {}
         """The topics whose records take the fast path; empty where each record needs more."""
         self._takes_plain = not (
@@ -365,6 +367,7 @@ class ProducerCore:
                 if self._takes_plain:
                     self._plain[view.name] = known
             known.led([row.partition for row in view.partitions if row.leader >= 0])
+            self._followed[view.name] = view
         return known
 
     def _follow_metadata(self) -> None:
@@ -378,12 +381,13 @@ class ProducerCore:
         idle_since = self.clock.monotonic_ms() - self.settings.metadata_max_idle_ms
         for name, known in list(self._topics.items()):
             view = self.cluster.topics.get(name)
-            if view is not None and view.partitions:
+            if view is not None and view.partitions and view is not self._followed.get(name):
                 self._update_topic(view)
             if known.used_ms < idle_since and not any(queue.load for queue in known.queues):
                 with self.lock:
                     self._plain.pop(name, None)
                     self._topics.pop(name, None)
+                    self._followed.pop(name, None)
                 self.cluster.forget([name])
 
     # -- life

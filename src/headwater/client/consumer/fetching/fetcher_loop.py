@@ -25,8 +25,8 @@ from headwater.client.errors import (
     LoopDiedError,
     OffsetOutOfRangeError,
     failure,
+    internal_error,
 )
-from headwater.client.faults import internal_error
 from headwater.client.wait_warnings import FIRST_S
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError, error_of

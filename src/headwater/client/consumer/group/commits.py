@@ -23,8 +23,8 @@ from headwater.client.errors import (
     CommitFailedError,
     UnknownTopicOrPartitionError,
     failure,
+    internal_error,
 )
-from headwater.client.faults import internal_error
 from headwater.client.wait_warnings import FIRST_S
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError, error_of

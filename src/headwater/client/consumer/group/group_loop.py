@@ -30,8 +30,7 @@ from headwater.client.consumer.group.membership import (
 from headwater.client.consumer.listener import ListenerCall, RebalanceEvent
 from headwater.client.consumer.metrics import ConsumerMetrics
 from headwater.client.consumer.subscription import Subscription, SubscriptionType
-from headwater.client.errors import FencedInstanceIdError, LoopDiedError
-from headwater.client.faults import internal_error
+from headwater.client.errors import FencedInstanceIdError, LoopDiedError, internal_error
 from headwater.config.client import ConsumerSettings
 from headwater.config.keys import ConfigError
 from headwater.errors import E, KafkaError, error_of
