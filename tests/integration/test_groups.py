@@ -10,6 +10,7 @@ import pytest
 import headwater
 from headwater import aio
 from headwater.client.consumer.assignors import Assignor
+from headwater.client.consumer.group import group_loop
 from headwater.client.consumer.listener import RebalanceListener
 from headwater.client.errors import CommitFailedError
 from headwater.errors import E, KafkaError
@@ -244,6 +245,28 @@ def test_members_without_a_common_strategy_are_refused(member_of, topic) -> None
     with pytest.raises(KafkaError) as refused:
         until(lambda: False, second, timeout=10)
     assert refused.value.code is E.INCONSISTENT_GROUP_PROTOCOL
+
+
+@pytest.mark.parametrize("blob", [b"\xff\xff", None], ids=["unreadable", "empty topic name"])
+def test_a_member_with_a_broken_subscription_does_not_stop_the_others(
+    member_of, topic, monkeypatch, caplog, blob
+) -> None:
+    encode = group_loop.encode_subscription
+
+    def broken(topics, *rest):
+        if "odd" not in topics:
+            return encode(topics, *rest)
+        return blob or encode(["", topic], *rest)
+
+    monkeypatch.setattr(group_loop, "encode_subscription", broken)
+    first, second, heard = member_of(f"g-{topic}"), member_of(f"g-{topic}"), Heard()
+    first.subscribe([topic], listener=heard)
+    until(lambda: len(first.assignment()) == 4, first)
+    second.subscribe(["odd"])
+    until(lambda: len(heard.calls) == 3 and shared(topic, first, second), first, second)
+    assert len(first.assignment()) == (4 if blob else 2)
+    (warning,) = [line for line in caplog.records if f"g-{topic}" in line.getMessage()]
+    assert warning.levelname == "WARNING"
 
 
 def test_listeners_of_the_asyncio_face_may_be_coroutines(broker, topic) -> None:

@@ -6,6 +6,7 @@ Versions are Java's: 0 to 3, each with more at its end. What others wrote is not
 from collections.abc import Iterable, Sequence
 
 from headwater.client.consumer.assignors import GroupMember
+from headwater.client.wait_warnings import Warnings
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 from headwater.wire import codec
@@ -13,6 +14,7 @@ from headwater.wire.messages.consumer_protocol import (
     ConsumerProtocolAssignment,
     ConsumerProtocolSubscription,
 )
+from headwater.wire.messages.groups import JoinGroupResponse
 
 _NEWEST = 3
 _VERSION_SIZE = 2
@@ -61,6 +63,22 @@ def decode_subscription(member_id: str, instance_id: str | None, blob: bytes) ->
         told.rack_id,
         told.user_data,
     )
+
+
+def read_subscriptions(
+    group: str, joined: JoinGroupResponse, warnings: Warnings
+) -> list[GroupMember]:
+    """What the members subscribe to; nothing where it cannot be read, so that the others go on."""
+    members = []
+    for row in joined.members:
+        try:
+            member = decode_subscription(row.member_id, row.group_instance_id, row.metadata)
+        except KafkaError as problem:
+            text = f"member {row.member_id} of group {group} gets no partitions: {problem}"
+            warnings.warn(f"the subscription of {row.member_id} in {group}", "%s", text)
+            member = GroupMember(row.member_id, frozenset(), instance_id=row.group_instance_id)
+        members.append(member)
+    return members
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:

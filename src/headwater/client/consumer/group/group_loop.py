@@ -16,9 +16,9 @@ from headwater.client.consumer.fetching.fetcher_loop import Fetcher
 from headwater.client.consumer.group.commits import CommitIdentity, Commits
 from headwater.client.consumer.group.consumer_protocol import (
     decode_assignment,
-    decode_subscription,
     encode_assignment,
     encode_subscription,
+    read_subscriptions,
 )
 from headwater.client.consumer.group.membership import (
     NO_GENERATION,
@@ -30,7 +30,12 @@ from headwater.client.consumer.group.membership import (
 from headwater.client.consumer.listener import ListenerCall, RebalanceEvent
 from headwater.client.consumer.metrics import ConsumerMetrics
 from headwater.client.consumer.subscription import Subscription, SubscriptionType
-from headwater.client.errors import FencedInstanceIdError, LoopDiedError, internal_error
+from headwater.client.errors import (
+    FencedInstanceIdError,
+    InvalidTopicError,
+    LoopDiedError,
+    internal_error,
+)
 from headwater.config.client import ConsumerSettings
 from headwater.config.keys import ConfigError
 from headwater.errors import E, KafkaError, error_of
@@ -276,7 +281,8 @@ class Group:
             fatal = self._membership.joined(
                 answer.error_code, answer.generation_id, answer.member_id, answer.leader
             )
-            self._after(answer.error_code, fatal)
+            if answer.error_code or fatal is not None:
+                self._after(answer.error_code, fatal)  # only a sync ends the rests
             if self._membership.state is MemberState.SYNCING:
                 self._metrics.joins.add(self._clock.monotonic_ms())
                 await self._sync(answer)
@@ -284,7 +290,8 @@ class Group:
             self._membership.interrupted()
             self._fatal = fault
         except (KafkaError, OSError) as problem:
-            log.info("joining group %s: %s", self._name, problem)
+            retriable = not isinstance(problem, KafkaError) or problem.code.retriable
+            (log.info if retriable else self._warn)(f"joining group {self._name}: {problem}")
             self._cluster.forget_coordinator(self._name)
             self._membership.interrupted()
             self._after(E.NETWORK_EXCEPTION, None)
@@ -295,6 +302,9 @@ class Group:
         finally:
             self._joining = None
             self._fetcher.poll_wakeup.set()
+
+    def _warn(self, problem: object) -> None:
+        self._cluster.warnings.warn(f"group {self._name}", "group %s: %s", self._name, problem)
 
     def _after(self, code: int, fatal: KafkaError | None) -> None:
         """Rest before another attempt, unless the answer was a good one."""
@@ -373,12 +383,12 @@ class Group:
                 E.INCONSISTENT_GROUP_PROTOCOL,
                 f"the group chose {joined.protocol_name!r}, which this member did not offer",
             )
-        members = [
-            decode_subscription(row.member_id, row.group_instance_id, row.metadata)
-            for row in joined.members
-        ]
+        members = read_subscriptions(self._name, joined, self._cluster.warnings)
         topics = sorted(frozenset[str]().union(*(member.topics for member in members)))
-        await self._cluster.learn(topics)
+        try:
+            await self._cluster.learn(topics)
+        except InvalidTopicError as problem:  # of another member; nobody gets it
+            self._warn(f"a member subscribes to a topic that cannot exist: {problem}")
         self._counts = self._count(topics)
         existing = {topic: count for topic, count in self._counts.items() if count}
         assignments = assignor.assign(existing, members)
