@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import IO, Self
 
 from tools.java import SHORT_LIVED, TOOLS, java
-from tools.process_guard import kill_with_parent
+from tools.process_guard import dismiss, kill_with_parent
 
 _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
 _SINGLE_NODE = {
@@ -151,8 +151,7 @@ class ApacheKafka:
                 self._process.kill()
                 self._process.wait()
         if self._guard is not None:
-            self._guard.kill()
-            self._guard.wait()
+            dismiss(self._guard)
         if self._output is not None:
             self._output.close()
         shutil.rmtree(self.home, ignore_errors=True)

@@ -23,7 +23,7 @@ from urllib.error import URLError
 from pyspark.find_spark_home import _find_spark_home
 
 from headwater.pipelines.java import java_home
-from tools.process_guard import kill_with_parent
+from tools.process_guard import dismiss, kill_with_parent
 
 PATIENCE_S = 60.0
 _LOOPBACK = "127.0.0.1"
@@ -61,9 +61,11 @@ class SparkCluster:
 
     def close(self) -> None:
         """Kill what was started, executors included, and remove their files."""
-        for process in (*self._guards, *reversed(self._processes)):
+        for guard in self._guards:
+            dismiss(guard)
+        for process in reversed(self._processes):
             process.kill()
-            process.wait()
+            process.communicate()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def wait(self) -> None:

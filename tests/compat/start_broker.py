@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tools.apache_kafka import ApacheKafka
-from tools.process_guard import kill_with_parent
+from tools.process_guard import dismiss, kill_with_parent
 
 from tests.compat.broker_under_test import BrokerUnderTest
 
@@ -57,9 +57,8 @@ def _ours(folder: Path) -> Iterator[BrokerUnderTest]:
         assert broker.poll() is None, f"it ended:\n{output.read_text()[-4000:]}"
     finally:
         broker.send_signal(signal.SIGTERM)
-        broker.wait(timeout=30)
-        guard.kill()
-        guard.wait()
+        broker.communicate(timeout=30)
+        dismiss(guard)
     said = output.read_text()
     assert "Traceback" not in said, said[said.index("Traceback") :][:4000]
     verify = [*HEADWATER, "log", "verify", str(data)]

@@ -2,6 +2,8 @@
 
 from concurrent.futures import Future
 
+import pytest
+
 from headwater.broker.control_state import ControlState
 from headwater.broker.handlers.control import FULL
 from headwater.errors import E
@@ -152,15 +154,15 @@ def test_stopping_with_deletion_removes_the_files(live, topic, client):
     until(lambda: not list(folder.parent.glob("*-delete")))
 
 
-def joining(live):
+@pytest.fixture
+def control(live, monkeypatch):
     """The two moments a start waits for, as before the first message of a controller."""
-    live.context.control = ControlState()
+    monkeypatch.setattr(live.context, "control", ControlState())
     return live.context.control
 
 
-def test_only_a_full_message_says_that_every_partition_was_named(live, topic):
+def test_only_a_full_message_says_that_every_partition_was_named(live, topic, control):
     """A remote controller names partitions some at a time; the others are not strays yet."""
-    control = joining(live)
     receive(live, leadership(live, topic))
     assert not control.assignment_known.is_set
     full = leadership(live, topic)
@@ -169,8 +171,7 @@ def test_only_a_full_message_says_that_every_partition_was_named(live, topic):
     assert control.assignment_known.is_set
 
 
-def test_metadata_alone_does_not_say_which_partitions_this_broker_has(live):
-    control = joining(live)
+def test_metadata_alone_does_not_say_which_partitions_this_broker_has(live, control):
     receive(live, UpdateMetadataRequest(**now(live)))
     assert control.metadata_known.is_set
     assert not control.assignment_known.is_set
