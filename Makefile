@@ -1,6 +1,8 @@
 # Two commands matter: `make run` and `make test`. Everything else is a part of them.
 PYTHON ?= python3
 BIN := .venv/bin
+# In the order of the files, so that a run can be repeated; `make test-fast` takes another each time.
+ORDER := --order-seed=$(or $(SEED),0) --durations=10
 
 .PHONY: run test test-fast check docs generate setup peers format bench sim chaos chaos-pipeline lock clean
 
@@ -9,8 +11,8 @@ run: setup                ## a broker, an evening of events, the reference pipel
 
 test: peers check         ## everything: checks, unit, property, simulation, integration, real clients
 	$(BIN)/python -m tools.side_by_side \
-	  spark $(BIN)/pytest tests/pipelines --durations=10 --override-ini=cache_dir=.cache/pytest-spark -- \
-	  rest $(BIN)/pytest --ignore=tests/pipelines --durations=10
+	  spark $(BIN)/pytest tests/pipelines $(ORDER) --override-ini=cache_dir=.cache/pytest-spark -- \
+	  rest $(BIN)/pytest --ignore=tests/pipelines $(ORDER)
 
 test-fast: setup          ## unit tests, scenarios and properties, in about two minutes
 	$(BIN)/pytest tests/unit tests/scenarios tests/properties --numprocesses=auto --durations=10
