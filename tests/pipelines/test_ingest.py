@@ -187,7 +187,7 @@ def test_a_topic_that_was_created_again_is_refused_by_an_ingest_that_has_begun(
     place.mkdir(parents=True)
     (place / "metadata").write_text('{"id": "q"}')
     (tmp_path / "orders").mkdir()
-    with pytest.raises(IngestError, match=r"the table .* is gone and the checkpoint is not"):
+    with pytest.raises(IngestError, match=r"the table .* is gone but its checkpoint exists"):
         plan_ingest(orders, f"delta:{tmp_path}/orders", **given)
     append(f"delta:{tmp_path}/orders", pa.table({"id": [1]}), 0)
     with pytest.raises(IngestError, match="was deleted and recreated"):

@@ -19,7 +19,7 @@ from simulator.loop import Scheduler, SimLoop
 from simulator.network import SimNetwork
 from simulator.randomness import SimRandomness, stream
 from simulator.trace import Trace
-from tests.clients.fake_cluster import Attempt, FakeCluster, Fault
+from tests.clients.fake_cluster import HOST, Attempt, FakeCluster, Fault
 
 TOPIC = "t"
 FAULTS: list[Fault] = [
@@ -55,7 +55,7 @@ class Run:
         self.scheduler = Scheduler(Trace())
 
     def play(self, meanwhile: Callable[[int], object] = lambda _: None) -> "Run":
-        loop = Loop(self.scheduler, "client")
+        loop = Loop(self.scheduler, "client", HOST)
         loop.run(self._main(meanwhile), 3600)
         assert self.scheduler.complaints == []
         return self
