@@ -120,7 +120,9 @@ def test_what_comes_while_a_range_waits_is_read(broker, filled):
 def test_a_range_that_was_deleted_is_an_error(broker, filled):
     with headwater.Admin(bootstrap_servers=broker.bootstrap) as admin:
         admin.delete_records({TopicPartition(filled, 0): 500})
-    with pytest.raises(DataLossError, match="offsets 100 to 499 were deleted before they were read"):
+    with pytest.raises(
+        DataLossError, match="offsets 100 to 499 were deleted before they were read"
+    ):
         list(read_range(broker.bootstrap, filled, 100, 600))
 
 

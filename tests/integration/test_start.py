@@ -28,10 +28,10 @@ UNWANTED = {
 
 LIST_MODULES = """
 import sys
-from headwater.broker import server
+from headwater.broker import process
 from headwater.cli import main
 
-serve = server.run
+serve = process.run
 
 
 def run(settings, on_ready):
@@ -42,7 +42,7 @@ def run(settings, on_ready):
     serve(settings, ready)
 
 
-server.run = run
+process.run = run
 sys.argv = ["headwater", "up", "--port", "0", "--data-dir", sys.argv[1]]
 main()
 """
