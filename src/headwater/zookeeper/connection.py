@@ -22,7 +22,8 @@ from headwater.zookeeper.messages import Code, Connect, OpCode
 
 log = logging.getLogger(__name__)
 
-MAX_FRAME_BYTES = 4 << 20
+MAX_FRAME_BYTES = 0xFFFFF
+"""ZooKeeper's default (jute.maxbuffer): what is too large there is too large here."""
 MAX_IN_FLIGHT = 1000
 """Requests of one connection that wait for the disk; more are left in the socket."""
 
@@ -95,7 +96,7 @@ class StoreConnection(asyncio.Protocol):
 
     def _read_frames(self) -> None:
         buffer, at = self._buffer, 0
-        while len(buffer) - at >= _LENGTH.size and self._transport is not None:
+        while len(buffer) - at >= _LENGTH.size and self._transport is not None and self._may_read:
             if self._connect is None and (
                 word := self._host.answer_word(bytes(buffer[at : at + 4]))
             ):
@@ -112,9 +113,16 @@ class StoreConnection(asyncio.Protocol):
             at += size
         del buffer[:at]
 
+    @property
+    def _may_read(self) -> bool:
+        """Whether the next frame can be handled: behind the first one, only once a session began."""
+        return self._connect is None or self.session != 0
+
     def _frame(self, frame: bytes) -> None:
         if self._connect is None:
             self._connect = messages.decode_connect(frame)
+            if self._transport is not None:
+                self._transport.pause_reading()
             self._host.begin_session(self, self._connect)
             return
         xid, request = messages.decode_request(frame)
@@ -129,6 +137,9 @@ class StoreConnection(asyncio.Protocol):
         self._send(messages.encode_connected(self._connect, timeout_ms, session, password))
         if session == 0:
             self.close()
+        elif self._transport is not None:
+            self._transport.resume_reading()
+            self.data_received(b"")
 
     # -- requests
 

@@ -9,6 +9,7 @@ from headwater.controller.store.metadata_store import StoreError
 from headwater.seams.clock import Clock
 from headwater.seams.network import ListenerHandle, Network
 from headwater.seams.randomness import Randomness
+from headwater.seams.timers import CallLater
 from headwater.zookeeper.connection import StoreConnection
 from headwater.zookeeper.messages import PASSWORD_BYTES, Connect
 from headwater.zookeeper.sessions import TICK_MS, SessionDeadlines, negotiated
@@ -17,8 +18,6 @@ log = logging.getLogger(__name__)
 
 BACKLOG = 1024
 VERSION = "Zookeeper version: 3.9.0-headwater"
-
-CallLater = Callable[[float, Callable[[], None]], object]
 
 
 class StoreServer:
