@@ -105,6 +105,9 @@ class Scheduler:
         loop = handle.loop
         if not loop.runs(handle):
             return
+        if loop.paused:
+            loop.delayed.append(handle)
+            return
         self.events += 1
         self.trace.note(f"{self.now_us} {loop.name} {handle.label}")
         events._set_running_loop(loop)
@@ -130,6 +133,10 @@ class SimLoop(asyncio.AbstractEventLoop):
         self.name = name
         self.host = host
         self.killed = False
+        self.paused = False
+        """Whether the process is stopped: it runs nothing, and its peers do not notice."""
+        self.delayed: list[SimHandle] = []
+        """What would have run since then."""
         self._tasks: dict[asyncio.Task[Any], None] = {}
 
     def runs(self, handle: SimHandle) -> bool:
@@ -147,6 +154,17 @@ class SimLoop(asyncio.AbstractEventLoop):
         finally:
             events._set_running_loop(before)
         self._tasks.clear()
+
+    def pause(self) -> None:
+        """Stop the process (SIGSTOP)."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """Let the process go on, with everything that was due meanwhile."""
+        self.paused = False
+        for handle in self.delayed:
+            self.scheduler.add_ready(handle)
+        self.delayed.clear()
 
     # -- what asyncio asks of a loop
 

@@ -18,6 +18,13 @@ from tools.jars import jars
 from headwater.controller.store.metadata_store import MetadataStore, SessionState
 from headwater.controller.store.zookeeper_store import ZooKeeperSettings, ZooKeeperStore
 from headwater.seams.clock import SystemClock
+from simulator.clock import SimClock
+from simulator.kazoo_client import connect_store
+from simulator.loop import Scheduler, SimLoop
+from simulator.network import SimNetwork
+from simulator.randomness import stream
+from simulator.trace import Trace
+from simulator.zookeeper import SimZooKeeper
 from tests.unit.controller.fake_loop import FakeLoop, MemoryFiles, embedded
 
 PATIENCE_S = 60
@@ -38,6 +45,47 @@ class EmbeddedCase:
 
     def settle(self) -> None:
         self.loop.run()
+
+    def close(self) -> None:
+        self.store.close()
+
+
+class SimulatedCase:
+    """The simulated ZooKeeper, over the simulated network."""
+
+    def __init__(self) -> None:
+        self._scheduler = Scheduler(Trace())
+        self._chance = stream(1, "network")
+        self._network = SimNetwork(self._scheduler, self._chance, slowest_ms=5)
+        self._server = SimZooKeeper(self._scheduler, self._network, self._chance)
+        self._loop = SimLoop(self._scheduler, "broker", "broker")
+        self.sessions: list[SessionState] = []
+        self.store = self._open()
+
+    def _open(self) -> ZooKeeperStore:
+        async def connect() -> ZooKeeperStore:
+            clock = SimClock(self._scheduler)
+            return connect_store(self._network, self._server, self._chance, clock, 60_000)
+
+        store: ZooKeeperStore = self._loop.run(connect())
+        self.sessions.clear()
+        store.on_session(self.sessions.append)
+        self._until(lambda: self.sessions == [SessionState.OPEN])
+        return store
+
+    def _until(self, holds: Callable[[], bool]) -> None:
+        self._scheduler.events = 0
+        self._scheduler.run_until(holds, limit_s=10)
+        assert self._scheduler.complaints == []
+
+    def settle(self) -> None:
+        answers: list[Any] = []
+        self.store.exists("/", answers.append)
+        self._until(lambda: bool(answers))
+
+    def reopen(self) -> None:
+        self.store.close()
+        self.store = self._open()
 
     def close(self) -> None:
         self.store.close()

@@ -20,7 +20,13 @@ from headwater.controller.store.metadata_store import (
     WatchEvent,
     Znode,
 )
-from tests.integration.metadata_stores import EmbeddedCase, KazooCase, StoreProcess, zookeepers
+from tests.integration.metadata_stores import (
+    EmbeddedCase,
+    KazooCase,
+    SimulatedCase,
+    StoreProcess,
+    zookeepers,
+)
 
 SESSION_MS = 60_000
 """Longer than a case that waits while the others run."""
@@ -42,7 +48,16 @@ def _zookeeper() -> Iterator[Callable[[], Any]]:
         yield lambda: KazooCase(server.address, SESSION_MS)
 
 
-STORES = {"embedded": _embedded, "headwater store": _served, "zookeeper": _zookeeper}
+def _simulated() -> Iterator[Callable[[], Any]]:
+    yield SimulatedCase
+
+
+STORES = {
+    "embedded": _embedded,
+    "headwater store": _served,
+    "zookeeper": _zookeeper,
+    "simulated": _simulated,
+}
 
 
 @pytest.fixture(scope="module", params=STORES, ids=str)

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from kazoo.client import KazooClient
 from kazoo.exceptions import ConnectionClosedError, ConnectionLoss
@@ -79,6 +79,25 @@ class ZooKeeperSettings(NamedTuple):
     """kazoo's arguments for TLS; None for plain TCP"""
 
 
+Negotiated: TypeAlias = Callable[[int, int], object]
+"""Called with the time at which a session was asked for, and the timeout that a server granted."""
+OpenClient: TypeAlias = Callable[[ZooKeeperSettings, Clock, Negotiated], Any]
+"""Makes a client that was not started yet; the simulator puts its own here."""
+
+
+def open_kazoo(settings: ZooKeeperSettings, clock: Clock, negotiated: Negotiated) -> KazooClient:
+    kazoo = KazooClient(
+        hosts=settings.hosts,
+        timeout=settings.session_timeout_ms / 1000,
+        handler=OrderedHandler(),
+        connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=_SLOWEST_RETRY_S),
+        auth_data=[("digest", settings.digest)] if settings.digest else None,
+        **({"use_ssl": True, **settings.tls} if settings.tls is not None else {}),
+    )
+    note_negotiated(kazoo, clock, negotiated)
+    return kazoo
+
+
 class _Seen(NamedTuple):
     """What a watch's read saw: enough to tell after a reconnect whether the watch missed a change."""
 
@@ -118,9 +137,15 @@ class ZooKeeperStore:
     """A MetadataStore in an ensemble. `call_soon` must be safe to call from any thread."""
 
     def __init__(
-        self, settings: ZooKeeperSettings, clock: Clock, call_soon: CallSoon, call_later: CallLater
+        self,
+        settings: ZooKeeperSettings,
+        clock: Clock,
+        call_soon: CallSoon,
+        call_later: CallLater,
+        open_client: OpenClient = open_kazoo,
     ) -> None:
         self._settings = settings
+        self._open_client = open_client
         self._clock = clock
         self._call_soon = call_soon
         self._call_later = call_later
@@ -371,18 +396,9 @@ class ZooKeeperStore:
 
     def _begin(self) -> None:
         """Start a client with a session of its own."""
-        settings = self._settings
-        retry = KazooRetry(max_tries=-1, delay=0.05, max_delay=_SLOWEST_RETRY_S)
-        kazoo = self._kazoo = KazooClient(
-            hosts=settings.hosts,
-            timeout=settings.session_timeout_ms / 1000,
-            handler=OrderedHandler(),
-            connection_retry=retry,
-            auth_data=[("digest", settings.digest)] if settings.digest else None,
-            **({"use_ssl": True, **settings.tls} if settings.tls is not None else {}),
-        )
         life = self._lives
-        note_negotiated(kazoo, self._clock, partial(self._call_soon, self._negotiated, life))
+        negotiated = partial(self._call_soon, self._negotiated, life)
+        kazoo = self._kazoo = self._open_client(self._settings, self._clock, negotiated)
         kazoo.add_listener(lambda state: self._call_soon(self._state, life, state))
         kazoo.start_async()
 
