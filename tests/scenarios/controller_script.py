@@ -12,6 +12,8 @@ events, a line `----`, and what the controller does about them. Events:
     submit 77 grow orders 5
     submit 77 alter topic orders retention.ms=7 -segment.bytes
     submit 77 alter broker 1 KEY=VALUE       (broker * for the default of all)
+    submit 77 isr 1@11 orders-0/4/6/1@11,2   (leader; leader epoch, partition epoch, in-sync set)
+    submit 77 isr 1@11 #o-0/4/6/1/recovering (topic by id, which is its first letter 16 times)
     stored [TICKET ...]                      (these writes are durable; without tickets, all)
     refused TICKET BAD_VERSION PATH
     ack [TICKET ...] [to=1] [error=NAME]     (brokers answered; without tickets, all)
@@ -30,12 +32,16 @@ from typing import Any
 from headwater.controller.commands import (
     AlterConfigs,
     AlteredResource,
+    AlterPartition,
     Command,
     ConfigEdit,
     ConfigOperation,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    IsrAnswer,
+    IsrOutcome,
+    IsrProposal,
     MorePartitions,
     ResourceKind,
     TopicCreation,
@@ -60,6 +66,7 @@ from headwater.controller.store.metadata_store import Check, Create, Delete, Op,
 from headwater.controller.store.znodes import BrokerEndpoint, BrokerNode, config_path
 from headwater.controller.topic_rules import ControllerSettings
 from headwater.errors import E
+from headwater.model import ZERO_UUID
 from headwater.wire.messages.control import (
     LeaderAndIsrRequest,
     StopReplicaRequest,
@@ -169,7 +176,7 @@ class ControllerScript:
         for ticket, sent in outstanding.requests.items():
             yield f"  send {ticket} to {sent.broker_id}, then {_then(sent.then)}"
         for token, pending in outstanding.commands.items():
-            outcomes = "open" if pending.outcomes is None else "known"
+            outcomes = "open" if pending.outcome is None else "known"
             yield (
                 f"  command {token} ({type(pending.command).__name__}) until {pending.deadline_ms} ms: "
                 f"outcomes {outcomes}, waits for {pending.awaited}"
@@ -195,7 +202,7 @@ class ControllerScript:
                 case Answer(token, outcome, change):
                     after = "" if change is None else f" after config change {change}"
                     yield f"answer {token}{after}"
-                    yield from (f"  {_outcome(one)}" for one in outcome)
+                    yield from (f"  {line}" for line in _outcomes(outcome))
                 case LogEvent(event):
                     yield f"log: {event}"
                 case Resign(reason):
@@ -238,7 +245,38 @@ def _alter(words: list[str]) -> Command[Any]:
     return AlterConfigs([resource])
 
 
-COMMANDS = {"create": _create, "delete": DeleteTopics, "grow": _grow, "alter": _alter}
+def _isr(words: list[str]) -> Command[Any]:
+    (leader,) = _members(words[0])
+    return AlterPartition(*leader, [_proposal(text) for text in words[1:]])
+
+
+def _proposal(text: str) -> IsrProposal:
+    at, leader_epoch, partition_epoch, isr, *recovering = text.split("/")
+    name, _, index = at.rpartition("-")
+    topic_id = name[1:].encode() * 16 if name.startswith("#") else ZERO_UUID
+    return IsrProposal(
+        name,
+        topic_id,
+        int(index),
+        int(leader_epoch),
+        int(partition_epoch),
+        _members(isr),
+        bool(recovering),
+    )
+
+
+def _members(text: str) -> list[tuple[int, int]]:
+    pairs = (word.partition("@") for word in text.split(","))
+    return [(int(broker_id), int(epoch or -1)) for broker_id, _, epoch in pairs]
+
+
+COMMANDS = {
+    "create": _create,
+    "delete": DeleteTopics,
+    "grow": _grow,
+    "alter": _alter,
+    "isr": _isr,
+}
 
 
 def _ids(text: str) -> tuple[int, ...]:
@@ -312,6 +350,26 @@ def _partition(topic: str, state: Any) -> str:
     if offline := getattr(state, "offline_replicas", None):
         text += f" offline={','.join(map(str, offline))}"
     return f"[{text}]"
+
+
+def _outcomes(outcome: Any) -> Iterator[str]:
+    if not isinstance(outcome, IsrAnswer):
+        yield from map(_outcome, outcome)
+    elif outcome.error is not E.NONE:
+        yield outcome.error.name
+    else:
+        yield from map(_isr_outcome, outcome.outcomes)
+
+
+def _isr_outcome(one: IsrOutcome) -> str:
+    if one.error is not E.NONE:
+        return one.error.name
+    isr = ",".join(map(str, one.isr))
+    recovering = " recovering" if one.recovering else ""
+    return (
+        f"leader={one.leader} epoch={one.leader_epoch} version={one.partition_epoch} "
+        f"isr={isr}{recovering}"
+    )
 
 
 def _outcome(one: Any) -> str:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, cast
 from headwater.broker.context import Context
 from headwater.broker.handlers import (
     api_versions,
+    broker_requests,
     cluster,
     configs,
     control,
@@ -251,6 +252,13 @@ _ROWS = (
         _each(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS),
     ),
     ServedApi(API[47], group_offsets.handle_offset_delete, _group(DELETE_GROUP, READ_TOPIC)),
+    ServedApi(
+        API[56],
+        broker_requests.handle_alter_partition,
+        _cluster(CLUSTER_ACTION),
+        QuotaKind.EXEMPT,
+        Listeners.CONTROL,
+    ),
     ServedApi(API[60], cluster.handle_describe_cluster, _each(DESCRIBE_CLUSTER)),
     ServedApi(API[61], producers.handle_describe_producers, _each(READ_TOPIC)),
     ServedApi(API[74], configs.handle_list_config_resources, _cluster(DESCRIBE_CLUSTER_CONFIGS)),

@@ -204,3 +204,8 @@ class _LocalRequest:
 
     def reply(self, response: Struct) -> None:
         self._on_reply(cast("ControlResponse", response))
+
+    def reply_in_turns(self, response: Struct | Steps[Struct | None]) -> None:
+        made = response if isinstance(response, Struct) else finish(response)
+        if made is not None:
+            self.reply(made)

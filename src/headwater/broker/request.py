@@ -22,6 +22,9 @@ class Replier(Protocol):
     def reply(self, response: Struct) -> None:
         """Answer, exactly once."""
 
+    def reply_in_turns(self, response: Struct | Steps[Struct | None]) -> None:
+        """Answer, exactly once, with a response that may be long."""
+
 
 class Request(PendingResponse):
     """One request of one client; `reply` may come at any later moment, exactly once."""

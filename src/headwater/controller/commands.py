@@ -4,13 +4,13 @@ A command is answered exactly once, with one outcome for each thing it names, in
 failure is normal: each outcome has its own error.
 """
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from headwater.errors import E, KafkaError
-from headwater.model import ZERO_UUID, Uuid
+from headwater.model import NO_LEADER, ZERO_UUID, Uuid
 
 R = TypeVar("R")
 
@@ -72,6 +72,16 @@ class Command(Generic[R]):
     def refusal(self, why: KafkaError) -> R:
         """The answer if nothing of the command is done."""
         raise NotImplementedError
+
+    def overdue(self, outcome: Any, why: KafkaError) -> Any:
+        """The answer if what is decided takes longer than the command may wait."""
+        return [
+            one if one.error is not E.NONE else replace(one, error=why.code, message=why.message)
+            for one in outcome
+        ]
+
+
+# -- topics
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,6 +146,9 @@ class CreatePartitions(Command[list[TopicOutcome]]):
         return [TopicOutcome.refused(topic.name, why) for topic in self.topics]
 
 
+# -- configs
+
+
 @dataclass(frozen=True, slots=True)
 class ConfigEdit:
     name: str
@@ -169,3 +182,60 @@ class AlterConfigs(Command[list[ConfigOutcome]]):
             ConfigOutcome(resource.kind, resource.name, why.code, why.message)
             for resource in self.resources
         ]
+
+
+# -- partitions
+
+
+@dataclass(frozen=True, slots=True)
+class IsrProposal:
+    """The in-sync set that a leader wants, and the state that it starts from.
+
+    The topic is named by id, or by name alone with the zero id. `isr` has the epoch of each
+    member's registration, -1 where the leader does not know it.
+    """
+
+    topic: str
+    topic_id: Uuid
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: Sequence[tuple[int, int]]
+    recovering: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IsrOutcome:
+    """What became of a proposal; without an error, the state that is stored now."""
+
+    error: E = E.NONE
+    leader: int = NO_LEADER
+    leader_epoch: int = -1
+    partition_epoch: int = -1
+    isr: tuple[int, ...] = ()
+    recovering: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class IsrAnswer:
+    """An error of the whole request, or one outcome for each proposal."""
+
+    error: E = E.NONE
+    outcomes: Sequence[IsrOutcome] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AlterPartition(Command[IsrAnswer]):
+    """A leader, with the epoch of its registration, asks for other in-sync sets (KIP-497)."""
+
+    broker_id: int
+    broker_epoch: int
+    proposals: Iterable[IsrProposal]
+    timeout_ms: int = 60_000
+
+    def refusal(self, why: KafkaError) -> IsrAnswer:
+        return IsrAnswer(why.code)
+
+    def overdue(self, outcome: IsrAnswer, why: KafkaError) -> IsrAnswer:
+        """The leader asks again: whether the write takes place is not known."""
+        return self.refusal(why)

@@ -20,6 +20,14 @@ class SendPartitionStates:
 
 
 @dataclass(frozen=True, slots=True)
+class SendInSyncSets:
+    """Answer the leader that asked for in-sync sets, and tell every broker of them."""
+
+    partitions: tuple[TopicPartition, ...]
+    token: int
+
+
+@dataclass(frozen=True, slots=True)
 class AwaitConfigChange:
     """Answer the command once this broker has applied the config notification just written."""
 
@@ -46,7 +54,12 @@ class Nothing:
 
 
 AfterWrite: TypeAlias = (
-    SendPartitionStates | AwaitConfigChange | DeleteReplicas | ForgetTopic | Nothing
+    SendPartitionStates
+    | SendInSyncSets
+    | AwaitConfigChange
+    | DeleteReplicas
+    | ForgetTopic
+    | Nothing
 )
 
 

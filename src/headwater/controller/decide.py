@@ -16,6 +16,7 @@ from headwater.config.broker import BrokerSettings
 from headwater.controller.commands import (
     AlterConfigs,
     AlteredResource,
+    AlterPartition,
     ConfigOutcome,
     CreatePartitions,
     CreateTopics,
@@ -31,6 +32,7 @@ from headwater.controller.continuations import (
     NoteReplicasDeleted,
     Nothing,
     Release,
+    SendInSyncSets,
     SendPartitionStates,
 )
 from headwater.controller.effects import Answer, Effect, Resign, Resume
@@ -46,6 +48,7 @@ from headwater.controller.events import (
     Submitted,
     TimePassed,
 )
+from headwater.controller.isr_changes import IsrChanges
 from headwater.controller.leader_elections import UNCLEAN, LeaderElections
 from headwater.controller.outstanding import Outstanding
 from headwater.controller.store.metadata_store import Create, OpResult, Set
@@ -170,6 +173,7 @@ class _Term:
         self._jobs: deque[Iterator[None]] = deque()
         self._resuming = False
         self._elections = LeaderElections(self.outstanding, self._broker_gone)
+        self._isr_changes = IsrChanges(self.outstanding)
         self._topics = TopicChanges(
             self.outstanding, self._elections, new_topic_id, self._jobs.append
         )
@@ -210,6 +214,8 @@ class _Term:
         match then:
             case SendPartitionStates():
                 self.outstanding.partitions_stored(then)
+            case SendInSyncSets():
+                self.outstanding.in_sync_sets_stored(then)
             case AwaitConfigChange(token):
                 notification = int(str(results[-1]).removeprefix(CONFIG_CHANGE_PREFIX))
                 self.outstanding.await_config_change(token, notification)
@@ -258,6 +264,8 @@ class _Term:
                 self._jobs.append(self._topics.delete(command, token))
             case CreatePartitions():
                 self._jobs.append(self._topics.create_partitions(command, token))
+            case AlterPartition():
+                self._jobs.append(self._isr_changes.alter(command, token))
             case AlterConfigs():
                 self._jobs.append(self._alter_configs(command, token))
             case _:

@@ -7,11 +7,17 @@ whole of it can be printed and compared.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from headwater.controller.commands import Command
-from headwater.controller.continuations import AfterSend, AfterWrite, Release, SendPartitionStates
+from headwater.controller.continuations import (
+    AfterSend,
+    AfterWrite,
+    Release,
+    SendInSyncSets,
+    SendPartitionStates,
+)
 from headwater.controller.control_requests import (
     ControllerIdentity,
     ControlRequest,
@@ -32,14 +38,14 @@ FAR_FUTURE = 1 << 62
 
 @dataclass(slots=True)
 class PendingCommand:
-    """A command under way. It is answered once its outcomes are known and it waits for nothing."""
+    """A command under way. It is answered once its outcome is known and it waits for nothing."""
 
     token: int
     command: Command[Any]
     deadline_ms: int
     # The writes and requests that it waits for.
     awaited: int = 0
-    outcomes: list[Any] | None = None
+    outcome: Any = None
     # The config notification that this broker must apply before the answer leaves.
     applied_change: int | None = None
 
@@ -101,20 +107,42 @@ class Outstanding:
         new: bool = False,
     ) -> None:
         """Write the states of partitions, then send them to the brokers."""
-        for at in partitions:
-            self._being_written[at] = self._being_written.get(at, 0) + 1
+        self._begin_write(partitions)
         self.hold(token)
         self.write(ops, SendPartitionStates(tuple(partitions), token, new))
 
     def partitions_stored(self, stored: SendPartitionStates) -> None:
         """Send what `write_partitions` has made durable."""
-        for at in stored.partitions:
+        durable = self._end_write(stored.partitions)
+        self.send_partition_states(durable, stored.token, new=stored.new)
+        self.release(stored.token)
+
+    def write_in_sync_sets(
+        self, ops: Sequence[Op], partitions: Sequence[TopicPartition], token: int
+    ) -> None:
+        """Write in-sync sets that leaders asked for, answer them, then tell clients of them."""
+        self._begin_write(partitions)
+        self.hold(token)
+        self.write(ops, SendInSyncSets(tuple(partitions), token))
+
+    def in_sync_sets_stored(self, stored: SendInSyncSets) -> None:
+        """Answer the leader: it waits with its high watermark."""
+        durable = self._end_write(stored.partitions)
+        self.release(stored.token)
+        if durable:
+            self.send_update_metadata(durable)
+
+    def _begin_write(self, partitions: Sequence[TopicPartition]) -> None:
+        for at in partitions:
+            self._being_written[at] = self._being_written.get(at, 0) + 1
+
+    def _end_write(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """The partitions that are durable now."""
+        for at in partitions:
             self._being_written[at] -= 1
             if not self._being_written[at]:
                 del self._being_written[at]
-        durable = self.stored_partitions(stored.partitions)
-        self.send_partition_states(durable, stored.token, new=stored.new)
-        self.release(stored.token)
+        return self.stored_partitions(partitions)
 
     def stored_partitions(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
         """Those of `partitions` that exist and are durable; brokers must not hear of the others."""
@@ -198,11 +226,11 @@ class Outstanding:
             self.commands[token].applied_change = notification
         self.release(token)
 
-    def decided(self, token: int, outcomes: list[Any]) -> None:
-        """Set the outcomes with which the command is answered once it waits for nothing."""
+    def decided(self, token: int, outcome: Any) -> None:
+        """Set what the command is answered with once it waits for nothing."""
         if token in self.commands:
             pending = self.commands[token]
-            pending.outcomes = outcomes
+            pending.outcome = outcome
             self._answer_if_done(pending)
 
     def next_deadline(self) -> int | None:
@@ -216,12 +244,10 @@ class Outstanding:
         )
         for pending in list(self.commands.values()):
             if pending.deadline_ms <= now_ms:
-                outcomes = pending.outcomes
+                command, outcome = pending.command, pending.outcome
                 self._answer(
                     pending,
-                    pending.command.refusal(late)
-                    if outcomes is None
-                    else [_late(outcome, late) for outcome in outcomes],
+                    command.refusal(late) if outcome is None else command.overdue(outcome, late),
                 )
         left = (pending.deadline_ms for pending in self.commands.values())
         self._next_deadline = min(left, default=FAR_FUTURE)
@@ -232,15 +258,9 @@ class Outstanding:
             self._answer(pending, pending.command.refusal(why))
 
     def _answer_if_done(self, pending: PendingCommand) -> None:
-        if pending.outcomes is not None and not pending.awaited:
-            self._answer(pending, pending.outcomes)
+        if pending.outcome is not None and not pending.awaited:
+            self._answer(pending, pending.outcome)
 
-    def _answer(self, pending: PendingCommand, outcomes: list[Any]) -> None:
+    def _answer(self, pending: PendingCommand, outcome: Any) -> None:
         if self.commands.pop(pending.token, None) is not None:
-            self.effects.append(Answer(pending.token, outcomes, pending.applied_change))
-
-
-def _late(outcome: Any, late: KafkaError) -> Any:
-    if outcome.error is not E.NONE:
-        return outcome
-    return replace(outcome, error=late.code, message=late.message)
+            self.effects.append(Answer(pending.token, outcome, pending.applied_change))

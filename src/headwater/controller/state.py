@@ -80,12 +80,15 @@ class ClusterState:
     """The existing paths below /config: writes set these and create all others."""
     by_metric_name: dict[str, str] = field(default_factory=dict)
     """Topics by `metric_name`, to find collisions with a new name."""
+    by_id: dict[Uuid, str] = field(default_factory=dict)
+    """Topics by id."""
     load: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By broker: how many partitions prefer it as leader, and how many replicas it holds."""
 
     def add(self, topic: TopicState) -> None:
         """Add a topic with its partitions."""
         self.topics[topic.name] = topic
+        self.by_id[topic.topic_id] = topic.name
         self.by_metric_name[metric_name(topic.name)] = topic.name
         for partition in topic.partitions.values():
             self._count(partition.replicas, 1)
@@ -99,6 +102,7 @@ class ClusterState:
 
     def drop(self, name: str) -> None:
         topic = self.topics.pop(name)
+        self.by_id.pop(topic.topic_id, None)
         self.by_metric_name.pop(metric_name(name), None)
         for partition in topic.partitions.values():
             self._count(partition.replicas, -1)

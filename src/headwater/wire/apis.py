@@ -96,6 +96,7 @@ _ROWS = [
     _api(groups.DeleteGroupsRequest, groups.DeleteGroupsResponse, "0-2"),
     _api(configs.IncrementalAlterConfigsRequest, configs.IncrementalAlterConfigsResponse, "0-1"),
     _api(offsets.OffsetDeleteRequest, offsets.OffsetDeleteResponse, "0"),
+    _internal(control.AlterPartitionRequest, control.AlterPartitionResponse, "0-3"),
     _api(cluster.DescribeClusterRequest, cluster.DescribeClusterResponse, "0-2"),
     _api(producers.DescribeProducersRequest, producers.DescribeProducersResponse, "0"),
     _api(configs.ListConfigResourcesRequest, configs.ListConfigResourcesResponse, "0-1"),

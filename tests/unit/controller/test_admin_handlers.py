@@ -21,7 +21,7 @@ from headwater.wire.messages.configs import (
     IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
 )
-from headwater.wire.messages.control import UpdateMetadataRequest
+from headwater.wire.messages.control import AlterPartitionRequest, UpdateMetadataRequest
 from headwater.wire.messages.topics import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -320,3 +320,41 @@ def test_describe_cluster(desk, version):
 )
 def test_describe_cluster_knows_brokers_only(desk, kind, error):
     assert desk.ask(DescribeClusterRequest(endpoint_type=kind)).error_code == error
+
+
+# -- AlterPartition
+
+
+@pytest.mark.parametrize("version", versions(56))
+def test_an_in_sync_set_is_stored_and_comes_back_with_its_partition_epoch(desk, version):
+    new = NewTopic(name="t", num_partitions=2, replication_factor=1)
+    created = desk.ask(CreateTopicsRequest(topics=[new]))
+    topic_id = created.topics[0].topic_id
+
+    def ask(broker_epoch: int, *isrs: list[int]) -> Any:
+        named = {"topic_name": "t"} if version < 2 else {"topic_id": topic_id}
+        partitions = []
+        for index, isr in enumerate(isrs):
+            one = AlterPartitionRequest.AlteredPartition(partition_index=index)
+            if version < 3:
+                one.new_isr = isr
+            else:
+                epochs = [(broker, desk.broker.epoch if broker == 0 else -1) for broker in isr]
+                one.new_isr_with_epochs = [
+                    AlterPartitionRequest.IsrMember(broker_id=broker, broker_epoch=epoch)
+                    for broker, epoch in epochs
+                ]
+            partitions.append(one)
+        topic = AlterPartitionRequest.AlterPartitionTopic(partitions=partitions, **named)
+        body = AlterPartitionRequest(broker_id=0, broker_epoch=broker_epoch, topics=[topic])
+        return desk.ask(body, version)
+
+    answer = ask(desk.broker.epoch, [0], [0, 7])
+    assert answer.error_code == E.NONE
+    stored, refused = answer.topics[0].partitions
+    assert (stored.error_code, stored.leader_id, stored.isr) == (E.NONE, 0, [0])
+    assert (stored.leader_epoch, stored.partition_epoch) == (0, 0)
+    assert refused.error_code == E.INVALID_REQUEST
+
+    stale = ask(desk.broker.epoch - 1, [0])
+    assert (stale.error_code, stale.topics) == (E.STALE_BROKER_EPOCH, [])

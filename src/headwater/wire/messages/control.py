@@ -1,4 +1,4 @@
-"""The controller's orders to its brokers (4-7): ZooKeeper-era keys, never advertised."""
+"""The controller's orders to its brokers (4-6) and what brokers ask of it (7, 56); never advertised."""
 
 from headwater.model import ZERO_UUID
 from headwater.wire.schema import Struct, Uuid, i8, i16, i32, i64, since
@@ -228,3 +228,65 @@ class ControlledShutdownResponse(Struct, api_key=7, versions="0-3", flexible="3+
 
     error_code: i16 = 0
     remaining_partitions: list[RemainingPartition] = since(default=[])
+
+
+class AlterPartitionRequest(Struct, api_key=56, versions="0-3", flexible="0+"):
+    """Ask the controller to store another in-sync set (KIP-497).
+
+    1: leader recovery state.
+    2: topic ids.
+    3: the broker epoch of each member (KIP-903).
+    """
+
+    class AlterPartitionTopic(Struct):
+        """A topic's partitions."""
+
+        topic_name: str = since("0-1", default="", ignorable=True)
+        topic_id: Uuid = since("2+", default=ZERO_UUID, ignorable=True)
+        partitions: "list[AlterPartitionRequest.AlteredPartition]" = since(default=[])
+
+    class AlteredPartition(Struct):
+        """The in-sync set that the leader wants, and the state that it starts from."""
+
+        partition_index: i32 = 0
+        leader_epoch: i32 = 0
+        new_isr: list[i32] = since("0-2", default=[])
+        new_isr_with_epochs: "list[AlterPartitionRequest.IsrMember]" = since("3+", default=[])
+        leader_recovery_state: i8 = since("1+", default=0)
+        partition_epoch: i32 = 0
+
+    class IsrMember(Struct):
+        """A member, with the epoch of its registration."""
+
+        broker_id: i32 = 0
+        broker_epoch: i64 = -1
+
+    broker_id: i32 = 0
+    broker_epoch: i64 = -1
+    topics: list[AlterPartitionTopic] = since(default=[])
+
+
+class AlterPartitionResponse(Struct, api_key=56, versions="0-3", flexible="0+"):
+    """The states that are stored now."""
+
+    class AlterPartitionTopicResult(Struct):
+        """One topic's results."""
+
+        topic_name: str = since("0-1", default="", ignorable=True)
+        topic_id: Uuid = since("2+", default=ZERO_UUID, ignorable=True)
+        partitions: "list[AlterPartitionResponse.AlterPartitionResult]" = since(default=[])
+
+    class AlterPartitionResult(Struct):
+        """One partition's result; the state is set only without an error."""
+
+        partition_index: i32 = 0
+        error_code: i16 = 0
+        leader_id: i32 = 0
+        leader_epoch: i32 = 0
+        isr: list[i32] = since(default=[])
+        leader_recovery_state: i8 = since("1+", default=0, ignorable=True)
+        partition_epoch: i32 = 0
+
+    throttle_time_ms: i32 = 0
+    error_code: i16 = 0
+    topics: list[AlterPartitionTopicResult] = since(default=[])

@@ -1,0 +1,131 @@
+"""Stores the in-sync sets that leaders ask for (AlterPartition, KIP-497). Pure.
+
+A leader says from which state it starts: its own epoch, the leader epoch and the partition epoch. The
+set is stored only over exactly that state, and only with members that are alive in the life that the
+leader has seen (KIP-903): a broker that restarted since may have lost records.
+"""
+
+from collections.abc import Iterator
+
+from headwater.controller.commands import AlterPartition, IsrAnswer, IsrOutcome, IsrProposal
+from headwater.controller.leader_elections import PARTITIONS_PER_STEP, state_ops
+from headwater.controller.outstanding import Outstanding
+from headwater.controller.state import PartitionRegistration
+from headwater.controller.store.metadata_store import Op
+from headwater.errors import E
+from headwater.model import ZERO_UUID, TopicPartition
+
+ANY_EPOCH = -1
+"""Stands for an epoch that the leader does not know."""
+
+
+class IsrChanges:
+    def __init__(self, outstanding: Outstanding) -> None:
+        self._outstanding = outstanding
+        self._state = outstanding.state
+
+    def alter(self, command: AlterPartition, token: int) -> Iterator[None]:
+        """Decide about each proposal; answered once those accepted are durable."""
+        outcomes: list[IsrOutcome] = []
+        step = _Step()
+        for number, proposal in enumerate(command.proposals, 1):
+            if not self._is_live(command.broker_id, command.broker_epoch):
+                break
+            outcomes.append(self._decide(command.broker_id, proposal, step))
+            if number % PARTITIONS_PER_STEP == 0:
+                self._write(step, token)
+                step = _Step()
+                yield
+        else:
+            self._write(step, token)
+            self._outstanding.decided(token, IsrAnswer(outcomes=outcomes))
+            return
+        self._write(step, token)
+        self._outstanding.decided(token, IsrAnswer(E.STALE_BROKER_EPOCH))
+
+    def _write(self, step: "_Step", token: int) -> None:
+        if step.changed or step.repeated:
+            self._outstanding.write_in_sync_sets(step.ops, step.changed, token)
+
+    def _is_live(self, broker_id: int, epoch: int) -> bool:
+        live = self._state.brokers.get(broker_id)
+        return live is not None and live.epoch == epoch
+
+    def _decide(self, leader: int, proposal: IsrProposal, step: "_Step") -> IsrOutcome:
+        by_name = proposal.topic_id == ZERO_UUID
+        name = proposal.topic if by_name else self._state.by_id.get(proposal.topic_id)
+        topic = self._state.topics.get(name) if name is not None else None
+        if topic is None or topic.deleting:
+            return IsrOutcome(E.UNKNOWN_TOPIC_OR_PARTITION if by_name else E.UNKNOWN_TOPIC_ID)
+        partition = topic.partitions.get(proposal.partition)
+        if partition is None:
+            return IsrOutcome(E.UNKNOWN_TOPIC_OR_PARTITION)
+        error = _fenced(leader, proposal, partition)
+        if error is E.NONE and _is_stored(proposal, partition):
+            step.repeated = True
+            return _outcome(partition)
+        error = error or self._refusal(leader, proposal, partition)
+        if error is not E.NONE:
+            return IsrOutcome(error)
+        partition.isr = tuple(broker for broker, _ in proposal.isr)
+        partition.recovering = proposal.recovering
+        partition.controller_epoch = self._outstanding.epoch
+        step.add(TopicPartition(topic.name, proposal.partition), partition)
+        return _outcome(partition)
+
+    def _refusal(self, leader: int, proposal: IsrProposal, partition: PartitionRegistration) -> E:
+        if proposal.partition_epoch < partition.version:
+            return E.INVALID_UPDATE_VERSION
+        isr = {broker for broker, _ in proposal.isr}
+        if leader not in isr or len(isr) < len(proposal.isr) or not isr <= set(partition.replicas):
+            return E.INVALID_REQUEST
+        if proposal.recovering and (len(isr) > 1 or not partition.recovering):
+            return E.INVALID_REQUEST  # after an unclean election the leader recovers once, alone
+        for broker, epoch in proposal.isr:
+            if broker not in self._state.brokers or not (
+                epoch == ANY_EPOCH or self._is_live(broker, epoch)
+            ):
+                return E.INELIGIBLE_REPLICA
+        return E.NONE
+
+
+class _Step:
+    """What one multi writes."""
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+        self.changed: list[TopicPartition] = []
+        # A leader asks again for what is decided. The first write may still be under way, so its
+        # answer waits for one more, which may be empty.
+        self.repeated = False
+
+    def add(self, at: TopicPartition, partition: PartitionRegistration) -> None:
+        self.ops += state_ops(at, partition)
+        partition.version += 1
+        self.changed.append(at)
+
+
+def _fenced(leader: int, proposal: IsrProposal, partition: PartitionRegistration) -> E:
+    if proposal.leader_epoch > partition.leader_epoch or (
+        proposal.partition_epoch > partition.version
+    ):
+        return E.NOT_CONTROLLER  # only a newer controller can have told the leader
+    if proposal.leader_epoch < partition.leader_epoch:
+        return E.FENCED_LEADER_EPOCH
+    return E.NONE if leader == partition.leader else E.INVALID_REQUEST
+
+
+def _is_stored(proposal: IsrProposal, partition: PartitionRegistration) -> bool:
+    isr = sorted(broker for broker, _ in proposal.isr)
+    return isr == sorted(partition.isr) and proposal.recovering == partition.recovering
+
+
+def _outcome(partition: PartitionRegistration) -> IsrOutcome:
+    return IsrOutcome(
+        E.NONE,
+        partition.leader,
+        partition.leader_epoch,
+        partition.version,
+        partition.isr,
+        partition.recovering,
+    )
