@@ -2,8 +2,9 @@
 
 Ten idempotent producers write while a group of four, whose members change, reads and commits. At the end the set of records
 that the group consumed must be the set that the producers had acknowledged: nothing acknowledged is
-lost, nothing unacknowledged is invented, and each record is stored at one place only. A record may be
-read again after a crash, since commits follow the work, but never as another one.
+lost, nothing unacknowledged is invented, each record is stored at one place only, and the records of a
+producer are in the order in which it sent them. A record may be read again after a crash, since commits
+follow the work, but never as another one.
 
     python -m tools.client_chaos --seconds 60
 """
@@ -195,15 +196,28 @@ def compare(acknowledged: dict[bytes, Place], consumed: dict[Place, bytes]) -> l
     return problems
 
 
-def run(seconds: float, *, talkative: bool = False) -> Report:
-    """So long a time of kills, then the comparison."""
+def misplaced(consumed: dict[Place, bytes]) -> list[str]:
+    """Records that come behind a later one of their producer in the same partition."""
+    problems: list[str] = []
+    last: dict[tuple[int, bytes], int] = {}
+    for place in sorted(consumed):
+        name, _, number = consumed[place].partition(b"-")
+        before = last.get((place[0], name), -1)
+        if int(number) <= before:
+            problems.append(f"{consumed[place]!r} at {place} comes after number {before}")
+        last[place[0], name] = int(number)
+    return problems
+
+
+def run(seconds: float, *, kills: int = 0, talkative: bool = False) -> Report:
+    """Kill for `seconds`, and at least `kills` times, then compare."""
     report, ledger = Report(), Ledger()
     with Broker(SETTINGS, subprocess=True) as broker:
         broker.create_topic(TOPIC, PARTITIONS)
         writers = [Writer(broker.bootstrap, name) for name in range(PRODUCERS)]
         readers = [Reader(broker.bootstrap, ledger.write_down) for _ in range(MEMBERS)]
         until = time.monotonic() + seconds
-        while time.monotonic() < until:
+        while time.monotonic() < until or report.kills < kills:
             time.sleep(BETWEEN_KILLS_S)
             broker.kill()
             broker.start()
@@ -226,6 +240,7 @@ def run(seconds: float, *, talkative: bool = False) -> Report:
             report.problems += reader.problems
     report.consumed, report.repeated = ledger.consumed, ledger.repeated
     report.problems += ledger.problems + compare(report.acknowledged, report.consumed)
+    report.problems += misplaced(report.consumed)
     return report
 
 

@@ -11,7 +11,8 @@ import confluent_kafka
 import headwater
 from headwater.errors import E, KafkaError
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
+"""How long a condition may take on a very busy machine."""
 _numbers = itertools.count(1)
 
 
@@ -145,7 +146,11 @@ def _until_the_ends(consumer: confluent_kafka.Consumer, partitions: int) -> list
     return rows
 
 
-def until(what: str, holds: Callable[[], Any], turn: Callable[[], object] = lambda: None) -> Any:
+def _pause() -> None:
+    time.sleep(0.005)
+
+
+def until(what: str, holds: Callable[[], Any], turn: Callable[[], object] = _pause) -> Any:
     """Take turns until `holds` gives something; an AssertionError that says `what` after a while."""
     deadline = time.monotonic() + PATIENCE_S
     while not (found := holds()):

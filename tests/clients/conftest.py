@@ -1,11 +1,23 @@
-"""The two brokers, each started once, and fresh names on them."""
+"""The two brokers, each started once, fresh names on them, and clients that are closed at the end.
+
+A module that tests our broker's clients against Headwater alone says so:
+
+    @pytest.fixture(scope="session")
+    def broker(headwater_under_test):
+        return headwater_under_test
+"""
+
+import contextlib
 
 import pytest
 from tools.apache_kafka import ApacheKafka
 from tools.jars import JarsUnavailable
 
+import headwater
+from headwater import aio
 from headwater.testing import Broker
 from tests.clients.broker_under_test import BrokerUnderTest
+from tests.clients.faces import asyncio_client
 
 SETTINGS = {
     "auto.create.topics.enable": "false",
@@ -14,6 +26,9 @@ SETTINGS = {
     "offsets.topic.num.partitions": "1",
     "log.message.timestamp.after.max.ms": str(2**62),
 }
+
+
+# -- brokers
 
 
 @pytest.fixture(scope="session")
@@ -44,6 +59,9 @@ def bootstrap(broker):
     return broker.bootstrap
 
 
+# -- names
+
+
 @pytest.fixture
 def topic(broker):
     """A fresh topic of three partitions."""
@@ -59,3 +77,43 @@ def lane(broker):
 @pytest.fixture
 def group(broker):
     return broker.name("group")
+
+
+# -- clients
+
+
+@pytest.fixture
+def face(request):
+    """The blocking clients, or those that `both_faces` asks for."""
+    return getattr(request, "param", "blocking")
+
+
+@pytest.fixture
+def consumer_of(bootstrap, face):
+    """Makes consumers that read from the start."""
+    with contextlib.ExitStack() as made:
+
+        def make(**options):
+            options = {"bootstrap_servers": bootstrap, "auto_offset_reset": "earliest", **options}
+            if face == "asyncio":
+                return made.enter_context(asyncio_client(aio.Consumer, **options))
+            return made.enter_context(headwater.Consumer(**options))
+
+        yield make
+
+
+@pytest.fixture
+def consumer(consumer_of):
+    return consumer_of()
+
+
+@pytest.fixture
+def member(consumer_of, group):
+    """A consumer with a group to commit for."""
+    return consumer_of(group_id=group, enable_auto_commit=False)
+
+
+@pytest.fixture
+def producer(bootstrap):
+    with headwater.Producer(bootstrap_servers=bootstrap) as made:
+        yield made

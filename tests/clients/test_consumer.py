@@ -1,47 +1,35 @@
-"""What a consumer promises when it reads alone, on both brokers."""
+"""What a consumer promises when it reads alone, on both brokers and in both faces."""
 
 import asyncio
 import itertools
+import multiprocessing
 import threading
+import time
 
-import confluent_kafka
 import pytest
 
 import headwater
 from headwater import aio
 from headwater.client.consumer.interceptors import ConsumerInterceptor
-from headwater.client.consumer.record import OffsetAndMetadata
+from headwater.client.consumer.record import Records
 from headwater.client.consumer.subscription import IllegalStateError
 from headwater.client.errors import (
     ClosedError,
     ConcurrentUseError,
+    ForkedError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
     SerializationError,
+    TimedOutError,
     WakeupError,
 )
+from headwater.config.keys import ConfigError
+from headwater.errors import KafkaError
 from headwater.model import TopicPartition
 from tests.clients.broker_under_test import in_thread, poll_until, until, values_of
+from tests.clients.faces import both_faces
 
 NUMBERS = [b"%d" % number for number in range(100)]
-
-
-@pytest.fixture
-def consumer(bootstrap):
-    with headwater.Consumer(bootstrap_servers=bootstrap, auto_offset_reset="earliest") as made:
-        yield made
-
-
-@pytest.fixture
-def member(bootstrap, group):
-    """A consumer with a group to commit for."""
-    with headwater.Consumer(
-        bootstrap_servers=bootstrap,
-        group_id=group,
-        auto_offset_reset="earliest",
-        enable_auto_commit=False,
-    ) as made:
-        yield made
 
 
 # -- records
@@ -57,10 +45,9 @@ def test_a_record_is_read_as_it_was_stored(broker, consumer, topic):
     assert record.topic_partition == TopicPartition(topic, 1)
 
 
-def test_what_our_producer_writes_comes_back(bootstrap, consumer, lane):
+def test_what_our_producer_writes_comes_back(producer, consumer, lane):
     headers = (("h", b"1"), ("h", None), ("ü", b""))
-    with headwater.Producer(bootstrap_servers=bootstrap) as producer:
-        producer.send(lane, None, key=b"", headers=headers, timestamp=1).result(10)
+    producer.send(lane, None, key=b"", headers=headers, timestamp=1).result(10)
     consumer.assign([(lane, 0)])
     (record,) = poll_until(1, consumer)
     assert record[2:] == (0, 1, 0, b"", None, headers)
@@ -74,20 +61,18 @@ def test_every_codec_of_others_is_read(broker, consumer, lane, codec):
     assert values_of(poll_until(3000, consumer)) == values
 
 
-def test_a_poll_returns_at_most_what_it_may_and_the_rest_later(broker, bootstrap, lane):
+def test_a_poll_returns_at_most_what_it_may_and_the_rest_later(broker, consumer_of, lane):
     broker.fill(lane, NUMBERS)
-    with headwater.Consumer(
-        bootstrap_servers=bootstrap, auto_offset_reset="earliest", max_poll_records=7
-    ) as consumer:
-        consumer.assign([(lane, 0)])
-        found = []
-        while len(found) < 100:
-            records = consumer.poll(10)
-            assert 0 < len(records) <= 7
-            found += values_of(records)
-        assert found == NUMBERS
-        consumer.seek((lane, 0), 0)
-        assert values_of(consumer.poll(10, max_records=2)) == NUMBERS[:2]
+    consumer = consumer_of(max_poll_records=7)
+    consumer.assign([(lane, 0)])
+    found = []
+    while len(found) < 100:
+        records = consumer.poll(10)
+        assert 0 < len(records) <= 7
+        found += values_of(records)
+    assert found == NUMBERS
+    consumer.seek((lane, 0), 0)
+    assert values_of(consumer.poll(10, max_records=2)) == NUMBERS[:2]
 
 
 def test_records_come_by_partition_in_their_order(broker, consumer, topic):
@@ -105,35 +90,37 @@ def test_records_come_by_partition_in_their_order(broker, consumer, topic):
     assert set(by_partition) == records.partitions() <= consumer.assignment()
 
 
-def test_a_record_larger_than_a_fetch_is_still_read(broker, bootstrap, lane):
+def test_a_record_larger_than_a_fetch_is_still_read(broker, consumer_of, lane):
     big = b"x" * 300_000
     broker.fill(lane, [b"small", big, b"small"])
-    with headwater.Consumer(
-        bootstrap_servers=bootstrap,
-        auto_offset_reset="earliest",
-        fetch_max_bytes=1000,
-        max_partition_fetch_bytes=1000,
-    ) as consumer:
-        consumer.assign([(lane, 0)])
-        assert values_of(poll_until(3, consumer)) == [b"small", big, b"small"]
+    consumer = consumer_of(fetch_max_bytes=1000, max_partition_fetch_bytes=1000)
+    consumer.assign([(lane, 0)])
+    assert values_of(poll_until(3, consumer)) == [b"small", big, b"small"]
 
 
-def test_iteration_gives_record_after_record(broker, consumer, lane):
+@both_faces
+def test_iteration_moves_the_position_record_by_record(broker, member, lane):
     broker.fill(lane, NUMBERS)
-    consumer.assign([(lane, 0)])
+    member.assign([(lane, 0)])
     seen = []
-    for record in consumer:
+    for record in member:
         seen.append(record.value)
-        assert consumer.position((lane, 0)) == record.offset + 1
-        if len(seen) == 100:
+        assert member.position((lane, 0)) == record.offset + 1
+        if len(seen) == 60:
             break
-    assert seen == NUMBERS
+    assert seen == NUMBERS[:60]
+    member.commit()
+    assert member.committed([(lane, 0)])[lane, 0].offset == 60
 
 
-def test_an_empty_poll_ends_in_time(consumer, lane):
+@both_faces
+def test_an_empty_poll_waits_for_its_timeout_and_ends(consumer, lane):
     consumer.assign([(lane, 0)])
-    assert consumer.poll(0.05) == []
     assert consumer.poll(0) == []
+    begun = time.monotonic()
+    assert consumer.poll(0.1) == []
+    assert time.monotonic() - begun > 0.08
+    assert consumer.poll_arrow(0.05) is None
 
 
 def test_records_arrive_while_a_poll_waits(broker, consumer, lane):
@@ -144,63 +131,74 @@ def test_records_arrive_while_a_poll_waits(broker, consumer, lane):
     writer.join()
 
 
-def test_deserializers_and_interceptors_shape_records(broker, bootstrap, lane):
-    class Upper(ConsumerInterceptor):
+def test_deserializers_and_interceptors_shape_records(broker, consumer_of, lane):
+    class Broken(ConsumerInterceptor):
         def on_consume(self, records):
-            return type(records)(r._replace(value=r.value.upper()) for r in records)
+            raise RuntimeError("its fault does no harm")
 
-    broker.fill(lane, [b"a", "ü".encode()], key=lambda number: b"%d" % number)
-    with headwater.Consumer(
-        bootstrap_servers=bootstrap,
-        auto_offset_reset="earliest",
+    class FirstOnly(ConsumerInterceptor):
+        def on_consume(self, records):
+            return Records(r._replace(value=r.value.upper()) for r in records if r.key < 2)
+
+    broker.fill(lane, [b"a", "ü".encode(), b"c"], key=lambda number: b"%d" % number)
+    consumer = consumer_of(
         key_deserializer=int,
         value_deserializer="string",
-        interceptors=[Upper()],
-    ) as consumer:
-        consumer.assign([(lane, 0)])
-        assert [(r.key, r.value) for r in poll_until(2, consumer)] == [(0, "A"), (1, "Ü")]
+        interceptors=[Broken(), FirstOnly()],
+    )
+    consumer.assign([(lane, 0)])
+    assert [(r.key, r.value) for r in poll_until(2, consumer)] == [(0, "A"), (1, "Ü")]
 
 
-def test_a_record_that_cannot_be_deserialized_is_named_and_can_be_passed(broker, bootstrap, lane):
-    broker.fill(lane, [b"1", b"one", b"2"])
-    with headwater.Consumer(
-        bootstrap_servers=bootstrap, auto_offset_reset="earliest", value_deserializer=int
-    ) as consumer:
-        consumer.assign([(lane, 0)])
-        assert values_of(poll_until(1, consumer)) == [1]
-        for _ in range(2):
-            with pytest.raises(SerializationError, match=rf"{lane}-0 at offset 1"):
-                consumer.poll(10)
-        consumer.seek((lane, 0), 2)
-        assert values_of(poll_until(1, consumer)) == [2]
+@both_faces
+def test_a_record_that_cannot_be_deserialized_is_named_and_can_be_passed(broker, consumer_of, lane):
+    broker.fill(lane, [b'{"a":1}', None, b"{", b"3"])
+    consumer = consumer_of(value_deserializer="json")
+    consumer.assign([(lane, 0)])
+    assert values_of(poll_until(2, consumer)) == [{"a": 1}, None]
+    for _ in range(2):
+        with pytest.raises(SerializationError, match=rf"{lane}-0 at offset 2.*seek past"):
+            consumer.poll(10)
+    assert consumer.position((lane, 0)) == 2
+    consumer.seek((lane, 0), 3)
+    assert values_of(poll_until(1, consumer)) == [3]
 
 
-# -- places
+# -- positions
 
 
+@both_faces
 def test_positions_ends_lag_and_lead(broker, consumer, lane):
     broker.fill(lane, NUMBERS)
     consumer.assign([(lane, 0)])
     place = TopicPartition(lane, 0)
-    assert consumer.position(place) == 0
+    assert (consumer.position(place), consumer.lag(place)) == (0, None)
     assert len(consumer.poll(10, max_records=10)) == 10
     assert (consumer.position(place), consumer.lag(place), consumer.lead(place)) == (10, 90, 10)
     assert consumer.beginning_offsets([place]) == {place: 0}
     assert consumer.end_offsets([place]) == {place: 100}
     assert consumer.partitions_for(lane) == [0]
-    assert consumer.metrics()["records-lag-max"] == 90
+    metrics = consumer.metrics()
+    assert (metrics["records-lag-max"], metrics["records-lead-min"]) == (90, 10)
+    assert metrics["records-consumed-total"] == 10
 
 
-def test_seeks_forward_back_and_to_the_ends(broker, consumer, lane):
+@both_faces
+def test_seeks_forward_back_and_to_the_ends_reach_a_fetch_that_waits(broker, consumer_of, lane):
     broker.fill(lane, NUMBERS)
+    # A fetch at the end of the log waits longer than the test may take.
+    consumer = consumer_of(fetch_max_wait_ms=600_000, request_timeout_ms=700_000)
     consumer.assign([(lane, 0)])
+    assert len(poll_until(100, consumer)) == 100
     for offset in (50, 3, 99):
+        assert consumer.poll(0.05) == []
         consumer.seek((lane, 0), offset)
         assert consumer.poll(10, max_records=1)[0].offset == offset
-    consumer.seek_to_beginning([(lane, 0)])
+        consumer.seek_to_end([(lane, 0)])
+        assert consumer.position((lane, 0)) == 100
+    consumer.seek_to_beginning()
     assert consumer.poll(10)[0].offset == 0
     consumer.seek_to_end()
-    assert consumer.position((lane, 0)) == 100
     broker.fill(lane, [b"new"])
     assert values_of(poll_until(1, consumer)) == [b"new"]
 
@@ -215,31 +213,26 @@ def test_offsets_are_found_by_time(broker, consumer, lane):
 
 
 @pytest.mark.parametrize(("policy", "first"), [("earliest", b"0"), ("latest", b"new")])
-def test_without_a_committed_offset_the_policy_decides(broker, bootstrap, lane, policy, first):
+def test_without_a_committed_offset_the_policy_decides(broker, consumer_of, lane, policy, first):
     broker.fill(lane, NUMBERS)
-    with headwater.Consumer(bootstrap_servers=bootstrap, auto_offset_reset=policy) as consumer:
-        consumer.assign([(lane, 0)])
-        consumer.position((lane, 0))
-        broker.fill(lane, [b"new"])
-        assert consumer.poll(10)[0].value == first
+    consumer = consumer_of(auto_offset_reset=policy)
+    consumer.assign([(lane, 0)])
+    consumer.position((lane, 0))
+    broker.fill(lane, [b"new"])
+    assert consumer.poll(10)[0].value == first
 
 
-def test_policy_none_asks_the_application(broker, bootstrap, group, lane):
+def test_policy_none_asks_the_application(broker, consumer_of, group, lane):
     broker.fill(lane, NUMBERS)
-    with headwater.Consumer(
-        bootstrap_servers=bootstrap,
-        group_id=group,
-        auto_offset_reset="none",
-        enable_auto_commit=False,
-    ) as consumer:
-        consumer.assign([(lane, 0)])
-        with pytest.raises(NoOffsetForPartitionError, match=f"{lane}-0"):
-            consumer.poll(10)
-        consumer.seek((lane, 0), 98)
-        assert values_of(poll_until(2, consumer)) == [b"98", b"99"]
-        consumer.seek((lane, 0), 1000)
-        with pytest.raises(OffsetOutOfRangeError, match="1000"):
-            until("an error", lambda: None, lambda: consumer.poll(1))
+    consumer = consumer_of(group_id=group, auto_offset_reset="none", enable_auto_commit=False)
+    consumer.assign([(lane, 0)])
+    with pytest.raises(NoOffsetForPartitionError, match=f"{lane}-0.*seek"):
+        consumer.poll(10)
+    consumer.seek((lane, 0), 98)
+    assert values_of(poll_until(2, consumer)) == [b"98", b"99"]
+    consumer.seek((lane, 0), 1000)
+    with pytest.raises(OffsetOutOfRangeError, match="1000"):
+        until("an error", lambda: None, lambda: consumer.poll(1))
 
 
 def test_a_position_out_of_range_is_reset_by_policy(broker, consumer, lane):
@@ -249,54 +242,53 @@ def test_a_position_out_of_range_is_reset_by_policy(broker, consumer, lane):
     assert consumer.poll(10)[0].offset == 0
 
 
-def test_a_topic_made_anew_is_read_from_its_start(broker, bootstrap, lane):
+def test_a_recreated_topic_is_read_from_its_start(broker, consumer_of, lane):
     broker.fill(lane, NUMBERS)
-    with headwater.Consumer(
-        bootstrap_servers=bootstrap, auto_offset_reset="earliest", metadata_max_age_ms=200
-    ) as consumer:
-        consumer.assign([(lane, 0)])
-        poll_until(100, consumer)
-        broker.recreate(lane)
-        broker.fill(lane, [b"new %d" % number for number in range(200)])
-        assert values_of(poll_until(200, consumer))[0] == b"new 0"
+    consumer = consumer_of(metadata_max_age_ms=200)
+    consumer.assign([(lane, 0)])
+    poll_until(100, consumer)
+    broker.recreate(lane)
+    broker.fill(lane, [b"new %d" % number for number in range(200)])
+    assert values_of(poll_until(200, consumer)) == [b"new %d" % number for number in range(200)]
 
 
 # -- pause, wake, close
 
 
+@both_faces
 def test_paused_partitions_wait_and_lose_nothing(broker, consumer, topic):
     for partition in range(2):
         broker.fill(topic, NUMBERS, partition=partition)
     consumer.assign([(topic, 0), (topic, 1)])
-    consumer.poll(10, max_records=1)
     consumer.pause([(topic, 0)])
     assert consumer.paused() == {(topic, 0)}
-    heard = consumer.poll(10) + consumer.poll(0.2)
-    assert {record.partition for record in heard} <= {1}
+    assert {record.partition for record in poll_until(100, consumer)} == {1}
+    assert consumer.poll(0.1) == []
     consumer.resume([(topic, 0)])
-    until(
-        "all are read",
-        lambda: all(consumer.position((topic, number)) == 100 for number in range(2)),
-        lambda: heard.extend(consumer.poll(0.2)),
-    )
-    assert len(heard) in (199, 200)
     assert consumer.paused() == set()
+    rest = poll_until(100, consumer)
+    assert {record.partition for record in rest} == {0}
+    assert values_of(rest) == NUMBERS
 
 
-def test_wakeup_ends_a_poll_and_nothing_else(broker, consumer, lane):
+@both_faces
+def test_wakeup_ends_a_poll_or_the_next_one_and_nothing_else(broker, consumer, lane):
     consumer.assign([(lane, 0)])
-    polling = threading.Event()
-
-    def wake():
-        polling.wait()
-        consumer.wakeup()
-
-    in_thread(wake)
-    polling.set()
+    in_thread(consumer.wakeup)
+    with pytest.raises(WakeupError):
+        consumer.poll(20)
+    consumer.wakeup()
     with pytest.raises(WakeupError):
         consumer.poll(20)
     broker.fill(lane, [b"v"])
     assert values_of(poll_until(1, consumer)) == [b"v"]
+
+
+def test_wakeup_ends_a_poll_without_a_timeout(consumer, lane):
+    consumer.assign([(lane, 0)])
+    threading.Timer(0.1, consumer.wakeup).start()
+    with pytest.raises(WakeupError):
+        consumer.poll(None)
 
 
 def test_two_threads_on_one_consumer_are_told(consumer, lane):
@@ -316,15 +308,62 @@ def test_two_threads_on_one_consumer_are_told(consumer, lane):
         caught.append(problem)
     thread.join(20)
     assert "another thread" in str(caught[0])
+    assert "its own" in str(caught[0])
 
 
-def test_a_closed_consumer_says_so(bootstrap, lane):
-    consumer = headwater.Consumer(bootstrap_servers=bootstrap)
+@both_faces
+def test_a_closed_consumer_says_so(consumer, lane):
     consumer.assign([(lane, 0)])
     consumer.close()
     consumer.close()
     with pytest.raises(ClosedError):
         consumer.poll(1)
+
+
+def test_a_forked_child_cannot_use_its_parents_consumer(consumer, lane):
+    consumer.assign([(lane, 0)])
+    _inherited[:] = [consumer]
+    with multiprocessing.get_context("fork").Pool(1) as pool:
+        said = pool.apply_async(_use_inherited).get(timeout=30)
+    assert all("child" in text for text in said), said
+    assert consumer.position((lane, 0)) == 0
+
+
+_inherited = []
+
+
+def _use_inherited():
+    """What every call says in the child; close() has nothing to say, and waits for nothing."""
+    consumer = _inherited[0]
+    said = []
+    for call in (
+        lambda: consumer.poll(1),
+        consumer.commit,
+        lambda: consumer.subscribe(["t"]),
+        consumer.seek_to_end,
+        lambda: consumer.end_offsets([("t", 0)]),
+        lambda: consumer.position(("t", 0)),
+    ):
+        try:
+            call()
+            said.append("did not refuse")
+        except ForkedError as refused:
+            said.append(str(refused))
+    with consumer:
+        consumer.wakeup()
+    consumer.close()
+    return said
+
+
+def test_nothing_hangs_where_no_broker_is():
+    consumer = headwater.Consumer(
+        bootstrap_servers="127.0.0.1:1", default_api_timeout_ms=500, request_timeout_ms=400
+    )
+    with pytest.raises(TimedOutError, match=r"127\.0\.0\.1:1"):
+        consumer.assign([("t", 0)])
+    with pytest.raises(TimedOutError):
+        consumer.end_offsets([("t", 0)])
+    consumer.close(1)
 
 
 def test_ways_to_subscribe_exclude_each_other(member, topic):
@@ -338,122 +377,61 @@ def test_ways_to_subscribe_exclude_each_other(member, topic):
     member.unsubscribe()
     member.assign([(topic, 0)])
     assert member.assignment() == {(topic, 0)}
+    with pytest.raises(IllegalStateError, match="not assigned"):
+        member.seek((topic, 1), 0)
 
 
+@both_faces
 def test_what_needs_a_group_says_so(consumer, topic):
     for call in (lambda: consumer.subscribe([topic]), consumer.commit):
         with pytest.raises(IllegalStateError, match="group_id"):
             call()
-    with pytest.raises(IllegalStateError, match="subscribe"):
+    with pytest.raises(IllegalStateError, match=r"has no partitions.*subscribe"):
         consumer.poll(0.1)
 
 
-# -- commits
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"groupid": "x"}, "did you mean group_id"),
+        ({"group_id": "x", "partition_assignment_strategy": "rang"}, "range"),
+    ],
+)
+def test_a_mistyped_setting_is_refused_with_the_right_one(option, said):
+    with pytest.raises(ConfigError, match=said):
+        headwater.Consumer(bootstrap_servers="127.0.0.1:1", **option)
 
 
-def test_commits_are_where_the_next_member_begins(broker, bootstrap, member, group, lane):
-    broker.fill(lane, NUMBERS)
-    place = TopicPartition(lane, 0)
-    member.assign([place])
-    assert member.committed([place]) == {place: None}
-    records = member.poll(10, max_records=10)
-    member.commit_record(records[4])
-    assert member.committed([place])[place].offset == 5
-    member.commit()
-    assert member.committed([place])[place].offset == 10
-    member.commit({place: OffsetAndMetadata(42, "a note")})
-    assert member.committed([place])[place][:2] == (42, "a note")
-    with headwater.Consumer(bootstrap_servers=bootstrap, group_id=group) as successor:
-        successor.assign([place])
-        assert successor.poll(10)[0].offset == 42
-
-
-def test_asynchronous_commits_are_told_and_come_in_order(broker, member, lane):
-    broker.fill(lane, NUMBERS)
-    place = TopicPartition(lane, 0)
-    member.assign([place])
-    told = []
-    for offset in range(1, 20):
-        member.commit_async({place: offset}, lambda offsets, error: told.append((offsets, error)))
-    member.commit({place: 20})
-    assert [(offsets[place].offset, error) for offsets, error in told] == [
-        (offset, None) for offset in range(1, 20)
-    ]
-    assert member.committed([place])[place].offset == 20
-
-
-def test_automatic_commits_follow_the_position_and_close_makes_the_last(
-    broker, bootstrap, group, lane
-):
-    broker.fill(lane, NUMBERS)
-    place = TopicPartition(lane, 0)
-    options = {"bootstrap_servers": bootstrap, "group_id": group, "auto_offset_reset": "earliest"}
-    with headwater.Consumer(**options, auto_commit_interval_ms=50) as consumer:
-        consumer.assign([place])
-        consumer.poll(10, max_records=30)
-        consumer.pause([place])
-        until(
-            "a commit",
-            lambda: (consumer.committed([place])[place] or (0,))[0] == 30,
-            lambda: consumer.poll(0.05),
-        )
-        consumer.resume([place])
-        consumer.poll(10, max_records=3)
-    with headwater.Consumer(**options) as consumer:
-        assert consumer.committed([place])[place].offset == 33
-
-
-def test_automatic_commits_come_also_while_records_are_always_at_hand(
-    broker, bootstrap, group, lane
-):
-    broker.fill(lane, [b"%d" % number for number in range(20_000)])
-    place = TopicPartition(lane, 0)
-    with (
-        headwater.Consumer(
-            bootstrap_servers=bootstrap,
-            group_id=group,
-            auto_offset_reset="earliest",
-            auto_commit_interval_ms=20,
-        ) as consumer,
-        headwater.Consumer(bootstrap_servers=bootstrap, group_id=group) as onlooker,
-    ):
-        consumer.assign([place])
-        found = consumer.poll(10, 1)
-        until(
-            "a commit on the way",
-            lambda: onlooker.committed([place])[place],
-            lambda: found.extend(consumer.poll(0, 1)),
-        )
-        assert len(found) < 20_000
+def test_every_error_of_a_consumer_is_a_kafka_error():
+    for kind in (WakeupError, ConcurrentUseError, NoOffsetForPartitionError, IllegalStateError):
+        assert issubclass(kind, KafkaError)
 
 
 # -- arrow
 
 
-def test_poll_arrow_gives_columns(broker, bootstrap, consumer, topic):
-    with headwater.Producer(bootstrap_servers=bootstrap) as producer:
-        producer.send(topic, b"v", key=b"k", partition=1, headers=[("h", None)], timestamp=5)
-        producer.send(topic, None, partition=1, timestamp=6)
+@both_faces
+def test_poll_arrow_gives_columns(broker, producer, consumer, topic):
+    producer.send(topic, b"v", key=b"k", partition=1, headers=[("h", b"x")], timestamp=5)
+    producer.send(topic, None, partition=1, timestamp=6, headers=[("h", None)])
+    producer.flush(10)
     broker.fill(topic, NUMBERS, partition=2, compression_type="zstd")
     consumer.assign([(topic, number) for number in range(3)])
     rows = []
-    until(
-        "all rows",
-        lambda: len(rows) == 102,
-        lambda: rows.extend((consumer.poll_arrow(1) or _NoRows).to_pylist()),
-    )
+    while len(rows) < 102:
+        batch = consumer.poll_arrow(10)
+        batch.validate(full=True)
+        rows += batch.to_pylist()
     rows.sort(key=lambda row: (row["partition"], row["offset"]))
     assert [row["value"] for row in rows] == [b"v", None, *NUMBERS]
     assert [row["key"] for row in rows[:2]] == [b"k", None]
     assert {row["topic"] for row in rows} == {topic}
     assert [row["offset"] for row in rows] == [0, 1, *range(100)]
+    assert rows[0]["timestamp"].timestamp() == 0.005
+    assert [row["headers"] for row in rows[:3]] == [
+        [{"key": b"h", "value": b"x"}], [{"key": b"h", "value": None}], [],
+    ]  # fmt: skip
     assert consumer.position((topic, 2)) == 100
-
-
-class _NoRows:
-    @staticmethod
-    def to_pylist():
-        return []
 
 
 def test_poll_and_poll_arrow_may_take_turns(broker, consumer, lane):
@@ -465,30 +443,6 @@ def test_poll_and_poll_arrow_may_take_turns(broker, consumer, lane):
 
 
 # -- the asyncio face
-
-
-def test_async_for_reads_and_commits(broker, bootstrap, group, lane):
-    broker.fill(lane, NUMBERS)
-
-    async def work():
-        async with aio.Consumer(
-            bootstrap_servers=bootstrap,
-            group_id=group,
-            auto_offset_reset="earliest",
-            enable_auto_commit=False,
-        ) as consumer:
-            await consumer.subscribe([lane])
-            seen = []
-            async for record in consumer:
-                seen.append(record.value)
-                if len(seen) == 60:
-                    await consumer.commit_record(record)
-                    break
-            return seen, await consumer.committed([(lane, 0)])
-
-    seen, committed = asyncio.run(work())
-    assert seen == NUMBERS[:60]
-    assert committed[(lane, 0)].offset == 60
 
 
 def test_two_tasks_on_one_consumer_are_told(bootstrap, lane):
@@ -545,74 +499,3 @@ def test_a_poll_cancelled_among_records_loses_none(broker, bootstrap, lane):
             return seen
 
     assert asyncio.run(work()) == NUMBERS
-
-
-# -- transactions of others
-
-
-def test_read_committed_shows_what_was_committed(apache_under_test):
-    """On Apache Kafka alone until our broker serves transactions."""
-    topic = apache_under_test.topic()
-    producer = confluent_kafka.Producer(
-        {"bootstrap.servers": apache_under_test.bootstrap, "transactional.id": topic}
-    )
-    producer.init_transactions(30)
-    for number in range(20):
-        producer.begin_transaction()
-        for part in range(3):
-            producer.produce(topic, b"%d-%d" % (number, part))
-        producer.flush(30)
-        (producer.abort_transaction if number % 3 == 0 else producer.commit_transaction)(30)
-    for level, wanted in (("read_committed", 13 * 3), ("read_uncommitted", 20 * 3)):
-        with headwater.Consumer(
-            bootstrap_servers=apache_under_test.bootstrap,
-            auto_offset_reset="earliest",
-            isolation_level=level,
-        ) as consumer:
-            consumer.assign([(topic, 0)])
-            seen = values_of(poll_until(wanted, consumer))
-            assert consumer.poll(0.1) == []
-            assert len(seen) == wanted
-            if level == "read_committed":
-                assert {value.partition(b"-")[0] for value in seen} == {
-                    b"%d" % number for number in range(20) if number % 3
-                }
-            assert consumer.position((topic, 0)) == 80
-
-
-@pytest.mark.parametrize("ends", ["in the order of their begins", "in the reverse order"])
-def test_read_committed_shows_nothing_of_aborted_transactions_that_overlap(apache_under_test, ends):
-    topic = apache_under_test.topic()
-    one, two, three = (
-        confluent_kafka.Producer(
-            {
-                "bootstrap.servers": apache_under_test.bootstrap,
-                "transactional.id": f"{topic}-{name}",
-            }
-        )
-        for name in ("one", "two", "three")
-    )
-    for producer in (one, two, three):
-        producer.init_transactions(30)
-        producer.begin_transaction()
-    for producer, value in ((one, b"aborted"), (two, b"aborted as well"), (three, b"kept")):
-        producer.produce(topic, value)
-        producer.flush(30)
-    for producer in (one, two) if ends == "in the order of their begins" else (two, one):
-        producer.abort_transaction(30)
-    three.commit_transaction(30)
-    for arrow in (False, True):
-        with headwater.Consumer(
-            bootstrap_servers=apache_under_test.bootstrap,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
-        ) as consumer:
-            consumer.assign([(topic, 0)])
-            if arrow:
-                assert consumer.poll_arrow(30)["value"].to_pylist() == [b"kept"]
-            else:
-                assert values_of(poll_until(1, consumer)) == [b"kept"]
-            until(
-                "the end is reached",
-                lambda at=consumer: not at.poll(0.1) and at.position((topic, 0)) == 6,
-            )

@@ -1,17 +1,27 @@
 """What members of a group promise each other, on both brokers."""
 
+import asyncio
 import contextlib
 
 import confluent_kafka.admin
 import pytest
 
 import headwater
+from headwater import aio
 from headwater.client.consumer.assignors import Assignor
+from headwater.client.consumer.group import group_loop
 from headwater.client.consumer.listener import RebalanceListener
 from headwater.client.errors import CommitFailedError
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
-from tests.clients.broker_under_test import partitions_of, poll_until, settle, until, values_of
+from tests.clients.broker_under_test import (
+    PATIENCE_S,
+    partitions_of,
+    poll_until,
+    settle,
+    until,
+    values_of,
+)
 
 STRATEGIES = ["range", "roundrobin", "sticky", "cooperative-sticky"]
 
@@ -97,8 +107,12 @@ def test_a_listener_hears_of_every_change_in_order_and_of_the_end(broker, join, 
     kept = sorted(partitions_of(first))
     assert heard.words == [("assigned", [0, 1, 2]), ("revoked", [0, 1, 2]), ("assigned", kept)]
     assert other.words == [("assigned", sorted({0, 1, 2} - set(kept)))]
+    second.close()
+    settle(3, first)
     first.close()
-    assert heard.words[-1] == ("revoked", kept)
+    assert heard.words[3:] == [
+        ("revoked", kept), ("assigned", [0, 1, 2]), ("revoked", [0, 1, 2]),
+    ]  # fmt: skip
 
 
 def test_cooperative_members_keep_what_does_not_move(broker, join, topic):
@@ -110,6 +124,7 @@ def test_cooperative_members_keep_what_does_not_move(broker, join, topic):
     moved = sorted(partitions_of(second))
     gone = [words for words in heard.words if words[0] == "revoked"]
     assert gone == [("revoked", moved)]
+    assert ("assigned", []) in heard.words
     assert not any(set(numbers) - {0, 1, 2} for _, numbers in heard.words)
 
 
@@ -153,6 +168,15 @@ def test_a_static_member_comes_back_without_a_rebalance(broker, join, topic):
     assert heard.words == words
 
 
+def test_heartbeats_go_on_while_the_application_works(broker, join, topic):
+    member = join(topic, session_timeout_ms=1500, heartbeat_interval_ms=100)
+    settle(3, member)
+    before = member.metrics()["heartbeat-total"]
+    beats = 20  # longer than the session
+    until("heartbeats", lambda: member.metrics()["heartbeat-total"] >= before + beats)
+    member.commit({TopicPartition(topic, 0): 0})
+
+
 def test_a_second_member_of_the_same_instance_fences_the_first(broker, join, topic):
     first = join(topic, group_instance_id="twin")
     settle(3, first)
@@ -163,15 +187,18 @@ def test_a_second_member_of_the_same_instance_fences_the_first(broker, join, top
     settle(3, second)
 
 
-def test_a_member_that_does_not_poll_loses_its_share_and_hears_of_it(broker, join, topic):
+def test_a_member_that_does_not_poll_loses_its_share_and_hears_why(broker, join, topic, caplog):
     broker.fill(topic, [b"v"] * 30, key=lambda n: b"%d" % n)
     heard = Heard()
     slow = join(topic, heard, max_poll_interval_ms=400, session_timeout_ms=6000)
     poll_until(30, slow)
     other = join(topic)
     settle(3, other)
-    with pytest.raises(CommitFailedError, match=r"max\.poll\.interval\.ms"):
+    with pytest.raises(CommitFailedError) as failed:
         slow.commit()
+    for words in ("max.poll.interval.ms is 400", "(1)", "(2)", "(3)", "(4)", "process()"):
+        assert words in failed.value.message
+    assert "max_poll_interval_ms" in caplog.text
     settle(3, slow, other)
     assert ("lost", [0, 1, 2]) in heard.words
 
@@ -285,3 +312,53 @@ def test_a_group_moves_from_eager_to_cooperative_member_by_member(broker, join, 
     broker.fill(topic, [b"%d" % n for n in range(90)], key=lambda n: b"%d" % n)
     found = poll_until(90, *members)
     assert len({(r.partition, r.offset) for r in found}) == len(found) == 90
+
+
+@pytest.mark.parametrize("blob", [b"\xff\xff", None], ids=["unreadable", "empty topic name"])
+def test_a_member_with_a_broken_subscription_does_not_stop_the_others(
+    join, topic, group, monkeypatch, caplog, blob
+):
+    encode = group_loop.encode_subscription
+
+    def broken(topics, *rest):
+        if "odd" not in topics:
+            return encode(topics, *rest)
+        return blob or encode(["", topic], *rest)
+
+    monkeypatch.setattr(group_loop, "encode_subscription", broken)
+    heard = Heard()
+    first = join(topic, heard)
+    settle(3, first)
+    second = join()
+    second.subscribe(["odd"])
+    until(
+        "all partitions are assigned again",
+        lambda: (
+            len(heard.words) == 3
+            and sorted([*partitions_of(first), *partitions_of(second)]) == [0, 1, 2]
+        ),
+        lambda: [one.poll(0.02) for one in (first, second)],
+    )
+    assert bool(second.assignment()) == (blob is None)
+    (warning,) = [line for line in caplog.records if group in line.getMessage()]
+    assert warning.levelname == "WARNING"
+
+
+def test_listeners_of_the_asyncio_face_may_be_coroutines(broker, bootstrap, group, lane):
+    broker.fill(lane, [b"before"])
+
+    async def run():
+        async with aio.Consumer(
+            bootstrap_servers=bootstrap, group_id=group, auto_offset_reset="latest"
+        ) as consumer:
+
+            class Seek(RebalanceListener):
+                async def on_assigned(self, partitions):
+                    await asyncio.sleep(0)
+                    for partition in partitions:
+                        consumer.seek(partition, 0)
+
+            await consumer.subscribe([lane], listener=Seek())
+            return (await anext(consumer)).value
+
+    assert asyncio.run(asyncio.wait_for(run(), PATIENCE_S)) == b"before"

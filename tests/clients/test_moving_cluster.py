@@ -136,28 +136,6 @@ def test_seeks_while_a_fetch_waits_do_not_open_a_connection_each(cluster, consum
     assert len(opened) <= 2
 
 
-def test_a_seek_reaches_a_fetch_that_waits_at_the_broker():
-    """The broker would hold the old fetch for a minute."""
-    from headwater.testing import Broker
-
-    with Broker() as broker:
-        broker.create_topic("t")
-        with headwater.Producer(bootstrap_servers=broker.bootstrap) as producer:
-            producer.send_many("t", [b"x"] * 10).result(30)
-        with headwater.Consumer(
-            bootstrap_servers=broker.bootstrap,
-            auto_offset_reset="earliest",
-            fetch_max_wait_ms=60_000,
-            request_timeout_ms=90_000,
-        ) as reading:
-            reading.assign([("t", 0)])
-            assert len(read(reading, 10)) == 10
-            reading.poll(0.2)
-            for number in range(5):
-                reading.seek(("t", 0), number)
-                assert reading.poll(30, max_records=1)[0].offset == number
-
-
 # -- nothing is silent
 
 

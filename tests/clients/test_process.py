@@ -9,7 +9,7 @@ import pytest
 import headwater
 from headwater import aio
 from headwater.client.consumer.processing.process import ProcessingError
-from tests.clients.broker_under_test import in_thread, until
+from tests.clients.broker_under_test import PATIENCE_S, in_thread, until
 
 RECORDS = 300
 
@@ -33,11 +33,16 @@ def committed(options, topic):
 
 
 def test_keys_keep_their_order_while_workers_share_the_work(options, full):
-    done = defaultdict(list)
+    done, running, lock = defaultdict(list), set(), threading.Lock()
 
     def work(record):
+        with lock:
+            assert record.key not in running, "one record of a key at a time"
+            running.add(record.key)
         done[record.key].append(int(record.value))
-        if sum(map(len, done.values())) >= RECORDS:
+        with lock:
+            running.remove(record.key)
+        if sum(map(len, list(done.values()))) >= RECORDS:
             consumer.stop_processing()
 
     with headwater.Consumer(**options) as consumer:
@@ -64,38 +69,100 @@ def test_records_of_different_keys_are_worked_on_side_by_side(options, full):
     assert isinstance(caught.value.__cause__, threading.BrokenBarrierError)
 
 
-def test_what_fails_is_repeated_then_set_aside_with_its_origin_and_error(
-    broker, options, full, bootstrap
-):
+def test_what_fails_is_repeated_then_set_aside_with_its_origin_and_error(broker, options, full):
     letters = broker.topic()
-    attempts, done = Counter(), []
+    broker.fill(full, [b"unreadable"], key=lambda _: b"k")
+    attempts, done, failed = Counter(), [], []
 
     def work(record):
-        number = int(record.value)
+        number = record.value
         attempts[number] += 1
+        if number == 17:
+            failed.append(record)
         if number == 17 or (number == 18 and attempts[18] < 3):
             raise LookupError("no such customer")
         done.append(number)
 
     def stop_when_all_are_done():
-        until("all are done", lambda: len(done) == RECORDS - 1 and broker.rows(letters))
+        until("all are done", lambda: len(done) == RECORDS - 1)
+        until("both letters are written", lambda: len(broker.rows(letters)) == 2)
         consumer.stop_processing()
 
-    with headwater.Consumer(**options) as consumer:
+    with headwater.Consumer(**options, value_deserializer=int) as consumer:
         consumer.subscribe([full])
         in_thread(stop_when_all_are_done)
         assert consumer.process(
             work, workers=4, retries=2, retry_backoff_s=0.01, dead_letter_topic=letters
-        ) == RECORDS  # fmt: skip
+        ) == RECORDS + 1  # fmt: skip
     assert attempts[17] == attempts[18] == 3
     assert sorted(done) == [number for number in range(RECORDS) if number != 17]
-    (letter,) = broker.rows(letters)
-    assert (letter.key, letter.value) == (b"k7", b"17")
-    told = {name.removeprefix("dead-letter."): text.decode() for name, text in letter.headers}
+    refused, unreadable = sorted(broker.rows(letters), key=lambda row: row.value)
+    assert (refused.key, refused.value) == (b"k7", b"17")
+    told = headers_of(refused)
     assert told["error-class"] == "builtins.LookupError"
     assert told["error-message"] == "no such customer"
     assert (told["topic"], told["attempts"]) == (full, "3")
-    assert committed(options, full) == RECORDS
+    assert told["offset"] == str(failed[0].offset)
+    assert (unreadable.key, unreadable.value) == (b"k", b"unreadable")
+    assert headers_of(unreadable)["attempts"] == "1"
+    assert committed(options, full) == RECORDS + 1
+
+
+def headers_of(letter):
+    return {name.removeprefix("dead-letter."): text.decode() for name, text in letter.headers}
+
+
+def test_only_the_finished_beginning_of_a_partition_is_committed(options, full):
+    stuck, others = threading.Event(), []
+
+    def work(record):
+        if record.value == b"0":
+            stuck.wait(PATIENCE_S)
+            raise LookupError
+        others.append(record)
+        if len(others) >= RECORDS - RECORDS // 10:  # all other keys
+            stuck.set()
+
+    with headwater.Consumer(**options) as consumer:
+        consumer.subscribe([full])
+        with pytest.raises(ProcessingError, match="3 times") as caught:
+            consumer.process(work, workers=4, retries=2, retry_backoff_s=0.01, max_unfinished=500)
+    assert isinstance(caught.value.__cause__, LookupError)
+    place = caught.value.record.topic_partition
+    partitions = [(full, number) for number in range(3)]
+    with headwater.Consumer(**options) as consumer:
+        found, ends = consumer.committed(partitions), consumer.end_offsets(partitions)
+    assert found[place].offset == caught.value.record.offset
+    for other in set(ends) - {place}:
+        assert (found[other].offset if found[other] else 0) == ends[other]
+
+
+def test_slow_work_is_waited_for_when_partitions_go(broker, options, topic):
+    values = [b"%d" % n for n in range(40)]
+    broker.fill(topic, values, key=lambda n: b"%d" % n)
+    seen, workers = [], []
+
+    def work(record):
+        threading.Event().wait(0.04)
+        seen.append(record.value)
+
+    def start(consumer):
+        consumer.subscribe([topic])
+        return in_thread(lambda: consumer.process(work, workers=2, commit_interval_s=0.1))
+
+    with (
+        headwater.Consumer(**options, heartbeat_interval_ms=50) as first,
+        headwater.Consumer(**options, heartbeat_interval_ms=50) as second,
+    ):
+        workers.append(start(first))
+        until("the first works", lambda: len(seen) >= 4)
+        workers.append(start(second))
+        until("all is done", lambda: len(seen) >= 40)
+        for consumer, worker in zip((second, first), reversed(workers), strict=True):
+            consumer.stop_processing()
+            worker.join(PATIENCE_S)
+    assert sorted(seen) == sorted(values)
+    assert committed(options, topic) == 40
 
 
 def test_without_a_dead_letter_topic_nothing_from_the_failure_on_is_committed(

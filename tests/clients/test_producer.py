@@ -1,7 +1,9 @@
 """What a producer promises, on both brokers."""
 
 import asyncio
+import multiprocessing
 import threading
+import time
 from collections import Counter
 
 import pyarrow
@@ -11,6 +13,7 @@ import headwater
 from headwater import aio
 from headwater.client.errors import (
     ClosedError,
+    ForkedError,
     InvalidTopicError,
     RecordTooLargeError,
     SerializationError,
@@ -20,13 +23,6 @@ from headwater.client.errors import (
 from headwater.client.producer.interceptors import ProducerInterceptor
 from headwater.errors import KafkaError
 from tests.clients.broker_under_test import until
-
-
-@pytest.fixture
-def producer(bootstrap):
-    with headwater.Producer(bootstrap_servers=bootstrap) as made:
-        yield made
-
 
 # -- one record
 
@@ -76,6 +72,14 @@ def test_the_time_is_the_brokers_where_the_topic_says_so(broker, producer):
     stored = producer.send(topic, b"v", timestamp=1000).result(10)
     assert stored.timestamp > 1_600_000_000_000
     assert broker.rows(topic)[0].timestamp == stored.timestamp
+
+
+def test_the_time_of_a_record_is_the_time_of_its_send(producer, topic):
+    producer.send(topic, b"opens the batch")
+    before = time.time_ns() // 1_000_000
+    future = producer.send(topic, b"v")
+    after = time.time_ns() // 1_000_000
+    assert before <= future.result(10).timestamp <= after
 
 
 # -- partitions
@@ -138,10 +142,13 @@ def test_every_codec_is_read_by_others(broker, bootstrap, lane, codec):
     assert broker.values(lane) == [b"%06d" % number * 10 for number in range(2000)]
 
 
-def test_send_many_keeps_the_order_and_tells_of_all(broker, producer, lane):
+def test_send_many_keeps_the_order_and_reports_all(broker, producer, lane):
     values = [b"%d" % number for number in range(20_000)]
-    stored = producer.send_many(lane, iter(values)).result(30)
+    sent = producer.send_many(lane, iter(values))
+    stored = sent.result(30)
+    assert (sent.records, sent.done()) == (20_000, True)
     assert stored[0].offset == 0
+    assert {one.topic for one in stored} == {lane}
     assert broker.values(lane) == values
 
 
@@ -159,8 +166,17 @@ def test_send_table_sends_rows_by_their_keys(broker, producer, topic):
         for user, text in zip(*(column.to_pylist() for column in table.columns), strict=True)
     )
     assert Counter((row.key, row.value) for row in rows) == wanted
-    where = {(row.key, row.partition) for row in rows if row.key}
-    assert len(where) == 17
+    where = {row.key: row.partition for row in rows if row.key}
+    assert len({(row.key, row.partition) for row in rows if row.key}) == len(where) == 17
+    for key in (b"user-1", b"user-2"):
+        assert producer.send(topic, b"probe", key=key).result(10).partition == where[key]
+
+
+def test_a_table_says_which_columns_it_can_take(producer, topic):
+    with pytest.raises(KeyError, match="no column 'value'; it has n"):
+        producer.send_table(topic, pyarrow.table({"n": [1]}))
+    with pytest.raises(TypeError, match="cast it to binary or string"):
+        producer.send_table(topic, pyarrow.table({"n": [1]}), value="n")
 
 
 def test_a_record_just_below_the_limit_passes_and_one_above_is_refused_at_once(
@@ -176,11 +192,19 @@ def test_a_record_just_below_the_limit_passes_and_one_above_is_refused_at_once(
 def test_a_batch_that_the_topic_finds_too_large_is_split(broker, bootstrap):
     topic = broker.topic(max_message_bytes="4000")
     values = [b"%04d" % number * 25 for number in range(500)]
+    told = []
     with headwater.Producer(
         bootstrap_servers=bootstrap, batch_size=65_536, linger_ms=50
     ) as producer:
-        futures = [producer.send(topic, value) for value in values]
+        futures = [
+            producer.send(topic, value, on_delivery=lambda *row: told.append(row))
+            for value in values
+        ]
         assert [future.result(20).offset for future in futures] == list(range(500))
+        assert producer.metrics()["batch-split-total"] >= 1
+    assert sorted((metadata.offset, error) for metadata, error in told) == [
+        (offset, None) for offset in range(500)
+    ]
     assert broker.values(topic) == values
 
 
@@ -215,6 +239,11 @@ def test_a_callback_that_raises_hurts_nobody(broker, producer, lane):
     producer.flush(10)
     assert producer.send(lane, b"w").result(10).offset == 3
     assert len(broker.rows(lane)) == 4
+    producer._waits.thread.call(asyncio.sleep(0))  # the turn that reported it is over
+    metrics = producer.metrics()
+    assert metrics["buffer-available-bytes"] == metrics["buffer-total-bytes"] == 32 << 20
+    assert (metrics["record-send-total"], metrics["record-error-total"]) == (4, 0)
+    assert metrics["request-latency-avg"] >= 0
 
 
 def test_threads_share_a_producer(broker, producer, topic):
@@ -232,25 +261,37 @@ def test_threads_share_a_producer(broker, producer, topic):
     assert len(values) == len(set(values)) == 5000
 
 
-def test_interceptors_change_records_and_hear_of_them(broker, bootstrap, lane):
+def test_interceptors_change_records_before_serializers_and_hear_of_them(broker, bootstrap, lane):
     heard = []
-
-    class Stamp(ProducerInterceptor):
-        def on_send(self, record):
-            return record._replace(headers=[("stamp", b"1")])
-
-        def on_acknowledgement(self, metadata, error):
-            heard.append((metadata.offset, error))
 
     class Broken(ProducerInterceptor):
         def on_send(self, record):
             raise RuntimeError("in an interceptor")
 
+    class Stamp(ProducerInterceptor):
+        def on_send(self, record):
+            return record._replace(
+                value={**record.value, "stamped": True}, headers=[("stamp", b"1")]
+            )
+
+        def on_acknowledgement(self, metadata, error):
+            heard.append((metadata, error))
+            raise RuntimeError("in an interceptor")
+
     chain = [Broken(), Stamp()]
-    with headwater.Producer(bootstrap_servers=bootstrap, interceptors=chain) as producer:
-        producer.send(lane, b"v").result(10)
-    assert broker.rows(lane)[0].headers == [("stamp", b"1")]
-    assert heard == [(0, None)]
+    with headwater.Producer(
+        bootstrap_servers=bootstrap,
+        key_serializer="string",
+        value_serializer="json",
+        interceptors=chain,
+    ) as producer:
+        stored = producer.send(lane, {"n": 1}, key="k").result(10)
+        with pytest.raises(SerializationError, match="could not be serialized"):
+            producer.send(lane, {"n": {1, 2}})
+    (row,) = broker.rows(lane)
+    assert row[2:5] == (b"k", b'{"n":1,"stamped":true}', [("stamp", b"1")])
+    assert heard[0] == (stored, None)
+    assert isinstance(heard[1][1], SerializationError)
 
 
 def test_serializers_write_as_kafkas_do(broker, bootstrap, lane):
@@ -273,14 +314,19 @@ def test_a_topic_that_is_not_there_is_named(bootstrap):
         producer.send("no-such-topic", b"v")
 
 
-def test_a_name_that_no_topic_can_have_is_refused(producer):
+def test_bad_records_are_refused_with_a_reason(producer, topic):
+    producer.send(topic, b"the open batch takes the fast path")
+    with pytest.raises(SerializationError, match="set value_serializer"):
+        producer.send(topic, "text")
+    with pytest.raises(SerializationError, match="set key_serializer"):
+        producer.send(topic, b"v", key="text")
+    with pytest.raises(UnknownTopicOrPartitionError, match="partitions 0 to 2, not 3"):
+        producer.send(topic, b"v", partition=3)
+    with pytest.raises(RecordTooLargeError, match=r"max\.request\.size"):
+        producer.send_many(topic, [b"small", bytes(2 << 20)])
     with pytest.raises(InvalidTopicError):
         producer.send("no topic", b"v")
-
-
-def test_a_partition_that_is_not_there_is_refused_with_the_count(producer, topic):
-    with pytest.raises((KafkaError, ValueError), match="3"):
-        producer.send(topic, b"v", partition=3).result(10)
+    assert producer.send(topic, b"and it still works").result(10)
 
 
 def test_a_serializer_that_raises_says_which_and_why(bootstrap, topic):
@@ -291,19 +337,69 @@ def test_a_serializer_that_raises_says_which_and_why(bootstrap, topic):
         producer.send(topic, "seven")
 
 
-def test_a_closed_producer_says_so(bootstrap, topic):
-    producer = headwater.Producer(bootstrap_servers=bootstrap)
+def test_flush_sends_what_lingers_and_close_too(bootstrap, topic):
+    producer = headwater.Producer(bootstrap_servers=bootstrap, linger_ms=60_000)
+    first = producer.send(topic, b"v")
+    with pytest.raises(TimedOutError, match=r"within 0\.05 s"):
+        first.result(0.05)
+    producer.flush(10)
+    assert first.done()
+    second = producer.send(topic, b"v")
+    assert not second.done()
     producer.close()
+    assert second.result(0).topic == topic
     producer.close()
-    with pytest.raises(ClosedError):
+    with pytest.raises(ClosedError, match="create another"):
         producer.send(topic, b"v")
 
 
-def test_a_topic_made_anew_takes_records_again(broker, producer, lane):
+def test_a_recreated_topic_takes_records_again(broker, producer, lane):
     assert producer.send(lane, b"old").result(10).offset == 0
     broker.recreate(lane)
     assert producer.send(lane, b"new").result(20).offset == 0
     assert broker.values(lane) == [b"new"]
+
+
+# -- processes and classes
+
+
+def _send_in_child(producer, topic, answers):
+    try:
+        producer.send(topic, b"child")
+    except KafkaError as error:
+        answers.put((type(error).__name__, str(error)))
+    with headwater.Producer(bootstrap_servers=producer.settings.bootstrap_servers) as own:
+        answers.put(own.send(topic, b"own").result(10).topic)
+
+
+def test_a_forked_child_makes_a_producer_of_its_own(producer, topic):
+    producer.send(topic, b"parent").result(10)
+    context = multiprocessing.get_context("fork")
+    answers = context.Queue()
+    child = context.Process(target=_send_in_child, args=(producer, topic, answers))
+    child.start()
+    name, text = answers.get(timeout=30)
+    assert name == ForkedError.__name__
+    assert "make a Producer in the child" in text
+    assert answers.get(timeout=30) == topic
+    child.join()
+    assert producer.send(topic, b"parent again").result(10)
+
+
+def test_the_compiled_fast_path_replaces_send_where_the_codec_is_compiled(producer):
+    assert ("send" in vars(producer)) == (headwater.codec == "compiled")
+
+
+def test_a_subclass_may_have_a_send_of_its_own(broker, bootstrap, topic):
+    class Shouting(headwater.Producer):
+        def send(self, topic, value=None, **options):
+            return super().send(topic, value.upper(), **options)
+
+    with Shouting(bootstrap_servers=bootstrap) as made:
+        for _ in range(3):
+            made.send(topic, b"v", partition=0).result(10)
+            made.send(topic, b"v")
+    assert broker.values(topic) == [b"V"] * 6
 
 
 # -- the asyncio face
@@ -311,15 +407,20 @@ def test_a_topic_made_anew_takes_records_again(broker, producer, lane):
 
 def test_awaited_records_are_stored(broker, bootstrap, lane):
     async def work():
-        async with aio.Producer(bootstrap_servers=bootstrap) as producer:
-            first = await producer.send_and_wait(lane, b"0")
-            futures = [await producer.send(lane, b"%d" % n) for n in range(1, 500)]
+        async with aio.Producer(bootstrap_servers=bootstrap, value_serializer="string") as producer:
+            first = await producer.send_and_wait(lane, "0")
+            futures = [await producer.send(lane, f"{n}") for n in range(1, 500)]
             stored = [await future for future in futures]
-            many = await producer.send_many(lane, [b"%d" % n for n in range(500, 3000)])
+            many = await producer.send_many(lane, [f"{n}" for n in range(500, 3000)])
             await many
+            assert many.records == 2500
+            await producer.flush()
             table = pyarrow.table({"value": [b"last"]})
             ((_, _, last, _),) = await (await producer.send_table(lane, table))
-            return [first.offset, *(row.offset for row in stored)], last
+            assert await producer.partitions_for(lane) == [0]
+        with pytest.raises(ClosedError):
+            await producer.send(lane, "late")
+        return [first.offset, *(row.offset for row in stored)], last
 
     offsets, last = asyncio.run(work())
     assert offsets == list(range(500))

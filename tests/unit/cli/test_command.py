@@ -1,4 +1,4 @@
-"""The command line itself: words, usage, errors. Live clusters are in tests/integration."""
+"""The command line itself: words, usage, errors. Live clusters are in tests/clients."""
 
 import subprocess
 import sys

@@ -65,13 +65,23 @@ class Relay:
         self.port: int = self._listener.getsockname()[1]
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.target: int = free.getsockname()[1]
-        self.delay: threading.Event | None = None
-        """While set to an event, answers wait for it."""
+        self._held: threading.Event | None = None
         self.lose_next_answer = False
         """While set, the next bytes of an answer are dropped and all connections broken."""
         self._pairs: list[socket.socket] = []
         self._closed = False
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def hold(self) -> None:
+        """Keep answers back until `pass_on`."""
+        self._held = threading.Event()
+
+    def pass_on(self) -> None:
+        """Let the answers through, from now on and those that wait."""
+        self.lose_next_answer = False
+        if self._held is not None:
+            self._held.set()
+            self._held = None
 
     def cut(self) -> None:
         """Break every connection that is open."""
@@ -84,6 +94,7 @@ class Relay:
     def close(self) -> None:
         """Stop."""
         self._closed = True
+        self.pass_on()
         self._listener.close()
         self.cut()
 
@@ -105,8 +116,8 @@ class Relay:
     def _pump(self, source: socket.socket, sink: socket.socket, answers: bool) -> None:
         with contextlib.suppress(OSError):
             while data := source.recv(65536):
-                if answers and self.delay is not None:
-                    self.delay.wait(30)
+                if answers and (held := self._held) is not None:
+                    held.wait()
                 if answers and self.lose_next_answer:
                     self.lose_next_answer = False
                     self.cut()

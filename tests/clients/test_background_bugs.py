@@ -4,8 +4,6 @@ import asyncio
 import gc
 import os
 import threading
-import time
-import uuid
 
 import pytest
 
@@ -26,7 +24,7 @@ from headwater.client.consumer.processing import dead_letters
 from headwater.client.consumer.processing.lanes import Lanes
 from headwater.client.errors import ClosedError, LoopDiedError, failure
 from headwater.errors import E, KafkaError
-from headwater.testing import Broker
+from tests.clients.broker_under_test import until
 
 COUNT = 40
 VALUES = [b"%d" % number for number in range(COUNT)]
@@ -55,28 +53,15 @@ class Planted:
         monkeypatch.setattr(owner, name, planted)
 
 
-def until(condition, work=lambda: time.sleep(0.005)):
-    """Repeat `work` until the condition holds."""
-    end = time.monotonic() + LIMIT_S
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        work()
-
-
-@pytest.fixture(scope="module")
-def broker():
-    with Broker({"group.initial.rebalance.delay.ms": "0"}) as running:
-        yield running
+@pytest.fixture(scope="session")
+def broker(headwater_under_test):
+    return headwater_under_test
 
 
 @pytest.fixture
-def topic(broker):
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    broker.create_topic(name)
-    with headwater.Producer(bootstrap_servers=broker.bootstrap) as producer:
-        for value in VALUES:
-            producer.send(name, value, key=value)
-    return name
+def topic(broker, lane):
+    broker.fill(lane, VALUES, key=lambda number: VALUES[number])
+    return lane
 
 
 @pytest.fixture
@@ -112,7 +97,7 @@ class Reading:
             self.errors.append(error)
 
     def finish(self) -> None:
-        until(lambda: len(self.seen) >= COUNT, self.poll)
+        until("all is read", lambda: len(self.seen) >= COUNT, self.poll)
         assert self.seen == VALUES
 
 
@@ -139,10 +124,10 @@ def test_a_bug_in_a_loop_is_raised_by_poll_and_the_loop_goes_on(
     planted = Planted(monkeypatch, owner, name)
     reading = Reading(consumer)
     consumer.subscribe([topic])
-    until(lambda: reading.errors, reading.poll)
+    until("an error", lambda: reading.errors, reading.poll)
     assert name in str(reading.errors[0])
     planted.armed = False
-    until(lambda: planted.passed, reading.poll)
+    until("it works again", lambda: planted.passed, reading.poll)
     reading.finish()
 
 
@@ -154,9 +139,9 @@ def test_a_bug_in_a_refresh_of_metadata_is_logged_and_the_next_refresh_comes(
     reading.finish()
     planted = Planted(monkeypatch, Cluster, "_apply")
     consumer._poller.thread.post(consumer._core._cluster.suspect)
-    until(lambda: planted.hits > 1)
+    until("the bug struck twice", lambda: planted.hits > 1)
     planted.armed = False
-    until(lambda: planted.passed)
+    until("it works again", lambda: planted.passed)
     assert "metadata refresh died" in caplog.text
     assert "BugError" in caplog.text
 
@@ -165,15 +150,15 @@ def test_a_bug_in_a_commit_reaches_its_callback_its_caller_or_the_log(
     consumer, topic, monkeypatch, caplog
 ) -> None:
     consumer.subscribe([topic])
-    until(consumer.assignment, lambda: consumer.poll(0.05))
+    until("it has partitions", consumer.assignment, lambda: consumer.poll(0.05))
     planted = Planted(monkeypatch, Commits, "_attempt")
     told = []
     consumer.commit_async({(topic, 0): 1}, lambda offsets, error: told.append(error))
-    until(lambda: told)
+    until("the callback", lambda: told)
     assert isinstance(told[0], LoopDiedError)
     assert isinstance(told[0].__cause__, BugError)
     consumer.commit_async({(topic, 0): 1})
-    until(lambda: "a commit failed: internal error" in caplog.text)
+    until("it is logged", lambda: "a commit failed: internal error" in caplog.text)
     with pytest.raises(BugError):
         consumer.commit({(topic, 0): 1})
     planted.armed = False
@@ -223,7 +208,7 @@ def test_automatic_commits_that_fail_are_logged(
         consumer.subscribe([topic])
         with monkeypatch.context() as patch:
             patch.setattr(Commits, "_attempt", refuse)
-            until(lambda: said in caplog.text, lambda: consumer.poll(0.05))
+            until("it is logged", lambda: said in caplog.text, lambda: consumer.poll(0.05))
 
 
 def test_a_commit_that_close_cuts_short_reaches_its_callback(consumer, topic, monkeypatch) -> None:
@@ -231,7 +216,7 @@ def test_a_commit_that_close_cuts_short_reaches_its_callback(consumer, topic, mo
         await asyncio.Event().wait()
 
     consumer.subscribe([topic])
-    until(consumer.assignment, lambda: consumer.poll(0.05))
+    until("it has partitions", consumer.assignment, lambda: consumer.poll(0.05))
     told = []
     monkeypatch.setattr(Commits, "_attempt", hang)
     consumer.commit_async({(topic, 0): 1}, lambda offsets, error: told.append(error))
@@ -246,7 +231,7 @@ def test_a_last_commit_that_is_not_answered_in_time_is_logged(
         await asyncio.Event().wait()
 
     consumer.subscribe([topic])
-    until(consumer.assignment, lambda: consumer.poll(0.05))
+    until("it has partitions", consumer.assignment, lambda: consumer.poll(0.05))
     monkeypatch.setattr(Commits, "commit_last", hang)
     consumer.close(0.05)
     assert "closed before its last commit" in caplog.text
@@ -259,7 +244,7 @@ def test_a_bug_while_one_part_is_closed_leaves_no_connection_open(
     consumer, topic, monkeypatch, owner
 ) -> None:
     consumer.subscribe([topic])
-    until(lambda: consumer.poll(0.05))
+    until("records", lambda: consumer.poll(0.05))
     cluster = consumer._core._cluster
     connections = list(cluster._connections.values())
     Planted(monkeypatch, owner, "close")
@@ -392,7 +377,11 @@ def test_a_bug_in_parallel_work_ends_process_with_it(
     with headwater.Consumer(**options) as consumer:
         consumer.subscribe([topic])
         left = []
-        until(lambda: len(left) >= COUNT - first, lambda: left.extend(consumer.poll(0.05)))
+        until(
+            "the rest is read",
+            lambda: len(left) >= COUNT - first,
+            lambda: left.extend(consumer.poll(0.05)),
+        )
         assert [record.offset for record in left] == list(range(first, COUNT))
 
 
@@ -400,7 +389,7 @@ def test_a_bug_in_parallel_work_ends_process_with_it(
 def test_a_bug_in_dead_letters_ends_process_and_skips_nothing(
     broker, options, topic, monkeypatch, face
 ) -> None:
-    broker.create_topic(topic + "-dead")
+    broker.topic(name=topic + "-dead")
     Planted(monkeypatch, dead_letters, "dead_letter_headers")
 
     with pytest.raises(BugError):
@@ -445,7 +434,8 @@ def test_a_loop_that_ends_fails_every_call_and_new_clients_get_another(
     admin = headwater.Admin(bootstrap_servers=broker.bootstrap)
     consumer.subscribe([topic])
     consumer._poller.thread.post(consumer._poller.thread.loop.stop)
-    until(lambda: "the background loop of the blocking clients has ended" in caplog.text)
+    ended = "the background loop of the blocking clients has ended"
+    until("it is logged", lambda: ended in caplog.text)
     for call in (
         lambda: Reading(consumer).consumer.poll(5),
         lambda: consumer.commit({(topic, 0): 1}),
@@ -509,7 +499,7 @@ def test_clients_that_nobody_closed_leave_nothing_behind(broker, options, topic)
     before = descriptors()
     with pytest.warns(ResourceWarning, match="unclosed (Consumer|Admin)"):
         use()
-    until(lambda: descriptors() <= before)
+    until("descriptors are closed", lambda: descriptors() <= before)
     with headwater.Admin(bootstrap_servers=broker.bootstrap) as admin:
         assert admin.describe_group(topic).members == ()  # it left, and committed nothing
         assert admin.group_offsets(topic) == {}
@@ -528,6 +518,6 @@ def test_an_asyncio_consumer_that_nobody_closed_leaves_nothing_behind(options, t
         before = descriptors()
         with pytest.warns(ResourceWarning, match="unclosed Consumer"):
             await use()
-        await asyncio.to_thread(until, lambda: descriptors() <= before)
+        await asyncio.to_thread(until, "descriptors are closed", lambda: descriptors() <= before)
 
     asyncio.run(asyncio.wait_for(run(), LIMIT_S))

@@ -1,26 +1,17 @@
 """The verbs on the clients, as people type them: produce, consume, perf, groups reset-offsets."""
 
 import json
-import uuid
 
 import pytest
 from click.testing import CliRunner
 
 import headwater
 from headwater.cli.app import command
-from tests.integration.either import EITHER, either
-
-
-@pytest.fixture(scope="module", params=EITHER)
-def broker(request):
-    yield from either(request)
 
 
 @pytest.fixture
 def topic(broker):
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    broker.create_topic(name, partitions=2)
-    return name
+    return broker.topic(partitions=2)
 
 
 @pytest.fixture

@@ -1,98 +1,46 @@
-"""A group under a broker that is killed again and again: what was acknowledged is consumed."""
-
-import threading
+"""A consumer while its broker restarts, is gone, loses a disk or recreates a topic."""
 
 import pytest
 
 import headwater
 from headwater.errors import E, KafkaError
 from headwater.testing import Broker
+from tests.clients.broker_under_test import poll_until, settle, values_of
 from tests.unit.broker.live import Live, batch, until
 
-KILLS = 4
+
+def test_a_restarted_broker_is_found_again():
+    with Broker() as broker:
+        broker.create_topic("t")
+        with (
+            headwater.Producer(bootstrap_servers=broker.bootstrap) as producer,
+            headwater.Consumer(
+                bootstrap_servers=broker.bootstrap, auto_offset_reset="earliest", group_id="g"
+            ) as consumer,
+        ):
+            producer.send_many("t", [b"1", b"2"])
+            consumer.subscribe(["t"])
+            assert values_of(poll_until(2, consumer)) == [b"1", b"2"]
+            broker.restart()
+            producer.send_many("t", [b"3"])
+            assert values_of(poll_until(1, consumer)) == [b"3"]
+            consumer.commit()
 
 
-@pytest.fixture
-def broker():
-    with Broker(subprocess=True) as running:
-        running.create_topic("t", partitions=4)
-        yield running
-
-
-class Ledger:
-    """What the producers were promised and what the consumers saw."""
-
-    def __init__(self, bootstrap):
-        self.bootstrap = bootstrap
-        self.acknowledged = set()
-        self.seen = set()
-        self.stop = threading.Event()
-        self.all_sent = threading.Event()
-
-    def send(self, producer, value):
-        def told(stored, error):
-            if error is None:
-                self.acknowledged.add(value)
-
-        producer.send("t", value, key=value, on_delivery=told)
-
-    def produce(self, name):
-        with headwater.Producer(bootstrap_servers=self.bootstrap) as producer:
-            number = 0
-            while not self.stop.is_set():
-                self.send(producer, b"%s-%d" % (name, number))
-                number += 1
-                self.stop.wait(0.002)
-            producer.flush(30)
-
-    def consume(self):
-        with headwater.Consumer(
-            bootstrap_servers=self.bootstrap,
+def test_a_poll_ends_in_time_while_the_broker_is_away():
+    with (
+        Broker() as broker,
+        headwater.Consumer(
+            bootstrap_servers=broker.bootstrap,
             group_id="g",
             auto_offset_reset="earliest",
-            enable_auto_commit=False,
-            heartbeat_interval_ms=200,
-            session_timeout_ms=6000,
-        ) as consumer:
-            consumer.subscribe(["t"])
-            while not (self.all_sent.is_set() and self.seen >= self.acknowledged):
-                records = consumer.poll(0.2)
-                self.seen.update(record.value for record in records)
-                if records:
-                    consumer.commit_async()
-
-
-def test_what_was_acknowledged_is_consumed_through_kills_of_the_broker(broker) -> None:
-    ledger = Ledger(broker.bootstrap)
-    producers = [threading.Thread(target=ledger.produce, args=(b"%d" % n,)) for n in range(3)]
-    consumers = [threading.Thread(target=ledger.consume, daemon=True) for _ in range(2)]
-    for thread in producers + consumers:
-        thread.start()
-    for _ in range(KILLS):
-        ledger.stop.wait(0.7)
-        broker.kill()
-        broker.start()
-    ledger.stop.wait(0.5)
-    ledger.stop.set()
-    for thread in producers:
-        thread.join(60)
-    ledger.all_sent.set()
-    for thread in consumers:
-        thread.join(30)
-    assert ledger.acknowledged
-    assert ledger.acknowledged <= ledger.seen
-
-
-def test_a_poll_ends_in_time_while_the_broker_is_away(broker) -> None:
-    with headwater.Consumer(
-        bootstrap_servers=broker.bootstrap,
-        group_id="g2",
-        auto_offset_reset="earliest",
-        default_api_timeout_ms=500,
-    ) as consumer:
+            default_api_timeout_ms=500,
+        ) as consumer,
+    ):
+        broker.create_topic("t")
         consumer.subscribe(["t"])
-        consumer.poll(1)
-        broker.kill()
+        settle(1, consumer)
+        broker.stop()
         assert consumer.poll(0.5) == []
         with pytest.raises(KafkaError):
             consumer.commit({("t", 0): 0})

@@ -1,27 +1,23 @@
 """Exactly once into a database: offsets and results in one transaction, on two databases."""
 
 import sqlite3
-import uuid
 
 import pytest
 
 import headwater
 from headwater.client.offsets_sql import SkippedRecordsError, SqlOffsets, StaleOffsetsError
 from headwater.model import TopicPartition
-from headwater.testing import Broker
-from tests.integration import postgres
+from tests.clients import postgres
 
 
-@pytest.fixture(scope="module")
-def broker():
-    with Broker() as running:
-        yield running
+@pytest.fixture(scope="session")
+def broker(headwater_under_test):
+    return headwater_under_test
 
 
 @pytest.fixture
 def topic(broker):
-    name = f"t-{uuid.uuid4().hex[:8]}"
-    broker.create_topic(name, partitions=2)
+    name = broker.topic(partitions=2)
     with headwater.Producer(bootstrap_servers=broker.bootstrap) as producer:
         for number in range(100):
             producer.send(name, b"%d" % number, partition=number % 2)

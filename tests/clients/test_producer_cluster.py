@@ -28,7 +28,7 @@ from headwater.errors import E
 from tests.clients.fake_cluster import FakeCluster, serving
 from tests.clients.interrupting import moments
 
-LIMIT_S = 20
+LIMIT_S = 60
 METADATA = 3
 
 

@@ -13,7 +13,7 @@ from headwater.client.errors import ClosedError
 from tests.clients.fake_cluster import FakeCluster, serving
 from tests.clients.interrupting import interrupt, moments
 
-LIMIT_S = 20
+LIMIT_S = 60
 SMALL = {"batch_size": 120, "linger_ms": 1}
 
 
