@@ -9,7 +9,7 @@ _INTERRUPTED = 130
 
 
 def main() -> None:
-    """Run the console script; Ctrl-C during its imports is a quiet end too."""
+    """Run the console script; Ctrl-C during its imports prints no traceback."""
     try:
         import headwater.linux  # noqa: F401 - its refusal becomes one line here
     except ImportError as refused:

@@ -59,7 +59,7 @@ class OneLineError(click.ClickException):
 
 
 class OneLineUsageError(OneLineError):
-    """A command line that cannot be understood."""
+    """An invalid command line."""
 
     exit_code = 2
 
@@ -68,7 +68,7 @@ class LazyGroup(click.Group):
     """Commands that live in `headwater.cli.<name>` and are imported when they are used."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands, in the order of the table."""
+        """Return the commands in the order of the table."""
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
@@ -87,7 +87,7 @@ class LazyGroup(click.Group):
             formatter.write_dl(list(COMMANDS.items()))
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the options before the command; a mistake becomes one line and exit code 2."""
+        """Parse the options before the command; an error becomes one line and exit code 2."""
         try:
             return super().parse_args(ctx, args)
         except click.exceptions.NoArgsIsHelpError:
@@ -96,7 +96,7 @@ class LazyGroup(click.Group):
             raise _usage(wrong, ctx) from None
 
     def invoke(self, ctx: click.Context) -> object:
-        """Run the command; a refusal becomes one line, a signal the exit code that shells use."""
+        """Run the command; an error becomes one line, a signal the exit code that shells use."""
         try:
             return super().invoke(ctx)
         except click.UsageError as wrong:
@@ -118,7 +118,7 @@ class LazyGroup(click.Group):
 
 
 def _usage(wrong: click.UsageError, root: click.Context) -> OneLineError:
-    """What is wrong, the nearest command where there is one, and where to read more."""
+    """Return the error with the nearest command or option, and the help to read."""
     context, said = wrong.ctx or root, " ".join(wrong.format_message().split()).rstrip(".")
     if isinstance(wrong, click.exceptions.NoArgsIsHelpError):
         said = f"name a command: {', '.join(_commands(context))}"
@@ -133,7 +133,7 @@ def _usage(wrong: click.UsageError, root: click.Context) -> OneLineError:
 
 
 def _commands(context: click.Context) -> list[str]:
-    """What may follow, without what help hides."""
+    """Return the subcommands that the help shows."""
     group = context.command
     assert isinstance(group, click.Group)
     if isinstance(group, LazyGroup):
@@ -149,13 +149,13 @@ def _nearest(name: str, known: list[str]) -> str:
 
 
 def _closed_pipe(ctx: click.Context, broken: BrokenPipeError) -> Exception:
-    """`consume | head` is a good end; a connection that broke is not."""
+    """Exit quietly if stdout was closed (`consume | head`); report a broken connection."""
     watched = select.poll()
     watched.register(sys.stdout.fileno(), 0)
     if not watched.poll(0):
         return OneLineError(broken.strerror or str(broken), ctx)
     with open(os.devnull, "wb") as nowhere:
-        os.dup2(nowhere.fileno(), sys.stdout.fileno())  # what is buffered still has to go
+        os.dup2(nowhere.fileno(), sys.stdout.fileno())  # the exit flushes what is buffered
     return click.exceptions.Exit(0)
 
 
@@ -174,7 +174,7 @@ def command(config_file: str | None) -> None:
 
 
 def main() -> None:
-    """The entry point of the console script."""
+    """Run the command line."""
     signal.signal(signal.SIGTERM, _terminate)
     command(prog_name="headwater")
 

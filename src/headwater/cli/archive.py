@@ -1,4 +1,4 @@
-"""`headwater archive`: sealed segments in a folder of their own, checked, audited and replayed."""
+"""`headwater archive`: copy sealed segments to a folder; verify, audit and replay them."""
 
 import os
 import re
@@ -204,7 +204,7 @@ def replay(
 
 
 def milliseconds(text: str) -> int:
-    """A time as people write it, as milliseconds since 1970."""
+    """Parse a time to milliseconds since 1970."""
     if re.fullmatch(r"\d+", text):
         return int(text)
     try:

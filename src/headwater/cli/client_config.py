@@ -1,8 +1,8 @@
-"""The config file of `headwater --config FILE`: client settings that every command begins with.
+"""The config file of `headwater --config FILE`: client settings for every command.
 
-The file is in Java's properties format, as Kafka's tools read it. One file may hold keys of
-producers, consumers and admins: each client takes its own. Options of a command beat the
-environment, and both beat the file.
+The file is in Java's properties format, as for Kafka's tools. One file may hold keys of producers,
+consumers and admins; each client uses its own. Options of a command override the environment, and
+both override the file.
 """
 
 import click
@@ -23,12 +23,12 @@ _ROLES = (AdminSettings, ProducerSettings, ConsumerSettings)
 
 
 def file_settings(role: type[ClientSettings]) -> dict[str, str]:
-    """The settings in the config file that clients of `role` have, by key; without a file, none."""
+    """Return the settings in the config file for clients of `role`, by key."""
     return {name: value for name, value in _checked().items() if name in role.KEYS}
 
 
 def default_bootstrap(context: click.Context | None = None) -> str:
-    """The brokers to ask where the command line and the environment name none."""
+    """Return the brokers for commands without --bootstrap-server or environment variable."""
     return _checked(context).get(BOOTSTRAP, DEFAULT_BOOTSTRAP)
 
 

@@ -37,14 +37,14 @@ topic_option = click.option("--topic", "named", hidden=True, help="TOPIC, as an 
 
 
 def _topic(argument: str | None, named: str | None) -> str:
-    """The topic, given once, as an argument or by its older option."""
+    """Return the topic, given as an argument or by the older option --topic."""
     if (argument is None) == (named is None):
         raise click.UsageError("name one TOPIC to write to")
     return argument or named or ""
 
 
 def _require_topics(bootstrap: str, timeout: float, topics: list[str]) -> None:
-    """Refuse a topic that does not exist; a broker that is away is only reported: it may come."""
+    """Refuse a topic that does not exist; only report an unavailable broker, since it may start later."""
     try:
         require_reachable(bootstrap, timeout, topics, to_write=True)
     except KafkaError as problem:
@@ -316,7 +316,7 @@ async def _tail(
 
 
 def _line_format(chosen: dict[str, Any]) -> LineFormat:
-    """What the lines are; the options of the other kind are refused."""
+    """Return the format of the lines; refuse options of the other format."""
     required = chosen["missing_key"] == "refuse"
     if chosen["form"] == "json":
         if chosen["key_regex"] is not None:

@@ -28,14 +28,14 @@ SOURCES = {
 
 
 def name_of(resource: ConfigResource) -> str:
-    """The name of a resource in messages."""
+    """Return the name of a resource for messages."""
     if resource.type is ConfigResourceType.TOPIC:
         return f"topic {resource.name}"
     return f"broker {resource.name}" if resource.name else "the cluster"
 
 
 def of_resource(work: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that name a resource; exactly one of them must be given."""
+    """Add the options that name a resource."""
     for option in (
         click.option("--topic", metavar="NAME", shell_complete=TOPIC, help="A topic."),
         click.option("--broker", metavar="ID", type=click.IntRange(0), help="One broker."),
@@ -48,7 +48,7 @@ def of_resource(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def resource_from(topic: str | None, broker: int | None, cluster_default: bool) -> ConfigResource:
-    """The resource that the options name; a usage error unless it is exactly one."""
+    """Return the resource that the options name; a usage error unless it is exactly one."""
     if [topic is not None, broker is not None, cluster_default].count(True) != 1:
         raise click.UsageError("name one of --topic, --broker and --cluster-default")
     if topic is not None:
@@ -77,7 +77,7 @@ async def describe(
     explain: bool,
     as_json: bool,
 ) -> None:
-    """Show configs with their values and where these come from."""
+    """Show configs with their values and sources."""
     resource = resource_from(topic, broker, cluster_default)
     known = await described(admin, resource, explain=explain or as_json)
     require_known(known, keys, resource)
@@ -134,7 +134,7 @@ async def unset(
 async def described(
     admin: Admin, resource: ConfigResource, *, explain: bool = False
 ) -> dict[str, ConfigEntry]:
-    """The configs of a resource by name."""
+    """Return the configs of a resource by name."""
     if resource.type is ConfigResourceType.BROKER and resource.name:
         await _require_broker(admin, int(resource.name))
     return (await admin.describe_configs([resource], documentation=explain))[resource]
@@ -143,7 +143,7 @@ async def described(
 def require_known(
     known: dict[str, ConfigEntry], keys: Iterable[str], resource: ConfigResource
 ) -> None:
-    """KafkaError for a key that the resource does not have, with the nearest that it has."""
+    """Raise KafkaError for an unknown key, with the nearest known one."""
     for name in keys:
         if known and name not in known and resource.name:
             raise KafkaError(
@@ -152,7 +152,7 @@ def require_known(
 
 
 async def topic_overrides(admin: Admin, names: Iterable[str]) -> dict[str, dict[str, str | None]]:
-    """What was set for each topic itself."""
+    """Return the configs set on each topic."""
     found = await admin.describe_configs([ConfigResource.topic(name) for name in names])
     return {
         resource.name: {
@@ -167,7 +167,7 @@ async def topic_overrides(admin: Admin, names: Iterable[str]) -> dict[str, dict[
 async def alter(
     admin: Admin, resource: ConfigResource, changes: Iterable[str], unset: Iterable[str]
 ) -> None:
-    """Make the changes, all of them or none."""
+    """Make all changes or none."""
     edits = [parse_change(text) for text in changes]
     edits += [ConfigChange(name, None, AlterConfigOp.DELETE) for name in unset]
     if resource.type is ConfigResourceType.BROKER and resource.name:
@@ -186,7 +186,7 @@ async def _require_broker(admin: Admin, node_id: int) -> None:
 
 
 def parse_change(text: str) -> ConfigChange:
-    """KEY=VALUE, KEY+=VALUE or KEY-=VALUE as a change; a usage error for anything else."""
+    """Parse KEY=VALUE, KEY+=VALUE or KEY-=VALUE; a usage error for anything else."""
     name, equals, value = text.partition("=")
     operation = {"+": AlterConfigOp.APPEND, "-": AlterConfigOp.SUBTRACT}.get(
         name[-1:], AlterConfigOp.SET
@@ -207,7 +207,7 @@ def _short(config: ConfigEntry, resource: ConfigResource) -> dict[str, object]:
 
 
 def _update_mode(config: ConfigEntry, resource: ConfigResource) -> str:
-    """Kafka's update mode of a key, or where it may be set."""
+    """Return Kafka's update mode of a key, or where it may be set."""
     if config.read_only:
         return Mode.READ_ONLY.value
     if resource.type is ConfigResourceType.TOPIC:

@@ -122,7 +122,7 @@ def _assign(
 
 
 def _where(text: str, consumer: Consumer) -> ResetTo:
-    """A position in a log as people write it."""
+    """Parse a position in a log."""
     if text in _ENDS:
         return _ENDS[text]
     try:
@@ -160,7 +160,7 @@ def _seek(consumer: Consumer, places: list[TopicPartition], where: ResetTo) -> N
 def _stops(
     consumer: Consumer, places: list[TopicPartition], until: str | None, follow: bool
 ) -> dict[TopicPartition, int] | None:
-    """Where to stop in each partition; None for nowhere."""
+    """Return where to stop in each partition; None to read on."""
     if until is None:
         return None if follow else consumer.end_offsets(places)
     where = _where(until, consumer)
@@ -183,7 +183,7 @@ def _print(
         out.write(b"".join(map(write, records)))
         out.flush()
         if records and consumer.settings.group_id is not None:
-            consumer.commit()  # what was written, and nothing else
+            consumer.commit()  # only what was printed
         if left is not None:
             left -= len(records)
             if left <= 0:
@@ -205,7 +205,7 @@ def _finished(consumer: Consumer, ends: dict[TopicPartition, int] | None) -> boo
 
 
 def _at_end(consumer: Consumer) -> bool:
-    """Whether a member of a group has read all of its partitions."""
+    """Return whether a member of a group has read all of its partitions."""
     mine = consumer.assignment()
     return bool(mine) and all(consumer.lag(place) == 0 for place in mine)
 
@@ -255,7 +255,7 @@ def _as_json(record: ConsumerRecord) -> dict[str, object]:
 
 
 def _text(name: str, data: bytes | None) -> dict[str, object]:
-    """Bytes as text, or in base64 if they are not text."""
+    """Return bytes as text, or in base64 if they are not text."""
     if data is None:
         return {name: None}
     try:

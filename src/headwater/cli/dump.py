@@ -1,4 +1,4 @@
-"""A segment file as people read it: one batch after another, from the file's own bytes."""
+"""Reads a segment file batch by batch, for `headwater log dump`."""
 
 import json
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class DumpedBatch(NamedTuple):
-    """A whole and undamaged batch."""
+    """An undamaged batch."""
 
     position: int
     header: BatchHeader
@@ -33,19 +33,19 @@ class DumpedBatch(NamedTuple):
     meaning: Describer
 
     def meaning_of(self, record: Record) -> str | None:
-        """What the record says, if it is one that brokers write for themselves."""
+        """Describe the record if it is a control record or belongs to an internal topic."""
         return describe_control_record(record) if self.header.control else self.meaning(record)
 
 
 class DamagedBatch(NamedTuple):
-    """Damage in place of a batch; nothing after it can be read."""
+    """A damaged batch; nothing after it can be read."""
 
     position: int
     reason: str
 
 
 def batches_of(path: str) -> Iterator[DumpedBatch | DamagedBatch]:
-    """The batches of a segment; the last one may be damage, and then it is the end."""
+    """Yield the batches of a segment up to its end or the first damaged one."""
     meaning = describer_for(path)
     with open(path, "rb") as file:
         position = 0
@@ -84,7 +84,7 @@ def _next_batch(
 
 
 def batch_text(batch: DumpedBatch, *, with_records: bool) -> str:
-    """One line for the batch and one, indented, for each record."""
+    """Return one line for the batch and one indented line for each record."""
     header = batch.header
     parts = [
         f"offsets {header.base_offset}-{header.last_offset}",
@@ -106,7 +106,7 @@ def batch_text(batch: DumpedBatch, *, with_records: bool) -> str:
 
 
 def json_line(batch: DumpedBatch, *, with_records: bool) -> str:
-    """The batch as one JSON object; bytes that are not text appear as hexadecimal digits."""
+    """Return the batch as one JSON object; bytes that are not text become hexadecimal digits."""
     header = batch.header
     shown: dict[str, object] = {
         "position": batch.position,
@@ -138,7 +138,7 @@ def json_line(batch: DumpedBatch, *, with_records: bool) -> str:
 
 
 def time_text(milliseconds: int) -> str:
-    """A timestamp in UTC; the number itself where no calendar reaches."""
+    """Format a timestamp in UTC; a number outside of the calendar stays a number."""
     if milliseconds < 0:
         return "none"
     try:
@@ -149,7 +149,7 @@ def time_text(milliseconds: int) -> str:
 
 
 def bytes_text(data: bytes | None) -> str:
-    """Text in quotes, other bytes as hexadecimal digits, null for nothing."""
+    """Return text in quotes, other bytes as hexadecimal digits, None as null."""
     if data is None:
         return "null"
     try:

@@ -23,14 +23,14 @@ class Position(NamedTuple):
 
     @property
     def lag(self) -> int | None:
-        """Records not read yet; None where one of the two ends is not known."""
+        """Return the number of records not read yet; None if an offset is unknown."""
         if self.committed is None or self.end is None:
             return None
         return max(0, self.end - self.committed)
 
 
 class GroupView(NamedTuple):
-    """A group as it is shown."""
+    """A group with its members and positions."""
 
     group: str
     state: str
@@ -103,9 +103,9 @@ async def delete(admin: Admin, names: tuple[str, ...], as_json: bool) -> None:
 
 @command.command("reset-offsets")
 @click.argument("name", shell_complete=GROUP)
-@click.option("--to-earliest", is_flag=True, help="To the first record there is.")
-@click.option("--to-latest", is_flag=True, help="To what comes from now on.")
-@click.option("--to-current", is_flag=True, help="To where the group is.")
+@click.option("--to-earliest", is_flag=True, help="To the first record.")
+@click.option("--to-latest", is_flag=True, help="To the end: read only new records.")
+@click.option("--to-current", is_flag=True, help="To the group's current offsets.")
 @click.option("--to-offset", type=click.IntRange(0), metavar="N", help="To an offset.")
 @click.option("--shift-by", type=int, metavar="N", help="Shift by N records; negative moves back.")
 @click.option("--to-datetime", metavar="TIME", help="To a time: 2026-01-31T12:00:00, UTC.")
@@ -152,7 +152,7 @@ async def reset_offsets(
 
 
 def _reset_to(targets: dict[str, object]) -> ResetTo:
-    """The one strategy that was given."""
+    """Return the strategy; a usage error unless exactly one is given."""
     chosen = {
         name: value for name, value in targets.items() if value is not None and value is not False
     }
@@ -183,7 +183,7 @@ _EXAMPLES = {
 
 
 def _places(text: str) -> list[str | tuple[str, int]]:
-    """`orders` is all of a topic, `orders:0,2` two partitions of it."""
+    """Parse `orders` (a whole topic) or `orders:0,2` (two partitions)."""
     topic, colon, numbers = text.partition(":")
     if not colon:
         return [topic]
@@ -194,7 +194,7 @@ def _places(text: str) -> list[str | tuple[str, int]]:
 
 
 async def _require_partitions(admin: Admin, places: Iterable[str | tuple[str, int]]) -> None:
-    """KafkaError at once for a topic or a partition that does not exist."""
+    """Raise KafkaError for a topic or a partition that does not exist."""
     wanted = {place if isinstance(place, str) else place[0]: place for place in places}
     await require_topics(admin, list(wanted))
     views = await admin.describe_topics(list(wanted))

@@ -1,4 +1,4 @@
-"""What records of internal topics say, for people who look into their segments."""
+"""Describes control records and records of internal topics, for `headwater log dump`."""
 
 import os
 from collections.abc import Callable
@@ -13,13 +13,13 @@ Describer: TypeAlias = Callable[[Record], str | None]
 
 
 def describer_for(path: str) -> Describer:
-    """How to read the records of a segment, by the partition folder that it lies in."""
+    """Return the describer for the records of a segment, chosen by its partition folder."""
     folder = os.path.basename(os.path.dirname(os.path.abspath(path)))
     return _describe_group_record if folder.rpartition("-")[0] == CONSUMER_OFFSETS else _nothing
 
 
 def describe_control_record(record: Record) -> str | None:
-    """What a control record marks."""
+    """Describe a control record."""
     kind = int.from_bytes((record.key or b"")[2:4]) if record.key else -1
     return ControlType(kind).name.lower() if kind in list(ControlType) else None
 

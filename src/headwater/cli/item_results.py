@@ -10,7 +10,7 @@ from headwater.errors import E, KafkaError
 
 
 class ItemResults:
-    """Attempts on things of one kind; a refusal does not keep the others from being tried."""
+    """Runs an action on items of one kind; an error of one item does not stop the others."""
 
     def __init__(self, kind: str, done: str, accepted: E = E.NONE) -> None:
         self._kind = kind
@@ -25,7 +25,7 @@ class ItemResults:
         work: Awaitable[None],
         hint: Callable[[KafkaError], str] = lambda refused: "",
     ) -> None:
-        """Await `work` on the thing called `name`; a refusal is kept for the end."""
+        """Await `work` on the item `name`; keep an error for the end."""
         try:
             await work
         except KafkaError as refused:
@@ -38,7 +38,7 @@ class ItemResults:
             self._rows.append({self._kind: name, self._done: True})
 
     def show(self, as_json: bool) -> None:
-        """Print what was done; then raise what was refused."""
+        """Print the results, then raise the errors."""
         if as_json and self._rows:
             show_json(self._rows)
         for row in self._rows if not as_json else ():

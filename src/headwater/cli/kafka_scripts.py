@@ -1,4 +1,4 @@
-"""Names of Kafka's own scripts: `headwater kafka-topics ...` answers with the line to type."""
+"""Kafka's own scripts: `headwater kafka-topics ...` prints the equivalent headwater command."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -70,19 +70,19 @@ _HABITS: dict[str, dict[str, str]] = {
 
 
 def habit_hint(command: str, option: str) -> str:
-    """What to write instead of an option of Kafka's own script; empty where there is nothing."""
+    """Return what to write instead of an option of Kafka's own script; empty if unknown."""
     hint = _HABITS.get(command, {}).get(option, "")
     return f": {hint.format(command=command)}" if hint else ""
 
 
 def command_for(name: str) -> click.Command:
-    """A command that takes the words of the script and says what to type."""
+    """Return a command that accepts the script's arguments and prints what to type."""
 
     @click.command(
         name,
         context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
         add_help_option=False,
-        help=f"Says what to type instead of {name}.",
+        help=f"Print what to type instead of {name}.",
     )
     @click.pass_context
     def tell(ctx: click.Context) -> None:
@@ -92,14 +92,14 @@ def command_for(name: str) -> click.Command:
 
 
 def answer(script: str, words: Sequence[str]) -> str:
-    """What to say to somebody who types one of Kafka's scripts."""
+    """Return the headwater command for one of Kafka's scripts and its arguments."""
     given = _parsed(words)
     notes = [text for option, text in _REMOVED.items() if option in given]
     if script in _NOT_THERE:
         return "; ".join([*notes, f"{script}: {_NOT_THERE[script]}"])
     if script not in _LINES:
         known = ", ".join(sorted([*_LINES, *_NOT_THERE]))
-        return f"{script} is not a script that headwater knows: {known}"
+        return f"{script} is not a known script: {known}"
     line = ["headwater", *_LINES[script](given)]
     for option in ("--bootstrap-server", "--bootstrap-servers", "--broker-list"):
         if option in given:

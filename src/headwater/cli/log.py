@@ -22,7 +22,7 @@ def command() -> None:
 @click.option("--records/--no-records", default=True, help="Show the records of each batch.")
 @json_option
 def dump(file: str, records: bool, as_json: bool) -> None:
-    """Show the batches and records of a segment (a .log file). JSON comes one batch a line."""
+    """Show the batches and records of a segment (a .log file); --json prints one batch per line."""
     damage = None
     for batch in batches_of(file):
         if isinstance(batch, DamagedBatch):
@@ -51,7 +51,7 @@ def verify(folder: str, compacted: bool, everything: bool, as_json: bool) -> Non
     """
     partitions = partitions_in(folder)
     if not partitions:
-        raise KafkaError(E.LOG_DIR_NOT_FOUND, f"{folder}: no partition has a segment in here")
+        raise KafkaError(E.LOG_DIR_NOT_FOUND, f"{folder} has no partition with segments")
     verdicts = {path: verify_log(path, gaps=compacted) for path in partitions}
     if as_json:
         show_json([{"partition": _name(path), **asdict(v)} for path, v in verdicts.items()])
@@ -66,11 +66,11 @@ def verify(folder: str, compacted: bool, everything: bool, as_json: bool) -> Non
                 click.echo(problem, err=True)
     damaged = [path for path, verdict in verdicts.items() if verdict.problems]
     if damaged:
-        raise KafkaError(E.CORRUPT_MESSAGE, f"{', '.join(map(_name, damaged))}: not sound")
+        raise KafkaError(E.CORRUPT_MESSAGE, f"damaged partitions: {', '.join(map(_name, damaged))}")
 
 
 def partitions_in(folder: str) -> list[str]:
-    """The folder itself if it holds segments, else those directly below that do."""
+    """Return the folder itself if it has segments, else its subfolders with segments."""
     if _has_segments(folder):
         return [folder]
     below = (os.path.join(folder, name) for name in sorted(os.listdir(folder)))

@@ -1,4 +1,4 @@
-"""Names that a shell completes: topics and groups of the cluster that the command would ask."""
+"""Completes topic and group names of the command's cluster in a shell."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ Complete = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
 
 def _from_cluster(path: str) -> Complete:
-    """A completion over a list of names; nothing where no broker answers."""
+    """Return a completion over a list of names; empty if no broker responds."""
 
     def complete(ctx: click.Context, param: click.Parameter, begun: str) -> list[CompletionItem]:
         from headwater.cli.client_config import default_bootstrap

@@ -1,4 +1,4 @@
-"""The options that every command with a cluster shares, and the step from click into asyncio."""
+"""The options that all commands with a cluster share, and the call from click into asyncio."""
 
 import asyncio
 import os
@@ -28,7 +28,7 @@ def _note_json(ctx: click.Context, option: click.Parameter, value: bool) -> bool
 
 
 json_option = click.option(
-    "--json", "as_json", is_flag=True, callback=_note_json, help="Print JSON; errors as well."
+    "--json", "as_json", is_flag=True, callback=_note_json, help="Print JSON, errors too."
 )
 timeout_option = click.option(
     "--timeout",
@@ -60,7 +60,7 @@ setting_option = click.option(
 def with_admin(
     work: Callable[Concatenate[Admin, P], Coroutine[Any, Any, None]],
 ) -> Callable[..., None]:
-    """Give a command its options and an admin of the cluster as the first argument."""
+    """Add the cluster options to a command and pass it an admin as the first argument."""
 
     @bootstrap_option
     @timeout_option
@@ -77,12 +77,12 @@ def with_admin(
 
 
 def argument_bytes(text: str) -> bytes:
-    """The bytes that were typed, also where they are not UTF-8."""
+    """Return the bytes of an argument, also if they are not UTF-8."""
     return os.fsencode(text)
 
 
 def parse_assignments(texts: tuple[str, ...]) -> dict[str, str]:
-    """KEY=VALUE arguments as a dict; a usage error for anything else."""
+    """Parse KEY=VALUE arguments; a usage error for anything else."""
     found = {}
     for text in texts:
         name, equals, value = text.partition("=")
@@ -95,7 +95,7 @@ def parse_assignments(texts: tuple[str, ...]) -> dict[str, str]:
 def client_settings(
     role: type[ClientSettings], bootstrap: str, texts: tuple[str, ...], **defaults: object
 ) -> dict[str, Any]:
-    """The keywords of a client: the command's defaults, then the config file, then -o."""
+    """Return the keywords of a client: the command's defaults, then the config file, then -o."""
     chosen = parse_assignments(texts)
     if {BOOTSTRAP, BOOTSTRAP.replace(".", "_")} & chosen.keys():
         raise click.UsageError(f"-o {BOOTSTRAP}: name brokers with --bootstrap-server")

@@ -1,4 +1,4 @@
-"""What commands print: a table on a terminal, aligned text in a pipe, JSON on request."""
+"""Prints results: a table on a terminal, aligned text in a pipe, JSON on request."""
 
 import json
 import sys
@@ -27,12 +27,12 @@ def show(rows: Sequence[Row], *, as_json: bool, nothing: str = "", title: str = 
 
 
 def show_json(value: object) -> None:
-    """Print a value as JSON that people can read too."""
+    """Print a value as indented JSON."""
     click.echo(json.dumps(value, indent=2, ensure_ascii=False))
 
 
 def plain_table(rows: Sequence[Row]) -> str:
-    """Columns of equal width, upper-case heads, two spaces between: easy for eyes and for awk."""
+    """Return aligned columns with upper-case headings, separated by two spaces (works with awk)."""
     lines = [[name.upper() for name in rows[0]]]
     lines += [[cell(value) for value in row.values()] for row in rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
@@ -44,7 +44,7 @@ def plain_table(rows: Sequence[Row]) -> str:
 
 
 def cell(value: object) -> str:
-    """A value as one printable word; a dash for what is not there."""
+    """Return a value as printable text; a dash for None."""
     if value is None or value in ("", []):
         return "-"
     if isinstance(value, bool):

@@ -1,4 +1,4 @@
-"""`headwater perf`: how fast producers and consumers are on this machine, with percentiles."""
+"""`headwater perf`: measures producers and consumers on this machine, with percentiles."""
 
 import asyncio
 import sys
@@ -150,11 +150,11 @@ def consume(
             elapsed = time.perf_counter() - begun
     _report(seen, size // max(seen, 1), elapsed, polls, as_json)
     if records is not None and records > there:
-        raise click.ClickException(f"{topic} has {there} records; {records} were asked for")
+        raise click.ClickException(f"{topic} has {there} records, fewer than --records {records}")
 
 
 def _one_poll(consumer: Consumer, arrow: bool) -> tuple[int, int]:
-    """Records and bytes of their values."""
+    """Poll once; return the number of records and the bytes of their values."""
     if arrow:
         batch = consumer.poll_arrow(_PATIENCE_S)
         return (0, 0) if batch is None else (batch.num_rows, batch.column("value").nbytes)
@@ -224,7 +224,7 @@ async def _end_to_end(
 
 
 def percentile(ordered: Sequence[float], percent: float) -> float:
-    """The value that `percent` of the samples do not exceed."""
+    """Return the value that `percent` of the samples do not exceed."""
     if not ordered:
         return 0.0
     return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)]
@@ -250,7 +250,7 @@ def _report(records: int, size: int, elapsed: float, latencies: list[float], as_
 
 @contextmanager
 def _progress(what: str, total: int) -> Iterator[ProgressBar]:
-    """A bar on a terminal; nothing in a pipe."""
+    """Show a progress bar on a terminal, nothing in a pipe."""
     if not sys.stderr.isatty():
         yield lambda done: None
         return

@@ -1,6 +1,6 @@
 """`headwater pipeline`: check and run pipelines on Spark, ingest a topic into a table.
 
-Spark is imported when a command needs it, so that help and mistakes come at once.
+Spark is imported only when a command needs it, so help and usage errors appear at once.
 """
 
 import sys
@@ -60,8 +60,8 @@ def run(
 ) -> None:
     """Run the pipeline at PATH: a folder with pipeline.yml, or one .py or .sql file.
 
-    Each flow continues where it stopped. The graph is checked before Spark starts; a mistake in it is
-    one line and exit code 2, a flow that fails one line and exit code 1.
+    Each flow continues where it stopped. The graph is checked before Spark starts; an error in it is
+    one line and exit code 2, a failed flow is one line and exit code 1.
     """
     project = _loaded(path, bootstrap)
     require_broker(project.bootstrap_servers)
@@ -88,7 +88,7 @@ def run(
 @click.option("--offline", is_flag=True, help="Check only the files; do not connect to a broker.")
 @json_option
 def check(path: str, bootstrap: str | None, offline: bool, as_json: bool) -> None:
-    """Check the pipeline at PATH: unknown tables, circles, missing topics, types. No Spark runs."""
+    """Check the pipeline at PATH without Spark: unknown tables, cycles, missing topics, types."""
     project = _loaded(path, bootstrap)
     if not offline:
         require_broker(project.bootstrap_servers)
@@ -136,7 +136,7 @@ def init(name: str, sdp: bool) -> None:
     "--schema",
     required=True,
     metavar="FILE|infer",
-    help="JSON Schema or Avro-style record; or what the first 1000 records look like.",
+    help="A file with a JSON Schema or Avro-style record, or infer from the first 1000 records.",
 )
 @click.option(
     "--type",
@@ -157,13 +157,13 @@ def init(name: str, sdp: bool) -> None:
     "--partition-by",
     multiple=True,
     metavar="COLUMN",
-    help="A column that names folders; _date is the day of the record. May be repeated.",
+    help="A partition column; _date is the day of the record. May be repeated.",
 )
 @click.option(
     "--dead-letter",
     "dead_letter_topic",
     metavar="TOPIC",
-    help="For records that do not fit: TOPIC.dead.",
+    help="The topic for records that do not fit; by default TOPIC.dead.",
 )
 @click.option(
     "--unknown-fields",
@@ -171,7 +171,7 @@ def init(name: str, sdp: bool) -> None:
     type=click.Choice(["keep", "drop", "refuse"]),
     default="keep",
     show_default=True,
-    help="Fields that the schema does not know: keep in _unknown, drop, or refuse the record.",
+    help="Fields outside of the schema: keep in _unknown, drop, or refuse the record.",
 )
 @click.option(
     "--from",
@@ -179,7 +179,7 @@ def init(name: str, sdp: bool) -> None:
     metavar="earliest|latest|committed|TIME",
     default="earliest",
     show_default=True,
-    help="Where the first run begins, such as 2026-01-31T12:00Z; later ones go on where it was.",
+    help="Where the first run begins, such as 2026-01-31T12:00Z; later runs continue.",
 )
 @click.option(
     "--option",
@@ -190,7 +190,9 @@ def init(name: str, sdp: bool) -> None:
     help="Set one option of the source, such as failOnDataLoss=false; may be repeated.",
 )
 @click.option(
-    "--checkpoint", type=click.Path(file_okay=False), help="Instead of _checkpoints beside TABLE."
+    "--checkpoint",
+    type=click.Path(file_okay=False),
+    help="The checkpoint folder; by default _checkpoints beside TABLE.",
 )
 @running_options
 @bootstrap_option
@@ -256,7 +258,7 @@ def _loaded(path: str, bootstrap: str | None) -> "Project":
 
 
 def _tell_problems(found: Sequence[object]) -> None:
-    """One line each, and exit code 2."""
+    """Print one line for each problem and exit with code 2."""
     for problem in found:
         click.echo(str(problem), err=True)
     if found:

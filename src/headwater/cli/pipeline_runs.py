@@ -1,4 +1,4 @@
-"""What every command that runs queries shares: options, progress, signals, exit codes."""
+"""The shared parts of commands that run queries: options, progress, signals, exit codes."""
 
 import signal
 import sys
@@ -24,18 +24,18 @@ Decorator = Callable[[Callable[..., None]], Callable[..., None]]
 
 
 def running_options(with_mode: Callable[..., None]) -> Callable[..., None]:
-    """The options of every command that runs queries."""
+    """Add the options of commands that run queries."""
     options: list[Decorator] = [
         click.option(
             "--once/--continuous",
             default=True,
-            help="Read what is there and stop (the default), or run until it is stopped.",
+            help="Read the available data and stop (the default), or run until stopped.",
         ),
         click.option(
             "--master",
             metavar="URL",
-            help="A Spark master: local[2], spark://host:7077, yarn, ...; local[*] by default, or what "
-            "spark-submit says.",
+            help="A Spark master: local[2], spark://host:7077, yarn, ...; by default that of "
+            "spark-submit, or local[*].",
         ),
         click.option(
             "--progress/--no-progress", default=True, help="Show rows/s, lag and batch times."
@@ -57,7 +57,7 @@ def running_options(with_mode: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def spark_errors_as_one_line() -> Iterator[None]:
-    """What Spark raises becomes one line and exit code 1, without its traces."""
+    """Turn Spark's exceptions into one line and exit code 1."""
     from headwater.pipelines.running.flow_errors import SPARK_ERRORS, error_text
 
     try:
@@ -68,7 +68,7 @@ def spark_errors_as_one_line() -> Iterator[None]:
 
 @contextmanager
 def progress_display(wanted: bool) -> "Iterator[RunProgress]":
-    """A model of progress, displayed where that is wanted."""
+    """Yield a progress model; display it if `wanted`."""
     from headwater.pipelines.running.display import Display
     from headwater.pipelines.running.progress import RunProgress
 
@@ -79,7 +79,7 @@ def progress_display(wanted: bool) -> "Iterator[RunProgress]":
 
 @contextmanager
 def stop_on_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set."""
+    """Yield an event that SIGINT and SIGTERM set."""
     from headwater.pipelines.running.signals import stop_on_signals
 
     stop = threading.Event()
@@ -89,9 +89,9 @@ def stop_on_signals() -> Iterator[threading.Event]:
 
 @contextmanager
 def report_failures(storage: Path, once: bool, stop: threading.Event) -> Iterator[None]:
-    """A flow that failed is one line and exit code 1; what cannot run is exit code 2.
+    """Report a failed flow in one line with exit code 1, and a run that cannot start with 2.
 
-    Spark that cannot start is a line too, and none where a signal took its JVM along.
+    A Spark that cannot start is one line too, unless a signal ended its JVM.
     """
     from headwater.pipelines.running.flow_errors import SPARK_ERRORS, FlowError, error_text
     from headwater.pipelines.running.preflight import NotReadyError
@@ -121,7 +121,7 @@ def report_failures(storage: Path, once: bool, stop: threading.Event) -> Iterato
 def run_scope(
     progress: bool, storage: Path, once: bool
 ) -> "Iterator[tuple[RunProgress, threading.Event]]":
-    """Everything around a run: its progress, the event that stops it, its failures as one line."""
+    """Set up a run: its progress, the event that stops it, its failures as one line."""
     with (
         progress_display(progress) as model,
         stop_on_signals() as stop,
@@ -131,13 +131,13 @@ def run_scope(
 
 
 def exit_if_stopped(once: bool, stop: threading.Event) -> None:
-    """A run that was to read everything and was stopped has not done so."""
+    """Exit with an error if a signal stopped a run that should read everything."""
     if once and stop.is_set():
         sys.exit(_INTERRUPTED)
 
 
 def print_flows(flows: "Sequence[FlowReport]", as_json: bool) -> None:
-    """Print what each flow has done."""
+    """Print the report of each flow."""
     if as_json:
         show_json([asdict(flow) for flow in flows])
         return
@@ -158,7 +158,7 @@ def _row(flow: "FlowReport") -> dict[str, Any]:
 
 
 def _lag(flow: "FlowReport") -> str | None:
-    """Records of topics and versions of tables that are not read yet."""
+    """Return the number of records and table versions that are not read yet."""
     found = [] if flow.lag is None else [f"{flow.lag}"]
     if flow.versions_behind is not None:
         found.append(f"{flow.versions_behind} versions")

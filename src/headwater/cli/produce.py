@@ -27,12 +27,12 @@ from headwater.errors import KafkaError
 
 _BASE64 = "_base64"
 _OF_THE_READ = {"topic", "offset"}
-"""What `consume --format json` tells of a record and a record to be sent does not have."""
+"""Fields that `consume --format json` prints and `produce` ignores."""
 _JSON_FIELDS = {"key", "value", "headers", "partition", "timestamp"} | _OF_THE_READ
 
 
 class InputRecord(NamedTuple):
-    """A record as it was written down."""
+    """A record of the input."""
 
     value: bytes | None
     key: bytes | None = None
@@ -93,10 +93,9 @@ def command(
     r"""Send records to TOPIC, from FILES or from standard input.
 
     With --format json a line is {"value": ..., "key": ..., "headers": {...}, "partition": 0,
-    "timestamp": 0}, of which only the value must be there; text is sent as it is, null as a null,
-    anything else as JSON. It takes what `consume --format json` writes: value_base64 and
-    key_base64 are bytes, headers a list of {"name": ..., "value": ...}; topic and offset are
-    ignored.
+    "timestamp": 0}. Only "value" is required. Text is sent as it is, null as null, anything else
+    as JSON. The output of `consume --format json` is accepted too: value_base64 and key_base64
+    are bytes, headers a list of {"name": ..., "value": ...}; topic and offset are ignored.
     """
     options = client_settings(ProducerSettings, bootstrap, settings)
     require_reachable(bootstrap, timeout, [topic], to_write=True)
@@ -127,7 +126,7 @@ def command(
 
 
 class _Sent:
-    """What became of the records, each known by how many are before it."""
+    """Tracks the deliveries of records by their numbers."""
 
     def __init__(self, topic: str, skip: int) -> None:
         self._topic = topic
@@ -137,12 +136,12 @@ class _Sent:
         self.stopped: BaseException | None = None
 
     def note(self, number: int, _stored: RecordMetadata | None, error: KafkaError | None) -> None:
-        """Note the delivery of a record; a producer calls this."""
+        """Record a delivery; the producer calls this."""
         if error is not None:
             self.failed[number] = error
 
     def report(self) -> None:
-        """Say what was sent and how to send the rest; raises what stopped it."""
+        """Print how many were sent and how to send the rest; raise the error that stopped it."""
         stored = self.count - self._skip - len(self.failed)
         sent = f"{self._topic}: sent {stored} record{'' if stored == 1 else 's'}"
         if not self.failed and self.stopped is None:
@@ -151,7 +150,7 @@ class _Sent:
         first = min(self.failed, default=self.count)
         again = stored - (first - self._skip)
         rest = f"--skip {first}" + (f", which sends {again} again" if again else "")
-        click.echo(f"{sent}; to go on later: {rest}", err=True)
+        click.echo(f"{sent}; to continue later: {rest}", err=True)
         problem = self.failed.get(first, self.stopped)
         assert problem is not None
         if isinstance(problem, KafkaError):
@@ -198,7 +197,7 @@ def _json_record(given: Any) -> InputRecord:
         raise ValueError('a record needs a "value"; null is a tombstone')
     unknown = plain.keys() - _JSON_FIELDS
     if unknown:
-        raise ValueError(f"a record has no {', '.join(sorted(unknown))}")
+        raise ValueError(f"unknown field {', '.join(sorted(unknown))} of a record")
     return InputRecord(
         _bytes(plain["value"]),
         _bytes(plain.get("key")),
@@ -216,7 +215,7 @@ def _number(given: dict[str, Any], name: str) -> int | None:
 
 
 def _decoded(given: dict[str, Any]) -> dict[str, Any]:
-    """The same with the bytes of `value_base64` under `value`."""
+    """Return the record with `value_base64` decoded into `value`, and likewise the key."""
     return {
         name.removesuffix(_BASE64): base64.b64decode(value, validate=True)
         if name.endswith(_BASE64)
@@ -226,7 +225,7 @@ def _decoded(given: dict[str, Any]) -> dict[str, Any]:
 
 
 def _headers(given: Any) -> Iterable[tuple[Any, Any]]:
-    """Headers as an object, as pairs, or as `consume` writes them."""
+    """Return headers given as an object, as pairs, or as `consume` prints them."""
     if isinstance(given, dict):
         return given.items()
     rows = (_decoded(one) if isinstance(one, dict) else one for one in given)

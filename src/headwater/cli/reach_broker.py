@@ -1,4 +1,4 @@
-"""Finding a broker before a command begins: within seconds, or one line that says what to do."""
+"""Finds a broker before a command begins, within seconds, or reports what to do in one line."""
 
 import asyncio
 import os
@@ -15,15 +15,15 @@ from headwater.seams.network import Network, TcpNetwork
 from headwater.transport.client_connection import ClientConnection
 
 CONNECT_S = 5.0
-"""How long all addresses together may take to answer."""
+"""The timeout for all addresses together."""
 
 
 def require_reachable(
     bootstrap: str, timeout_s: float, topics: Sequence[str], *, to_write: bool = False
 ) -> None:
-    """Check that a broker answers and the topics exist, before a client begins to wait for them.
+    """Check that a broker responds and the topics exist, before a client waits for them.
 
-    A topic `to_write` to may be missing where brokers create topics by themselves.
+    A topic `to_write` to may be missing if the brokers create topics automatically.
     """
 
     async def look() -> None:
@@ -36,7 +36,7 @@ def require_reachable(
 
 
 def require_broker(bootstrap: str) -> None:
-    """KafkaError within seconds where no broker answers; for commands whose clients wait longer."""
+    """Raise KafkaError within seconds if no broker responds; for clients that would wait longer."""
     asyncio.run(find_broker(bootstrap, CONNECT_S))
 
 
@@ -49,7 +49,7 @@ async def _creates_topics(admin: Admin) -> bool:
 
 
 def admin_for(bootstrap: str, timeout_s: float) -> Admin:
-    """An admin whose calls give up after `timeout_s`."""
+    """Return an admin with a timeout of `timeout_s` for its calls."""
     limit_ms = max(1, int(timeout_s * 1000))
     settings: dict[str, Any] = {
         "client.id": "headwater-cli",
@@ -62,7 +62,7 @@ def admin_for(bootstrap: str, timeout_s: float) -> Admin:
 
 
 async def require_topics(admin: Admin, names: Sequence[str]) -> None:
-    """KafkaError that says how to create those that do not exist."""
+    """Raise KafkaError for missing topics, with the command that creates them."""
     there = await admin.list_topics(internal=True)
     missing = [name for name in names if name not in there]
     if not missing:
@@ -78,7 +78,7 @@ async def require_topics(admin: Admin, names: Sequence[str]) -> None:
 async def cancel_if_unreachable(
     bootstrap: str, timeout_s: float, work: Coroutine[Any, Any, None]
 ) -> None:
-    """Await `work`; cancel it as soon as it is known that no broker answers."""
+    """Await `work`; cancel it if no broker responds."""
     doing = asyncio.ensure_future(work)
     looking = asyncio.ensure_future(find_broker(bootstrap, timeout_s))
     try:
@@ -117,13 +117,13 @@ async def find_broker(bootstrap: str, timeout_s: float, network: Network | None 
 
 
 def _reason(problem: OSError) -> str:
-    """The system's own words: asyncio puts an address in their place."""
+    """Return the system's error text, which asyncio replaces by an address."""
     code = problem.errno or 0  # below 0 for a name that cannot be looked up
     return os.strerror(code) if code > 0 else str(problem.strerror or problem)
 
 
 def parse_bootstrap(text: str) -> list[tuple[str, int]]:
-    """HOST:PORT, several separated by commas, IPv6 in brackets."""
+    """Parse HOST:PORT, several separated by commas, IPv6 in brackets."""
     found = []
     for part in map(str.strip, text.split(",")):
         if problem := address_problem(part):

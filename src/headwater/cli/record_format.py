@@ -1,4 +1,4 @@
-"""A record printed by a template, with the letters of kcat: '%t [%p] at %o: %k %s\\n'."""
+"""Prints a record by a template with kcat's letters: '%t [%p] at %o: %k %s\\n'."""
 
 import os
 import re
@@ -37,7 +37,7 @@ _LETTERS: dict[str, Callable[[ConsumerRecord], bytes]] = {
 
 
 def compile_template(text: str) -> Callable[[ConsumerRecord], bytes]:
-    """A function that prints a record as the template says."""
+    """Return a function that formats a record by the template."""
     parts: list[Callable[[ConsumerRecord], bytes]] = []
     end = 0
     for found in _PART.finditer(text):

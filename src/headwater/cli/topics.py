@@ -29,7 +29,7 @@ config_option = click.option(
 
 
 class Sizes(NamedTuple):
-    """What the partitions of topics hold."""
+    """The offsets and bytes of partitions."""
 
     start: dict[TopicPartition, int]
     end: dict[TopicPartition, int]
@@ -96,7 +96,7 @@ def _text(value: object) -> str:
 
 
 def _hint(refused: KafkaError, configs: Iterable[str]) -> str:
-    """What to do about a topic that could not be created."""
+    """Return a hint for a topic that could not be created."""
     if refused.code is E.TOPIC_ALREADY_EXISTS:
         return "; --if-not-exists accepts that"
     if refused.code is E.INVALID_CONFIG and "did you mean" not in refused.message:
@@ -248,7 +248,7 @@ async def delete(admin: Admin, names: tuple[str, ...], if_exists: bool, as_json:
 
 
 async def _sizes(admin: Admin, views: Iterable[TopicView]) -> Sizes:
-    """Offsets and bytes of all partitions that have a leader."""
+    """Return the offsets and bytes of all partitions that have a leader."""
     places = [
         TopicPartition(view.name, row.partition)
         for view in views

@@ -15,8 +15,8 @@ from headwater.config.keys import ConfigError
 from headwater.config.profiles import PROFILES
 
 WITHOUT_FILE = {"group.initial.rebalance.delay.ms": "0"}
-"""Set unless --config names a file, as in the server.properties that Kafka ships: the first member of
-a group gets its partitions at once."""
+"""Settings without --config, as in Kafka's own server.properties: the first member of a group gets its
+partitions at once."""
 
 
 @click.command("up")
@@ -75,13 +75,13 @@ def command(
 ) -> None:
     """Start a broker and serve until SIGTERM or Ctrl-C.
 
-    Without options it listens on 127.0.0.1:9092 and keeps its data in ./headwater-data. What -o
-    sets beats --port and --data-dir, and these beat the file. Without a file the first member of a
-    group waits for no others (group.initial.rebalance.delay.ms=0).
+    Without options it listens on 127.0.0.1:9092 and keeps its data in ./headwater-data. Options
+    set with -o override --port and --data-dir, which override the file. Without a file,
+    group.initial.rebalance.delay.ms is 0: the first member of a group does not wait for others.
     """
     _refuse_client_config()
     settings = settings_from(port, data_dir, file, assignments, profile)
-    # The broker is imported once the settings are known to be good, and only here.
+    # Imported here, after the settings are checked, so that usage errors appear at once.
     from headwater.broker.process import run
     from headwater.controller.store.journal import StoreDamaged
     from headwater.log.log_dir import LogDirError
@@ -111,7 +111,7 @@ def command(
 
 
 def _refuse_client_config() -> None:
-    """`headwater --config FILE up` would start a broker that never reads the file."""
+    """Refuse `headwater --config FILE up`: the broker does not read that file."""
     root = click.get_current_context().find_root()
     if root.get_parameter_source(CONFIG_FILE) is ParameterSource.COMMANDLINE:
         raise click.UsageError(
@@ -120,7 +120,7 @@ def _refuse_client_config() -> None:
 
 
 def stop_with_stdin() -> None:
-    """Wait for the end of standard input, then ask this process to stop."""
+    """Wait for the end of standard input, then send SIGTERM to this process."""
     with contextlib.suppress(OSError):  # it may be closed from the start
         while os.read(0, 4096):
             pass
@@ -134,7 +134,7 @@ def settings_from(
     assignments: tuple[str, ...],
     profile: str | None = None,
 ) -> BrokerSettings:
-    """The settings that the options mean; ConfigError where one is bad."""
+    """Return the settings of the options; ConfigError if one is invalid."""
     overrides = {} if file else dict(WITHOUT_FILE)
     overrides |= _of_profile(profile)
     if port is not None:
@@ -150,7 +150,7 @@ def settings_from(
 
 
 def _of_profile(name: str | None) -> dict[str, str]:
-    """What a profile needs of a broker, and of topics as far as brokers have defaults for them."""
+    """Return the broker settings of a profile, and its topic settings that have broker defaults."""
     if name is None:
         return {}
     profile, found = PROFILES[name], {}

@@ -74,7 +74,7 @@ class EventProducer:
         ]
 
     async def close(self, timeout_s: float) -> None:
-        """Wait for what was sent."""
+        """Wait for pending acknowledgements, then close the producer."""
         await self._producer.close(timeout_s)
 
     async def _sent(self, event: Event, headers: Headers) -> SendFuture | None:

@@ -167,7 +167,7 @@ class FileTracker:
         itself = [path for path in paths if self._files.identity(path) == position.identity]
         is_known = (
             position.head > 0 and position.left_ns is None
-        )  # what was left has no rest to look for
+        )  # a finished file has no rest to look for
         copies = [path for path in paths if path not in itself] if is_known else []
         for path in (*itself, *copies):
             found = self._open(path, position.offset)

@@ -1,7 +1,6 @@
 """Data pipelines on Spark: from topics to tables and back, exactly once.
 
-The names that users write; each is imported when it is first used, so that declaring a pipeline
-needs no Spark.
+Names are imported on first use, so declaring a pipeline does not import Spark.
 """
 
 from importlib import import_module
@@ -82,7 +81,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    """What is only paid for once it is asked for."""
+    """Import a name on first use."""
     if name not in _HOME_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(import_module(f"{__name__}.{_HOME_OF[name]}"), name)

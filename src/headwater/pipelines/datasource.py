@@ -1,7 +1,6 @@
-"""`format("headwater")`: topics as Spark reads and writes them, without a single jar.
+"""Registers `format("headwater")`: Spark reads and writes topics without a jar.
 
-Columns, option names and offsets are those of Spark's Kafka connector. This file only says who
-reads and who writes.
+Columns, option names and offsets are those of Spark's Kafka connector.
 """
 
 from typing import TYPE_CHECKING
@@ -31,7 +30,7 @@ class HeadwaterDataSource(DataSource):
         return "headwater"
 
     def schema(self) -> str:
-        """The columns of Spark's Kafka source; headers only where they are asked for."""
+        """Return the columns of Spark's Kafka source; headers only if includeHeaders is set."""
         return ddl(headers=wants_headers(self.options))
 
     def reader(self, schema: StructType) -> "DataSourceReader":

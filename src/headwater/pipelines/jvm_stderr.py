@@ -1,7 +1,7 @@
 """Starts Spark's JVM with a filter on its standard error, so that known noise stays off the terminal.
 
 Two things are dropped, because they need no action: Java's note about an incubator module that Spark
-asks for, and the traceback of a Python worker whose socket Spark closed before the worker was done
+requests, and the traceback of a Python worker whose socket Spark closed before the worker finished
 (a `LIMIT`, or the end of a session). Every other line passes through unchanged.
 """
 
@@ -24,7 +24,7 @@ _CLOSED: Final = ("BrokenPipeError", "ConnectionResetError")
 def start_jvm(settings: Mapping[str, str]) -> None:
     """Launch the JVM that the next SparkContext of this process will use.
 
-    Does nothing where there is a JVM already, or where `spark-submit` has started it.
+    Does nothing if a JVM runs already, or if `spark-submit` started it.
     """
     if SparkContext._gateway is not None or "PYSPARK_GATEWAY_PORT" in os.environ:
         return
@@ -45,7 +45,7 @@ def _relay(lines: Iterable[bytes]) -> None:
 
 
 def without_noise(lines: Iterable[str]) -> Iterator[str]:
-    """All lines but those that need no action; a traceback is held until its last line is known."""
+    """Yield all lines except those that need no action; a traceback is held until its last line."""
     held: list[str] = []
     for line in lines:
         if held or line.startswith((_TRACEBACK, _WORKER[1])):

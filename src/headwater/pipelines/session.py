@@ -1,6 +1,6 @@
-"""A Spark session that knows Headwater: the right Java, the right Python, quiet, times in UTC.
+"""Creates a Spark session with Headwater's formats, a suitable Java and Python, and times in UTC.
 
-It sets what is easily forgotten and nothing that the caller has said.
+The caller's settings always win over its defaults.
 """
 
 import logging
@@ -28,7 +28,7 @@ _SOURCES: Final = (
 _UNIX_SOCKETS: Final = (
     {"spark.python.unix.domain.socket.enabled": "true"} if hasattr(socket, "AF_UNIX") else {}
 )
-"""How the JVM and its Python workers talk: quicker than TCP, by far so on a busy machine."""
+"""Unix sockets between the JVM and its Python workers: faster than TCP, above all under load."""
 _DEFAULTS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.ui.enabled": "false",
@@ -41,7 +41,7 @@ _LOOPBACK: Final = {
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
 }
-"""A session in one process needs no network, and no name of its machine that can be looked up."""
+"""A local session uses the loopback address, so the machine's name need not resolve."""
 
 
 def spark_session(
@@ -50,13 +50,13 @@ def spark_session(
     master: str | None = None,
     settings: Mapping[str, str] | None = None,
 ) -> SparkSession:
-    """Start Spark, or take the session that runs, and register the formats of Headwater.
+    """Start Spark, or use the running session, and register the formats of Headwater.
 
     Args:
-        name: What Spark calls the application.
-        master: Any Spark master, such as `local[2]` or `spark://host:7077`. Without one, what
-            spark-submit was told; `local[*]` where there is no spark-submit.
-        settings: Spark settings; they win over those of this module.
+        name: The application's name.
+        master: Any Spark master, such as `local[2]` or `spark://host:7077`. By default that of
+            spark-submit, or `local[*]` without spark-submit.
+        settings: Spark settings; they override those of this module.
     """
     _prepare_environment()
     given = _submitted()
@@ -74,7 +74,7 @@ def spark_session(
 
 
 def _submitted() -> dict[str, str]:
-    """What spark-submit was told; it starts the JVM before Python and says so."""
+    """Return the settings of spark-submit, which starts the JVM before Python."""
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         return {}
     SparkContext._ensure_initialized()  # connects to the JVM, which has the settings
@@ -82,16 +82,16 @@ def _submitted() -> dict[str, str]:
 
 
 def register(spark: SparkSession) -> None:
-    """Make `format("headwater")`, `"headwater-table"` and `"headwater-segments"` known.
+    """Register `format("headwater")`, `"headwater-table"` and `"headwater-segments"`.
 
-    An installed package is found by Spark itself; this is for the rest. A format whose libraries
-    are not installed is left out.
+    Spark finds the formats of an installed package itself; an editable installation needs this. A
+    format whose libraries are not installed is skipped.
     """
     for module, name in _SOURCES:
         try:
             source = getattr(import_module(module), name)
         except ImportError as missing:
-            log.debug("%s is left out: %s", name, missing)
+            log.debug("%s is not registered: %s", name, missing)
             continue
         try:
             spark.dataSource.register(source)
@@ -101,7 +101,7 @@ def register(spark: SparkSession) -> None:
 
 
 def _prepare_environment() -> None:
-    """Python and Java for the processes that Spark starts; a running session keeps its own."""
+    """Set Python and Java for the processes that Spark starts; a running session keeps its own."""
     if SparkSession.getActiveSession() is not None:
         return
     os.environ["JAVA_HOME"] = str(java_home())

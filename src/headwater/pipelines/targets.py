@@ -1,6 +1,6 @@
-"""Where rows go, as one word: `delta:PATH`, `iceberg:PATH`, `parquet:PATH` or `topic:NAME`.
+"""Parses targets of rows: `delta:PATH`, `iceberg:PATH`, `parquet:PATH` or `topic:NAME`.
 
-Pure: it reads text and knows neither Spark nor a disk.
+Pure: uses neither Spark nor a disk.
 """
 
 import difflib
@@ -13,46 +13,48 @@ KINDS: Final[tuple[Kind, ...]] = (*TABLES, "topic")
 
 
 class TargetError(ValueError):
-    """The text names no place that rows can go to."""
+    """The text is not a target."""
 
 
 class Target(NamedTuple):
-    """A place for rows: a table of some kind in a folder, or a topic by name."""
+    """A table of some format in a folder, or a topic by name."""
 
     kind: Kind
     place: str
 
     @property
     def is_table(self) -> bool:
-        """Whether the rows become files of a table."""
+        """Return whether the target is a table."""
         return self.kind != "topic"
 
     def __str__(self) -> str:
-        """The text that `parse_target` understands."""
+        """Return the text that `parse_target` parses."""
         return f"{self.kind}:{self.place}"
 
 
 def parse_target(text: str) -> Target:
-    """Reads `kind:place`; raises TargetError that says what was expected."""
+    """Parse `kind:place`; TargetError if the text is not a target."""
     kind, colon, place = text.partition(":")
     if not colon or not _is_kind(kind):
-        raise TargetError(f"{text!r} is no target{_nearest(kind)}: write {_ways()}")
+        raise TargetError(f"{text!r} is not a target{_nearest(kind)}: write {_ways()}")
     place = place.strip() if kind == "topic" else _folder(place.strip())
     if not place:
-        raise TargetError(f"{text!r} names no place: write {_ways()}")
+        raise TargetError(f"{text!r} has no path or name: write {_ways()}")
     return Target(kind, place)
 
 
 def parse_table(text: str) -> Target:
-    """Reads a target that is a table; raises TargetError for a topic as well."""
+    """Parse a target that must be a table; TargetError for a topic too."""
     target = parse_target(text)
     if not target.is_table:
-        raise TargetError(f"{text!r} is no table: write delta:PATH, iceberg:PATH or parquet:PATH")
+        raise TargetError(
+            f"{text!r} is not a table: write delta:PATH, iceberg:PATH or parquet:PATH"
+        )
     return target
 
 
 def _folder(place: str) -> str:
-    """A folder of a file system that every machine of the pipeline sees, with no slash behind."""
+    """Return a path in a file system, without a trailing slash; TargetError for a URL."""
     if place.startswith("file:"):
         place = "/" + place.removeprefix("file:").lstrip("/")
     if "://" in place:

@@ -218,7 +218,7 @@ def test_what_consume_writes_produce_takes_and_a_bad_line_says_where_to_go_on(br
         command, ["produce", "copy", "--format", "json"], input=bad
     )
     assert failed.exit_code == 1
-    assert "copy: sent 2 records; to go on later: --skip 2" in failed.stderr
+    assert "copy: sent 2 records; to continue later: --skip 2" in failed.stderr
     assert "line 3" in failed.stderr
     again = CliRunner(env=environment).invoke(
         command, ["produce", "copy", "--format", "json", "--skip", "1"], input=written
@@ -237,11 +237,11 @@ def test_a_record_that_is_refused_says_where_to_go_on_without_leaving_any_out(
     refused = run(broker, "produce", "narrow", str(lines), "-o", "batch.size=0")
     assert refused.exit_code == 1
     sent, error = refused.stderr.splitlines()
-    assert sent == "narrow: sent 1 record; to go on later: --skip 1"
+    assert sent == "narrow: sent 1 record; to continue later: --skip 1"
     assert error.startswith("Error: record 2: ")
     refused = run(broker, "produce", "narrow", str(lines), "--skip", "2")
     sent, error = refused.stderr.splitlines()
-    assert sent == "narrow: sent 0 records; to go on later: --skip 2"
+    assert sent == "narrow: sent 0 records; to continue later: --skip 2"
     assert error.startswith("Error: record 3: a record of 2000082 bytes")
     assert run(broker, "produce", "narrow", str(lines), "--skip", "3").exit_code == 0
     assert run(broker, "consume", "narrow").stdout == "first\nlast\n"
@@ -454,7 +454,7 @@ def test_a_measurement_of_more_records_than_there_are_fails_after_its_report(bro
     result = run(broker, "perf", "consume", "few", "-n", "5", "--json")
     assert result.exit_code == 1
     assert json.loads(result.stdout)["records"] == 2
-    assert json.loads(result.stderr) == {"error": "few has 2 records; 5 were asked for"}
+    assert json.loads(result.stderr) == {"error": "few has 2 records, fewer than --records 5"}
 
 
 def test_an_archive_of_nothing_sealed_says_why_it_is_empty(

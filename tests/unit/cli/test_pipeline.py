@@ -31,7 +31,7 @@ def test_a_new_project_passes_its_check(tmp_path):
     assert "pipeline.yml" in made.output
     again = call("init", tmp_path / "demo")
     assert again.exit_code == 2
-    assert "is there already" in again.output
+    assert "already exists" in again.output
     checked = call("check", tmp_path / "demo", "--offline", "--json")
     assert checked.exit_code == 0
     assert [flow["flow"] for flow in json.loads(checked.output)] == ["events", "actions_per_minute"]
@@ -53,7 +53,7 @@ def test_a_file_that_cannot_be_loaded_is_one_line(shop):
     told = call("run", shop("def broken(:\n"))
     assert told.exit_code == 2
     assert len(told.output.splitlines()) == 1
-    assert "this is no Python" in told.output
+    assert "this is not valid Python" in told.output
 
 
 @pytest.mark.parametrize(

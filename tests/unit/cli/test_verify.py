@@ -41,7 +41,7 @@ def test_damage_is_named_and_exit_code_1(tmp_path: Path) -> None:
     result = verify(folder)
     assert result.exit_code == 1
     assert "offset 2 where 1 must be" in result.stderr
-    assert result.stderr.splitlines()[-1] == "Error: a-0: not sound"
+    assert result.stderr.splitlines()[-1] == "Error: damaged partitions: a-0"
     assert verify(folder, "--compacted").exit_code == 0
 
 
@@ -56,4 +56,4 @@ def test_json_carries_the_problems(tmp_path: Path) -> None:
 def test_a_folder_without_a_log_is_refused(tmp_path: Path) -> None:
     result = verify(tmp_path)
     assert result.exit_code == 1
-    assert "no partition has a segment" in result.stderr
+    assert "has no partition with segments" in result.stderr

@@ -122,7 +122,7 @@ def test_with_json_an_error_is_json_as_well() -> None:
         ("kafka-delete-records", "--offset-json-file f", "headwater topics trim"),
         ("kafka-acls", "--authorizer-properties x --list", "--authorizer-properties was removed"),
         ("kafka-preferred-replica-election", "--zookeeper z:1", "was removed from Kafka"),
-        ("kafka-frobnicate", "", "is not a script that headwater knows"),
+        ("kafka-frobnicate", "", "is not a known script"),
     ],
 )  # fmt: skip
 def test_kafkas_scripts_are_answered_with_the_line_to_type(

@@ -27,8 +27,8 @@ def test_file_addresses_and_slashes_behind_are_folders():
     [
         ("detla:/x", "did you mean delta:"),
         ("/only/a/path", "write delta:PATH"),
-        ("delta:", "names no place"),
-        ("topic: ", "names no place"),
+        ("delta:", "has no path or name"),
+        ("topic: ", "has no path or name"),
         ("delta:s3://bucket/x", "mounted folder"),
     ],
 )

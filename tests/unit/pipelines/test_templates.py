@@ -34,7 +34,7 @@ def test_a_project_for_spark_names_its_folder_only_where_a_path_must_be_absolute
 def test_nothing_is_overwritten(tmp_path):
     write_template("sdp", tmp_path, "shop")
     before = (tmp_path / "spark-pipeline.yml").read_text()
-    with pytest.raises(ProjectTemplateError, match=r"spark-pipeline\.yml is there already"):
+    with pytest.raises(ProjectTemplateError, match=r"spark-pipeline\.yml already exists"):
         write_template("sdp", tmp_path, "other")
     assert (tmp_path / "spark-pipeline.yml").read_text() == before
 

@@ -1,1 +1,1 @@
-"""What a pipeline is made of, and what is wrong with it before Spark starts."""
+"""Loads and checks a pipeline's declarations before Spark starts."""

@@ -1,6 +1,6 @@
-"""What the words of a pipeline may be given, whichever way it is written: Python, SQL or YAML.
+"""Checks the arguments of declarations in Python, SQL and YAML.
 
-Each function gives the checked value or raises DeclarationError with the place and a way out.
+Each function returns the checked value or raises DeclarationError with the place and what to do.
 """
 
 import re
@@ -27,7 +27,7 @@ _REFUSED = {
 
 
 def table_format(origin: SourceLocation, given: Any) -> Format | None:
-    """A format by its name; None where none was given."""
+    """Return a format by its name; None if none was given."""
     for known in FORMATS:
         if given == known:
             return known
@@ -38,7 +38,7 @@ def table_format(origin: SourceLocation, given: Any) -> Format | None:
 
 
 def table_options(origin: SourceLocation, given: Mapping[str, Any]) -> dict[str, str]:
-    """Options of a table as text; DeclarationError for one that nothing would heed."""
+    """Return the options of a table as text; DeclarationError for an unknown option."""
     for key in given:
         if key not in TABLE_OPTIONS:
             hint = nearest(str(key), dict.fromkeys(TABLE_OPTIONS))
@@ -49,7 +49,7 @@ def table_options(origin: SourceLocation, given: Mapping[str, Any]) -> dict[str,
 
 
 def schema_ddl(origin: SourceLocation, schema: Any) -> str | None:
-    """A schema as DDL; a StructType is taken apart without asking Spark."""
+    """Return a schema as DDL; a StructType is converted without a Spark session."""
     if schema is None or isinstance(schema, str):
         return schema
     if not hasattr(schema, "fields"):
@@ -63,7 +63,7 @@ def schema_ddl(origin: SourceLocation, schema: Any) -> str | None:
 def sink_target(
     origin: SourceLocation, text: str, options: dict[str, str]
 ) -> tuple[str, dict[str, str]]:
-    """The target and the remaining options of a sink, from our way or Spark's to write it."""
+    """Return the target and the other options of a sink, written as `topic:NAME` or in Spark's way."""
     if text in ("headwater", "kafka", *FORMATS):
         key = "path" if text in FORMATS else "topic"
         place = options.pop(key, "")
@@ -77,14 +77,14 @@ def sink_target(
 
 
 def name_list(origin: SourceLocation, what: str, given: Any) -> tuple[str, ...]:
-    """Several names; a single text is refused, for it would be taken letter by letter."""
+    """Return a list of names; a string is refused, since it would be read letter by letter."""
     if isinstance(given, str) or not all(isinstance(name, str) for name in given):
         raise DeclarationError(origin, f'{what} is a list of names, like {what}=["a"]')
     return tuple(given)
 
 
 def checked_name(origin: SourceLocation, name: Any) -> str:
-    """A name that a table, a folder and a view can have; else DeclarationError."""
+    """Return a name that is valid for a table, a folder and a view; else DeclarationError."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise DeclarationError(
             origin,
@@ -95,7 +95,7 @@ def checked_name(origin: SourceLocation, name: Any) -> str:
 
 
 def refuse_unknown(origin: SourceLocation, given: Mapping[str, Any], known: Sequence[str]) -> None:
-    """DeclarationError for the first argument that is none of `known`."""
+    """Raise DeclarationError for the first argument that is not in `known`."""
     for key in given:
         if key not in known:
             _refuse(origin, key, known)

@@ -1,7 +1,6 @@
-"""What can be known of columns before Spark runs: of DDL, of conditions and of select lists.
+"""Finds columns in DDL, conditions and select lists before Spark runs.
 
-Every answer is either certain or None: a check that is built on a guess would refuse good
-pipelines.
+Each function returns a certain answer or None: a check based on a guess would refuse valid pipelines.
 """
 
 import re
@@ -45,14 +44,15 @@ _TOO_DEEP = {
 
 
 def column_name(name: str) -> str:
-    """A column's name for DDL (where keywords are names like others), backquoted if it is odd."""
+    """Return a column's name for DDL, backquoted unless it is a plain identifier."""
     return name if _PLAIN.fullmatch(name) else quoted(name)
 
 
 def ddl_columns(ddl: str) -> dict[str, str]:
-    """Type by column of DDL such as "a BIGINT NOT NULL, b ARRAY<STRING>"; SqlError if it is none.
+    """Return the type of each column of DDL such as "a BIGINT NOT NULL, b ARRAY<STRING>".
 
-    Names are in lower case, as Spark compares them; types are the outermost word, in one spelling.
+        Names are in lower case, as Spark compares them. A type is its outermost word in one spelling.
+    Raises SqlError if the text is not DDL.
     """
     found: dict[str, str] = {}
     for column in _split(tokens(ddl), _DDL_BRACKETS):
@@ -67,14 +67,14 @@ def ddl_columns(ddl: str) -> dict[str, str]:
 
 
 def arrow_type(text: str) -> str | None:
-    """The outermost word of DDL for a type as pyarrow prints it; None: not known."""
+    """Return the outermost word of DDL for a type as pyarrow prints it; None if unknown."""
     if text in _ARROW_TYPES:
         return _ARROW_TYPES[text]
     return next((kind for form, kind in _ARROW_KINDS if re.match(form, text)), None)
 
 
 def condition_columns(condition: str) -> tuple[str, ...] | None:
-    """The columns that a condition names, or None where its grammar goes deeper than we look."""
+    """Return the columns that a condition names; None if its grammar is not supported here."""
     found = tokens(condition)
     if any(token.is_symbol("->") or token.is_symbol("::") for token in found):
         return None
@@ -100,7 +100,7 @@ def _is_column(token: Token, before: Token | None, after: Token | None) -> bool:
 
 
 def output_columns(query: str) -> tuple[str, ...] | None:
-    """The names of the columns that a SELECT gives, or None where they cannot be read off it."""
+    """Return the column names of a SELECT's result; None if the text does not show them."""
     items = _select_list(tokens(query))
     names = [_output_name(item) for item in items or ()]
     known = tuple(name for name in names if name is not None)
@@ -108,7 +108,7 @@ def output_columns(query: str) -> tuple[str, ...] | None:
 
 
 def _select_list(found: Sequence[Token]) -> list[list[Token]] | None:
-    """The items between the outermost SELECT and its FROM."""
+    """Return the items between the outermost SELECT and its FROM."""
     outer = [token for token, depth in _depths(found, _BRACKETS) if depth == 0]
     start = next((place for place, token in enumerate(outer) if token.is_word("SELECT")), None)
     if start is None or any(token.is_symbol("|>") for token in outer):
@@ -127,7 +127,7 @@ def _output_name(item: Sequence[Token]) -> str | None:
 
 
 def _depths(found: Sequence[Token], brackets: str) -> Iterator[tuple[Token, int]]:
-    """Each token with the number of brackets around it; brackets count as inside."""
+    """Yield each token with its bracket depth; a bracket counts as inside."""
     depth, half = 0, len(brackets) // 2
     for token in found:
         symbol = token.kind == "symbol"
@@ -137,7 +137,7 @@ def _depths(found: Sequence[Token], brackets: str) -> Iterator[tuple[Token, int]
 
 
 def _split(found: Sequence[Token], brackets: str) -> Iterator[list[Token]]:
-    """Parts between commas that no bracket encloses."""
+    """Split at commas outside of brackets."""
     part: list[Token] = []
     for token, depth in _depths(found, brackets):
         if depth == 0 and token.is_symbol(","):

@@ -1,8 +1,8 @@
-"""What a pipeline is made of: frozen declarations, and the readers that queries call.
+"""The declarations of a pipeline, and the readers that its queries call.
 
-A project's files are imported once; what they declare is collected here and then never changes.
-Queries name what they read (`read("bronze")`); who answers is bound by the runner, so a
-declaration can be loaded, checked and tested without Spark. This room must never import pyspark.
+A project's files are imported once; their declarations are frozen afterwards. Queries name their
+inputs (`read("bronze")`); the runner binds the reader that returns the data, so a declaration can be
+loaded, checked and tested without Spark. This package must never import pyspark.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,7 +22,7 @@ Action = Literal["warn", "drop", "fail"]
 
 @dataclass(frozen=True)
 class SourceLocation:
-    """Where something was declared."""
+    """The file and line of a declaration."""
 
     file: str
     line: int
@@ -32,7 +32,7 @@ class SourceLocation:
 
 
 class DeclarationError(Exception):
-    """A declaration that cannot be understood: one line with its place and what to do."""
+    """An invalid declaration: one line with its place and what to do."""
 
     def __init__(self, origin: SourceLocation, text: str) -> None:
         super().__init__(f"{origin}: {text}")
@@ -49,9 +49,9 @@ class DatasetRead(NamedTuple):
 
 @dataclass(frozen=True)
 class TopicRead:
-    """One topic read by a query: as a stream, or whole as it is at that moment.
+    """One topic read by a query: as a stream, or as a snapshot.
 
-    Not a tuple, so that it is never equal to the `Read` of a table of the same name.
+    Not a tuple, so that it is never equal to the `DatasetRead` of a table of the same name.
     """
 
     name: str
@@ -59,9 +59,9 @@ class TopicRead:
 
 
 class SqlRead(NamedTuple):
-    """Where a SELECT reads something: `text[start:end]`.
+    """One read in the text of a SELECT: `text[start:end]`.
 
-    `alias` is the name its columns may be qualified by there ("": the text gives an alias itself).
+    `alias` is the name that may qualify its columns there ("" if the text has an alias).
     """
 
     start: int
@@ -72,7 +72,7 @@ class SqlRead(NamedTuple):
 
 @dataclass(frozen=True)
 class SqlQuery:
-    """A SELECT whose reads are known by their place in the text."""
+    """A SELECT and the positions of its reads in the text."""
 
     text: str
     reads: tuple[DatasetRead, ...]
@@ -80,7 +80,7 @@ class SqlQuery:
     spans: tuple[SqlRead, ...] = ()
 
     def rendered(self, names: Mapping[DatasetRead | TopicRead, str]) -> str:
-        """The text with each read replaced by the (view) name given for it."""
+        """Return the text with each read replaced by its view name."""
         parts, done = [], 0
         for start, end, source, alias in self.spans:
             named = f"{names[source]} AS {quoted(alias)}" if alias else names[source]
@@ -90,7 +90,7 @@ class SqlQuery:
 
 
 def quoted(name: str) -> str:
-    """`name` as SQL takes it for a name, whatever is in it."""
+    """Return `name` as a quoted SQL identifier."""
     return "`" + name.replace("`", "``") + "`"
 
 
@@ -99,7 +99,7 @@ Query: TypeAlias = Callable[[], "DataFrame"] | SqlQuery
 
 @dataclass(frozen=True)
 class Expectation:
-    """A condition (SQL) that each row should meet, and what happens to one that does not."""
+    """A condition (SQL) for each row, and the action on rows that do not meet it."""
 
     name: str
     condition: str
@@ -108,7 +108,7 @@ class Expectation:
 
 @dataclass(frozen=True)
 class Quarantine:
-    """Where rows go that an `expect_or_drop` refused: a table, a topic, or both."""
+    """The table, the topic, or both that receive rows which `expect_or_drop` refuses."""
 
     table: str | None = None
     topic: str | None = None
@@ -121,7 +121,7 @@ class Dataset:
     name: str
     kind: Kind
     query: Query | None
-    """None: a table that only append flows fill."""
+    """None for a table that only append flows fill."""
     reads: tuple[DatasetRead, ...]
     topics: tuple[str, ...]
     expectations: tuple[Expectation, ...]
@@ -129,15 +129,15 @@ class Dataset:
     format: Format
     partition_by: tuple[str, ...]
     schema: str | None
-    """DDL of the columns, where it was declared."""
+    """DDL of the columns, if declared."""
     comment: str | None
     options: Mapping[str, str]
-    """Of TABLE_OPTIONS, by name."""
+    """Options by name, see TABLE_OPTIONS."""
     origin: SourceLocation
     streams: bool = False
-    """The query (of a temporary view, say) reads something as a stream."""
+    """Whether the query reads something as a stream."""
     session_reads: tuple[DatasetRead, ...] = ()
-    """As of Flow, of this query alone."""
+    """As in Flow, for this query alone."""
 
 
 @dataclass(frozen=True)
@@ -150,19 +150,19 @@ class Flow:
     reads: tuple[DatasetRead, ...]
     topics: tuple[str, ...]
     once: bool
-    """The query is a batch that runs one time only (a backfill), whatever happens later."""
+    """The query is a batch that runs only once, such as a backfill."""
     origin: SourceLocation
     streams: bool = True
-    """Something is read as a stream: a dataset or a topic."""
+    """Whether the query reads a dataset or a topic as a stream."""
     session_reads: tuple[DatasetRead, ...] = ()
-    """The reads that a Python query makes by name through the session (`spark.table("x")`,
-    `spark.sql(...)`), temporary views that are part of it included: the runner puts temporary
-    views of these names there before it calls it."""
+    """The reads that a Python query, or a temporary view in it, makes through the session
+(`spark.table("x")`, `spark.sql(...)`). The runner creates temporary views of these names before
+it calls the query."""
 
 
 @dataclass(frozen=True)
 class Sink:
-    """A place outside of the pipeline: "topic:NAME", "delta:PATH", "iceberg:…", "parquet:…"."""
+    """A target outside of the pipeline: "topic:NAME", "delta:PATH", "iceberg:…", "parquet:…"."""
 
     name: str
     target: str
@@ -172,7 +172,7 @@ class Sink:
 
 @dataclass(frozen=True)
 class Declarations:
-    """All that the files of a project declared, in their order."""
+    """All declarations of a project, in the order of its files."""
 
     datasets: Mapping[str, Dataset]
     flows: tuple[Flow, ...]
@@ -181,19 +181,19 @@ class Declarations:
 
 @dataclass(frozen=True)
 class ProjectSettings:
-    """What pipeline.yml says beside names and places."""
+    """The settings of pipeline.yml."""
 
     format: Format = "delta"
     dead_letter_topic: str | None = None
     target_batch_time: str = "10s"
-    """For the source's option targetBatchTime; "" leaves batches without a limit."""
+    """The source's option targetBatchTime; "" sets no limit."""
     trigger: str | None = None
-    """Spark's processing time between two batches, like "10 seconds"; None: as fast as it goes."""
+    """Spark's processing time between two batches, such as "10 seconds"; None for no pause."""
 
 
 @dataclass(frozen=True)
 class Project:
-    """A pipeline ready to be checked and run."""
+    """A loaded pipeline."""
 
     name: str
     root: Path
@@ -205,29 +205,29 @@ class Project:
 
 
 TABLE_OPTIONS = ("target_file_bytes", "compact_after_files", "retention_hours")
-"""Names of `Dataset.options`: arguments of the table sink, as text."""
+"""The keys of `Dataset.options`: arguments of the table sink, as text."""
 
 
 class DatasetReader(Protocol):
-    """Who answers the readers of a query while it is called."""
+    """Implements the readers while a query is called."""
 
     def read(self, name: str) -> "DataFrame":
-        """All rows of a dataset."""
+        """Return all rows of a dataset."""
 
     def read_stream(self, name: str) -> "DataFrame":
-        """New rows of a dataset, as a stream."""
+        """Return new rows of a dataset, as a stream."""
 
     def topic(self, name: str, **options: str) -> "DataFrame":
-        """The records of a topic, as a stream."""
+        """Return the records of a topic, as a stream."""
 
     def topics(self, *names: str, pattern: str | None, **options: str) -> "DataFrame":
-        """The records of several topics, as one stream."""
+        """Return the records of several topics, as one stream."""
 
     def topic_snapshot(self, name: str, **options: str) -> "DataFrame":
-        """The records that a topic holds now."""
+        """Return the records that a topic holds now."""
 
     def spark(self) -> "SparkSession":
-        """The session."""
+        """Return the session of the run."""
 
 
 _reading: ContextVar[DatasetReader | None] = ContextVar("headwater_pipelines_reading", default=None)
@@ -235,7 +235,7 @@ _reading: ContextVar[DatasetReader | None] = ContextVar("headwater_pipelines_rea
 
 @contextmanager
 def bind(reading: DatasetReader) -> Iterator[None]:
-    """Let `reading` answer the readers of queries called within the `with` (in this thread)."""
+    """Use `reading` for the readers of queries called within the `with` (in this thread)."""
     token = _reading.set(reading)
     try:
         yield
@@ -244,35 +244,35 @@ def bind(reading: DatasetReader) -> Iterator[None]:
 
 
 def read(name: str) -> "DataFrame":
-    """All rows of the dataset `name`, as a batch."""
+    """Return all rows of the dataset `name`, as a batch."""
     return _bound().read(name)
 
 
 def read_stream(name: str) -> "DataFrame":
-    """The rows that are new in the dataset `name`, as a stream."""
+    """Return the new rows of the dataset `name`, as a stream."""
     return _bound().read_stream(name)
 
 
 def topic(name: str, **options: str) -> "DataFrame":
-    """The records of a topic as a stream, with Kafka's columns; options as of the source."""
+    """Return the records of a topic as a stream with Kafka's columns; options of the source."""
     return _bound().topic(name, **options)
 
 
 def topics(*names: str, pattern: str | None = None, **options: str) -> "DataFrame":
-    """The records of several topics as one stream: those named, or all that match a pattern.
+    """Return the records of several topics as one stream, by name or by pattern.
 
-    A pattern is a regular expression for whole names; topics that appear later are found as well.
+    A pattern is a regular expression for whole names; topics created later are included.
     """
     return _bound().topics(*names, pattern=pattern, **options)
 
 
 def topic_snapshot(name: str, **options: str) -> "DataFrame":
-    """The records that a topic holds at this moment, as a batch."""
+    """Return the records that a topic holds now, as a batch."""
     return _bound().topic_snapshot(name, **options)
 
 
 def spark() -> "SparkSession":
-    """The session that the pipeline runs in; only within a query."""
+    """Return the session of the pipeline; works only within a query."""
     return _bound().spark()
 
 

@@ -1,7 +1,7 @@
-"""The vocabulary of a pipeline file: Spark Declarative Pipelines' words, and what it lacks.
+"""The decorators and functions of a pipeline file: those of Spark Declarative Pipelines and more.
 
-Each word checks what it is given, notes it with its place, and hands the function back, so
-decorators go in any order. An argument that would have no effect is refused, never ignored.
+Each checks its arguments, registers the declaration with its place, and returns the function
+unchanged, so decorators go in any order. An argument without effect is refused, never ignored.
 """
 
 import sys
@@ -35,7 +35,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class TableArguments(TypedDict, total=False):
-    """What a stored dataset takes."""
+    """The arguments of a stored dataset."""
 
     name: str | None
     comment: str | None
@@ -49,7 +49,7 @@ class TableArguments(TypedDict, total=False):
 
 
 class ViewArguments(TypedDict, total=False):
-    """What a temporary view takes."""
+    """The arguments of a temporary view."""
 
     name: str | None
     comment: str | None
@@ -62,13 +62,13 @@ def table(query: F, /) -> F: ...
 @overload
 def table(**arguments: Unpack[TableArguments]) -> Callable[[F], F]: ...
 def table(query: Any = None, /, **arguments: Any) -> Any:
-    """Declare a streaming table: new rows of what it reads as a stream are appended.
+    """Declare a streaming table: new rows of its streaming inputs are appended.
 
     Args:
-        query: the function, where the decorator is written without brackets.
-        **arguments: name (else the function's), comment, partition_by (or partition_cols), schema
-            (DDL or a StructType), format, table_properties (of TABLE_OPTIONS), and reads and
-            topics: names that the source of the function does not say.
+        query: the function, if the decorator is written without brackets.
+        **arguments: name (default: the function's), comment, partition_by (or partition_cols),
+            schema (DDL or a StructType), format, table_properties (see TABLE_OPTIONS), and reads
+            and topics: inputs whose names the source of the function does not show.
     """
     return _decorator("table", query, arguments)
 
@@ -78,7 +78,7 @@ def materialized_view(query: F, /) -> F: ...
 @overload
 def materialized_view(**arguments: Unpack[TableArguments]) -> Callable[[F], F]: ...
 def materialized_view(query: Any = None, /, **arguments: Any) -> Any:
-    """Declare a table that is computed anew, whole, from batch reads; arguments as of `table`."""
+    """Declare a table that each run computes again, whole, from batch reads; arguments as for `table`."""
     return _decorator("materialized_view", query, arguments)
 
 
@@ -87,7 +87,7 @@ def temporary_view(query: F, /) -> F: ...
 @overload
 def temporary_view(**arguments: Unpack[ViewArguments]) -> Callable[[F], F]: ...
 def temporary_view(query: Any = None, /, **arguments: Any) -> Any:
-    """Declare a query with a name that other queries read; nothing of it is stored."""
+    """Declare a named query that other queries read; its rows are not stored."""
     return _decorator("temporary_view", query, arguments)
 
 
@@ -100,14 +100,14 @@ def append_flow(
     topics: Sequence[str] = (),
     **unknown: Any,
 ) -> Callable[[F], F]:
-    """Declare one more query whose rows go to the table or sink `target`.
+    """Declare another query that appends to the table or sink `target`.
 
     Args:
         target: a streaming table or a sink.
-        name: of the flow and its checkpoint; else the function's.
-        once: the query is a batch that runs one time only, such as a backfill.
-        reads: names of datasets that the source of the function does not say.
-        topics: names of topics likewise.
+        name: the name of the flow and its checkpoint (default: the function's).
+        once: the query is a batch that runs only once, such as a backfill.
+        reads: input datasets whose names the source of the function does not show.
+        topics: input topics whose names the source of the function does not show.
         **unknown: refused.
     """
     place = _caller()
@@ -146,12 +146,12 @@ def create_streaming_table(
     """Declare a table that only append flows fill.
 
     Args:
-        name: of the table.
+        name: the name of the table.
         expect_all: conditions by name, counted.
         expect_all_or_drop: conditions by name; rows that fail one go to the quarantine.
         expect_all_or_fail: conditions by name; a row that fails one stops the flow.
         quarantine: `Quarantine(table, topic)` for refused rows.
-        **arguments: comment, partition_by, schema, format, table_properties, as of `table`.
+        **arguments: comment, partition_by, schema, format, table_properties, as for `table`.
     """
     registry, origin = active(), _caller()
     known = [key for key in _TABLE_KEYS if key not in ("name", "reads", "topics")]
@@ -170,13 +170,13 @@ def create_streaming_table(
 
 
 def create_sink(name: str, format: str, options: Mapping[str, str] | None = None) -> None:
-    """Declare a place outside of the pipeline that flows write to.
+    """Declare a target outside of the pipeline that flows write to.
 
     Args:
-        name: what flows call it.
-        format: "topic:NAME", "delta:PATH", "iceberg:PATH" or "parquet:PATH"; also Spark's way,
-            "headwater" or "kafka" with the option topic, "delta" and the like with path.
-        options: of the producer or the table, by name.
+        name: the name that flows use.
+        format: "topic:NAME", "delta:PATH", "iceberg:PATH" or "parquet:PATH"; also as in Spark:
+            "headwater" or "kafka" with the option topic, "delta" and others with path.
+        options: options of the producer or the table, by name.
     """
     registry, origin = active(), _caller()
     target, rest = sink_target(origin, format, dict(options or {}))
@@ -188,17 +188,17 @@ sink = create_sink
 
 
 def expect(name: str, condition: str) -> Callable[[F], F]:
-    """Count rows that do not meet a condition (SQL); they are kept."""
+    """Count rows that do not meet a condition (SQL) and keep them."""
     return _mark(_expectation(_caller(), name, condition, "warn"))
 
 
 def expect_or_drop(name: str, condition: str) -> Callable[[F], F]:
-    """Keep rows that do not meet a condition out of the table; they go to its quarantine."""
+    """Send rows that do not meet a condition to the table's quarantine."""
     return _mark(_expectation(_caller(), name, condition, "drop"))
 
 
 def expect_or_fail(name: str, condition: str) -> Callable[[F], F]:
-    """Stop before a batch with a row that does not meet a condition is written."""
+    """Fail a batch before it is written if a row does not meet a condition."""
     return _mark(_expectation(_caller(), name, condition, "fail"))
 
 
@@ -220,7 +220,7 @@ def expect_all_or_fail(expectations: Mapping[str, str]) -> Callable[[F], F]:
 def quarantine(*, table: str | None = None, topic: str | None = None) -> Callable[[F], F]:
     """Send rows that `expect_or_drop` refuses to a table, a topic, or both, with the reasons.
 
-    With neither, they go to the dead_letter_topic of pipeline.yml.
+    Without either, they go to the dead_letter_topic of pipeline.yml.
     """
     if table is not None:
         checked_name(_caller(), table)

@@ -1,7 +1,7 @@
-"""The graph of a pipeline: what is wrong with it before Spark starts, and in which order it runs.
+"""Checks the graph of a pipeline before Spark starts, and orders its flows.
 
-Pure: a project in, problems out, each one line with its place and what to do. Only what is
-certain is a problem.
+Pure: takes a project, returns problems, each one line with its place and what to do. Reports only
+what is certainly wrong.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -31,12 +31,12 @@ def check(
     topics: Collection[str] | None = None,
     schemas: "Mapping[str, pyarrow.Schema] | None" = None,
 ) -> list[Problem]:
-    """All that is wrong, in the order of the files.
+    """Return all problems, in the order of the files.
 
     Args:
-        project: what was loaded.
-        topics: the topics that exist, where a broker could be asked.
-        schemas: the schema of each table that exists already, by dataset.
+        project: the loaded project.
+        topics: the topics that exist; None if no broker was reached.
+        schemas: the schema of each existing table, by dataset.
     """
     graph = project.declarations
     found = [
@@ -57,9 +57,9 @@ def check(
 
 
 def order(declarations: Declarations) -> list[Flow]:
-    """The flows such that each comes after those that fill what it reads, else as declared.
+    """Return the flows, each after the flows that fill its inputs, else as declared.
 
-    Flows of a circle (`check` reports it) come last, as declared.
+    Flows in a cycle (`check` reports it) come last, as declared.
     """
     waiting, ordered = list(declarations.flows), list[Flow]()
     needs = {flow.name: _upstream_flows(declarations, flow) for flow in waiting}
@@ -74,7 +74,7 @@ def order(declarations: Declarations) -> list[Flow]:
 
 @dataclass(frozen=True)
 class _Node:
-    """A flow or a temporary view: whatever has a query."""
+    """A flow or a temporary view."""
 
     name: str
     origin: SourceLocation
@@ -93,7 +93,7 @@ def _nodes(graph: Declarations) -> Iterator[_Node]:
 
 
 def _quarantine_tables(graph: Declarations) -> dict[str, list[Dataset]]:
-    """Which datasets send refused rows to a table."""
+    """Return the datasets that send refused rows to each table."""
     found: dict[str, list[Dataset]] = {}
     for dataset in graph.datasets.values():
         if dataset.quarantine is not None and dataset.quarantine.table is not None:
@@ -102,7 +102,7 @@ def _quarantine_tables(graph: Declarations) -> dict[str, list[Dataset]]:
 
 
 def _stored_reads(graph: Declarations, reads: tuple[DatasetRead, ...]) -> set[str]:
-    """The stored tables behind reads: temporary views are looked through."""
+    """Return the stored tables behind reads, through temporary views."""
     found: set[str] = set()
     open_, seen = [read.name for read in reads], set[str]()
     while open_:
@@ -155,7 +155,7 @@ def _tables(graph: Declarations) -> dict[str, Dataset]:
 
 
 def _circles(graph: Declarations) -> Iterator[Problem]:
-    """Each circle once, as a -> b -> a."""
+    """Yield each cycle once, as a -> b -> a."""
     feeds: dict[str, list[_Node]] = {}
     targets = {flow.name: flow.target for flow in graph.flows}
     for node in _nodes(graph):
@@ -172,7 +172,7 @@ def _circles(graph: Declarations) -> Iterator[Problem]:
 
 
 def _circle_from(start: str, feeds: Mapping[str, list[_Node]], finished: set[str]) -> list[str]:
-    """A circle that can be reached from `start`, walking depth first without recursion."""
+    """Return a cycle reachable from `start`, depth first without recursion."""
     path = [start]
     ways = [_sources(start, feeds)]
     while path:
@@ -195,7 +195,7 @@ def _sources(name: str, feeds: Mapping[str, list[_Node]]) -> Iterator[str]:
 
 
 def _wrong_ways_to_read(graph: Declarations) -> Iterator[Problem]:
-    """A stream where only whole tables are, and the other way round."""
+    """Yield streaming reads of batch datasets, and batch reads of streaming views."""
     for node in _nodes(graph):
         for read in node.reads:
             dataset = graph.datasets.get(read.name)
@@ -222,9 +222,9 @@ def _wrong_way(reader: str, read: DatasetRead, dataset: Dataset) -> str | None:
 
 
 def _wrong_kind(flow: Flow, target: Dataset | None) -> str | None:
-    """Whether a flow streams must fit what it fills."""
+    """Return why a flow's mode does not fit its target; None if it does."""
     if target is not None and target.kind == "materialized_view":
-        if flow.streams and flow.name == target.name:  # of others the target is the problem
+        if flow.streams and flow.name == target.name:  # other flows report their target
             return (
                 f"{flow.name} is computed whole each time and cannot read a stream."
                 " Use hw.read and hw.topic_snapshot, or make it a table"
@@ -252,7 +252,7 @@ def _idle(graph: Declarations) -> Iterator[Problem]:
 
 
 def _one_checkpoint_each(graph: Declarations) -> Iterator[Problem]:
-    """Names that differ only in case share a folder on some disks, and a view in Spark."""
+    """Yield names that differ only in case: they share a folder on some disks and a view in Spark."""
     seen: dict[str, tuple[str, SourceLocation]] = {}
     nodes = [(node.name, node.origin) for node in _nodes(graph)]
     nodes += [(name, found.origin) for name, found in graph.datasets.items() if not found.query]
@@ -264,7 +264,7 @@ def _one_checkpoint_each(graph: Declarations) -> Iterator[Problem]:
 
 
 def _expectations(graph: Declarations) -> Iterator[Problem]:
-    """Rows are counted by the name of what they fail."""
+    """Yield expectations of one table that share a name: rows are counted by that name."""
     for dataset in graph.datasets.values():
         names = [expectation.name for expectation in dataset.expectations]
         for name in dict.fromkeys(name for name in names if names.count(name) > 1):

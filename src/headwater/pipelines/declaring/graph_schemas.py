@@ -1,6 +1,6 @@
-"""Declared schemas held against the rest of a declaration and against tables on disk.
+"""Checks declared schemas against the rest of a declaration and against tables on disk.
 
-Only what is certain is a problem; what depends on data or on Python is left for Spark to judge.
+Reports only what is certainly wrong; Spark checks what depends on data or on Python.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def schema_problems(graph: Declarations) -> Iterator[Problem]:
-    """What a declared schema says against the rest of the declaration."""
+    """Yield conflicts of a declared schema with the rest of the declaration."""
     for dataset in graph.datasets.values():
         if dataset.schema is None:
             continue
@@ -52,7 +52,7 @@ def _expectation_columns(dataset: Dataset, columns: Mapping[str, str]) -> Iterat
 def _flow_columns(
     graph: Declarations, dataset: Dataset, columns: Mapping[str, str]
 ) -> Iterator[Problem]:
-    """Columns that SQL into a table gives and the table's schema lacks."""
+    """Yield columns that a SQL flow returns and the table's schema lacks."""
     for flow in graph.flows:
         if flow.target != dataset.name or not isinstance(flow.query, SqlQuery):
             continue
@@ -67,12 +67,12 @@ def _flow_columns(
 def _certain(ask: Callable[[str], tuple[str, ...] | None], text: str) -> tuple[str, ...] | None:
     try:
         return ask(text)
-    except SqlError:  # Spark will say what is wrong with it better than we can
+    except SqlError:  # Spark reports the error better
         return None
 
 
 def changed_types(graph: Declarations, schemas: "Mapping[str, pyarrow.Schema]") -> list[Problem]:
-    """Columns whose declared type the table cannot take; new columns are welcome."""
+    """Return columns whose declared type does not fit the table; new columns are allowed."""
     found = []
     for name, dataset in graph.datasets.items():
         if dataset.schema is None or name not in schemas:
@@ -95,9 +95,9 @@ _LADDERS: Final = (("TINYINT", "SMALLINT", "INT", "BIGINT"), ("FLOAT", "DOUBLE")
 
 
 def _fits(declared: str, there: str, kind: str) -> bool:
-    """Whether a table takes rows of the declared type.
+    """Return whether a table accepts rows of the declared type.
 
-    Narrower numbers are cast; wider ones widen the column, which Delta tables cannot.
+    Narrower numbers are cast; wider ones widen the column, which Delta tables do not support.
     """
     for ladder in _LADDERS:
         if declared in ladder and there in ladder:

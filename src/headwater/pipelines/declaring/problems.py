@@ -1,4 +1,4 @@
-"""What is wrong with a declaration: one line with its place and what to do."""
+"""Problems of a declaration: one line with its place and what to do."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from headwater.pipelines.declaring.declare import SourceLocation
 
 @dataclass(frozen=True)
 class Problem:
-    """One line that a person can act on."""
+    """One problem, its place and what to do."""
 
     origin: SourceLocation
     text: str
@@ -19,5 +19,5 @@ class Problem:
 
 
 def hint(name: str, names: Mapping[str, object], otherwise: str) -> str:
-    """The end of a problem with a name: the nearest one, or else what to do."""
+    """Return the end of a problem text: the nearest known name, or else what to do."""
     return nearest(name, names) or f". {otherwise}"

@@ -1,8 +1,8 @@
-"""A project on disk: pipeline.yml and the Python and SQL files it names, loaded and frozen.
+"""Loads a project from disk: pipeline.yml and the Python and SQL files it names.
 
-Each Python file is executed as a module of its own that leaves nothing behind: neither in
-sys.modules (so that functions for Spark's workers are pickled by value) nor in sys.path. Whatever
-goes wrong in a file is one line with its place.
+Each Python file runs as a module of its own that is removed from sys.modules (so that functions for
+Spark's workers are pickled by value) and from sys.path. An error in a file becomes one line with its
+place.
 """
 
 import os
@@ -20,10 +20,10 @@ from headwater.pipelines.declaring.sql_files import load_sql
 
 
 def load_project(path: str | Path, *, overrides: Mapping[str, str] | None = None) -> Project:
-    """The project at `path`: a folder with pipeline.yml, that file, or one .py or .sql file.
+    """Load the project at `path`: a folder with pipeline.yml, that file, or one .py or .sql file.
 
     Args:
-        path: where it is.
+        path: the folder or file.
         overrides: settings of pipeline.yml by name (`storage`, `spark.…`, `tables.NAME.format`).
     """
     file = _project_file(Path(path), overrides or {})
@@ -60,7 +60,7 @@ def _project_file(path: Path, overrides: Mapping[str, str]) -> ProjectFile:
 
 @contextmanager
 def _importing(root: Path) -> Iterator[None]:
-    """Let files import their neighbours; afterwards it is as if nothing had been imported."""
+    """Let files import other files of the project, and undo these imports afterwards."""
     before = set(sys.modules)
     sys.path.insert(0, str(root))
     try:
@@ -77,7 +77,7 @@ def _execute(path: Path, root: Path) -> None:
     file = str(path)
     here = str(path.absolute())
     if any(getattr(known, "__file__", None) == here for known in list(sys.modules.values())):
-        return  # another file has imported it, and so declared what it declares
+        return  # another file has imported it, so its declarations are registered
     module = ModuleType(f"_pipeline_{path.stem}")
     module.__file__ = here
     sys.modules[module.__name__] = module
@@ -87,7 +87,7 @@ def _execute(path: Path, root: Path) -> None:
         raise
     except SyntaxError as problem:
         place = SourceLocation(problem.filename or file, problem.lineno or 1)
-        raise DeclarationError(place, f"this is no Python: {problem.msg}") from problem
+        raise DeclarationError(place, f"this is not valid Python: {problem.msg}") from problem
     except (Exception, SystemExit) as problem:
         raise DeclarationError(_place(problem, file, root), _told(problem)) from problem
     finally:
@@ -95,7 +95,7 @@ def _execute(path: Path, root: Path) -> None:
 
 
 def _place(problem: BaseException, file: str, root: Path) -> SourceLocation:
-    """The innermost line of the project's own files on the way to the problem."""
+    """Return the innermost line of the project's own files in the traceback."""
     frames = traceback.extract_tb(problem.__traceback__)
     own = [frame for frame in frames if Path(frame.filename).absolute().is_relative_to(root)]
     named = [frame for frame in own or frames if frame.filename != __file__]
@@ -114,7 +114,7 @@ def _told(problem: BaseException) -> str:
 
 
 def _needs_spark(problem: BaseException) -> bool:
-    """Whether PySpark failed for lack of a session: `sf.col("x")` or `@udf("double")` at the top."""
+    """Return whether PySpark failed without a session: `sf.col("x")` or `@udf("double")` at the top."""
     frames = traceback.extract_tb(problem.__traceback__)
     in_pyspark = bool(frames) and f"{os.sep}pyspark{os.sep}" in frames[-1].filename
     named = "SparkContext" in str(problem) or "session" in str(problem).lower()

@@ -1,7 +1,8 @@
-"""pipeline.yml: what it may say, read with its lines.
+"""Reads and checks pipeline.yml.
 
-Values come from yaml's safe loader; `${VAR}` and `${VAR:-default}` are replaced inside of values
-afterwards, so no variable can change the structure. An unknown key is refused with the nearest.
+Values come from yaml's safe loader. `${VAR}` and `${VAR:-default}` are replaced inside of values
+afterwards, so a variable cannot change the structure. The error for an unknown key names the nearest
+known one.
 """
 
 import os
@@ -46,7 +47,7 @@ _PROJECT_NAME = re.compile(r"[\w.-]+")
 
 @dataclass(frozen=True)
 class ProjectFile:
-    """What pipeline.yml says, checked."""
+    """The checked content of pipeline.yml."""
 
     name: str
     root: Path
@@ -58,7 +59,7 @@ class ProjectFile:
     tables: Mapping[str, Override]
 
     def refuse_unknown_tables(self, declarations: Declarations) -> None:
-        """DeclarationError for settings of a table that nothing declares."""
+        """Raise DeclarationError for settings of a table that is not declared."""
         for name, override in self.tables.items():
             if name not in declarations.datasets:
                 hint = nearest(name, declarations.datasets)
@@ -74,7 +75,7 @@ def read_project_file(
     definitions: Sequence[str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> ProjectFile:
-    """The text of a pipeline.yml in `root`; DeclarationError where it makes no sense."""
+    """Parse the text of a pipeline.yml in `root`; DeclarationError if it is invalid."""
     environment = os.environ if environment is None else environment
     page = _Page(text, file, environment)
     page.override(overrides)
@@ -101,7 +102,7 @@ def read_project_file(
 
 
 class _Page:
-    """The values of the file, and the line of each key."""
+    """The values of the file and the line of each key."""
 
     def __init__(self, text: str, file: str, environment: Mapping[str, str]) -> None:
         self._file = file
@@ -114,7 +115,9 @@ class _Page:
             mark = getattr(problem, "problem_mark", None)
             line = mark.line + 1 if mark else 1
             what = getattr(problem, "problem", None) or "it cannot be read"
-            raise DeclarationError(SourceLocation(file, line), f"this is no YAML: {what}") from None
+            raise DeclarationError(
+                SourceLocation(file, line), f"this is not valid YAML: {what}"
+            ) from None
         if loaded is not None and not isinstance(loaded, dict):
             raise DeclarationError(SourceLocation(file, 1), "this should be `key: value` lines")
         self._note_lines(root, ())
@@ -128,7 +131,9 @@ class _Page:
             if inner in self._lines:
                 first = self._lines[inner]
                 place = SourceLocation(self._file, key.start_mark.line + 1)
-                raise DeclarationError(place, f"{'.'.join(inner)} stands at line {first} too")
+                raise DeclarationError(
+                    place, f"duplicate key {'.'.join(inner)}, first at line {first}"
+                )
             self._lines[inner] = key.start_mark.line + 1
             self._note_lines(value, inner)
 
@@ -153,13 +158,13 @@ class _Page:
         return _VARIABLE.sub(variable, value)
 
     def origin(self, *path: str) -> SourceLocation:
-        """The line of a key, or of the nearest one around it."""
+        """Return the line of a key, or of the nearest enclosing key."""
         while path and path not in self._lines:
             path = path[:-1]
         return SourceLocation(self._file, self._lines.get(path, 1))
 
     def override(self, given: Mapping[str, str]) -> None:
-        """Put settings by name in the place of what the file says."""
+        """Replace values of the file by settings given by name."""
         for key, value in given.items():
             if key.startswith("spark."):
                 self.values.setdefault("spark", {})[key] = value
@@ -171,33 +176,33 @@ class _Page:
         self.refuse_unknown(self.values, KEYS)
 
     def refuse_unknown(self, given: Mapping[str, Any], known: Collection[str], *path: str) -> None:
-        """DeclarationError for the first key that is none of `known`."""
+        """Raise DeclarationError for the first key that is not in `known`."""
         for key in given:
             if key not in known:
                 hint = nearest(key, dict.fromkeys(known))
                 raise DeclarationError(self.origin(*path, key), f"unknown key {key}{hint}")
 
     def text(self, key: str) -> str | None:
-        """A value that is one word or number."""
+        """Return a value that must be a scalar."""
         value = self.values.get(key)
         if isinstance(value, dict | list):
             self.fail(key, f"{key} takes one value")
         return None if value is None else str(value)
 
     def texts(self, key: str) -> tuple[str, ...]:
-        """A value that is a word or a list of words."""
+        """Return a value that must be a scalar or a list of scalars."""
         value = self.values.get(key) or ()
         return (value,) if isinstance(value, str) else tuple(str(item) for item in value)
 
     def mapping(self, key: str) -> dict[str, Any]:
-        """A value that is keys and values itself."""
+        """Return a value that must be a mapping."""
         value = self.values.get(key) or {}
         if not isinstance(value, dict):
             self.fail(key, f"{key} takes `key: value` lines")
         return value
 
     def fail(self, key: str, text: str) -> NoReturn:
-        """DeclarationError at a key."""
+        """Raise DeclarationError at a key."""
         raise DeclarationError(self.origin(key), text)
 
 

@@ -1,9 +1,9 @@
-"""What a query function reads, found in its source without calling it.
+"""Finds the reads of a query function in its source, without calling it.
 
 Names are resolved as Python would (imports, aliases, constants of the module), so `hw.read("x")`,
-`pipelines.read(X)` and `read("x")` are the same. Functions of the project that the query mentions
-are followed. A read whose name is only known when the code runs is reported as computed, never
-passed over: the graph must not miss an edge.
+`pipelines.read(X)` and `read("x")` are the same. Functions of the project that the query names are
+searched too. A read whose name is known only at run time is reported as computed, never dropped: the
+graph must not miss an edge.
 """
 
 import ast
@@ -37,7 +37,7 @@ _SESSIONS = {"active", "getActiveSession", "getOrCreate"}
 
 @dataclass
 class FoundReads:
-    """What the source of a query says of its reads."""
+    """The reads in the source of a query."""
 
     reads: list[DatasetRead] = field(default_factory=list)
     topics: list[TopicRead] = field(default_factory=list)
@@ -48,17 +48,17 @@ class FoundReads:
 
 @dataclass(frozen=True)
 class ComputedRead:
-    """A read whose name the source does not say."""
+    """A read whose name the source does not show."""
 
     origin: SourceLocation
     call: str
-    """As it is written; "": the source itself was not found."""
+    """The call as written; "" if the source was not found."""
     topic: bool
     stream: bool
 
 
 def reads_of(function: Callable[..., Any], home: Path | None = None) -> FoundReads:
-    """What `function`, and the functions it uses whose files lie in `home`, read."""
+    """Return the reads of `function` and of the functions in `home` that it uses."""
     found = FoundReads()
     for used, node in followed(function, home):
         if node is None:
@@ -71,7 +71,7 @@ def reads_of(function: Callable[..., Any], home: Path | None = None) -> FoundRea
 def followed(
     function: Callable[..., Any], home: Path | None = None
 ) -> "list[tuple[FunctionType, ast.FunctionDef | None]]":
-    """`function` and those that it uses of the files in `home`, with their syntax if it is known."""
+    """Return `function` and the functions in `home` that it uses, with their syntax if known."""
     plain = inspect.unwrap(function)
     if not isinstance(plain, FunctionType):
         raise DeclarationError(origin_of(function), "a query is a plain function written with def")
@@ -87,7 +87,7 @@ def followed(
 
 
 def origin_of(function: Callable[..., Any]) -> SourceLocation:
-    """Where a function begins, its decorators included."""
+    """Return the first line of a function, including its decorators."""
     plain = inspect.unwrap(function)
     if isinstance(plain, FunctionType):
         return SourceLocation(plain.__code__.co_filename, plain.__code__.co_firstlineno)
@@ -99,7 +99,7 @@ def _file(function: FunctionType) -> Path:
 
 
 def _definition(function: FunctionType) -> ast.FunctionDef | None:
-    """The syntax of a function, out of its file."""
+    """Return the syntax of a function from its file."""
     code = function.__code__
     linecache.checkcache(code.co_filename)
     try:
@@ -115,7 +115,7 @@ def _definition(function: FunctionType) -> ast.FunctionDef | None:
 
 
 def _mentioned(function: FunctionType, node: ast.FunctionDef) -> Iterator[FunctionType]:
-    """Plain functions that the body names, called or handed on (as to `transform`)."""
+    """Yield plain functions that the body calls or passes on (as to `transform`)."""
     names = _Names(function, node)
     for child in _body(node):
         if isinstance(child, ast.Name | ast.Attribute):
@@ -131,7 +131,7 @@ def _body(node: ast.FunctionDef) -> Iterator[ast.AST]:
 
 
 class _Names:
-    """What names stand for inside of a function, as far as that is fixed before it runs."""
+    """Resolves names inside of a function as far as they are fixed before it runs."""
 
     def __init__(self, function: FunctionType, node: ast.FunctionDef) -> None:
         self._known: dict[str, Any] = dict(function.__globals__)
@@ -149,7 +149,7 @@ class _Names:
                 self._known |= dict(_imported(child))
 
     def value(self, node: ast.expr) -> Any:
-        """The object behind a (dotted) name, or None."""
+        """Return the object behind a (dotted) name, or None."""
         if isinstance(node, ast.Name):
             return self._known.get(node.id)
         if isinstance(node, ast.Attribute):
@@ -157,7 +157,7 @@ class _Names:
         return None
 
     def text(self, node: ast.expr | None) -> str | None:
-        """The string that an expression is: a literal or a constant of a module."""
+        """Return the string of a literal or a constant of a module, else None."""
         if isinstance(node, ast.Constant):
             value = node.value
         else:
@@ -165,7 +165,7 @@ class _Names:
         return value if isinstance(value, str) else None
 
     def texts(self, node: ast.expr) -> list[str] | None:
-        """The strings of an argument: one, or those of a constant that is unpacked (`*NAMES`)."""
+        """Return the strings of an argument: one, or those of an unpacked constant (`*NAMES`)."""
         if isinstance(node, ast.Starred):
             values = self.value(node.value)
             known = isinstance(values, list | tuple) and all(isinstance(v, str) for v in values)
@@ -177,7 +177,7 @@ class _Names:
 def _attribute(owner: Any, name: str) -> Any:
     if not isinstance(owner, ModuleType):
         return None
-    if owner.__name__ == "headwater.pipelines":  # whose other names import Spark when asked for
+    if owner.__name__ == "headwater.pipelines":  # other names of it import Spark on access
         return getattr(declare, name, None)
     return getattr(owner, name, None)
 
@@ -191,7 +191,7 @@ def _filled(cell: Any) -> bool:
 
 
 def _imported(node: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Any]]:
-    """Names that an import inside of a function makes, for the one package that matters here."""
+    """Yield the names that an import of headwater.pipelines inside of a function binds."""
     import headwater.pipelines as package
 
     for alias in node.names:
@@ -216,7 +216,7 @@ class _Walk:
         self._called: set[int] = set()
 
     def visit_body(self) -> None:
-        """Note every read of the body, in the order of the text."""
+        """Collect every read of the body, in the order of the text."""
         for child in _body(self._node):
             if isinstance(child, ast.Assign) and self._is_session(child.value):
                 self._sessions |= {t.id for t in child.targets if isinstance(t, ast.Name)}
@@ -245,7 +245,7 @@ class _Walk:
                 self._session_sql(call)
 
     def _reader(self, node: ast.expr) -> tuple[bool, bool] | None:
-        """(of a topic, as a stream) if the expression is one of our readers."""
+        """Return (of a topic, as a stream) if the expression is a reader of headwater.pipelines."""
         value = self._names.value(node)
         if not isinstance(value, FunctionType):
             return None
@@ -254,7 +254,7 @@ class _Walk:
         return (True, _TOPICS[value]) if value in _TOPICS else None
 
     def _read_topics(self, call: ast.Call) -> None:
-        """`hw.topics("a", "b")` or `hw.topics(*NAMES)`; a pattern names no topic beforehand."""
+        """Collect `hw.topics("a", "b")` or `hw.topics(*NAMES)`; a pattern names no topics."""
         self._found.streams = True
         for argument in call.args:
             names = self._names.texts(argument)
@@ -312,7 +312,7 @@ class _Walk:
         self._found.streams |= any(read.stream for read in reads)
 
     def _table_of_session(self, owner: ast.expr) -> bool | None:
-        """Whether `owner.table()` reads a stream; None: it is no table of a session."""
+        """Return whether `owner.table()` reads a stream; None if owner is not a session."""
         if self._is_session(owner):
             return False
         while isinstance(owner, ast.Call | ast.Attribute):
@@ -330,7 +330,7 @@ class _Walk:
         return made or self._names.value(node.func) is declare.spark
 
     def _bare(self, node: ast.Name | ast.Attribute) -> None:
-        """A reader that is handed on instead of called; a stream from outside of the pipeline."""
+        """Collect a reader that is passed on instead of called, or a stream from outside."""
         reader = self._reader(node)
         if reader is not None:
             self._computed(node, *reader)

@@ -1,8 +1,8 @@
-"""Where declarations gather while the files of a project are imported.
+"""Collects declarations while the files of a project are imported.
 
 A registry is active only inside its own `collecting` block (and in its own context), so two loads
-never see each other. Outside of one the decorators declare nothing and hand functions back
-unchanged: queries can be imported and tested like any other code.
+never see each other. Outside of a block the decorators declare nothing and return functions
+unchanged, so queries can be imported and tested like any other code.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -37,7 +37,7 @@ Mark = Expectation | Quarantine
 
 @dataclass(frozen=True)
 class Draft:
-    """A dataset or an append flow (kind None) as it was written; reads are looked up at the end."""
+    """A dataset or an append flow (kind None) as written; its reads are resolved at the end."""
 
     name: str
     origin: SourceLocation
@@ -58,7 +58,7 @@ class Draft:
 
 @dataclass(frozen=True)
 class Override:
-    """What pipeline.yml says of one table, over what its declaration says."""
+    """Settings of one table in pipeline.yml; they override its declaration."""
 
     origin: SourceLocation
     format: Format | None = None
@@ -78,17 +78,17 @@ class Registry:
         self._locations: dict[str, SourceLocation] = {}
 
     def add(self, draft: Draft) -> None:
-        """Take a dataset or a flow; DeclarationError if its name is taken."""
+        """Add a dataset or a flow; DeclarationError if its name is taken."""
         self._claim(draft.name, draft.origin)
         self._drafts.append(draft)
 
     def add_sink(self, sink: Sink) -> None:
-        """Take a sink; DeclarationError if its name is taken."""
+        """Add a sink; DeclarationError if its name is taken."""
         self._claim(sink.name, sink.origin)
         self._sinks[sink.name] = sink
 
     def mark(self, function: Callable[..., Any], mark: Mark) -> None:
-        """Remember an expectation or quarantine of a query until its dataset is known."""
+        """Keep an expectation or quarantine of a query until its dataset is known."""
         self._marks.setdefault(function, []).insert(0, mark)
 
     def declarations(
@@ -96,7 +96,7 @@ class Registry:
         settings: ProjectSettings | None = None,
         overrides: Mapping[str, Override] | None = None,
     ) -> Declarations:
-        """All that was declared, frozen, with the defaults of the project filled in."""
+        """Return all declarations, frozen, with the defaults of the project filled in."""
         settings, overrides = settings or ProjectSettings(), overrides or {}
         datasets: dict[str, Dataset] = {}
         flows: list[Flow] = []
@@ -144,7 +144,7 @@ class Registry:
             name = getattr(function, "__name__", "this")
             raise DeclarationError(
                 origin_of(function),
-                f"{name} has expectations or a quarantine but is no dataset."
+                f"{name} has expectations or a quarantine but is not a dataset."
                 " Add @table or @materialized_view",
             )
 
@@ -153,13 +153,13 @@ _active: ContextVar[Registry | None] = ContextVar("headwater_pipelines_registry"
 
 
 def active() -> Registry | None:
-    """The registry that collects now, if any."""
+    """Return the active registry, if any."""
     return _active.get()
 
 
 @contextmanager
 def collecting(home: Path | None = None) -> Iterator[Registry]:
-    """Collect what is declared within the `with`."""
+    """Collect declarations within the `with`."""
     registry = Registry(home)
     token = _active.set(registry)
     try:
@@ -169,7 +169,7 @@ def collecting(home: Path | None = None) -> Iterator[Registry]:
 
 
 def _sources(draft: Draft, home: Path | None) -> FoundReads:
-    """What the query of a draft reads, by its text and by what its decorator says."""
+    """Return the reads of a draft: those in its source and those its decorator lists."""
     if draft.query is None:
         return FoundReads()
     if isinstance(draft.query, SqlQuery):
@@ -188,7 +188,7 @@ def _sources(draft: Draft, home: Path | None) -> FoundReads:
 
 
 def _named_read(text: str, computed: Collection[ComputedRead]) -> DatasetRead:
-    """An entry of reads=[...]: a name, read as the computed calls do, or "STREAM name"."""
+    """Return the read of an entry of reads=[...]: a name, read as the computed calls do, or "STREAM name"."""
     words = text.split()
     if len(words) == 2 and words[0].upper() == "STREAM":
         return DatasetRead(words[1], True)
@@ -197,7 +197,7 @@ def _named_read(text: str, computed: Collection[ComputedRead]) -> DatasetRead:
 
 
 def _named_topic(name: str, computed: Collection[ComputedRead]) -> TopicRead:
-    """An entry of topics=[...]: a stream, unless only snapshots have computed names."""
+    """Return the read of an entry of topics=[...]: a stream, unless only snapshots have computed names."""
     return TopicRead(name, all(call.stream for call in computed if call.topic))
 
 
@@ -206,7 +206,7 @@ def _refuse_unnamed(computed: ComputedRead, draft: Draft) -> None:
         if not (draft.reads or draft.topics):
             raise DeclarationError(
                 computed.origin,
-                f"what {draft.name} reads is not known, for its source cannot be found."
+                f"the inputs of {draft.name} are unknown, because its source cannot be found."
                 ' Write it with def, or list it: reads=["..."] or topics=["..."] on the decorator',
             )
         return
@@ -214,7 +214,7 @@ def _refuse_unnamed(computed: ComputedRead, draft: Draft) -> None:
     if not (draft.topics if computed.topic else draft.reads):
         raise DeclarationError(
             computed.origin,
-            f"what {computed.call} reads for {draft.name} is only known when it runs."
+            f"the name that {computed.call} reads in {draft.name} is known only at run time."
             f' Write the name as a literal, or list it: {wanted}=["..."] on the decorator',
         )
 
@@ -240,7 +240,7 @@ def _dataset(draft: Draft, kind: Kind, found: FoundReads, settings: ProjectSetti
 
 
 def _quarantine(draft: Draft, settings: ProjectSettings) -> Quarantine | None:
-    """The quarantine of a dataset; the project's dead letter topic where it names none."""
+    """Return the quarantine of a dataset; by default the project's dead letter topic."""
     drops = any(expectation.action == "drop" for expectation in draft.expectations)
     given = draft.quarantine
     if given is None:
@@ -250,7 +250,7 @@ def _quarantine(draft: Draft, settings: ProjectSettings) -> Quarantine | None:
         if settings.dead_letter_topic is None:
             raise DeclarationError(
                 draft.origin,
-                f"the quarantine of {draft.name} has no place. Give table= or topic=,"
+                f"the quarantine of {draft.name} has neither a table nor a topic. Give table= or topic=,"
                 " or set dead_letter_topic in pipeline.yml",
             )
         return Quarantine(topic=settings.dead_letter_topic)
@@ -262,7 +262,8 @@ def _overridden(dataset: Dataset, override: Override | None) -> Dataset:
         return dataset
     if dataset.kind == "temporary_view":
         raise DeclarationError(
-            override.origin, f"{dataset.name} is a temporary view: nothing of it is stored to set"
+            override.origin,
+            f"{dataset.name} is a temporary view and stores nothing. Remove its settings",
         )
     chosen = override.partition_by
     return replace(
@@ -289,9 +290,9 @@ def _flow(draft: Draft, query: Query, found: FoundReads) -> Flow:
 
 
 def _with_reads_of_views(flow: Flow, datasets: Mapping[str, Dataset]) -> Flow:
-    """`flow` with the session reads of the temporary views that are composed into its query."""
+    """Return `flow` with the session reads of the temporary views in its query."""
     names = [read.name for read in flow.reads]
-    for name in names:  # grows while it is walked
+    for name in names:  # the list grows during the loop
         names += [each.name for each in _view_reads(datasets.get(name)) if each.name not in names]
     views = [dataset for dataset in map(datasets.get, names) if dataset and _view_reads(dataset)]
     session_reads = [read for view in views for read in view.session_reads]

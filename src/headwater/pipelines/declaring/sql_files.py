@@ -1,8 +1,8 @@
-"""Pipelines declared in SQL: the statements of a file as drafts for the registry.
+"""Parses pipelines declared in SQL: the statements of a file become drafts for the registry.
 
-Spark Declarative Pipelines' statements, with expectations as CONSTRAINT … EXPECT, and topics as
-``STREAM topic.`name` `` (a stream) or ``topic.`name` `` (what it holds now). Only these statements
-are known; anything else is refused with its line rather than handed on to see what happens.
+Supports the statements of Spark Declarative Pipelines, expectations as CONSTRAINT … EXPECT, and topics
+as ``STREAM topic.`name` `` (a stream) or ``topic.`name` `` (a snapshot). Any other statement is refused
+with its line.
 """
 
 from pathlib import Path
@@ -33,13 +33,13 @@ _QUARANTINE = ("quarantine.table", "quarantine.topic")
 
 
 def load_sql(path: Path, registry: Registry) -> None:
-    """Declare what the statements of a file say."""
+    """Register the statements of a file."""
     for draft in parse_sql(path.read_text(encoding="utf-8"), str(path)):
         registry.add(draft)
 
 
 def parse_sql(text: str, file: str) -> list[Draft]:
-    """The statements of `text`; DeclarationError at the first that is not understood."""
+    """Parse the statements of `text`; DeclarationError at the first unsupported one."""
     try:
         return [_Statement(text, file, found).draft() for found in statements(text)]
     except SqlError as problem:
@@ -47,7 +47,7 @@ def parse_sql(text: str, file: str) -> list[Draft]:
 
 
 class _Statement:
-    """One statement, read from left to right."""
+    """Parses one statement from left to right."""
 
     def __init__(self, text: str, file: str, tokens: list[Token]) -> None:
         self._text = text
@@ -62,11 +62,11 @@ class _Statement:
         self._comment: str | None = None
 
     def draft(self) -> Draft:
-        """What the statement declares."""
+        """Return the declaration of the statement."""
         first = self._tokens[0]
         if not self._skip("CREATE"):
-            advice = _ADVICE.get(first.text.upper(), f"a file has {_KNOWN}")
-            raise SqlError(first.line, f"{first.text.upper()} is not understood here: {advice}")
+            advice = _ADVICE.get(first.text.upper(), f"write {_KNOWN}")
+            raise SqlError(first.line, f"{first.text.upper()} is not supported here: {advice}")
         self._skip("OR", "REFRESH") or self._skip("OR", "REPLACE")
         if self._skip("FLOW"):
             return self._flow()
@@ -79,7 +79,7 @@ class _Statement:
             return "materialized_view"
         if self._skip("TEMPORARY", "VIEW") or self._skip("TEMP", "VIEW"):
             return "temporary_view"
-        raise self._unlike(f"only {_KNOWN} is understood")
+        raise self._unlike(f"expected {_KNOWN}")
 
     def _flow(self) -> Draft:
         name = self._name("the flow's name")
@@ -124,7 +124,9 @@ class _Statement:
             self._schema, self._expectations, self._properties, self._partition_by, self._format,
         )  # fmt: skip
         if kind == "temporary_view" and any(stored):
-            raise SqlError(self._origin.line, "a temporary view has a name, a comment and a query")
+            raise SqlError(
+                self._origin.line, "a temporary view takes only a name, a comment and a query"
+            )
 
     def _quarantine(self) -> tuple[Quarantine | None, dict[str, str]]:
         options = {key: value for key, value in self._properties.items() if key not in _QUARANTINE}
@@ -134,7 +136,7 @@ class _Statement:
         return (Quarantine(table, topic) if table or topic else None), options
 
     def _elements(self) -> None:
-        """The bracket after a name: columns with their types, and expectations."""
+        """Parse the bracket after a name: columns with their types, and expectations."""
         self._at += 1
         while True:
             if self._skip("CONSTRAINT"):
@@ -187,9 +189,7 @@ class _Statement:
         elif self._skip("CLUSTER", "BY"):
             raise self._unlike("clustering is not supported: use PARTITIONED BY", back=1)
         else:
-            raise self._unlike(
-                "COMMENT, PARTITIONED BY, USING, TBLPROPERTIES or AS should stand here"
-            )
+            raise self._unlike("expected COMMENT, PARTITIONED BY, USING, TBLPROPERTIES or AS")
 
     def _columns(self) -> tuple[str, ...]:
         self._need_symbol("(")
@@ -212,9 +212,9 @@ class _Statement:
         self._need_symbol(")")
 
     def _query(self) -> SqlQuery:
-        """The rest of the statement, which is its query."""
+        """Parse the rest of the statement, which is its query."""
         if not self._more():
-            raise self._unlike("a query should stand here", back=1)
+            raise self._unlike("expected a query", back=1)
         first, last = self._tokens[self._at], self._tokens[-1]
         self._at = len(self._tokens)
         try:
@@ -225,7 +225,7 @@ class _Statement:
     def _name(self, what: str, *, checked: bool = True) -> str:
         token = self._next_token(what)
         if not token.is_name:
-            raise self._unlike(f"{what} should stand here", back=1)
+            raise self._unlike(f"expected {what}", back=1)
         if self._peek_symbol("."):
             raise self._unlike("names in a pipeline have one part, without dots")
         return checked_name(self._origin, token.text) if checked else token.text
@@ -233,12 +233,12 @@ class _Statement:
     def _string(self, what: str) -> str:
         token = self._next_token(what)
         if token.kind != "string":
-            raise self._unlike(f"{what} should stand here, in quotes", back=1)
+            raise self._unlike(f"expected {what} in quotes", back=1)
         return literal(token)
 
     def _next_token(self, what: str) -> Token:
         if not self._more():
-            raise SqlError(self._tokens[-1].line, f"the statement ends where {what} should stand")
+            raise SqlError(self._tokens[-1].line, f"the statement ends before {what}")
         self._at += 1
         return self._tokens[self._at - 1]
 
@@ -246,7 +246,7 @@ class _Statement:
         return self._at < len(self._tokens)
 
     def _skip(self, *words: str) -> bool:
-        """Go past these keywords if they all stand here."""
+        """Skip these keywords if all of them follow."""
         here = self._tokens[self._at : self._at + len(words)]
         if len(here) == len(words) and all(
             token.is_word(word) for token, word in zip(here, words, strict=True)
@@ -256,18 +256,18 @@ class _Statement:
         return False
 
     def _skip_symbol(self, symbol: str) -> bool:
-        stands = self._peek_symbol(symbol)
-        self._at += stands
-        return stands
+        found = self._peek_symbol(symbol)
+        self._at += found
+        return found
 
     def _need(self, *words: str) -> None:
         for word in words:
             if not self._skip(word):
-                raise self._unlike(f"{word} should stand here")
+                raise self._unlike(f"expected {word}")
 
     def _need_symbol(self, symbol: str) -> Token:
         if not self._peek_symbol(symbol):
-            raise self._unlike(f"{symbol} should stand here")
+            raise self._unlike(f"expected {symbol}")
         return self._next_token(symbol)
 
     def _peek_word(self, word: str) -> bool:
@@ -277,7 +277,7 @@ class _Statement:
         return self._more() and self._tokens[self._at].is_symbol(symbol)
 
     def _unlike(self, text: str, back: int = 0) -> SqlError:
-        """What to raise at the token that stands here, or a few before it."""
+        """Return the error for the current token, or for one `back` tokens earlier."""
         place = min(self._at - back, len(self._tokens) - 1)
         token = self._tokens[place]
         shown = "the end" if self._at - back > place else repr(token.text)

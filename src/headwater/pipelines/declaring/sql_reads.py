@@ -1,9 +1,9 @@
-"""Which tables and topics a SELECT reads, and where in its text.
+"""Finds the tables and topics that a SELECT reads, and their positions in its text.
 
-A relation stands after FROM, after JOIN, and after a comma in a FROM list; the names of WITH
-clauses are left out where they are in scope, table functions always. Names with dots lie outside
-of the pipeline and stay as they are, except ``topic.`name` ``. What could be a relation and is
-not understood is a SqlError: a read must never be missed in silence.
+A relation follows FROM, JOIN, or a comma in a FROM list. Names of WITH clauses in scope and table
+functions are not reads. Names with dots are outside of the pipeline and stay unchanged, except
+``topic.`name` ``. An unsupported construct where a relation could be is a SqlError: a read must never be
+missed silently.
 """
 
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ _NO_ALIAS = _ENDS_FROM | {
 
 @dataclass
 class _Level:
-    """What is known between one pair of brackets."""
+    """The parser's state between one pair of brackets."""
 
     started: bool = False
     selects: bool = False
@@ -38,12 +38,12 @@ class _Level:
 
 
 def sql_query(text: str) -> SqlQuery:
-    """`text` (one SELECT) with its reads; SqlError where it is not understood."""
+    """Return `text` (one SELECT) with its reads; SqlError if it is not supported."""
     return _Finder(text, tokens(text)).found()
 
 
 class _Finder:
-    """One walk over the tokens of a query."""
+    """One pass over the tokens of a query."""
 
     def __init__(self, text: str, found: Sequence[Token]) -> None:
         self._text = text
@@ -53,13 +53,13 @@ class _Finder:
         self._spans: list[SqlRead] = []
 
     def found(self) -> SqlQuery:
-        """The query after the whole walk."""
+        """Run the pass and return the query with its reads."""
         while self._at < len(self._tokens):
             self._step(self._tokens[self._at])
         if len(self._levels) > 1:
-            raise SqlError(self._tokens[-1].line, "a bracket is opened and never closed")
+            raise SqlError(self._tokens[-1].line, "a bracket is never closed")
         if self._levels[0].wants_relation:
-            raise SqlError(self._tokens[-1].line, "the query ends where a table should stand")
+            raise SqlError(self._tokens[-1].line, "the query ends before a table's name")
         sources = list(dict.fromkeys(span.source for span in self._spans))
         return SqlQuery(
             self._text,
@@ -87,19 +87,19 @@ class _Finder:
         elif token.text == ")":
             self._closed(token)
         elif level.wants_relation or level.wants_cte_name:
-            raise SqlError(token.line, f"a name should stand here, not {token.text!r}")
+            raise SqlError(token.line, f"expected a name, not {token.text!r}")
         elif token.text == "," and level.in_from:
             level.wants_relation = not (level.in_values and self._row_follows())
         elif token.text == "|>":
             level.in_from = False
 
     def _row_follows(self) -> bool:
-        """Whether the comma parts two rows of VALUES, not two tables."""
+        """Return whether the comma separates two rows of VALUES, not two tables."""
         following = self._peek()
         return following is not None and not following.is_name and not following.is_symbol(")")
 
     def _opened(self, level: _Level) -> _Level:
-        """The level inside of a bracket: a subquery, tables in brackets, or anything else."""
+        """Return the level inside of a bracket: a subquery, tables in brackets, or anything else."""
         inner = _Level()
         if level.wants_relation:
             level.wants_relation = False
@@ -110,12 +110,12 @@ class _Finder:
 
     def _closed(self, token: Token) -> None:
         if len(self._levels) == 1 or self._levels[-1].wants_relation:
-            raise SqlError(token.line, "this bracket closes what was not opened or not finished")
+            raise SqlError(token.line, "unexpected closing bracket")
         self._levels.pop()
         level = self._levels[-1]
         following = self._peek()
         if level.opening_cte is None or (following is not None and following.is_word("AS")):
-            return  # the second: it was the column list of `WITH name (a, b) AS (...)`
+            return  # the first bracket was the column list of `WITH name (a, b) AS (...)`
         level.ctes.add(level.opening_cte)
         level.opening_cte = None
         if following is not None and following.is_symbol(","):
@@ -148,10 +148,10 @@ class _Finder:
             level.in_from = False
             level.selects |= word == "SELECT"
         elif word == "TABLE" and (first or self._in_call()):
-            raise SqlError(token.line, "TABLE in a query is not understood; write SELECT * FROM x")
+            raise SqlError(token.line, "TABLE in a query is not supported; write SELECT * FROM x")
 
     def _opens_from(self, before: Token | None, level: _Level, first: bool) -> bool:
-        """Not the FROM of EXTRACT(YEAR FROM x) and its like, nor of IS DISTINCT FROM."""
+        """Return False for the FROM of EXTRACT(YEAR FROM x) and of IS DISTINCT FROM."""
         distinct = before is not None and before.is_word("DISTINCT")
         return (level.selects or first) and not distinct
 
@@ -165,7 +165,7 @@ class _Finder:
             return
         level.wants_relation = False
         if token.is_word("SELECT", "WITH", "FROM"):
-            raise SqlError(token.line, f"a table should stand here, not {token.text}")
+            raise SqlError(token.line, f"expected a table, not {token.text}")
         if token.is_word("VALUES"):
             self._at += 1
             level.in_values = True
@@ -176,7 +176,7 @@ class _Finder:
             self._note(token, end, parts, stream=False)
 
     def _streams(self) -> bool:
-        """Whether STREAM is the keyword here and not the name of a table."""
+        """Return whether STREAM is the keyword here and not the name of a table."""
         following = self._peek(1)
         return following is not None and (
             following.is_symbol("(")
@@ -200,14 +200,14 @@ class _Finder:
         self._note(token, end, parts, stream=True)
 
     def _name(self) -> tuple[list[str], int]:
-        """The parts of a dotted name that begins here, and where it ends in the text."""
+        """Return the parts of the dotted name that begins here, and its end in the text."""
         parts: list[str] = []
         while True:
             token = self._peek()
             if token is None or not token.is_name:
                 line = (token or self._tokens[-1]).line
                 shown = repr(token.text) if token else "the end"
-                raise SqlError(line, f"a table's name should stand here, not {shown}")
+                raise SqlError(line, f"expected a table's name, not {shown}")
             parts.append(token.text)
             self._at += 1
             dot = self._peek()
@@ -223,7 +223,7 @@ class _Finder:
         if called and stream:
             raise SqlError(first.line, "STREAM takes a table's name, not a function")
         if called:
-            return  # a table function such as range(10); what it is given is walked like the rest
+            return  # a table function such as range(10); its arguments are searched like the rest
         source: DatasetRead | TopicRead
         if parts[0].lower() == "topic" and len(parts) > 1:
             source = TopicRead(".".join(parts[1:]), stream)
@@ -235,9 +235,9 @@ class _Finder:
         self._spans.append(SqlRead(first.start, end, source, alias))
 
     def _takes_alias(self, following: Token | None) -> bool:
-        """Whether columns may be qualified by the table's own name: no alias was written.
+        """Return whether the table has no alias, so that its own name may qualify columns.
 
-        Where a clause comes between the table and a possible alias, none is added: then columns
+                If a clause comes between the table and a possible alias, the answer is False: then columns
         are qualified by an alias or not at all.
         """
         if following is None or following.kind == "symbol":

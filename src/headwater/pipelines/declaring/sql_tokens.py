@@ -1,7 +1,7 @@
-"""Spark SQL text as tokens, just enough to find statements, clauses and table names.
+"""Splits Spark SQL into tokens, enough to find statements, clauses and table names.
 
-Strings, quoted names and comments are taken whole, so nothing inside of them is mistaken for SQL.
-What does not end (a string, a comment) is a SqlError with its line; nothing is guessed.
+Strings, quoted names and comments are single tokens, so nothing inside of them is mistaken for SQL.
+A string or comment that does not end is a SqlError with its line.
 """
 
 import re
@@ -12,7 +12,7 @@ Kind = Literal["word", "quoted", "string", "number", "symbol"]
 
 
 class SqlError(Exception):
-    """SQL that is not understood, and the line (from 1) in its text where that begins."""
+    """Unsupported or invalid SQL, with the line (from 1) in its text."""
 
     def __init__(self, line: int, text: str) -> None:
         super().__init__(text)
@@ -21,7 +21,7 @@ class SqlError(Exception):
 
 
 class Token(NamedTuple):
-    """A piece of SQL and its place; a quoted name's text is without its backquotes."""
+    """One token and its position; the text of a quoted name has no backquotes."""
 
     kind: Kind
     text: str
@@ -30,16 +30,16 @@ class Token(NamedTuple):
     line: int
 
     def is_word(self, *words: str) -> bool:
-        """Whether this is one of these keywords (given in upper case)."""
+        """Return whether this is one of these keywords (given in upper case)."""
         return self.kind == "word" and self.text.upper() in words
 
     def is_symbol(self, text: str) -> bool:
-        """Whether this is that symbol, and not a string or name that looks like it."""
+        """Return whether this is that symbol, and not a string or name that looks like it."""
         return self.kind == "symbol" and self.text == text
 
     @property
     def is_name(self) -> bool:
-        """Whether this may be part of a table's or column's name."""
+        """Return whether this may be part of a table's or column's name."""
         return self.kind in ("word", "quoted")
 
 
@@ -61,7 +61,7 @@ _UNENDED = {"'": "string", '"': "string", "`": "quoted name"}
 
 
 def tokens(text: str) -> list[Token]:
-    """The tokens of `text`, comments left out."""
+    """Return the tokens of `text` without comments."""
     return list(_tokens(text))
 
 
@@ -95,7 +95,7 @@ def _token(match: re.Match[str], line: int) -> Token:
 
 
 def _comment_end(text: str, start: int, line: int) -> int:
-    """Where a bracketed comment ends; in Spark they nest."""
+    """Return the end of a bracketed comment; in Spark they nest."""
     depth = 0
     for edge in _COMMENT_EDGE.finditer(text, start):
         depth += 1 if edge[0] == "/*" else -1
@@ -105,7 +105,7 @@ def _comment_end(text: str, start: int, line: int) -> int:
 
 
 def statements(text: str) -> list[list[Token]]:
-    """The tokens of each statement; statements end with a semicolon or with the text."""
+    """Return the tokens of each statement; a semicolon or the end of the text ends one."""
     found: list[list[Token]] = [[]]
     for token in _tokens(text):
         if token.is_symbol(";"):
@@ -116,7 +116,7 @@ def statements(text: str) -> list[list[Token]]:
 
 
 def literal(token: Token) -> str:
-    """The value of a string token without escapes, as comments and properties have them."""
+    """Return the value of a string token without escapes, for comments and properties."""
     text = token.text
     if text.startswith("$"):
         return text.split("$", 2)[2].rsplit("$", 2)[0]

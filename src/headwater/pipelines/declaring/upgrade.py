@@ -1,9 +1,9 @@
-"""What a change of a pipeline's code means for the checkpoints and tables that it has already.
+"""Compares two versions of a pipeline: may its flows keep their checkpoints and tables?
 
 The rules are Spark's own ("recovery semantics after changes in a streaming query"): a query may
-change what it selects and filters; it may not change the number or kind of its inputs, nor the
-operators that keep state, and go on from the same checkpoint. A fingerprint (plain JSON) of each
-flow is kept by the runner beside the checkpoints; comparing two is pure.
+change what it selects and filters; with the same checkpoint it may not change the number or kind of
+its inputs, nor its stateful operators. The runner keeps a fingerprint (plain JSON) of each flow beside
+the checkpoints; comparing two is pure.
 """
 
 import ast
@@ -33,7 +33,7 @@ from headwater.pipelines.declaring.sql_tokens import SqlError, tokens
 
 Verdict = Literal["safe", "needs new checkpoint", "unsafe"]
 Fingerprint = Mapping[str, Any]
-"""Of a project: what is known of each flow, by its name."""
+"""The fingerprint of each flow of a project, by name."""
 
 _STATEFUL_CALLS = {
     "groupBy", "groupby", "agg", "rollup", "cube", "pivot", "distinct", "dropDuplicates",
@@ -45,7 +45,7 @@ _STATEFUL_WORDS = ("GROUP", "DISTINCT", "JOIN", "HAVING", "WATERMARK")
 
 @dataclass(frozen=True)
 class FlowChange:
-    """What changed in one flow and what that means."""
+    """A change of one flow and its consequence."""
 
     flow: str
     verdict: Verdict
@@ -56,13 +56,13 @@ class FlowChange:
 
 
 def fingerprint(project: Project) -> dict[str, Any]:
-    """What `describe_change` needs to know of a project later, as JSON values."""
+    """Return the fingerprint of a project for a later `describe_change`, as JSON values."""
     graph = project.declarations
     return {flow.name: _flow_print(flow, graph, project.root) for flow in graph.flows}
 
 
 def describe_change(old: Fingerprint, new: Fingerprint) -> list[FlowChange]:
-    """All changes from one version of a project to another, unchanged flows left out."""
+    """Return all changed flows between two versions of a project."""
     found = [change for name in new if name in old for change in _changed(name, old, new)]
     added = [name for name in new if name not in old]
     removed = [name for name in old if name not in new]
@@ -73,30 +73,32 @@ def describe_change(old: Fingerprint, new: Fingerprint) -> list[FlowChange]:
             found.append(_renamed(name, before, new[name]))
         else:
             found.append(FlowChange(name, "safe", "it is new and starts with a new checkpoint"))
-    why = "it is gone; its table and its checkpoint stay, and it would go on where it stopped"
+    why = (
+        "it was removed; its table and checkpoint remain, and if it returns it continues from there"
+    )
     return found + [FlowChange(name, "safe", why) for name in removed]
 
 
 def rules_digest(told: Mapping[str, Any]) -> str:
-    """A short name for what decides which rows of a batch are bad, by a flow's fingerprint.
+    """Return a short digest of the rules that decide which rows of a batch are bad.
 
-    A batch may be repeated under other rules than those that it failed under. Bad rows are kept
-    under (query, rules, batch), so that rows which only the new rules refuse find their place.
+        A batch may be repeated under other rules than those it failed under. Bad rows are kept under
+    (query, rules, batch), so rows that only the new rules refuse are written too.
     """
     deciding = [told.get(key) for key in ("query", "constants", "schema", "expectations")]
     return digest(json.dumps(deciding))
 
 
 def digest(text: str) -> str:
-    """A short name for a text."""
+    """Return a short digest of a text."""
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 def _flow_print(flow: Flow, graph: Declarations, home: Path) -> dict[str, Any]:
-    """One flow, with the temporary views that it reads taken as part of its query."""
+    """Return the fingerprint of one flow; the temporary views it reads are part of its query."""
     queries, reads, topics = [flow.query], list(flow.reads), list(flow.topics)
     inputs: list[DatasetRead] = []
-    for read in reads:  # grows while it is walked
+    for read in reads:  # the list grows during the loop
         view = graph.datasets.get(read.name)
         if view is None or view.kind != "temporary_view":
             inputs.append(read)
@@ -135,7 +137,7 @@ def _dataset_print(dataset: Dataset | None) -> dict[str, Any]:
 
 
 def _texts(query: Query, home: Path) -> Iterator[str]:
-    """The code of a query without comments, docstrings and layout."""
+    """Yield the code of a query without comments, docstrings and layout."""
     if isinstance(query, SqlQuery):
         yield " ".join(token.text for token in tokens(query.text))
         return
@@ -151,7 +153,7 @@ def _code(node: ast.FunctionDef) -> list[ast.stmt]:
 
 
 def _stateful(query: Query, home: Path) -> Iterator[str]:
-    """Operators that may keep state, as they are written: if one differs, state may not fit."""
+    """Yield the operators that may keep state, as written: if one differs, the state may not fit."""
     if isinstance(query, SqlQuery):
         found = tokens(query.text)
         if any(token.is_word(*_STATEFUL_WORDS) for token in found):
@@ -165,7 +167,7 @@ def _stateful(query: Query, home: Path) -> Iterator[str]:
 
 
 def _constants(query: Query, home: Path, *, stateful: bool = False) -> Iterator[tuple[str, str]]:
-    """The values behind names that a query uses: constants of its module, defaults, closures.
+    """Yield the values of names that a query uses: constants of its module, defaults, closures.
 
     `stateful`: only those in the arguments of operators that may keep state.
     """
@@ -186,7 +188,7 @@ def _constants(query: Query, home: Path, *, stateful: bool = False) -> Iterator[
 
 
 def _values(function: FunctionType) -> dict[str, str]:
-    """Plain values that a function's names stand for, as text."""
+    """Return the plain values of a function's names, as text."""
     inside = inspect.getclosurevars(function)
     defaults = {
         name: parameter.default
@@ -197,7 +199,7 @@ def _values(function: FunctionType) -> dict[str, str]:
 
 
 def _is_plain(value: object) -> bool:
-    """Whether the text of a value tells it apart from others, in every run."""
+    """Return whether the text of a value identifies it in every run."""
     if isinstance(value, tuple | list | set | frozenset):
         return all(map(_is_plain, value)) and not isinstance(value, set | frozenset)
     if isinstance(value, dict):
@@ -225,7 +227,7 @@ def _renamed(name: str, before: str, flow: Mapping[str, Any]) -> FlowChange:
             name, "safe", f"it was called {before}; it is computed whole under its name"
         )
     why = (
-        f"it looks like {before} under another name: with a new checkpoint it would read all of"
+        f"it looks like a renamed {before}: with a new checkpoint it would read all of"
         " its input again. Keep the name, or start with an empty table"
     )
     return FlowChange(name, "unsafe", why)
@@ -247,7 +249,7 @@ def _kind(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str]
     if old["kind"] == new["kind"]:
         return None
     before, after = (kind.replace("_", " ") for kind in (old["kind"], new["kind"]))
-    return "unsafe", f"what it fills was a {before} and is a {after}. Give the new one a new name"
+    return "unsafe", f"its target was a {before} and is a {after}. Give the new target a new name"
 
 
 def _target(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:
@@ -258,12 +260,12 @@ def _target(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, st
 
 
 def _inputs(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:
-    """The checkpoint holds one offset for each input, in their order."""
+    """Compare the inputs: the checkpoint holds one offset for each, in their order."""
     before, after = _streams(old), _streams(new)
     if before == after and old["once"] == new["once"]:
         return None
     if before == after:
-        return "needs new checkpoint", "it ran once and now streams, or the other way round"
+        return "needs new checkpoint", "it changed between a one-time batch and a stream"
     why = f"its inputs were {', '.join(before) or 'none'} and are {', '.join(after) or 'none'};"
     return "needs new checkpoint", f"{why} the number and kind of inputs cannot change"
 
@@ -302,7 +304,7 @@ def _query(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str
 
 
 def _turned(old: Mapping[str, Any], new: Mapping[str, Any], key: str) -> str:
-    """Constants with another value than before; a fingerprint of an older version knows none."""
+    """Describe constants whose value changed; older fingerprints have no constants."""
     before, after = old.get(key) or {}, new.get(key) or {}
     changed = [name for name in before if name in after and before[name] != after[name]]
     return ", ".join(f"{name} was {before[name]} and is {after[name]}" for name in changed)
@@ -311,7 +313,11 @@ def _turned(old: Mapping[str, Any], new: Mapping[str, Any], key: str) -> str:
 def _whole_query(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:
     same = all(old[key] == new[key] for key in ("query", "reads", "topics"))
     same = same and not _turned(old, new, "constants")
-    return None if same else ("safe", "it is computed whole each time, so the next run has it all")
+    return (
+        None
+        if same
+        else ("safe", "each run computes it whole, so the next run applies the change to all rows")
+    )
 
 
 def _expectations(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, str] | None:
@@ -344,8 +350,8 @@ def _schema(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[Verdict, st
         return None
     try:
         before, after = ddl_columns(old.get("schema") or ""), ddl_columns(new.get("schema") or "")
-    except SqlError:  # one of them says nothing
-        return "safe", "a schema is declared now, or no longer; the table itself decides"
+    except SqlError:  # one of them has no schema
+        return "safe", "a schema was added or removed; the table's own schema applies"
     turned = [name for name in before if name in after and before[name] != after[name]]
     if turned:
         pairs = ", ".join(f"{name} from {before[name]} to {after[name]}" for name in turned)

@@ -1,8 +1,8 @@
-"""DDL as Spark's types, parsed without a session.
+"""Parses DDL into Spark's types without a session.
 
-PySpark's own parser runs in the JVM, so that it needs a running session; the columns of an ingest
-must be known and checked before one starts. This parser knows what `schemas` writes and the
-spellings that people use for the same types; anything else is a `SqlError`.
+PySpark's own parser runs in the JVM and needs a session; the columns of an ingest are checked before
+one starts. This parser accepts what `schemas` writes and the usual spellings of the same types;
+anything else is a `SqlError`.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ _Read = TypeVar("_Read")
 
 
 def columns(ddl: str) -> st.StructType:
-    """Columns as SQL writes them: `id BIGINT NOT NULL, name STRING COMMENT 'of the customer'`."""
+    """Parse columns such as `id BIGINT NOT NULL, name STRING COMMENT 'of the customer'`."""
     parser = _Parser(ddl)
     found = parser.fields()
     parser.end()
@@ -47,7 +47,7 @@ def columns(ddl: str) -> st.StructType:
 
 
 class _Parser:
-    """Reads the tokens of one DDL text from left to right."""
+    """Parses the tokens of one DDL text from left to right."""
 
     def __init__(self, ddl: str) -> None:
         self._ddl = ddl
@@ -124,7 +124,7 @@ class _Parser:
 
     def _next(self, wanted: str) -> Token:
         if not self._left:
-            raise self._wrong(f"it ends where {wanted} should follow")
+            raise self._wrong(f"it ends before {wanted}")
         return self._left.pop(0)
 
     def _skip(self, symbol: str) -> bool:

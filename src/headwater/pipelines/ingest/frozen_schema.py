@@ -1,6 +1,6 @@
-"""The columns of an ingest: from a file or from the first records, and frozen from then on.
+"""Finds the columns of an ingest, in a file or in the first records, and freezes them.
 
-What is frozen stands beside the checkpoint. Fields may be added later; none changes its type.
+The note beside the checkpoint keeps them. Later runs may add fields but never change a type.
 """
 
 from collections.abc import Iterable, Mapping
@@ -19,13 +19,13 @@ from headwater.pipelines.schemas import schema as schemas
 from headwater.pipelines.schemas.infer import infer_columns
 
 SCHEMA: Final = "schema"
-"""The fact that holds the columns as DDL."""
+"""The key of the columns (DDL) in the note."""
 _SAMPLE: Final = 1000
 _PATIENCE_S: Final = 10.0
 
 
 class IngestError(Exception):
-    """An ingest that cannot be as it was asked for, and what to do."""
+    """An ingest that cannot run as requested, and what to do."""
 
 
 def resolve_schema(
@@ -35,16 +35,16 @@ def resolve_schema(
     frozen: str | None,
     types: Mapping[str, str],
 ) -> str:
-    """The schema to use, as DDL: a file, or what was frozen, or what the first records look like.
+    """Return the schema as DDL: from a file, from earlier runs, or inferred from the first records.
 
-    Writes nothing: it is noted once the session runs and the table exists.
+    Writes nothing: the caller notes it once the session runs and the table exists.
 
     Args:
         wanted: A file, or `infer`.
         topic: The topic to infer from.
         bootstrap_servers: Its brokers.
         frozen: The columns of earlier runs, as DDL.
-        types: Types by field that take the place of inferred ones.
+        types: Types by field that replace inferred ones.
     """
     if wanted != "infer":
         if types:
@@ -66,7 +66,7 @@ def resolve_schema(
 
 
 def from_file(path: Path) -> str:
-    """The columns that a JSON Schema or an Avro-style record describes."""
+    """Return the columns of a JSON Schema or an Avro-style record."""
     try:
         return schemas.to_ddl(schemas.load_schema(path.read_text()))
     except schemas.SchemaError as problem:
@@ -74,7 +74,7 @@ def from_file(path: Path) -> str:
 
 
 def inferred(topic: str, bootstrap_servers: str, types: Mapping[str, str]) -> str:
-    """The columns that the first records of a topic show, with `types` in place of theirs."""
+    """Infer the columns from the first records of a topic; `types` override."""
     values = list(islice(_values(topic, bootstrap_servers), _SAMPLE))
     if not values:
         raise IngestError(f"{topic} has no records to infer a schema from: give --schema FILE")
@@ -96,7 +96,7 @@ def _type_of(field: str, kind: str) -> DataType:
 
 
 def _values(topic: str, bootstrap_servers: str) -> Iterable[bytes]:
-    """Values from the beginning of each partition, up to where they end now."""
+    """Yield values from the beginning of each partition up to its current end."""
     with Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset="earliest") as consumer:
         places = [(topic, number) for number in consumer.partitions_for(topic)]
         ends = consumer.end_offsets(places)
@@ -109,7 +109,7 @@ def _values(topic: str, bootstrap_servers: str) -> Iterable[bytes]:
 
 
 def check_change(old: StructType, new: StructType, file: str) -> None:
-    """Fields may come, and fields may go (their column stays); none may change its type."""
+    """Raise IngestError if a field changes its type; added and removed fields are fine."""
     before = {field.name: field for field in old.fields}
     for field in new.fields:
         known = before.get(field.name)

@@ -1,8 +1,8 @@
-"""A topic as a table, in one line: typed columns from JSON values, exactly once.
+"""Copies a topic with JSON values into a table with typed columns, exactly once.
 
-The schema is given as a file or inferred from the first records, and is frozen beside the
-checkpoint, so that a restart means the same columns whatever has come since. Records that do not
-fit go to a dead letter topic with a reason; nothing is lost and nothing is NULL in silence.
+The schema comes from a file or from the first records and is frozen beside the checkpoint, so that a
+restart uses the same columns. Records that do not fit go to a dead letter topic with a reason; nothing
+is lost, and no invalid value silently becomes NULL.
 """
 
 import logging
@@ -64,51 +64,51 @@ STARTS: Final = ("earliest", "latest", "committed")
 TOPIC: Final = "topic"
 TARGET: Final = "target"
 RENAME: Final = "rename"
-"""Facts beside the schema: what is ingested, where to, and which fields have other columns."""
+"""Keys of the note: the topic, the table, and the renamed fields."""
 _STARTING: Final = {"startingTimestamp", "startingOffsetsByTimestamp"}
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
 class Ingest:
-    """What to ingest, where to, and how."""
+    """The topic, the table and the options of one ingest."""
 
     topic: str
     target: Target
     bootstrap_servers: str
     ddl: str
-    """The columns, required ones NOT NULL."""
+    """The columns; required ones are NOT NULL."""
     partition_by: tuple[str, ...] = ()
     dead_letter_topic: str = ""
-    """By default the topic's own name with `.dead` behind."""
+    """By default the topic's name with the suffix `.dead`."""
     unknown: str = "keep"
-    """Fields that the schema does not know: keep, drop or refuse; see JsonRows."""
+    """What to do with fields outside of the schema: keep, drop or refuse; see JsonRows."""
     checkpoints: Checkpoints | None = None
     """By default `_checkpoints` beside the table."""
     options: Mapping[str, str] | None = None
     """Options of the source, such as startingOffsets and maxOffsetsPerTrigger."""
     topic_id: str = ""
     rename: Mapping[str, str] = field(default_factory=dict)
-    """Columns for fields whose own name the table cannot have."""
+    """Column names for fields whose own name is not a valid column name."""
 
     @property
     def schema(self) -> StructType:
-        """The columns as Spark's types."""
+        """Return the columns as Spark's types."""
         return columns(self.ddl)
 
     @property
     def name(self) -> str:
-        """The query's name, its consumer group's and its checkpoint's."""
+        """Return the name of the query, its consumer group and its checkpoint."""
         return ingest_name(self.topic, self.target)
 
     @property
     def dead_letters(self) -> str:
-        """Where records go that do not fit."""
+        """Return the topic for records that do not fit."""
         return self.dead_letter_topic or f"{self.topic}.dead"
 
     @property
     def checkpoint_store(self) -> Checkpoints:
-        """Where it remembers how far it is."""
+        """Return the place of the checkpoint."""
         return self.checkpoints or beside(self.target)
 
 
@@ -127,21 +127,21 @@ def plan_ingest(
     types: Mapping[str, str] | None = None,
     rename: Mapping[str, str] | None = None,
 ) -> Ingest:
-    """What the words of a command mean; asks the broker and reads files, and starts no Spark.
+    """Check the options of the command and build the ingest; reads files and topics, starts no Spark.
 
     Args:
-        topic: What to read.
+        topic: The topic to read.
         target: The table, as `delta:PATH`, `iceberg:PATH` or `parquet:PATH`.
         schema: A file, or `infer`.
-        bootstrap_servers: Brokers to ask.
-        partition_by: Columns that name folders.
+        bootstrap_servers: The brokers.
+        partition_by: Partition columns of the table.
         dead_letter_topic: For records that do not fit; `<topic>.dead` by default.
         unknown: See JsonRows.
         start: `earliest`, `latest`, `committed`, or a time such as `2026-01-31T12:00Z`.
         checkpoint: A folder for checkpoints; beside the table by default.
         options: More options of the source, such as failOnDataLoss; they win over `start`.
-        types: Types by field, in place of inferred ones.
-        rename: Columns by field, where a field's own name is no name for a column.
+        types: Types by field that replace inferred ones.
+        rename: Column names by field, for fields whose own name is not a valid column name.
     """
     place = parse_table(target)
     place = Target(place.kind, str(Path(place.place).absolute()))
@@ -171,7 +171,7 @@ def plan_ingest(
 
 
 def check_topic(bootstrap_servers: str, topic: str) -> str:
-    """The topic's id; a topic that is not there is refused, with the nearest that is."""
+    """Return the topic's id; IngestError with the nearest name if it does not exist."""
     with BlockingAdmin(bootstrap_servers=bootstrap_servers) as admin:
         there = admin.list_topics()
         if topic in there:
@@ -180,7 +180,7 @@ def check_topic(bootstrap_servers: str, topic: str) -> str:
 
 
 def starting(start: str) -> dict[str, str]:
-    """Where the first run begins, as options of the source."""
+    """Return the source options for the start of the first run."""
     if start in STARTS:
         return {"startingOffsets": start}
     try:
@@ -209,9 +209,9 @@ def check_options(ingest: Ingest) -> None:
 def check_place(
     name: str, topic: str, topic_id: str, target: Target, checkpoints: Checkpoints, *, resumes: bool
 ) -> None:
-    """Refuse a checkpoint that is of another ingest, or of another table or topic than it was.
+    """Refuse a checkpoint of another ingest, or one whose table or topic was replaced.
 
-    `resumes`: where the checkpoint is gone, the offsets of the group take its place.
+    `resumes`: if the checkpoint is lost, the offsets of the group replace it.
     """
     noted, table = checkpoints.read_note(name) or {}, open_table(target)
     query = checkpoints.query_id(name)
@@ -233,12 +233,12 @@ def check_place(
 
 
 def ingest_name(topic: str, target: Target) -> str:
-    """One ingest for each pair of a topic and a table."""
+    """Return the name of the ingest of a topic into a table."""
     return f"ingest.{topic}.{Path(target.place).name}"
 
 
 def beside(target: Target) -> Checkpoints:
-    """The place for checkpoints beside a table."""
+    """Return the checkpoints beside a table."""
     return Checkpoints(Path(target.place).parent / FOLDER)
 
 
@@ -252,7 +252,7 @@ def run_ingest(
     stop: threading.Event | None = None,
     spark: "SparkSession | None" = None,
 ) -> FlowReport:
-    """Bring what is in the topic into the table, or go on with it until `stop` is set."""
+    """Copy the topic's records into the table: once, or continuously until `stop` is set."""
     model, writers, asked = progress or RunProgress(), GuardedWriters(), stop or threading.Event()
     opened = session_scope(
         ingest.name,
@@ -288,7 +288,7 @@ def run_ingest(
 
 
 def warn_if_all_refused(ingest: Ingest, report: FlowReport) -> None:
-    """Say so where no record of a run fit: topic and schema may not belong together."""
+    """Log a warning if every record of a run was refused."""
     if report.rows and report.failed.get(REFUSED) == report.rows:
         log.warning(
             "%s: all %d records were refused, none is in %s; the reasons are in the headers of "
@@ -300,7 +300,7 @@ def warn_if_all_refused(ingest: Ingest, report: FlowReport) -> None:
 def start(
     ingest: Ingest, spark: "SparkSession", once: bool, writers: GuardedWriters
 ) -> "StreamingQuery":
-    """Start the one query of an ingest."""
+    """Start the query of an ingest."""
     ensure_topic(ingest.bootstrap_servers, ingest.dead_letters)
     records = spark.readStream.format("headwater").options(**_options(ingest)).load()
     rows = JsonRows(
@@ -332,7 +332,7 @@ def start(
 
 
 def note(ingest: Ingest, facts: Mapping[str, Any]) -> None:
-    """Add facts to what is noted beside the checkpoint."""
+    """Add facts to the note beside the checkpoint."""
     ingest.checkpoint_store.write_note(
         ingest.name, {**(ingest.checkpoint_store.read_note(ingest.name) or {}), **facts}
     )
@@ -356,7 +356,7 @@ def _options(ingest: Ingest) -> dict[str, str]:
 
 
 def check_columns(ingest: Ingest) -> None:
-    """Refuse columns that the table cannot have, and partition columns that do not exist."""
+    """Refuse invalid column names and unknown partition columns."""
     names = ingest.schema.names
     for name in ingest.rename:
         if name not in names:
@@ -386,7 +386,7 @@ def check_columns(ingest: Ingest) -> None:
 
 
 def check_rename(noted: Mapping[str, Any], asked: Mapping[str, str]) -> dict[str, str]:
-    """All renamed fields; IngestError where a field had another column in an earlier run."""
+    """Return all renamed fields; IngestError if a field had another column in an earlier run."""
     before = {**noted.get(RENAME, {})}
     known = columns(noted[SCHEMA]).names if SCHEMA in noted else []
     for name, column in asked.items():
@@ -399,7 +399,7 @@ def check_rename(noted: Mapping[str, Any], asked: Mapping[str, str]) -> dict[str
 
 
 def ensure_topic(bootstrap_servers: str, name: str) -> None:
-    """Make a topic for dead letters where there is none."""
+    """Create the topic for dead letters if it does not exist."""
     with BlockingAdmin(bootstrap_servers=bootstrap_servers) as admin:
         if name not in admin.list_topics():
             admin.create_topics([NewTopic(name)])

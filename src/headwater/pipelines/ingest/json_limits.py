@@ -1,8 +1,9 @@
-"""Values that `from_json` takes for their types and that are not what the record says.
+"""Finds values that `from_json` accepts but changes.
 
-It multiplies seconds into microseconds without looking, so that a moment in micro- or nanoseconds
-becomes some other one, and it makes infinity of a number that is too large. Both are found here, at
-any depth of a schema. Times beyond the years that other readers know are refused with them.
+It multiplies seconds into microseconds without an overflow check, so a time in micro- or nanoseconds
+becomes another time, and it turns a number that is too large into infinity. Both are found here, at
+any depth of a schema. Times outside of the years 1 to 9999 are refused too, since other readers do not
+support them.
 """
 
 from collections.abc import Callable
@@ -26,11 +27,11 @@ _FIRST_DATE: Final = "0001-01-01"
 _LAST_DATE: Final = "9999-12-31"
 _MOST_SECONDS: Final = (1 << 63) // 1_000_000
 _MANY_DIGITS: Final = "[0-9]{13}"
-"""A number of seconds that overflows has at least so many; few records need the second look."""
+"""The fewest digits of a number of seconds that overflows; few records need the second check."""
 
 
 def beyond(row: "Column", text: "Column", schema: st.StructType) -> "list[Column]":
-    """For each field with a value out of bounds a text that says so; NULL where there is none."""
+    """Return a reason for each field with a value out of bounds; NULL if there is none."""
     found = []
     for field in schema.fields:
         kind, value = field.dataType, row[field.name]
@@ -49,7 +50,7 @@ def beyond(row: "Column", text: "Column", schema: st.StructType) -> "list[Column
 
 
 def record_beyond(timestamp: "Column") -> "Column":
-    """A text where the record's own timestamp is out of bounds; else NULL."""
+    """Return a reason if the record's own timestamp is out of bounds; else NULL."""
     return sf.when(
         _is_foreign(timestamp),
         "the record's timestamp is outside of the years 1 to 9999; timestamps are milliseconds",
@@ -57,14 +58,14 @@ def record_beyond(timestamp: "Column") -> "Column":
 
 
 def unfit_folder(value: "Column", column: str) -> "Column":
-    """A text where a string cannot name a folder of a partition; else NULL."""
+    """Return a reason if a string cannot name a partition's folder; else NULL."""
     return sf.when(
         is_null_folder(value), f"field {column} is {NULL_FOLDER}, the folder of NULL"
     ).when(is_too_long(value, column), f"field {column} is too long to name a folder")
 
 
 def _overflows(text: "Column", field: st.StructField) -> "Column":
-    """Whether seconds, which are read once more as text, are too many for a timestamp."""
+    """Return whether a number of seconds, parsed again as text, overflows a timestamp."""
     plain = st.StructType([st.StructField(field.name, _as_text(field.dataType))])
     value = sf.from_json(text, plain)[field.name]
     found = _any(value, plain[field.name].dataType, st.StringType, _is_many)
@@ -74,7 +75,7 @@ def _overflows(text: "Column", field: st.StructField) -> "Column":
 
 
 def _as_text(kind: st.DataType) -> st.DataType:
-    """The type with text for timestamps, and without what holds none."""
+    """Return the type with strings for timestamps, without fields that have none."""
     if isinstance(kind, st.StructType):
         inner = [each for each in kind.fields if _holds(each.dataType, st.TimestampType)]
         return st.StructType([st.StructField(each.name, _as_text(each.dataType)) for each in inner])
@@ -96,7 +97,7 @@ def _holds(kind: st.DataType, leaf: type[st.DataType]) -> bool:
 def _any(
     value: "Column", kind: st.DataType, leaf: type[st.DataType], is_so: "_Test"
 ) -> "Column | None":
-    """Whether `is_so` of a leaf of the type, however deep; None where the type has no such leaf."""
+    """Return whether `is_so` holds for a leaf at any depth; None if the type has no such leaf."""
     if not _holds(kind, leaf):
         return None
     if isinstance(kind, st.StructType):

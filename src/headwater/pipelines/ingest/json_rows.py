@@ -1,10 +1,10 @@
-"""Records with JSON values as typed rows, where nothing becomes NULL in silence.
+"""Parses JSON values into typed rows; no invalid value silently becomes NULL.
 
 `from_json` alone gives NULL for a field of the wrong type, takes the first of two objects, and
-ignores what stands behind an object. Here a value is parsed inside of an array, between two marks
-that no value can know, so that anything around its object is an error too, and a record that does
-not fit is refused as a whole with a reason for each field at fault. What a column takes: its own JSON type and nothing else, except that a
-STRING keeps any JSON value as its text and a TIMESTAMP also takes seconds since 1970 as a number.
+ignores text after an object. Here a value is parsed inside of an array, between two marks that no value
+can contain, so that any text around its object is an error too. A record that does not fit is refused
+whole, with a reason for each invalid field. A column accepts only its own JSON type, except that a
+STRING keeps any JSON value as text and a TIMESTAMP also accepts seconds since 1970 as a number.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 REFUSED: Final = "dead letters"
-"""The name under which refused records are counted."""
+"""The name that counts refused records."""
 UNKNOWN: Final = "_unknown"
 ORIGIN: Final = {
     "_topic": "topic",
@@ -38,7 +38,7 @@ _UTC_DATE: Final = (
     "date_from_unix_date(CAST((unix_micros(timestamp) - pmod(unix_micros(timestamp),"
     f" {_DAY_US})) DIV {_DAY_US} AS INT))"
 )
-"""The day in UTC; `to_date` would take the session's time zone."""
+"""The day in UTC; `to_date` would use the session's time zone."""
 
 _CORRUPT: Final = "__corrupt"
 _PARSED: Final = "__parsed"
@@ -58,7 +58,7 @@ _REGISTRY: Final = (
 
 
 class JsonRows:
-    """Judges records by a schema; the columns of the good ones and the reasons of the others."""
+    """Checks records against a schema: columns for the good ones, reasons for the others."""
 
     drops = True
     fails = False
@@ -71,15 +71,15 @@ class JsonRows:
         partition_by: Sequence[str] = (),
         rename: Mapping[str, str] | None = None,
     ) -> None:
-        """A schema with its required fields marked NOT NULL, and what to do with others.
+        """Keep a schema and the treatment of unknown fields.
 
         Args:
             schema: The columns; fields that are not nullable are required.
             unknown: `keep` fields that the schema does not know in the column `_unknown`, `drop`
                 them, or `refuse` their records.
-            partition_by: Columns that name folders; `_date`, the day of the record's timestamp, is
-                added where it is among them.
-            rename: Columns for fields whose own name a table cannot have.
+            partition_by: Partition columns; `_date`, the day of the record's timestamp, is
+                added if it is among them.
+            rename: Column names for fields whose own name is not a valid column name.
         """
         self._schema = schema
         self._columns = {name: (rename or {}).get(name, name) for name in schema.names}
@@ -93,7 +93,7 @@ class JsonRows:
         ]
 
     def judged(self, records: "DataFrame") -> "DataFrame":
-        """The records as the source gives them, with what they hold and why they are refused."""
+        """Return the records of the source with their parsed values and the reasons for refusal."""
         text = sf.col("value").cast("string")
         fields = st.StructType([_nullable(field) for field in self._schema.fields])
         fields = fields.add(_MARK, st.StringType())
@@ -114,10 +114,10 @@ class JsonRows:
         return judged.observe(QUALITY, sf.count(sf.lit(1)).alias("rows"), counts)
 
     def refuse(self, judged: "DataFrame") -> None:
-        """No record ends a batch: bad ones have a place to go."""
+        """Do nothing: bad records go to the dead letters and never fail a batch."""
 
     def good(self, judged: "DataFrame") -> "DataFrame":
-        """The typed columns, then where each row came from."""
+        """Return the typed columns, then the origin of each row."""
         row = sf.col(_PARSED)["v"][1]
         columns = [row[field].alias(column) for field, column in self._columns.items()]
         if self._unknown == "keep":
@@ -128,11 +128,11 @@ class JsonRows:
         return judged.where(sf.size(REASONS) == 0).select(*columns)
 
     def bad(self, judged: "DataFrame") -> "DataFrame":
-        """The records that do not fit, as they were, with the reasons."""
+        """Return the records that do not fit, unchanged, with the reasons."""
         return judged.where(sf.size(REASONS) > 0).drop(_PARSED, _UNDECLARED)
 
     def _reasons(self, text: "Column") -> "Column":
-        """What is wrong with a record; empty where nothing is."""
+        """Return the reasons to refuse a record; empty if there are none."""
         parsed, rows = sf.col(_PARSED), sf.col(_PARSED)["v"]
         marked = (rows[0][_MARK] == _mark(text)) & (rows[2][_MARK] == _mark(text))
         fits = parsed[_CORRUPT].isNull() & (sf.size(rows) == 3) & marked & rows[1].isNotNull()
@@ -145,7 +145,7 @@ class JsonRows:
         )
 
     def _misfits(self, text: "Column") -> "Column":
-        """The fields at fault; each is tried alone, which only refused records pay for."""
+        """Return the invalid fields; only refused records pay for parsing each field alone."""
         values = sf.from_json(text, st.MapType(st.StringType(), st.StringType()), _STRICT)
         faults = _present([_fault(text, values, field) for field in self._schema.fields])
         return sf.when(sf.size(faults) > 0, faults).otherwise(
@@ -153,7 +153,7 @@ class JsonRows:
         )
 
     def _shortcomings(self, row: "Column", text: "Column") -> "list[Column]":
-        """What is wrong with a record whose fields all have their types."""
+        """Return the problems of a record whose fields all have valid types."""
         found = [
             sf.when(missing, f"field {name} is required and missing")
             for name, missing in _required(row, self._schema)
@@ -176,7 +176,7 @@ def _fault(text: "Column", values: "Column", field: st.StructField) -> "Column":
 
 
 def _required(row: "Column", schema: st.StructType, above: str = "") -> "list[tuple[str, Column]]":
-    """Required fields by their whole names, and when they are missing; through structs."""
+    """Return the full names of required fields, through structs, and when they are missing."""
     found = []
     for field in schema.fields:
         value = row[field.name]
@@ -189,7 +189,7 @@ def _required(row: "Column", schema: st.StructType, above: str = "") -> "list[tu
 
 
 def _nullable(field: st.StructField) -> st.StructField:
-    """`from_json` gives NULL for what is missing; that it must not be is checked by name."""
+    """Return the field as nullable: `from_json` returns NULL for missing fields, checked by name later."""
     return st.StructField(field.name, _nullable_type(field.dataType), nullable=True)
 
 
@@ -202,7 +202,7 @@ def _nullable_type(kind: st.DataType) -> st.DataType:
 
 
 def type_name(kind: st.DataType) -> str:
-    """A type as SQL writes it: BIGINT, STRUCT<x: INT>."""
+    """Return a type as in SQL: BIGINT, STRUCT<x: INT>."""
     if isinstance(kind, st.StructType):
         inner = (f"{field.name}: {type_name(field.dataType)}" for field in kind.fields)
         return f"STRUCT<{', '.join(inner)}>"
@@ -212,7 +212,7 @@ def type_name(kind: st.DataType) -> str:
 
 
 def _mark(text: "Column") -> "Column":
-    """Differs from value to value, so that none can hold its own."""
+    """Return a mark that depends on the value, so that no value can contain its own."""
     return sf.xxhash64(text).cast("string")
 
 

@@ -1,4 +1,4 @@
-"""Fields of JSON values that a schema does not know, by their paths: `note`, `buyer.nick`, `lines[2].tax`."""
+"""Finds fields of JSON values that a schema lacks, by path: `note`, `buyer.nick`, `lines[2].tax`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ _TEXTS = st.ArrayType(st.StringType())
 
 
 def unknown_fields(text: "Column", schema: st.StructType, options: "Mapping[str, Any]") -> "Column":
-    """A map of the fields that the schema lacks to their JSON; NULL where there are none."""
+    """Return a map from the fields that the schema lacks to their JSON; NULL if there are none."""
     found = _entries(text, schema, sf.lit(""), options)
     names = sf.transform(found, lambda entry: entry["key"])
     first = sf.filter(found, lambda entry, at: sf.array_position(names, entry["key"]) == at + 1)
@@ -25,7 +25,7 @@ def unknown_fields(text: "Column", schema: st.StructType, options: "Mapping[str,
 def _entries(
     text: "Column", kind: st.DataType, path: "Column", options: "Mapping[str, Any]"
 ) -> "Column":
-    """Paths and texts of what `kind` does not know in a JSON text, as an array of entries."""
+    """Return the path and JSON of each field that `kind` lacks, as an array of entries."""
     if isinstance(kind, st.ArrayType):
         return _of_elements(text, kind.elementType, path, options)
     assert isinstance(kind, st.StructType)

@@ -1,4 +1,4 @@
-"""Errors of flows as one line each, with the place in the user's files where it is known."""
+"""Reports errors of flows as one line each, with the place in the user's files if known."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

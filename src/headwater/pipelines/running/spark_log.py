@@ -1,7 +1,7 @@
 """Sends Spark's own log to a file beside the tables, away from the terminal.
 
-A driver that fails logs hundreds of lines; the runner reports the one that matters, and the rest is
-in this file.
+A driver that fails logs hundreds of lines; the runner reports the cause in one line, and the rest is in
+this file.
 """
 
 from pathlib import Path

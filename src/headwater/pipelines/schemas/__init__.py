@@ -1,1 +1,1 @@
-"""Schemas of records as columns of Spark."""
+"""Converts schemas of records to columns of Spark."""

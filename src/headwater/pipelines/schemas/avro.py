@@ -1,4 +1,4 @@
-"""Avro-style records -> columns: logical types, enums, unions with null, maps, arrays."""
+"""Converts Avro-style records to columns: logical types, enums, unions with null, maps, arrays."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -32,19 +32,19 @@ _LARGEST_PRECISION = 38
 
 
 def record_columns(schema: Mapping[str, Any]) -> list[DdlColumn]:
-    """One column for each field of a record."""
+    """Return a column for each field of a record."""
     return _Reader().fields(schema, "$")
 
 
 class _Reader:
-    """Walks one schema; knows the named types it has met."""
+    """Converts one schema; keeps the named types seen so far."""
 
     def __init__(self) -> None:
         self._named: dict[str, str | None] = {}
-        """Type by name; None while the walk is still inside of it."""
+        """Types by name; None while the type is being converted."""
 
     def fields(self, record: Mapping[str, Any], path: str) -> list[DdlColumn]:
-        """The fields of a record."""
+        """Return the fields of a record."""
         fields = record.get("fields")
         if not isinstance(fields, list):
             raise SchemaError(path, "a record needs a list of fields")
@@ -63,7 +63,7 @@ class _Reader:
         return DdlColumn(field["name"], kind, nullable, field.get("doc"))
 
     def _type(self, node: Any, path: str) -> tuple[str, bool]:
-        """DDL and nullability."""
+        """Return DDL and nullability."""
         if isinstance(node, list):
             branch, nullable = at_most_nullable(
                 node, lambda branch: branch in ("null", {"type": "null"}), path, _WIDEST
@@ -72,7 +72,7 @@ class _Reader:
         if isinstance(node, str):
             return self._by_name(node, path), False
         if not isinstance(node, Mapping) or "type" not in node:
-            raise SchemaError(path, f"a type should stand here, not {node!r}")
+            raise SchemaError(path, f"expected a type, not {node!r}")
         return self._complex(node, path)
 
     def _complex(self, node: Mapping[str, Any], path: str) -> tuple[str, bool]:
@@ -101,12 +101,12 @@ class _Reader:
             raise SchemaError(path, f"unknown type {name!r}")
         known = self._named[name]
         if known is None:
-            raise SchemaError(path, f"{name} contains itself; a column cannot")
+            raise SchemaError(path, f"{name} contains itself, which a column type cannot")
         return known
 
 
 def _logical(node: Mapping[str, Any], kind: str, path: str) -> str | None:
-    """The type that a logicalType gives; an unknown one is ignored, as Avro asks."""
+    """Return the type of a logicalType; an unknown one is ignored, as Avro specifies."""
     logical = node.get("logicalType")
     if logical != "decimal" or kind not in ("bytes", "fixed"):
         return _LOGICAL.get((kind, str(logical)))
@@ -119,7 +119,7 @@ def _logical(node: Mapping[str, Any], kind: str, path: str) -> str | None:
 
 
 def _names(node: Mapping[str, Any]) -> list[str]:
-    """How a named type may be called later: by its short and by its full name."""
+    """Return the short and the full name of a named type."""
     name = node.get("name")
     if not isinstance(name, str):
         return []

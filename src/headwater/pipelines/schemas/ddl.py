@@ -1,4 +1,4 @@
-"""A column and its DDL, and what every kind of schema refuses in the same words."""
+"""A column and its DDL, and the checks that all kinds of schemas share."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,19 +25,19 @@ class DdlColumn:
     comment: str | None = None
 
     def ddl(self, separator: str = " ") -> str:
-        """As it stands in a table's columns, or with ": " in a STRUCT."""
+        """Return the DDL of a table's column, or with ": " of a STRUCT's field."""
         null = "" if self.nullable else " NOT NULL"
         comment = f" COMMENT {_text(self.comment)}" if self.comment else ""
         return f"{column_name(self.name)}{separator}{self.type}{null}{comment}"
 
 
 def struct(fields: list[DdlColumn]) -> str:
-    """The type of a nested object."""
+    """Return the type of a nested object."""
     return f"STRUCT<{', '.join(field.ddl(': ') for field in fields)}>"
 
 
 def distinct(path: str, found: list[DdlColumn]) -> list[DdlColumn]:
-    """`found`, unless two names are the same to Spark, which does not look at case."""
+    """Return `found`; SchemaError if two names differ only in case, which Spark ignores."""
     seen: dict[str, str] = {}
     for column in found:
         lower = column.name.lower()
@@ -51,7 +51,7 @@ def distinct(path: str, found: list[DdlColumn]) -> list[DdlColumn]:
 def at_most_nullable(
     types: list[Any], is_null: Callable[[Any], bool], path: str, widest: Mapping[Any, int]
 ) -> tuple[Any, bool]:
-    """The one type of a union and whether null is in it; numbers widen by `widest`."""
+    """Return the type of a union and whether it includes null; numbers widen by `widest`."""
     rest = [kind for kind in types if not is_null(kind)]
     nullable = len(rest) < len(types)
     if len(rest) == 1:

@@ -1,9 +1,9 @@
-"""Columns from samples of JSON: each type is the least that holds all values seen.
+"""Infers columns from samples of JSON: each type is the narrowest that holds all values seen.
 
 Types form a lattice with STRING on top (BIGINT below DOUBLE, DATE below TIMESTAMP), so the order
-of the samples does not matter. Samples that are no JSON object are passed over, as ingestion sends
-such records to the dead letter topic. Whole numbers are BIGINT at once: that all of the samples
-are small says nothing of the next record. Every column is nullable for the same reason.
+of the samples does not matter. Samples that are not JSON objects are skipped; the ingest sends such
+records to the dead letter topic. Whole numbers are always BIGINT, and every column is nullable: small
+values without nulls in the samples say nothing about the next record.
 """
 
 import json
@@ -34,11 +34,11 @@ class _Array:
 
 
 _Shape: TypeAlias = str | _Struct | _Array | None
-"""A scalar type, a nested one, or None: only null was seen."""
+"""A scalar type, a nested type, or None if only null was seen."""
 
 
 def infer_columns(samples: Iterable[bytes]) -> list[DdlColumn]:
-    """The columns of all samples that are JSON objects; SchemaError if none is."""
+    """Return the columns of all samples that are JSON objects; SchemaError if none is."""
     shape: _Shape = None
     for sample in samples:
         value = _object(sample)
@@ -52,7 +52,7 @@ def infer_columns(samples: Iterable[bytes]) -> list[DdlColumn]:
 def _object(sample: bytes) -> dict[str, Any] | None:
     try:
         value = json.loads(sample)
-    except (ValueError, RecursionError):  # no JSON, no UTF-8, or built to be deep
+    except (ValueError, RecursionError):  # not JSON, not UTF-8, or nested too deeply
         return None
     return value if isinstance(value, dict) else None
 
@@ -82,13 +82,13 @@ def _of_text(text: str) -> str:
     kind = "DATE" if _DATE.fullmatch(text) else "TIMESTAMP" if _TIMESTAMP.fullmatch(text) else ""
     try:
         datetime.fromisoformat(text) if kind else None
-    except ValueError:  # such as the 31st of February
+    except ValueError:  # such as February 31
         return "STRING"
     return kind or "STRING"
 
 
 def _join(one: _Shape, other: _Shape) -> _Shape:
-    """The least type that holds both."""
+    """Return the narrowest type that holds both."""
     if one is None or other is None or one == other:
         return other if one is None else one
     if isinstance(one, _Struct) and isinstance(other, _Struct):

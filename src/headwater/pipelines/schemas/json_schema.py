@@ -1,4 +1,4 @@
-"""JSON Schema -> columns: objects, arrays, nullable unions, local $ref, the formats of dates."""
+"""Converts JSON Schema to columns: objects, arrays, nullable unions, local $ref, date formats."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -24,7 +24,7 @@ _OF_VALUES = {bool: "boolean", int: "integer", float: "number", str: "string", t
 
 
 def object_columns(schema: Mapping[str, Any]) -> list[DdlColumn]:
-    """The properties of the object that `schema` describes."""
+    """Return the properties of the object that `schema` describes."""
     node, path = _Reader(schema).resolved(schema, "$")
     if not isinstance(node.get("properties"), Mapping):
         raise SchemaError(path, "a table needs an object with properties (or an Avro record)")
@@ -32,14 +32,14 @@ def object_columns(schema: Mapping[str, Any]) -> list[DdlColumn]:
 
 
 class _Reader:
-    """Walks one schema; knows its root for $ref, and what it is inside of."""
+    """Converts one schema; keeps its root for $ref and the references it is inside of."""
 
     def __init__(self, root: Mapping[str, Any]) -> None:
         self._root = root
         self._inside: list[str] = []
 
     def columns(self, node: Mapping[str, Any], path: str) -> list[DdlColumn]:
-        """One column for each property."""
+        """Return a column for each property."""
         properties = node["properties"]
         if not isinstance(properties, Mapping):
             raise SchemaError(f"{path}.properties", "it should be an object")
@@ -58,11 +58,11 @@ class _Reader:
         return DdlColumn(name, kind, nullable or not required, comment)
 
     def _type(self, node: Any, path: str) -> tuple[str, bool]:
-        """DDL and nullability."""
+        """Return DDL and nullability."""
         if node is True or node == {}:
-            return "STRING", True  # anything: kept as its JSON text
+            return "STRING", True  # any value, kept as JSON text
         if not isinstance(node, Mapping):
-            raise SchemaError(path, f"a schema should stand here, not {node!r}")
+            raise SchemaError(path, f"expected a schema, not {node!r}")
         depth = len(self._inside)
         node, path = self.resolved(node, path)
         for word in _COMBINING:
@@ -76,20 +76,22 @@ class _Reader:
         return kind, nullable or node.get("nullable") is True
 
     def resolved(self, node: Mapping[str, Any], path: str) -> tuple[Mapping[str, Any], str]:
-        """What a $ref stands for; only within the same document."""
+        """Return the target of a $ref within the same document."""
         while "$ref" in node:
             ref = node["$ref"]
             if not isinstance(ref, str) or not ref.startswith("#"):
-                raise SchemaError(path, f"$ref {ref!r} leaves the document; write it out")
+                raise SchemaError(
+                    path, f"$ref {ref!r} points outside of the document; write its schema here"
+                )
             if ref in self._inside:
-                raise SchemaError(path, f"$ref {ref} leads back into itself; a column cannot")
+                raise SchemaError(path, f"$ref {ref} contains itself, which a column type cannot")
             self._inside.append(ref)
             found: Any = self._root
             for part in ref[1:].strip("/").split("/") if len(ref) > 1 else ():
                 name = part.replace("~1", "/").replace("~0", "~")
                 found = found.get(name) if isinstance(found, Mapping) else None
             if not isinstance(found, Mapping):
-                raise SchemaError(path, f"$ref {ref} leads nowhere")
+                raise SchemaError(path, f"$ref {ref} does not exist in the document")
             node = found
         return node, path
 
@@ -134,7 +136,7 @@ class _Reader:
 
 
 def _implied(node: Mapping[str, Any]) -> Any:
-    """The type where none is written: that of the values, or of the words about it."""
+    """Return the type implied by enum, const or keywords if none is given."""
     if "properties" in node:
         return "object"
     if "items" in node:

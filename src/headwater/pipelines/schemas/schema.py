@@ -1,7 +1,7 @@
-"""Schemas of records as Spark DDL: from JSON Schema, from Avro-style records, from samples.
+"""Converts schemas to Spark DDL: from JSON Schema, from Avro-style records, from samples.
 
-What has no faithful column type is refused with its path inside of the schema; nothing becomes
-a STRING by surprise. Names with odd characters are backquoted.
+A type without an exact column type is refused with its path inside of the schema; nothing silently
+becomes a STRING. Names that are not plain identifiers are backquoted.
 """
 
 import json
@@ -17,12 +17,12 @@ __all__ = ["DdlColumn", "SchemaError", "columns", "infer", "load_schema", "to_dd
 
 
 def to_ddl(schema: Mapping[str, Any]) -> str:
-    """The columns of a JSON Schema object or of an Avro-style record."""
+    """Return the columns of a JSON Schema object or of an Avro-style record as DDL."""
     return ", ".join(column.ddl() for column in columns(schema))
 
 
 def columns(schema: Mapping[str, Any]) -> list[DdlColumn]:
-    """As `to_ddl`, one by one."""
+    """Return the columns of a schema, see `to_ddl`."""
     if not isinstance(schema, Mapping):
         raise SchemaError("$", "it should be an object")
     if schema.get("type") == "record":
@@ -31,7 +31,7 @@ def columns(schema: Mapping[str, Any]) -> list[DdlColumn]:
 
 
 def load_schema(text: str) -> Mapping[str, Any]:
-    """A schema from the text of its file."""
+    """Parse a schema from the text of its file."""
     try:
         loaded = json.loads(text)
     except ValueError as problem:
@@ -42,5 +42,5 @@ def load_schema(text: str) -> Mapping[str, Any]:
 
 
 def infer(samples: Iterable[bytes]) -> str:
-    """The columns of JSON samples, each of the least type that holds all of its values."""
+    """Infer columns from JSON samples, each of the narrowest type that holds all its values."""
     return ", ".join(column.ddl() for column in infer_columns(samples))

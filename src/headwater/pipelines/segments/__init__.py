@@ -1,1 +1,1 @@
-"""Whole logs as files: archives, audits, replays, and Spark over segment files."""
+"""Works on segment files: archives, audits, replays, and a Spark source."""

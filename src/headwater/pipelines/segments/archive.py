@@ -1,13 +1,12 @@
 """Copies the sealed segments of a broker's folder into an archive, beside the running broker.
 
-The rule that makes runs repeatable: an archive of a partition has an end, and a run adds what lies
-beyond it. A file in the archive never changes. Each new one is copied under another name, synced,
-read back batch by batch, and only then given its name; the manifest, written last, makes it part
-of the archive. So a run that is cut off leaves nothing that the next run would not put right.
+Runs are repeatable: the archive of a partition has an end offset, and a run adds only what is beyond
+it. A file in the archive never changes. Each new file is copied under a temporary name, synced, read
+back batch by batch, and then renamed; the manifest, written last, makes it part of the archive. The
+next run repairs whatever an interrupted run leaves.
 
-A segment that the broker deletes, or replaces by a compacted one, while it is being copied stays
-whole: the open file outlives its name. Only what is below the high watermark is copied, since the
-rest may still be cut off by another leader.
+A segment that the broker deletes or compacts during the copy stays readable through the open file. Only
+records below the high watermark are copied, since another leader may truncate the rest.
 """
 
 import os
@@ -43,16 +42,16 @@ _TEMPORARY: Final = ".tmp"
 
 @dataclass(slots=True)
 class ArchiveSummary:
-    """What a run did."""
+    """The result of a run."""
 
     added: list[ArchivedSegment] = field(default_factory=list)
     present: int = 0
-    """Segments that the archive had already."""
+    """Segments that the archive already had."""
     waiting: int = 0
     """Sealed segments that are not yet below the high watermark."""
     notes: list[str] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
-    """Why something that should have been archived was not."""
+    """Why segments were not archived."""
 
 
 def archive(
@@ -63,15 +62,15 @@ def archive(
     link: bool = False,
     clock: Clock | None = None,
 ) -> ArchiveSummary:
-    """Add to the archive in `to` what the sources have beyond it.
+    """Add segments of the sources that the archive in `to` lacks.
 
     Args:
-        sources: Where the partitions are; `archive_sources` finds them.
-        to: The archive's folder; made if it is not there.
-        include_active: Take the active segments too. Only for a broker that is stopped.
-        link: Share the bytes with the broker's files where both are on one file system. Saves
-            space; a disk that damages one then damages both.
-        clock: Says when.
+        sources: The partitions' folders; `archive_sources` finds them.
+        to: The archive's folder; created if missing.
+        include_active: Copy the active segments too. Only for a stopped broker.
+        link: Hard-link the broker's files if both are on one file system. Saves space, but disk
+            damage then affects both.
+        clock: For the time in the manifest.
     """
     with _locked(to):
         run = _Run(os.path.abspath(to), include_active, link, clock or SystemClock())
@@ -81,16 +80,16 @@ def archive(
 
 
 def verify(folder: str) -> list[str]:
-    """What is not as the manifest says: files missing, cut, changed, or in the folder without it."""
+    """Return differences from the manifest: missing, truncated, changed or unlisted files."""
     known = manifest.load(folder).entries
     if not known:
-        raise KafkaError(E.LOG_DIR_NOT_FOUND, f"{folder}: there is no archive")
+        raise KafkaError(E.LOG_DIR_NOT_FOUND, f"{folder} is not an archive: it has no manifest")
     problems = [problem for entry in known.values() for problem in _differences(folder, entry)]
     for path in partition_folders(folder).values():
         for base in bases(path):
             file = f"{os.path.basename(path)}/{base:020d}{LOG}"
             if file not in known:
-                problems.append(f"{file}: not in the manifest; the next archive run puts it right")
+                problems.append(f"{file}: not in the manifest; the next archive run repairs this")
     return problems
 
 
@@ -104,7 +103,7 @@ class _Run:
         self._manifest = manifest.load(to)
 
     def partition(self, source: ArchiveSource) -> None:
-        """Bring the archive of one partition to the end of what its folder offers."""
+        """Archive the segments of one partition's folder."""
         topic_id = read_topic_id(OsFiles(), source.folder)
         known = self._manifest.of(*source.partition)
         text = "" if topic_id == ZERO_UUID else uuid_text(topic_id)
@@ -132,7 +131,7 @@ class _Run:
     def _new_segments(
         self, source: ArchiveSource, folder: str, known: list[ArchivedSegment], topic_id: str
     ) -> Iterator[ArchivedSegment]:
-        """Copy segment by segment, oldest first; one that cannot be copied ends it."""
+        """Copy segment by segment, oldest first; stop at the first that cannot be copied."""
         end = known[-1].next_offset if known else -1
         found = bases(source.folder) if os.path.isdir(source.folder) else []
         for base, after in zip(found, [*found[1:], None], strict=True):
@@ -146,7 +145,7 @@ class _Run:
                 continue
             if 0 <= end < base:
                 self.outcome.notes.append(
-                    f"{source.partition}: offsets {end} to {base - 1} were gone before they "
+                    f"{source.partition}: offsets {end} to {base - 1} were deleted before they "
                     "could be archived"
                 )
             try:
@@ -161,9 +160,9 @@ class _Run:
     def _stopped(
         self, source: ArchiveSource, base: int, after: int | None, problem: Exception
     ) -> None:
-        """Say why a segment was not taken: it is damaged, or not what it was when we looked.
+        """Report why a segment was not archived: it is damaged, or it changed during the copy.
 
-        Compaction may have put it and its neighbours into one file. The next run looks anew, and
+        Compaction may have merged it with adjacent segments. The next run lists the folder again and
         must find the end of the archive before them.
         """
         now = bases(source.folder) if os.path.isdir(source.folder) else []
@@ -171,8 +170,8 @@ class _Run:
             self.outcome.problems.append(str(problem))
         else:
             self.outcome.notes.append(
-                f"{source.partition}: segment {base} was deleted or replaced just now; the next "
-                "run goes on from there"
+                f"{source.partition}: segment {base} was deleted or replaced during the copy; the "
+                "next run continues from there"
             )
 
     def _copy_segment(
@@ -184,7 +183,7 @@ class _Run:
         end: int,
         topic_id: str,
     ) -> ArchivedSegment | None:
-        """One new file of the archive; None where nothing in the segment is beyond `end`."""
+        """Copy one segment; None if nothing in it is beyond `end`."""
         origin = os.path.join(source.folder, f"{base:020d}{LOG}")
         temporary = os.path.join(folder, f"{base:020d}{LOG}{_TEMPORARY}")
         if after is None or base < end:
@@ -204,7 +203,7 @@ class _Run:
     def _described(
         self, path: str, partition: TopicPartition, base: int, after: int | None, topic_id: str
     ) -> ArchivedSegment:
-        """Read a copy from its first byte to its last; raises `_Damaged` where it is not sound."""
+        """Read a whole copy; raises `_Damaged` if a batch is not valid."""
         first, last, records, end = -1, -1, 0, base
         codecs: Counter[str] = Counter()
         for found in scan_segment(path, base):
@@ -243,11 +242,11 @@ class _Run:
 
 
 class _Damaged(Exception):
-    """A segment of the source is not what a broker must have written."""
+    """A segment of the source is damaged."""
 
 
 def checksum(path: str) -> str:
-    """CRC-32C of a whole file, as the manifest writes it."""
+    """Return the CRC-32C of a whole file in the manifest's form."""
     with open(path, "rb") as file:
         if not os.path.getsize(path):
             return f"{crc32c(b''):08x}"
@@ -266,7 +265,7 @@ def _differences(folder: str, entry: ArchivedSegment) -> Iterator[str]:
             (f for f in scan_segment(path, entry.base_offset) if isinstance(f, DamagedRange)), None
         )
         where = f", damaged at {_where(damage)}" if damage else ""
-        yield f"{entry.file}: not the bytes that were archived{where}"
+        yield f"{entry.file}: changed since it was archived{where}"
 
 
 def _where(damage: DamagedRange) -> str:
@@ -275,17 +274,17 @@ def _where(damage: DamagedRange) -> str:
 
 def _copy_file(origin: str, temporary: str, *, link: bool) -> None:
     if link:
-        with suppress(OSError):  # another file system, or one without links: copy
+        with suppress(OSError):  # another file system, or one without hard links: copy
             os.link(origin, temporary)
             return
     shutil.copyfile(origin, temporary)
 
 
 def _copy_batches(origin: str, base: int, temporary: str, start: int, *, torn: bool) -> int | None:
-    """Copy the batches from offset `start` on; the offset of the first, if there is one.
+    """Copy the batches from offset `start`; return the offset of the first, if there is one.
 
-    For a segment of which the archive has the beginning, and for one that may end in a batch that
-    was never finished: `torn` allows that, and it is left out.
+    For a segment whose beginning is archived, and for a segment that may end in an incomplete
+    batch: with `torn`, that batch is left out.
     """
     first: int | None = None
     damage: DamagedRange | None = None
@@ -302,7 +301,7 @@ def _copy_batches(origin: str, base: int, temporary: str, start: int, *, torn: b
 
 
 def _copy_aborted(origin: str, target: str) -> None:
-    """The segment's aborted transactions, which readers of committed records need."""
+    """Copy the segment's aborted transactions, which readers of committed records need."""
     source, copy = (path.removesuffix(LOG) + ABORTED_INDEX for path in (origin, target))
     if os.path.exists(source):
         shutil.copyfile(source, copy + _TEMPORARY)
@@ -324,5 +323,7 @@ def _remove_leftovers(folder: str) -> None:
 @contextmanager
 def _locked(folder: str) -> Iterator[None]:
     OsFiles().mkdir(folder)
-    with held(os.path.join(folder, LOCK), f"another run archives to {folder}"):
+    with held(
+        os.path.join(folder, LOCK), f"another run is archiving to {folder}: wait until it ends"
+    ):
         yield

@@ -1,7 +1,7 @@
-"""Where the partitions are that can be archived: in a folder that is named, or where a broker says.
+"""Finds partitions to archive: in a data folder, or in the folders that a broker reports.
 
-With each comes the offset below which its records are settled. What is above may still be cut off
-by another leader, so that an archive must not have it.
+Each comes with its high watermark. Another leader may truncate records above it, so an archive must not
+contain them.
 """
 
 import os
@@ -24,7 +24,7 @@ LOCK: Final = ".lock"
 
 @dataclass(frozen=True, slots=True)
 class ArchiveSource:
-    """A partition's folder, and the offset below which it may be archived."""
+    """A partition's folder and the offset below which it may be archived."""
 
     partition: TopicPartition
     folder: str
@@ -34,10 +34,10 @@ class ArchiveSource:
 def sources_in(
     data_dir: str, topics: Iterable[str] = (), *, include_active: bool = False
 ) -> list[ArchiveSource]:
-    """The partitions in a broker's data folder, of some topics or of all that are not internal.
+    """Return the partitions in a broker's data folder, of the given or all non-internal topics.
 
-    The high watermarks are those that the broker last wrote down, which it does every few seconds.
-    With `include_active` everything is settled: no broker is there to cut anything off.
+    The high watermarks are those of the last checkpoint, which the broker writes every few seconds.
+    With `include_active` there is no limit: the broker is stopped.
     """
     folders, wanted = partition_folders(data_dir), set(topics)
     missing = wanted - {partition.topic for partition in folders}
@@ -54,9 +54,9 @@ def sources_in(
 
 
 def sources_of(bootstrap_servers: str, topics: Iterable[str] = ()) -> list[ArchiveSource]:
-    """The leaders' folders of the partitions of some topics or of all that are not internal.
+    """Return the leaders' folders of the given or all non-internal topics.
 
-    Files are read, not fetched: the leaders must keep their folders on this machine.
+    Files are read from disk, not fetched: the leaders' folders must be on this machine.
     """
     with BlockingAdmin(bootstrap_servers=bootstrap_servers) as admin:
         views = admin.describe_topics(list(topics) or admin.list_topics())
@@ -77,7 +77,7 @@ def sources_of(bootstrap_servers: str, topics: Iterable[str] = ()) -> list[Archi
 
 @contextmanager
 def broker_stopped(data_dir: str) -> Iterator[None]:
-    """Hold a data folder as a broker would; refused while one runs on it."""
+    """Lock a data folder as a broker does; KafkaError while a broker runs on it."""
     path = os.path.join(data_dir, LOCK)
     if not os.path.exists(path):
         yield
@@ -88,7 +88,7 @@ def broker_stopped(data_dir: str) -> Iterator[None]:
 
 @contextmanager
 def held(path: str, refusal: str) -> Iterator[None]:
-    """Lock a file for a while, or refuse with that sentence."""
+    """Lock a file within the `with`, or raise KafkaError with `refusal`."""
     files = OsFiles()
     try:
         fd = files.lock(path)
@@ -103,7 +103,7 @@ def held(path: str, refusal: str) -> Iterator[None]:
 def _folder_of(
     partition: TopicPartition, leader: int, topic_id: bytes, log_dirs: Iterable[LogDirDescription]
 ) -> str:
-    """The leader's folder, once its topic id shows that it is the cluster's and not a namesake."""
+    """Return the leader's folder, after its topic id shows that it belongs to this cluster."""
     for log_dir in log_dirs:
         if log_dir.broker_id == leader and partition in log_dir.sizes:
             folder = os.path.join(log_dir.path, name_of(partition))
@@ -114,11 +114,13 @@ def _folder_of(
                 f"broker {leader} keeps {partition} in {folder}, which is not on this machine: "
                 "run the command there",
             )
-    raise KafkaError(E.LEADER_NOT_AVAILABLE, f"no broker says that it leads {partition}")
+    raise KafkaError(
+        E.LEADER_NOT_AVAILABLE, f"{partition} has no leader: check the brokers and try again"
+    )
 
 
 def _high_watermarks(data_dir: str) -> Mapping[TopicPartition, int]:
-    """As last written down; nothing where the folder has no such file that can be read."""
+    """Return the checkpointed high watermarks; empty if the folder has no readable checkpoint."""
     with suppress(checkpoints.DamagedCheckpoint):
         return checkpoints.read_offsets(
             OsFiles(), os.path.join(data_dir, checkpoints.HIGH_WATERMARKS)

@@ -1,8 +1,8 @@
-"""Audits of whole logs on Spark, and what else wants every record of a log.
+"""Audits whole logs on Spark, and computes statistics that need every record.
 
-An audit reads headers and checksums of every batch (`level=batches`) and looks for what must not
-be: damage, offsets that are missing or there twice, leader epochs that go back, batches that a
-producer's log holds twice. Statistics per key and the last value of each key read the records.
+An audit reads the header and the checksum of every batch (`level=batches`) and reports damage, missing
+or repeated offsets, leader epochs that go back, and repeated batches of idempotent producers.
+Statistics per key and the last value of each key read the records.
 """
 
 from dataclasses import dataclass
@@ -16,13 +16,13 @@ from pyspark.sql.window import WindowSpec
 from headwater.records.batch import SEQUENCES
 
 KINDS: Final = ("damage", "gap", "overlap", "duplicate", "epoch")
-"""What an audit finds."""
+"""The kinds of findings."""
 
 _SHOWN: Final = 1000
 
 
 class Finding(NamedTuple):
-    """Something that must not be in a log."""
+    """A defect in a log."""
 
     kind: str
     topic: str
@@ -34,7 +34,7 @@ class Finding(NamedTuple):
 
 
 class PartitionTotals(NamedTuple):
-    """What a partition has in the files that were read, and how many findings of each kind."""
+    """The totals of a partition over the files read, and its findings by kind."""
 
     topic: str
     partition: int
@@ -47,7 +47,7 @@ class PartitionTotals(NamedTuple):
     first_time: datetime | None
     last_time: datetime | None
     late: int
-    """Batches that are older than one before them: producers may do that, so it is no finding."""
+    """Batches with an older timestamp than an earlier batch; allowed, so not a finding."""
     damage: int
     gap: int
     overlap: int
@@ -61,30 +61,30 @@ class AuditReport:
 
     partitions: list[PartitionTotals]
     findings: list[Finding]
-    """The first of them, by place."""
+    """The first findings, by position."""
 
     @property
     def counts(self) -> dict[str, int]:
-        """Findings by kind."""
+        """Return the number of findings by kind."""
         return {kind: sum(getattr(part, kind) for part in self.partitions) for kind in KINDS}
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found."""
+        """Return whether there are no findings."""
         return not any(self.counts.values())
 
 
 def audit(
     spark: SparkSession, path: str, *, compacted: bool = False, **options: str
 ) -> AuditReport:
-    """Read every batch that `path` means and say what is wrong.
+    """Read every batch of `path` and report defects.
 
-    The files are read once, and a second time only to tell of what was found.
+    The files are read once, and again only if there are findings.
 
     Args:
         spark: The session.
-        path: What `format("headwater-segments")` takes.
-        compacted: Offsets may be missing, as compaction leaves them.
+        path: A path for `format("headwater-segments")`.
+        compacted: Allow missing offsets, since the topic is compacted.
         options: Further options of the format, such as `topic`.
     """
     read = spark.read.format("headwater-segments").options(**options, level="batches")
@@ -97,7 +97,7 @@ def audit(
 
 
 def checked(batches: DataFrame, *, compacted: bool = False) -> DataFrame:
-    """Batches (`level=batches`) with two more columns: what is `wrong` with each, and if it is `late`."""
+    """Add the columns `wrong` (defects) and `late` to batches (`level=batches`)."""
     sound = f.col("crc_ok")
     offset, sequence = f.col("base_offset"), f.col("base_sequence")
     before = f.max(f.when(sound, f.col("last_offset"))).over(_preceding())
@@ -128,7 +128,7 @@ def checked(batches: DataFrame, *, compacted: bool = False) -> DataFrame:
 
 
 def findings(batches: DataFrame) -> DataFrame:
-    """One row for each thing that is wrong with `checked` batches."""
+    """Return one row for each defect of `checked` batches."""
     return batches.select("*", f.inline("wrong")).select(
         "kind", "topic", "partition", f.col("base_offset").alias("offset"), "file", "position",
         "detail",
@@ -136,7 +136,7 @@ def findings(batches: DataFrame) -> DataFrame:
 
 
 def totals(batches: DataFrame) -> DataFrame:
-    """For each partition of `checked` batches a row of `PartitionTotals`."""
+    """Return a row of `PartitionTotals` for each partition of `checked` batches."""
     sound = f.col("crc_ok")
     of_users = sound & ~f.col("control")
     return batches.groupBy("topic", "partition").agg(
@@ -154,7 +154,7 @@ def totals(batches: DataFrame) -> DataFrame:
 
 
 def key_statistics(records: DataFrame) -> DataFrame:
-    """For each key of a topic: count, bytes of its values, tombstones, first and last record."""
+    """Return for each key: count, bytes of its values, tombstones, first and last record."""
     return records.groupBy("topic", "key").agg(
         f.count("*").alias("count"),
         f.coalesce(f.sum(f.octet_length("value")), f.lit(0)).alias("bytes"),
@@ -167,7 +167,7 @@ def key_statistics(records: DataFrame) -> DataFrame:
 
 
 def latest_per_key(records: DataFrame, *, tombstones: bool = True) -> DataFrame:
-    """What compaction would leave: the last record of each key in each partition.
+    """Return the last record of each key in each partition, as compaction keeps it.
 
     Args:
         records: Rows with the columns of `format("headwater")`.
@@ -186,7 +186,7 @@ def latest_per_key(records: DataFrame, *, tombstones: bool = True) -> DataFrame:
 
 
 def _in_utc(row: Row) -> PartitionTotals:
-    """Spark hands times over in the time zone of the machine, without saying so."""
+    """Convert times to UTC: Spark returns naive times in the machine's time zone."""
     found = PartitionTotals(*row)
     first, last = found.first_time, found.last_time
     return found._replace(
@@ -195,7 +195,7 @@ def _in_utc(row: Row) -> PartitionTotals:
 
 
 def _preceding() -> WindowSpec:
-    """The batches of the same partition before this one."""
+    """Return the window of the earlier batches of the same partition."""
     order = Window.partitionBy("topic", "partition").orderBy("base_offset", "file", "position")
     return order.rowsBetween(Window.unboundedPreceding, -1)
 
@@ -205,9 +205,9 @@ def _wrong(kind: str, condition: Column, detail: Column) -> Column:
 
 
 def _is_repeated() -> Column:
-    """Whether an idempotent producer's batch does not go on behind its last, or was there before.
+    """Return whether an idempotent producer's batch does not follow its last one, or is a repeat.
 
-    Sequences count modulo 2**31: one that comes again after as many offsets is a new round.
+    Sequences wrap at 2**31: the same sequence after that many offsets is not a repeat.
     """
     producer = Window.partitionBy("topic", "partition", "producer_id", "producer_epoch", "crc_ok")
     same = Window.partitionBy(

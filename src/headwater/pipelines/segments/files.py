@@ -1,4 +1,4 @@
-"""Which segment files a path means, and how a large one is shared out among readers.
+"""Finds the segment files of a path, and splits large files into pieces for several readers.
 
 A path may be an archive, a broker's data folder (or a copy of one, of Headwater or of Apache
 Kafka), a partition's folder, a segment file, or a glob of any of these. Records are not read here.
@@ -24,7 +24,7 @@ _SCHEME: Final = "file:"
 
 
 class SegmentFile(NamedTuple):
-    """A `.log` file and its place in a partition."""
+    """A `.log` file and its partition."""
 
     path: str
     topic: str
@@ -32,18 +32,18 @@ class SegmentFile(NamedTuple):
     base_offset: int
     size: int
     next_offset: int = MAX_OFFSET
-    """Nothing in it is at or above this offset: the next file begins here."""
+    """The base offset of the next file; all offsets in this file are below it."""
     last_timestamp: int | None = None
-    """The greatest of its records, where a manifest tells."""
+    """The largest timestamp, if a manifest has it."""
 
     @property
     def folder(self) -> str:
-        """Where its neighbours are."""
+        """Return the partition's folder."""
         return os.path.dirname(self.path)
 
 
 class SegmentSlice(NamedTuple):
-    """The batches of a file from one position to another."""
+    """The batches of a file between two positions."""
 
     segment: SegmentFile
     start: int
@@ -51,11 +51,11 @@ class SegmentSlice(NamedTuple):
 
 
 def find_segments(path: str, named: TopicPartition | None = None) -> list[SegmentFile]:
-    """Every segment that `path` means, by topic, partition and offset.
+    """Return the segments of `path`, ordered by topic, partition and offset.
 
     Args:
         path: A folder, a file or a glob.
-        named: The partition of files whose folder is not called TOPIC-PARTITION.
+        named: The partition of files whose folder is not named TOPIC-PARTITION.
     """
     path = path.removeprefix(_SCHEME).replace("///", "/", 1) if path.startswith(_SCHEME) else path
     matches = sorted(glob.glob(path)) if glob.has_magic(path) else [path]
@@ -65,13 +65,13 @@ def find_segments(path: str, named: TopicPartition | None = None) -> list[Segmen
         for segment in _segments_at(match, named)
     }
     if not found:
-        raise KafkaError(E.LOG_DIR_NOT_FOUND, f"{path}: there is no segment file")
+        raise KafkaError(E.LOG_DIR_NOT_FOUND, f"{path} has no segment files")
     order = sorted(found.values(), key=lambda s: (s.topic, s.partition, s.base_offset, s.path))
     return list(_bounded(order))
 
 
 def partition_folders(folder: str) -> dict[TopicPartition, str]:
-    """The partitions in a data folder that have segments."""
+    """Return the folders of partitions with segments in a data folder."""
     found = {}
     for name in sorted(os.listdir(folder)):
         where, path = partition_of(name), os.path.join(folder, name)
@@ -81,12 +81,12 @@ def partition_folders(folder: str) -> dict[TopicPartition, str]:
 
 
 def bases(folder: str) -> list[int]:
-    """The base offsets of the segments in a partition's folder, in order."""
+    """Return the base offsets of the segments in a partition's folder, in order."""
     return sorted(base for name in os.listdir(folder) if (base := _base_of(name)) is not None)
 
 
 def aborted_in(folders: Iterable[str]) -> dict[int, list[AbortedTransaction]]:
-    """What the `.txnindex` files of a partition's folders tell of: by producer, in order of ends."""
+    """Return the aborted transactions in `.txnindex` files, by producer, ordered by their ends."""
     found = {
         aborted
         for folder in folders
@@ -101,10 +101,10 @@ def aborted_in(folders: Iterable[str]) -> dict[int, list[AbortedTransaction]]:
 
 
 def split(segment: SegmentFile, limit: int) -> list[SegmentSlice]:
-    """The file in pieces of about `limit` bytes that begin where batches begin.
+    """Split the file at batch boundaries into pieces of about `limit` bytes.
 
-    Positions come from the offset index, else from a walk over the headers. Where neither leads
-    on, the rest stays one piece: whoever reads it will say what is wrong with it.
+    Positions come from the offset index, else from the batch headers. Where neither continues, the
+    rest stays one piece, and its reader reports the damage.
     """
     starts = [0]
     if segment.size > limit:
@@ -124,7 +124,7 @@ def _segments_at(path: str, named: TopicPartition | None) -> Iterator[SegmentFil
     if os.path.isfile(path):
         yield _segment(path, named)
     elif not os.path.isdir(path):
-        raise KafkaError(E.LOG_DIR_NOT_FOUND, f"{path}: there is no such file or folder")
+        raise KafkaError(E.LOG_DIR_NOT_FOUND, f"{path} does not exist")
     elif manifest.is_archive(path):
         yield from _archived(path)
     else:
@@ -137,7 +137,10 @@ def _segments_at(path: str, named: TopicPartition | None) -> Iterator[SegmentFil
 def _segment(path: str, named: TopicPartition | None) -> SegmentFile:
     base = _base_of(os.path.basename(path))
     if base is None:
-        raise KafkaError(E.INVALID_REQUEST, f"{path}: a segment is named by its offset, as 0….log")
+        raise KafkaError(
+            E.INVALID_REQUEST,
+            f"{path}: the name of a segment is its base offset, such as 00000000000000000000.log",
+        )
     where = partition_of(os.path.basename(os.path.dirname(os.path.abspath(path)))) or named
     if where is None:
         raise KafkaError(
@@ -151,7 +154,9 @@ def _archived(folder: str) -> Iterator[SegmentFile]:
     for entry in manifest.load(folder).entries.values():
         path = os.path.join(folder, entry.file)
         if not os.path.isfile(path):
-            raise KafkaError(E.CORRUPT_MESSAGE, f"{path}: the manifest names it, but it is gone")
+            raise KafkaError(
+                E.CORRUPT_MESSAGE, f"{path} is in the manifest but missing: restore the file"
+            )
         yield SegmentFile(
             path,
             entry.topic,
@@ -163,7 +168,7 @@ def _archived(folder: str) -> Iterator[SegmentFile]:
 
 
 def _bounded(segments: list[SegmentFile]) -> Iterator[SegmentFile]:
-    """Each with the offset at which the next file of its folder begins."""
+    """Yield each segment with the base offset of the next file in its folder."""
     for segment, after in zip(segments, [*segments[1:], None], strict=True):
         if after is not None and after.folder == segment.folder:
             yield segment._replace(next_offset=after.base_offset)
@@ -172,7 +177,7 @@ def _bounded(segments: list[SegmentFile]) -> Iterator[SegmentFile]:
 
 
 def _places(segment: SegmentFile) -> Iterator[int]:
-    """Positions at which batches begin, growing; those of the index if it is there."""
+    """Yield growing positions of batches, from the index if there is one."""
     with open(segment.path, "rb", buffering=0) as file:
         places = list(_indexed(segment))
         if places:
@@ -195,7 +200,7 @@ def _indexed(segment: SegmentFile) -> Iterator[tuple[int, int]]:
 
 
 def _header_at(fd: int, position: int, segment: SegmentFile) -> BatchHeader | None:
-    """The header at a position, if it can be one of this segment."""
+    """Return the header at a position, if it is plausible for this segment."""
     head = os.pread(fd, HEADER_SIZE, position)
     if len(head) < HEADER_SIZE:
         return None

@@ -1,8 +1,7 @@
-"""The manifest of an archive: which segment files belong to it, and what each must look like.
+"""The manifest of an archive: its segment files, their sizes and checksums.
 
-A file that the manifest names is whole and never changes again; a file that it does not name is
-the rest of a run that was cut off. So the manifest is written after the files it speaks of, and
-replaced whole or not at all.
+A file in the manifest is complete and never changes; a file that is not in it is left over from an
+interrupted run. So the manifest is written after its files, and replaced atomically.
 """
 
 import json
@@ -28,28 +27,28 @@ class ArchivedSegment:
 
     topic: str
     topic_id: str
-    """As Kafka prints ids; empty where the source did not say."""
+    """In Kafka's text form; empty if the source has no topic id."""
     partition: int
     base_offset: int
     next_offset: int
-    """Where the following segment begins: every offset below was the business of this file."""
+    """The base offset of the next segment."""
     size: int
     crc32c: str
-    """Of the whole file, as eight hexadecimal digits."""
+    """CRC-32C of the whole file, as eight hexadecimal digits."""
     batches: int
     records: int
     first_timestamp: int
-    """That of the first record, in milliseconds; -1 where the file has no record."""
+    """Of the first record, in milliseconds; -1 if the file has no records."""
     last_timestamp: int
-    """The greatest of any record."""
+    """The largest timestamp of all records."""
     codecs: dict[str, int]
-    """How many batches are compressed in which way."""
+    """The number of batches by codec."""
     archived_at: str
     archived_by: str = WRITER
 
     @property
     def file(self) -> str:
-        """Its path below the archive's folder."""
+        """Return the path below the archive's folder."""
         return f"{self.topic}-{self.partition}/{self.base_offset:020d}.log"
 
 
@@ -60,22 +59,22 @@ class ArchiveManifest:
     entries: dict[str, ArchivedSegment] = field(default_factory=dict)
 
     def of(self, topic: str, partition: int) -> list[ArchivedSegment]:
-        """The segments of one partition in the order of their offsets."""
+        """Return the segments of one partition, ordered by offset."""
         found = (e for e in self.entries.values() if (e.topic, e.partition) == (topic, partition))
         return sorted(found, key=lambda entry: entry.base_offset)
 
     def add(self, entries: Iterable[ArchivedSegment]) -> None:
-        """Take in segments that are in the folder already."""
+        """Add segments whose files are in the folder."""
         self.entries.update((entry.file, entry) for entry in entries)
 
 
 def is_archive(folder: str) -> bool:
-    """Whether the folder has a manifest."""
+    """Return whether the folder has a manifest."""
     return os.path.isfile(os.path.join(folder, NAME))
 
 
 def load(folder: str) -> ArchiveManifest:
-    """The manifest of an archive; an empty one where there is none yet."""
+    """Load the manifest of an archive; empty if there is none yet."""
     path = os.path.join(folder, NAME)
     try:
         content = json.loads(read_file(OsFiles(), path))
@@ -84,12 +83,12 @@ def load(folder: str) -> ArchiveManifest:
         return ArchiveManifest()
     except (ValueError, TypeError, KeyError, AttributeError) as odd:
         raise KafkaError(
-            E.INVALID_REQUEST, f"{path} is no manifest that {WRITER} reads: {odd}"
+            E.INVALID_REQUEST, f"{path} is not a manifest that {WRITER} supports: {odd}"
         ) from odd
 
 
 def save(folder: str, manifest: ArchiveManifest, written_at: str) -> None:
-    """Put the manifest in its place; it is on the disk when this returns."""
+    """Replace the manifest; it is on disk when this returns."""
     entries = sorted(manifest.entries.values(), key=lambda e: (e.topic, e.partition, e.base_offset))
     content = {
         "format": _FORMAT,
@@ -109,6 +108,6 @@ def _parsed(content: Any) -> ArchiveManifest:
     for row in content["segments"]:
         entry = ArchivedSegment(**{name: value for name, value in row.items() if name != "file"})
         if row["file"] != entry.file:
-            raise ValueError(f"{row['file']!r} stands for {entry.file!r}")
+            raise ValueError(f"the file {row['file']!r} should be {entry.file!r}")
         manifest.add([entry])
     return manifest

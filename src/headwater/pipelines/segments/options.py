@@ -1,6 +1,6 @@
 """The options of `format("headwater-segments")`, checked, typed and frozen.
 
-Where an option means what one of `format("headwater")` means, it has the same name and form.
+Options with the meaning of an option of `format("headwater")` have the same name and form.
 """
 
 from collections.abc import Mapping
@@ -28,11 +28,11 @@ _NAMES: Final = {
 _ENDS: Final = {EARLIEST: 0, LATEST: MAX_OFFSET}
 
 Bound: TypeAlias = int | dict[TopicPartition, int]
-"""One offset for every partition, or one for each that is named."""
+"""One offset for all partitions, or offsets by partition."""
 
 
 class SegmentOptions(NamedTuple):
-    """What to read and how."""
+    """The options of a read."""
 
     path: str
     level: str
@@ -49,21 +49,21 @@ class SegmentOptions(NamedTuple):
 
     @property
     def named(self) -> TopicPartition | None:
-        """The partition of files that lie in no folder of its name."""
+        """Return the partition of files whose folder does not name it."""
         if self.topic is None or self.partition is None:
             return None
         return TopicPartition(self.topic, self.partition)
 
     def start_of(self, segment: SegmentFile) -> int:
-        """The first offset that is wanted of the segment's partition."""
+        """Return the first offset to read of the segment's partition."""
         return _of(self.starts, segment, 0)
 
     def end_of(self, segment: SegmentFile) -> int:
-        """The first offset that is not wanted any more."""
+        """Return the offset at which reading of the segment's partition ends."""
         return _of(self.ends, segment, MAX_OFFSET)
 
     def may_want(self, segment: SegmentFile) -> bool:
-        """Whether the file can hold anything that is wanted."""
+        """Return whether the file may contain records to read."""
         known = segment.last_timestamp
         return (
             segment.size > 0
@@ -76,12 +76,12 @@ class SegmentOptions(NamedTuple):
 
 
 def parse_options(options: Mapping[str, str]) -> SegmentOptions:
-    """The options of a read; ConfigError for the first that cannot be taken."""
+    """Parse the options of a read; ConfigError for the first invalid one."""
     given = _known(options)
     if "path" not in given:
         raise ConfigError("headwater-segments reads files: name a folder with .load(FOLDER)")
     level = _choice(given, "level")
-    # Damage is what a look at batches is for: there it ends nothing unless asked to.
+    # level=batches is for finding damage, so damage does not fail it by default.
     lenient = level == "batches" and "mode" not in given
     return SegmentOptions(
         path=given["path"],
@@ -106,7 +106,7 @@ def _of(bound: Bound, segment: SegmentFile, otherwise: int) -> int:
 
 
 def _known(options: Mapping[str, str]) -> dict[str, str]:
-    """The options by their proper names: Spark hands them over in small letters."""
+    """Return the options by their exact names: Spark passes them in lower case."""
     found = {}
     for name, value in options.items():
         small = name.lower().removeprefix("kafka.")

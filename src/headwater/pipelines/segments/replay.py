@@ -1,8 +1,8 @@
 """Replays a time range of archived segments into a topic.
 
-The records of each original partition are written by one task, in the order of their offsets. The
-topic sink knows those of an earlier attempt by the replay's id and skips them: a replay that was cut
-off completes when it is run again, and one that was finished writes nothing a second time.
+One task writes the records of each original partition, in the order of their offsets. The topic sink
+recognizes records of an earlier attempt by the replay's id and skips them: an interrupted replay
+completes when it is run again, and a finished one writes nothing.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,31 +18,31 @@ from headwater.errors import E, KafkaError
 from headwater.pipelines.segments.files import find_segments
 
 HEADERS: Final = "replay."
-"""The names of the headers that tell where a record comes from begin with this."""
+"""The prefix of the headers with a record's origin."""
 
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What to replay from where to where."""
+    """The source, the range and the target of a replay."""
 
     path: str
     into: str
     start_ms: int
     end_ms: int
     topics: tuple[str, ...] = ()
-    """Of these topics; of all that the path has if empty."""
+    """Topics to replay; all topics of the path if empty."""
     keys: Collection[bytes] = ()
-    """Only records with these keys; all if empty."""
+    """Replay only records with these keys; all if empty."""
     by_key: bool = False
-    """Let keys choose the partitions; otherwise each record goes to the number it came from."""
+    """Choose partitions by key; otherwise each record keeps its partition number."""
     id: str = ""
-    """Names the replay, so that it can be repeated; made of all the above if empty."""
+    """The id of the replay, for repeating it; derived from the fields above if empty."""
     options: Mapping[str, str] = field(default_factory=dict)
     """Further options of `format("headwater-segments")`."""
 
     @property
     def identity(self) -> str:
-        """The id, given or derived: the same replay has the same one."""
+        """Return the given or derived id; equal replays have equal ids."""
         if self.id:
             return self.id
         said = (
@@ -59,9 +59,9 @@ class Replay:
 
 
 def replay(spark: SparkSession, what: Replay, bootstrap_servers: str) -> dict[str, int]:
-    """Write the records of the range; how many of each topic the range has.
+    """Write the records of the range; return the number of records by topic.
 
-    Those that an earlier run with the same identity has written are counted and not written again.
+    Records that an earlier run with the same id wrote are counted and not written again.
     """
     from headwater.pipelines.topic_sink.topic_sink import write_batch
 
@@ -82,7 +82,7 @@ def replay(spark: SparkSession, what: Replay, bootstrap_servers: str) -> dict[st
 
 
 def replayed(spark: SparkSession, what: Replay, topic: str, partitions: int) -> DataFrame:
-    """The records of one topic as the sink takes them: a task for each partition, in order."""
+    """Return the records of one topic for the sink: a task for each partition, in order."""
     read = spark.read.format("headwater-segments").options(
         **what.options,
         topic=topic,
@@ -101,7 +101,7 @@ def replayed(spark: SparkSession, what: Replay, topic: str, partitions: int) -> 
 
 
 def _with_origin() -> Column:
-    """The record's own headers and where it was."""
+    """Return the record's own headers and its origin."""
     milliseconds = f.unix_millis("timestamp").cast("string")
     origin = {
         "topic": f.col("topic"),
@@ -118,7 +118,7 @@ def _with_origin() -> Column:
 
 
 def _sources(what: Replay) -> dict[str, int]:
-    """The topics to replay, each with its highest partition."""
+    """Return the topics to replay, each with its highest partition."""
     if what.end_ms <= what.start_ms:
         raise KafkaError(E.INVALID_REQUEST, "the range ends before it begins")
     highest: dict[str, int] = {}
@@ -133,12 +133,12 @@ def _sources(what: Replay) -> dict[str, int]:
 
 
 def _check_target(what: Replay, bootstrap_servers: str, highest: int) -> None:
-    """Refuse a topic that is missing or too narrow before Spark has read a byte."""
+    """Refuse a missing target topic or one with too few partitions before Spark reads anything."""
     with BlockingAdmin(bootstrap_servers=bootstrap_servers) as admin:
         partitions = len(admin.describe_topics([what.into])[what.into].partitions)
     if not what.by_key and partitions <= highest:
         raise KafkaError(
             E.INVALID_PARTITIONS,
             f"{what.into} has {partitions} partitions, but records come from partition {highest}: "
-            "add partitions, or let keys choose the partition",
+            "add partitions, or choose partitions by key (--by-key)",
         )

@@ -1,7 +1,7 @@
-"""The batches of segment files as Arrow, in two grains: their records, or one row for each batch.
+"""Converts batches of segment files to Arrow: their records, or one row for each batch.
 
-Records get the columns of `format("headwater")`; the codec writes them straight into Arrow's
-buffers. Which rows are wanted is a `Wanted`; damage either ends the reading or is passed over.
+Records have the columns of `format("headwater")`; the codec writes them directly into Arrow's
+buffers. A `RecordFilter` selects rows; damage either fails the read or is skipped.
 """
 
 from bisect import bisect_left
@@ -30,7 +30,7 @@ from headwater.records.codec import ColumnReader
 from headwater.records.columns import Columns
 
 BYTES: Final = 2 << 20
-"""Bytes of records that are gathered at most: larger pieces cost the JVM more for each row."""
+"""The most bytes of records in one Arrow batch: larger ones cost the JVM more per row."""
 BATCH_COLUMNS: Final = (
     "topic string, partition int, base_offset bigint, last_offset bigint, count int, codec string, "
     "base_timestamp timestamp, max_timestamp timestamp, timestamp_type int, producer_id bigint, "
@@ -42,7 +42,7 @@ BATCH_COLUMNS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class RecordFilter:
-    """Which records of a piece are read: times from `start_ms` to below `end_ms`, offsets too."""
+    """Selects records of a piece by time, from `start_ms` to below `end_ms`, and by offset."""
 
     start_ms: int | None = None
     end_ms: int | None = None
@@ -50,10 +50,10 @@ class RecordFilter:
     end_offset: int = MAX_OFFSET
     failfast: bool = True
     aborted: Mapping[int, Sequence[AbortedTransaction]] = field(default_factory=dict)
-    """Transactions not to be shown, by producer id; those of a producer in the order of their ends."""
+    """Aborted transactions by producer id, ordered by their ends."""
 
     def may_hold(self, header: BatchHeader) -> bool:
-        """Whether a batch can have records that are wanted."""
+        """Return whether a batch may contain selected records."""
         return not (
             header.control
             or header.last_offset < self.start_offset
@@ -63,13 +63,13 @@ class RecordFilter:
         )
 
     def _dropped(self, header: BatchHeader) -> bool:
-        """Whether the first transaction of the producer that ends behind the batch has it."""
+        """Return whether the batch belongs to an aborted transaction."""
         ended = self.aborted.get(header.producer_id, ())
         rank = bisect_left(ended, header.base_offset, key=attrgetter("last_offset"))
         return rank < len(ended) and ended[rank].first_offset <= header.base_offset
 
     def chosen(self, columns: Columns) -> Any:
-        """Which of these records are wanted, as an array of truths; None where all are."""
+        """Return a mask of the selected records; None if all are."""
         tests = []
         if self.end_offset < MAX_OFFSET:
             tests.append(pc.less(offsets(columns), self.end_offset))
@@ -82,7 +82,7 @@ class RecordFilter:
 
 
 def records(piece: SegmentSlice, wanted: RecordFilter, schema: Any) -> Iterator[Any]:
-    """The records of a piece as RecordBatches of `schema`."""
+    """Yield the records of a piece as RecordBatches of `schema`."""
     reader = ColumnReader()
     segment = piece.segment
     rows = PartitionRows(segment.topic, segment.partition, headers="headers" in schema.names)
@@ -96,7 +96,7 @@ def records(piece: SegmentSlice, wanted: RecordFilter, schema: Any) -> Iterator[
 
 
 def batches(piece: SegmentSlice, wanted: RecordFilter, schema: Any) -> Iterator[Any]:
-    """One row for each batch of a piece, and one for each damage."""
+    """Yield one row for each batch of a piece and for each damaged range."""
     gathered: list[dict[str, Any]] = []
     for found in scan_segment(
         piece.segment.path, piece.segment.base_offset, piece.start, piece.end
@@ -126,7 +126,7 @@ def _damaged(piece: SegmentSlice, damage: DamagedRange) -> KafkaError:
     return KafkaError(
         E.CORRUPT_MESSAGE,
         f"{piece.segment.path}: damaged at position {damage.position}: {damage.reason}; "
-        "the option mode=permissive passes over it",
+        "set the option mode=permissive to skip it",
     )
 
 

@@ -1,8 +1,7 @@
-"""A walk over the batches of a segment file that survives damage and says where it was.
+"""Scans the batches of a segment file past damage, and reports the damaged ranges.
 
-Every batch that is handed out has passed its checksum. What stands between two sound batches is
-handed out as one `Damage`, so that the sizes of all that is handed out add up to the file.
-Nothing is kept in memory but a window of the file.
+Every yielded batch has passed its checksum. The bytes between two sound batches are yielded as one
+`DamagedRange`, so the sizes of all results add up to the file. Only a window of the file is in memory.
 """
 
 from collections.abc import Iterator
@@ -21,14 +20,14 @@ from headwater.records.compression import Codec
 from headwater.seams.files import OsFiles, read_fully
 
 WINDOW: Final = 4 << 20
-"""Bytes read at once."""
+"""Bytes per read."""
 
 _MAGIC_AT: Final = 16
 _CODECS: Final = {codec.value: codec.name.lower() for codec in Codec}
 
 
 class SoundBatch(NamedTuple):
-    """A sound batch."""
+    """A batch that has passed its checksum."""
 
     position: int
     header: BatchHeader
@@ -36,18 +35,18 @@ class SoundBatch(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes that it takes in the file."""
+        """Return its size in the file."""
         return len(self.data)
 
 
 class DamagedRange(NamedTuple):
-    """Bytes that are no sound batch, up to the next one or to the end."""
+    """Bytes that are not a sound batch, up to the next one or to the end."""
 
     position: int
     size: int
     reason: str
     header: BatchHeader | None
-    """What the header says, where there is one to be read; none of it can be trusted."""
+    """The header, if it could be read; its values cannot be trusted."""
 
 
 Found: TypeAlias = SoundBatch | DamagedRange
@@ -56,13 +55,13 @@ Found: TypeAlias = SoundBatch | DamagedRange
 def scan_segment(
     path: str, base_offset: int, start: int = 0, end: int | None = None
 ) -> Iterator[Found]:
-    """What is in a file from position `start` to `end`, in order.
+    """Yield sound batches and damaged ranges from position `start` to `end`, in order.
 
     Args:
         path: The file.
-        base_offset: The number in its name; only offsets near above it are believed.
+        base_offset: The number in its name; offsets must be at or shortly above it.
         start: The position of a batch.
-        end: The position at which a batch ends; the file's end if not given.
+        end: The end of a batch; the file's end if not given.
     """
     files = OsFiles()
     fd = files.open(path, write=False)
@@ -74,7 +73,7 @@ def scan_segment(
 
 
 def codec_name(header: BatchHeader) -> str:
-    """What people call the codec of a batch."""
+    """Return the name of a batch's codec."""
     return _CODECS.get(header.codec) or f"unknown-{header.codec}"
 
 
@@ -95,16 +94,18 @@ class _Walk:
             position += found.size
 
     def _at(self, position: int) -> Found:
-        """The batch at a position; a damage that is found is not yet measured."""
+        """Return the batch at a position, or a damaged range of unknown size."""
         head = self._read(position, HEADER_SIZE)
         if len(head) < HEADER_SIZE:
-            return DamagedRange(position, 0, f"{len(head)} bytes are no batch header", None)
+            return DamagedRange(
+                position, 0, f"{len(head)} bytes are too few for a batch header", None
+            )
         header = read_header(head)
         left = self._end - position
         if header.magic != MAGIC:
-            return DamagedRange(position, 0, "there is no record batch of format 2", None)
+            return DamagedRange(position, 0, "not a record batch of format 2", None)
         if not 0 <= header.base_offset - self._base_offset <= MAX_RELATIVE_OFFSET:
-            # The checksum does not cover the offset: the broker writes it last.
+            # The checksum does not cover the offset, which the broker sets.
             reason = f"offset {header.base_offset} cannot be in this segment"
             return DamagedRange(position, 0, reason, header)
         if not HEADER_SIZE <= header.size <= left:
@@ -113,15 +114,15 @@ class _Walk:
             )
         data = self._read(position, header.size)
         if len(data) < header.size:
-            return DamagedRange(position, 0, "the file was cut while it was read", header)
+            return DamagedRange(position, 0, "the file was truncated during the read", header)
         if crc32c(data[CRC_START:]) != header.crc:
             return DamagedRange(position, 0, "the checksum is wrong", header)
         if header.last_offset_delta < 0 or header.count < 0:
-            return DamagedRange(position, 0, "it counts its records below zero", header)
+            return DamagedRange(position, 0, "the record count is negative", header)
         return SoundBatch(position, header, data)
 
     def _next_sound(self, damage: DamagedRange) -> int:
-        """Where the next sound batch begins: after the damaged one, if its length is right."""
+        """Return the position of the next sound batch: after the damaged one, if its length is right."""
         header = damage.header
         if header is not None and header.size >= HEADER_SIZE:
             after = damage.position + header.size
@@ -130,7 +131,7 @@ class _Walk:
         return self._search(damage.position + 1)
 
     def _search(self, position: int) -> int:
-        """The first place from `position` on where a sound batch begins, or the end."""
+        """Return the first position from `position` at which a sound batch begins, or the end."""
         while position + HEADER_SIZE <= self._end:
             window = bytes(self._read(position, min(WINDOW, self._end - position)))
             if len(window) < HEADER_SIZE:
@@ -145,11 +146,11 @@ class _Walk:
         return self._end
 
     def _is_sound(self, position: int) -> bool:
-        """Whether a batch of this segment begins here."""
+        """Return whether a sound batch of this segment begins here."""
         return isinstance(self._at(position), SoundBatch)
 
     def _read(self, position: int, size: int) -> memoryview:
-        """Bytes of the file; fewer only at the end."""
+        """Return bytes of the file; fewer than `size` only at its end."""
         at = position - self._window_at
         if at < 0 or at + size > len(self._window):
             wanted = min(max(size, WINDOW), self._end - position)

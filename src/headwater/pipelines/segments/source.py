@@ -1,7 +1,7 @@
-"""`format("headwater-segments")`: archived or copied segment files as Spark reads them.
+"""Registers `format("headwater-segments")`: Spark reads archived or copied segment files.
 
-The driver finds the files and shares them out, one task for each file or piece of a large one; the
-executors read, so the path must mean the same files on every machine. No broker is asked.
+The driver finds the files and plans one task for each file or piece of a large file. The executors
+read them, so the path must lead to the same files on every machine. No broker is needed.
 """
 
 from collections.abc import Iterator
@@ -26,7 +26,7 @@ from headwater.pipelines.segments.options import SegmentOptions, parse_options
 from headwater.pipelines.segments.rows import BATCH_COLUMNS, RecordFilter, batches, records
 
 Aborted: TypeAlias = dict[int, list[AbortedTransaction]]
-"""By producer."""
+"""Aborted transactions by producer id."""
 
 
 class SegmentsDataSource(DataSource):
@@ -34,11 +34,11 @@ class SegmentsDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
-        """What stands in `format(...)`."""
+        """Return the name for `format(...)`."""
         return "headwater-segments"
 
     def schema(self) -> str:
-        """The columns of records, or those of batches."""
+        """Return the columns of records or of batches."""
         options = parse_options(self.options)
         return BATCH_COLUMNS if options.level == "batches" else ddl(headers=options.headers)
 
@@ -49,21 +49,21 @@ class SegmentsDataSource(DataSource):
 
 @dataclass
 class SegmentTask(InputPartition):
-    """What one task reads."""
+    """The input of one task."""
 
     piece: SegmentSlice
     wanted: RecordFilter
 
 
 class SegmentsReader(DataSourceReader):
-    """Plans on the driver, reads on executors."""
+    """Plans on the driver and reads on executors."""
 
     def __init__(self, options: SegmentOptions, schema: StructType) -> None:
         self._options = options
         self._schema = to_arrow_schema(schema, timezone="UTC")
 
     def partitions(self) -> list[InputPartition]:
-        """A share for each file, several for a large one; files that cannot matter are left out."""
+        """Return a task for each file or piece of a large file; skip files without selected records."""
         options = self._options
         found = find_segments(options.path, options.named)
         chosen = [segment for segment in found if options.may_want(segment)]
@@ -75,7 +75,7 @@ class SegmentsReader(DataSourceReader):
         ]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
-        """The rows of one share; none for the placeholder that Spark makes of no shares."""
+        """Yield the rows of one task; none for Spark's placeholder if there are no tasks."""
         if not isinstance(partition, SegmentTask):
             return iter(())
         read = batches if self._options.level == "batches" else records

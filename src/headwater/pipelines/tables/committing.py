@@ -1,7 +1,7 @@
-"""Commits that are tried until they are decided: look at the table, commit, look again after a loss.
+"""Repeats commits until they are decided: check the table, commit, check again after a conflict.
 
-Backends differ in a single attempt. Every attempt begins with the question whether the batch is in
-the table by now, so that a repeated batch never gets in twice.
+Backends implement a single attempt. Every attempt first checks whether the batch is in the table, so
+that a repeated batch is never added twice.
 """
 
 from collections.abc import Callable, Iterable
@@ -12,13 +12,13 @@ from headwater.pipelines.tables.table import DataFile, StagedFile, TableChange, 
 from headwater.pipelines.targets import Target
 
 ATTEMPTS: Final = 100
-"""Each lost attempt means that another committer won: only a crowd takes this many."""
+"""Each lost attempt means that another committer won: only many committers cause this many."""
 
 
 def commit_until_decided(attempt: Callable[[], bool | None], target: Target) -> bool:
     """Repeat an attempt while it returns None.
 
-    True: the change is in the table. False: its batch was there already.
+    Returns True if the change is in the table, False if its batch was there already.
     """
     for _ in range(ATTEMPTS):
         done = attempt()
@@ -43,6 +43,6 @@ class PlacedFiles:
         return self._placed
 
     def are_among(self, files: Iterable[DataFile]) -> bool:
-        """Whether the table has these files: then the commit's answer was lost, not its race."""
+        """Return whether the table has these files: then the commit succeeded and only its answer was lost."""
         own = {file.path for file in self._placed or ()}
         return not own.isdisjoint(file.path for file in files)

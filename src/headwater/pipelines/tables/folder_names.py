@@ -1,4 +1,4 @@
-"""Which partition values can name a folder."""
+"""Checks which partition values can name a folder."""
 
 from typing import TYPE_CHECKING, Final
 
@@ -10,24 +10,24 @@ if TYPE_CHECKING:
     from pyspark.sql import Column
 
 _LONGEST_NAME: Final = 255
-"""Bytes of a file name, on every file system that matters."""
+"""The most bytes of a file name on common file systems."""
 _ESCAPED: Final = r"""[\x01-\x1f\x7f"#%'*/:=?\\{\[\]^]"""
 """Characters that Spark escapes with three characters in the name of a folder."""
 
 
 def is_null_folder(value: "Column") -> "Column":
-    """Whether a string would be read back as NULL."""
+    """Return whether a string would be read back as NULL."""
     return value == NULL_FOLDER
 
 
 def is_too_long(value: "Column", column: str) -> "Column":
-    """Whether `column=value` is longer than the name of a folder may be."""
+    """Return whether `column=value` is too long for a folder's name."""
     escaped = sf.regexp_replace(value, _ESCAPED, "%00")
     return sf.octet_length(escaped) + len(f"{column}=".encode()) > _LONGEST_NAME
 
 
 def fits_folder(column: str) -> str:
-    """SQL: whether a column's value can name a folder of a partition; NULL can."""
+    """Return SQL that is true if a column's value can name a partition's folder; NULL can."""
     text = f"CAST(`{column.replace('`', '``')}` AS STRING)"
     pattern = _ESCAPED.replace("\\", "\\\\").replace("'", "\\'")
     size = f"octet_length(regexp_replace({text}, '{pattern}', '%00'))"

@@ -1,4 +1,4 @@
-"""The log of a Parquet table: one JSON file per version, with a summary every so often.
+"""The log of a Parquet table: one JSON file per version, and regular summaries.
 
 A version exists once its file does: the file is written elsewhere and linked into place, which only
 the first of several committers can do. Entries name files relative to the table.

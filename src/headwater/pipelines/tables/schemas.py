@@ -23,7 +23,7 @@ _OTHER_LAYOUTS = {
     pa.binary_view(): pa.binary(),
 }
 DELTA_FORBIDDEN = " ,;{}()\n\t="
-"""Letters that no column name of a Delta table has."""
+"""Characters that a column name of a Delta table must not have."""
 _LADDERS = (
     (pa.int8(), pa.int16(), pa.int32(), pa.int64()),
     (pa.float32(), pa.float64()),

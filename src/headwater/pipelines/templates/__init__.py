@@ -1,4 +1,4 @@
-"""Projects to begin with: files that are copied, with the project's name and place filled in."""
+"""Project templates: files that are copied with the project's name and folder filled in."""
 
 from pathlib import Path
 from typing import Final
@@ -11,15 +11,15 @@ KINDS: Final = {
 }
 _TEMPLATES: Final = Path(__file__).parent
 _SUFFIX: Final = ".template"
-"""Of Python files, which are no modules of this package."""
+"""The suffix of Python templates, which are not modules of this package."""
 
 
 class ProjectTemplateError(ValueError):
-    """The project cannot be made; the text says why."""
+    """The project cannot be created; the message says why."""
 
 
 def write_template(kind: str, folder: Path, name: str) -> list[Path]:
-    """Make a project called `name` in `folder`; the files written. Nothing is ever overwritten."""
+    """Create a project `name` in `folder`; return the files. Never overwrites a file."""
     if kind not in KINDS:
         raise ProjectTemplateError(
             f"no template {kind}{nearest(kind, KINDS)}; there are {', '.join(KINDS)}"
@@ -30,7 +30,7 @@ def write_template(kind: str, folder: Path, name: str) -> list[Path]:
         file: folder / file.relative_to(source).as_posix().removesuffix(_SUFFIX) for file in files
     }
     if taken := [target for target in targets.values() if target.exists()]:
-        raise ProjectTemplateError(f"{taken[0]} is there already: choose another folder")
+        raise ProjectTemplateError(f"{taken[0]} already exists: choose another folder")
     blanks = {"{{ name }}": name, "{{ folder }}": folder.resolve().as_posix()}
     for file, target in targets.items():
         text = file.read_text()

@@ -1,1 +1,1 @@
-"""Topics as Spark writes them: the writing half of `format("headwater")`."""
+"""The writing half of `format("headwater")`."""

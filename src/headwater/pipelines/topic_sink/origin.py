@@ -35,7 +35,7 @@ def without_origin(headers: Iterable[Pair]) -> Pairs:
 
 
 class FoundRecords:
-    """The records of a task that are in the topic already; each stands for one row.
+    """The records of a task that are already in the topic; each represents one row.
 
     Rows are compared by content and not by index: a task that gets its rows in another order the
     second time, as after a shuffle, still writes each once, and a new row is never skipped.

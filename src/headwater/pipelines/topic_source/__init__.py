@@ -1,1 +1,1 @@
-"""Topics as Spark reads them: the reading half of `format("headwater")`."""
+"""The reading half of `format("headwater")`."""

@@ -33,14 +33,14 @@ NAMES: Final = {
         "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs",
     )
 }  # fmt: skip
-"""Spark hands option names over in small letters; these are as people write them."""
+"""Option names as users write them; Spark passes them in lower case."""
 _PREFIX: Final = "kafka."
 _BATCH_ONLY: Final = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 _REFUSED: Final = {
     "key.deserializer": "keys are bytes here: decode them with DataFrame operations",
     "value.deserializer": "values are bytes here: decode them with DataFrame operations",
-    "auto.offset.reset": "say where to begin with startingOffsets; a query that goes on does so "
-    "from its checkpoint",
+    "auto.offset.reset": "set startingOffsets instead; a restarted query continues from its "
+    "checkpoint",
     "enable.auto.commit": "a query keeps its offsets in its checkpoint; for a group that shows its "
     "lag see headwater.pipelines.running.lag",
     "interceptor.classes": "interceptors could change what is read",
@@ -52,7 +52,7 @@ _UNITS: Final = {
 
 @dataclass(frozen=True)
 class Bound:
-    """One end of what is read: an end of each partition, offsets, times, or a group's commits."""
+    """A start or end of a read: an end of each partition, offsets, times, or a group's commits."""
 
     kind: Literal["earliest", "latest", "offsets", "times", "time", "committed"]
     offsets: Mapping[TopicPartition, int] | None = None
@@ -62,7 +62,7 @@ class Bound:
 
     @property
     def repeatable(self) -> bool:
-        """Whether asking again gives the same offsets, retention aside."""
+        """Return whether a repeated lookup gives the same offsets, retention aside."""
         if self.kind == "offsets":
             return LATEST not in (self.offsets or {}).values()
         return self.kind == "earliest"
@@ -70,7 +70,7 @@ class Bound:
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What to read and how. Made by `parse`."""
+    """The checked options of a query, see `parse`."""
 
     client: Mapping[str, str]
     """Settings of the consumer, with underscores."""
@@ -80,7 +80,7 @@ class SourceOptions:
     pattern: str | None = None
     assigned: tuple[TopicPartition, ...] = ()
     no_match_is_latest: bool = False
-    """Where no record is as new as a starting time, begin at the end instead of failing."""
+    """If no record is as new as a starting time, begin at the end instead of failing."""
     max_rows: int | None = None
     min_rows: int | None = None
     max_delay_ms: int = 15 * 60_000
@@ -95,12 +95,12 @@ class SourceOptions:
 
 
 def wants_headers(options: Mapping[str, str]) -> bool:
-    """Whether there is a column of headers; all that the schema depends on."""
+    """Return whether the schema has a column of headers."""
     return _Given(options).flag("includeHeaders", default=False)
 
 
 def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
-    """Check and type the options of a query; ConfigError for the first that cannot be taken."""
+    """Check and type the options of a query; ConfigError for the first invalid one."""
     given = _Given(options)
     if streaming:
         for name in _BATCH_ONLY:
@@ -138,7 +138,7 @@ def parse(options: Mapping[str, str], *, streaming: bool) -> SourceOptions:
 
 
 class _Given:
-    """What the user wrote, by the names of `NAMES`."""
+    """The options that the user set, by the names of `NAMES`."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._values: dict[str, str] = {}
@@ -182,7 +182,7 @@ class _Given:
 
 
 def _client(options: Mapping[str, str]) -> dict[str, str]:
-    """The `kafka.` options as keywords of a consumer; the client says itself what it refuses."""
+    """Return the `kafka.` options as keywords of a consumer, which checks their values."""
     found = {}
     for name, value in options.items():
         key = name.lower().removeprefix(_PREFIX)
@@ -198,19 +198,19 @@ def _client(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def _chosen(given: _Given) -> tuple[tuple[str, ...], str | None, tuple[TopicPartition, ...]]:
-    """What is read: topics, a pattern, or partitions."""
+    """Return the topics, the pattern, or the partitions to read."""
     names = ("subscribe", "subscribePattern", "assign")
     told = {name: text for name in names if (text := given.text(name)) is not None}
     if len(told) != 1:
         count = "one of them" if not told else f"only one of them, not {' and '.join(told)}"
-        raise ConfigError(f"say what to read with {', '.join(names)}: {count}")
+        raise ConfigError(f"choose what to read with {', '.join(names)}: {count}")
     if "assign" in told:
         return (), None, parse_assign(told["assign"])
     if "subscribe" in told:
         topics = dict.fromkeys(part.strip() for part in told["subscribe"].split(","))
         topics.pop("", None)
         if not topics:
-            raise ConfigError("subscribe names no topic: give one, or several with commas between")
+            raise ConfigError("subscribe names no topic: give one or several, separated by commas")
         return tuple(topics), None, ()
     pattern = told["subscribePattern"]
     try:
@@ -253,7 +253,7 @@ def _ending(given: _Given) -> Bound:
 
 
 def _timed(given: _Given, which: str) -> Bound | None:
-    """A bound by time, which goes before one by offset."""
+    """Return a bound by time, which overrides a bound by offset."""
     moment = given.number(f"{which}Timestamp", least=0)
     if moment is not None:
         return Bound("time", time_ms=moment)

@@ -32,5 +32,5 @@ class Pace:
         factor = min(_STEP, max(1 / _STEP, self._target_ms / max(elapsed_ms, 1)))
         wanted = int(rows * factor)
         if factor > 1 and rows < self._rows:
-            return  # there was nothing more to read: it says nothing about larger batches
+            return  # a small backlog, not the limit, made this batch small
         self._rows = min(MOST_ROWS, max(LEAST_ROWS, wanted))

@@ -55,7 +55,9 @@ class StreamPlan:
             self._ids.update(seen.ids)
             ends = self._view.ends(seen.partitions)
             self._initial = self._view.starts(self._options.starting, ends)
-            if self._target is not None:  # asked for before the start: what came since is beyond it
+            if (
+                self._target is not None
+            ):  # the end was fixed before the start: later records are beyond it
                 self._target = dict(ends.latest)
             if not self._options.starting.repeatable:
                 self._pinned = self._initial

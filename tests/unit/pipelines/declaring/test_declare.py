@@ -210,7 +210,7 @@ def test_a_computed_name_asks_for_reads(arguments):
         def t():
             return computed_read("bronze" + "_1")
 
-    with pytest.raises(DeclarationError, match=r'only known when it runs.*reads=\["..."\]') as said:
+    with pytest.raises(DeclarationError, match=r'known only at run time.*reads=\["..."\]') as said:
         declared(file)
     assert said.value.origin.line == computed_read.__code__.co_firstlineno + 1
 
@@ -239,7 +239,7 @@ def test_a_query_without_source_needs_its_names_listed():
     def listed():
         exec("hw.table(name='t', topics=['events'])(lambda: hw.topic('events'))", {"hw": hw})
 
-    with pytest.raises(DeclarationError, match="what t reads is not known"):
+    with pytest.raises(DeclarationError, match="the inputs of t are unknown"):
         declared(unlisted)
     [flow] = declared(listed).flows
     assert (flow.topics, flow.streams) == (("events",), True)
@@ -269,7 +269,7 @@ def test_a_reader_that_is_handed_on_is_a_computed_name():
         def t():
             return list(map(hw.read_stream, ["a", "b"]))
 
-    with pytest.raises(DeclarationError, match="only known when it runs"):
+    with pytest.raises(DeclarationError, match="known only at run time"):
         declared(file)
 
 
@@ -322,7 +322,7 @@ def condition_that_is_none():
     [
         (wrong_name, "'my-table' cannot be a name"),
         (wrong_format, "not 'detla'; did you mean delta?"),
-        (wrong_sink, "'topics:x' is no target"),
+        (wrong_sink, "'topics:x' is not a target"),
         (sink_without_place, "needs the option topic"),
         (conf_per_table, "spark_conf has no effect here: .* pipeline.yml"),
         (clustered, "cluster_by has no effect here: .* use partition_by"),
@@ -370,7 +370,7 @@ def test_expectations_need_a_place_where_rows_are_stored():
             return hw.topic("t")
 
     for file, text in (
-        (on_nothing, "lonely has expectations or a quarantine but is no dataset"),
+        (on_nothing, "lonely has expectations or a quarantine but is not a dataset"),
         (on_a_view, "view is a temporary view and stores nothing"),
         (on_a_flow, "flow is a flow and stores nothing"),
     ):
@@ -410,7 +410,7 @@ def test_a_quarantine_without_any_place_is_refused():
         def t():
             return hw.topic("t")
 
-    with pytest.raises(DeclarationError, match="has no place"):
+    with pytest.raises(DeclarationError, match="has neither a table nor a topic"):
         declared(file)
     assert declared(file, ProjectSettings(dead_letter_topic="d")).datasets[
         "t"
@@ -484,7 +484,7 @@ def test_topics_that_are_only_known_later_are_asked_for():
         def some():
             return hw.topics(*sorted(NAMES))
 
-    with pytest.raises(DeclarationError, match="only known when it runs"):
+    with pytest.raises(DeclarationError, match="known only at run time"):
         declared(file)
 
 

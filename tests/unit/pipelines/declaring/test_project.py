@@ -101,8 +101,8 @@ def test_the_environment_fills_values_but_never_the_structure(tmp_path, monkeypa
     ("text", "said"),
     [
         ("name: x\nstorag: y\n", "2: unknown key storag; did you mean storage?"),
-        ("name: x\nname: y\n", "2: name stands at line 1 too"),
-        ("name: [\n", "2: this is no YAML"),
+        ("name: x\nname: y\n", "2: duplicate key name, first at line 1"),
+        ("name: [\n", "2: this is not valid YAML"),
         ("- a\n", "1: this should be `key: value` lines"),
         ("name: a/b\n", "1: 'a/b' cannot be a name"),
         ("name: {a: b}\n", "1: name takes one value"),
@@ -114,7 +114,7 @@ def test_the_environment_fills_values_but_never_the_structure(tmp_path, monkeypa
         ("tables:\n  bronze:\n    fromat: delta\n", "3: unknown key fromat; did you mean format?"),
         ("definitions: nothing/*.py\n", "1: no .py or .sql file matches nothing"),
         ("definitions: /etc/*.py\n", "1: /etc/\\*.py should be relative to this folder"),
-        ("name: !!python/object/apply:os.getcwd []\n", "1: this is no YAML"),
+        ("name: !!python/object/apply:os.getcwd []\n", "1: this is not valid YAML"),
     ],
 )
 def test_a_wrong_pipeline_yml_is_one_line_with_its_place(tmp_path, text, said):
@@ -128,7 +128,7 @@ def test_a_wrong_pipeline_yml_is_one_line_with_its_place(tmp_path, text, said):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("x = 1\ny = (\n", "2: this is no Python"),
+        ("x = 1\ny = (\n", "2: this is not valid Python"),
         ("\n\nx = 1 / 0\n", "3: loading this file failed with ZeroDivisionError: division by zero"),
         ("def f():\n    raise ValueError('a\\nb')\nf()\n", "2: .* failed with ValueError: a b$"),
         ("import json\njson.loads('{')\n", "2: loading this file failed with JSONDecodeError"),

@@ -72,7 +72,7 @@ def test_a_new_flow_a_gone_one_and_a_renamed_one():
     assert changed(table(), "") == [("t", "safe")]
     assert changed(table(), renamed) == [("u", "unsafe")]
     [change] = describe_change(of_sql(BASE + table()), of_sql(BASE + renamed))
-    assert str(change).startswith("u: unsafe: it looks like t under another name")
+    assert str(change).startswith("u: unsafe: it looks like a renamed t")
 
 
 def test_a_materialized_view_is_computed_whole_so_its_query_may_change():

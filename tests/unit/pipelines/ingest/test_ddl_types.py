@@ -47,9 +47,9 @@ def test_every_type_is_parsed_and_no_session_is_needed():
 @pytest.mark.parametrize(
     ("ddl", "why"),
     [
-        ("", "ends where a column's name should follow"),
-        ("a", "ends where a type should follow"),
-        ("a INT,", "ends where a column's name should follow"),
+        ("", "ends before a column's name"),
+        ("a", "ends before a type"),
+        ("a INT,", "ends before a column's name"),
         ("a BLOB", "'BLOB' is not a type of Spark"),
         ("a ARRAY<INT", "'>' is missing"),
         ("a MAP<INT>", "',' is missing"),
