@@ -21,6 +21,7 @@ from headwater.broker.handlers import (
     offsets,
     produce,
     producers,
+    sasl,
     topics,
 )
 from headwater.broker.turns import Steps
@@ -58,10 +59,15 @@ Handler = Callable[[Context, Any, Any], Struct | Steps[Struct | None] | None]
 
 
 class Listeners(Flag):
-    """Where an API is served: on the listeners of clients, or on the controller's channel."""
+    """To whom an API is served.
+
+    CLIENT to everyone, CONTROL to brokers that have proven who they are, HANDSHAKE to everyone on a
+    listener that lets brokers in.
+    """
 
     CLIENT = auto()
     CONTROL = auto()
+    HANDSHAKE = auto()
 
 
 class Access(NamedTuple):
@@ -200,6 +206,14 @@ _ROWS = (
     ServedApi(API[15], groups.handle_describe_groups, _each(DESCRIBE_GROUP)),
     ServedApi(API[16], groups.handle_list_groups, _each(DESCRIBE_CLUSTER, DESCRIBE_GROUP)),
     ServedApi(
+        API[17],
+        sasl.handle_sasl_handshake,
+        Access(open_because="a broker has to prove first who it is"),
+        QuotaKind.EXEMPT,
+        Listeners.HANDSHAKE,
+        before_authentication=True,
+    ),
+    ServedApi(
         API[18],
         api_versions.handle_api_versions,
         Access(open_because="a client asks for versions before it authenticates"),
@@ -239,6 +253,14 @@ _ROWS = (
         _each(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS),
     ),
     ServedApi(API[35], log_dirs.handle_describe_log_dirs, _cluster(DESCRIBE_CLUSTER)),
+    ServedApi(
+        API[36],
+        sasl.handle_sasl_authenticate,
+        Access(open_because="a broker has to prove first who it is"),
+        QuotaKind.EXEMPT,
+        Listeners.HANDSHAKE,
+        before_authentication=True,
+    ),
     ServedApi(
         API[37],
         topics.handle_create_partitions,

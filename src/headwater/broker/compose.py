@@ -19,6 +19,7 @@ from headwater.broker.listening import connection_limits, memory_limit
 from headwater.broker.metadata_cache import MetadataCache
 from headwater.broker.metrics import BrokerMetrics
 from headwater.broker.open_files import OpenFiles
+from headwater.broker.peers import Peers
 from headwater.broker.producer_ids import ProducerIdBlocks
 from headwater.broker.purgatory import Purgatory
 from headwater.broker.replica_host import BrokerReplicaHost
@@ -36,6 +37,7 @@ from headwater.seams import Seams
 from headwater.seams.randomness import Randomness
 from headwater.seams.tasks import Lane, Tasks
 from headwater.security.acls import AllowAll
+from headwater.security.broker_handshake import BrokerCredentials
 from headwater.transport.listener import ConnectionQuotas
 from headwater.transport.memory import MemoryBudget
 
@@ -62,17 +64,17 @@ def compose(
     seams: Seams,
     store: MetadataStore,
     reserve: DiskReserve,
-    cluster_id: str,
+    credentials: BrokerCredentials,
     on_storage_lost: Callable[[], None],
 ) -> Parts:
-    """Build a broker of the cluster `cluster_id` over `store`; call on its event loop."""
+    """Build a broker of a cluster over `store`; call on its event loop."""
     open_files = OpenFiles.of(seams.open_files)
-    context = _context(settings, seams, cluster_id, open_files)
+    context = _context(settings, seams, credentials, open_files)
     log_dirs = LogDirs(
         seams.files,
         seams.randomness,
         settings.log_dirs,
-        BrokerIdentity(settings.node_id, cluster_id),
+        BrokerIdentity(settings.node_id, credentials.cluster_id),
         open_files.files,
     )
     health = StorageHealth(log_dirs, seams.files, on_storage_lost)
@@ -84,6 +86,13 @@ def compose(
         context.policy,
         BrokerReplicaHost(context, health),
         settings.replica_lag_time_max_ms,
+    )
+    context.peers = Peers(
+        seams.network,
+        seams.randomness,
+        credentials,
+        lambda broker: context.metadata.endpoint(broker, settings.inter_broker_listener.name),
+        settings.request_timeout_ms,
     )
     channels = Channels(asyncio.get_running_loop().call_soon)
     dynamic_config = DynamicConfig(context, open_files)
@@ -104,7 +113,10 @@ def compose(
 
 
 def _context(
-    settings: BrokerSettings, seams: Seams, cluster_id: str, open_files: OpenFiles
+    settings: BrokerSettings,
+    seams: Seams,
+    credentials: BrokerCredentials,
+    open_files: OpenFiles,
 ) -> Context:
     slots = settings.max_incremental_fetch_session_cache_slots
     return Context(
@@ -113,7 +125,7 @@ def _context(
         clock=seams.clock,
         randomness=seams.randomness,
         files=seams.files,
-        metadata=MetadataCache(cluster_id),
+        metadata=MetadataCache(credentials.cluster_id),
         control=ControlState(),
         tick=Tick(),
         connection_quotas=ConnectionQuotas(connection_limits(settings, open_files)),
@@ -123,6 +135,7 @@ def _context(
         sessions=FetchSessionCache(slots, _session_ids(seams.randomness)),
         off_loop=partial(_run_off_loop, seams.tasks),
         metrics=BrokerMetrics(),
+        credentials=credentials,
         memory=MemoryBudget(memory_limit(settings)),
     )
 

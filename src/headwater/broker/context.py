@@ -30,6 +30,7 @@ from headwater.security.acls import (
     AllowAll,
     Authorizer,
 )
+from headwater.security.broker_handshake import BrokerCredentials
 from headwater.security.quotas import ClientQuotas
 from headwater.security.rights import Right
 from headwater.transport.listener import ConnectionQuotas
@@ -37,6 +38,7 @@ from headwater.transport.memory import MemoryBudget
 
 if TYPE_CHECKING:
     from headwater.broker.config_changes import ConfigChanges
+    from headwater.broker.peers import Peers
     from headwater.broker.producer_ids import ProducerIdBlocks
     from headwater.broker.request import Request
     from headwater.controller.controller_loop import ControllerLoop
@@ -81,10 +83,13 @@ class Context:
     sessions: FetchSessionCache
     off_loop: "OffLoop"
     metrics: BrokerMetrics
+    credentials: BrokerCredentials
+    """Who this broker is to the others of its cluster."""
     memory: MemoryBudget
     """What connections hold together; it bounds what is read from them."""
     replicas: Replicas = field(init=False)
     controller: "ControllerLoop" = field(init=False)
+    peers: "Peers" = field(init=False)
     coordinators: "Coordinators" = field(init=False)
     groups: "GroupCoordinator" = field(init=False)
     producer_ids: "ProducerIdBlocks" = field(init=False)
@@ -99,6 +104,10 @@ class Context:
     """Whether this broker knows what it leads; connections wait until then."""
     topic_overrides: dict[str, dict[str, str]] = field(default_factory=dict)
     generation: int = 0
+
+    def lets_brokers_in(self, listener: str) -> bool:
+        """Whether other brokers connect to this listener, and may do so before this one serves."""
+        return listener in self.settings.listeners_of_brokers
 
     def permits(self, request: "Request", right: Right, name: str = CLUSTER_NAME) -> bool:
         """Whether the client has a right that its API's row lists under `each`."""

@@ -20,6 +20,7 @@ from headwater.broker.turns import Steps, finish
 from headwater.controller.channel_loop import OnReply
 from headwater.controller.control_requests import ControlRequest, ControlResponse
 from headwater.errors import KafkaError
+from headwater.security.principals import BROKER
 from headwater.security.quotas import ClientQuotas, QuotaKind
 from headwater.wire import codec
 from headwater.wire.apis import (
@@ -56,6 +57,7 @@ class Dispatch:
         self._context = context
         self._table = served_on(Listeners.CLIENT)
         self._control = served_on(Listeners.CONTROL)
+        self._handshake = served_on(Listeners.HANDSHAKE)
         self._counters = context.metrics.apis
 
     def receive(self, message: ControlRequest, on_reply: OnReply) -> None:
@@ -74,7 +76,7 @@ class Dispatch:
         ):
             return
         api_key, version = _read_start(connection.buffer, start)
-        row = self._table.get(api_key)
+        row = self._table.get(api_key) or self._row_for_brokers(connection, api_key)
         if row is None or not row.api.served.holds(version):
             if row is None or api_key != API_VERSIONS:
                 self._refuse(connection, _why_not_served(api_key, version))
@@ -85,6 +87,19 @@ class Dispatch:
             return
         self._counters[api_key].requests += 1
         self._handle(connection, row, version, start, end)
+
+    def frame_while_starting(self, connection: ServerConnection, start: int, end: int) -> None:
+        """Handle a request of another broker or of the controller; all others wait."""
+        api_key, _ = _read_start(connection.buffer, start)
+        if api_key == API_VERSIONS or api_key in self._handshake or api_key in self._control:
+            self.frame(connection, start, end)
+        else:
+            connection.wait_for_start(start)
+
+    def _row_for_brokers(self, connection: ServerConnection, api_key: int) -> ServedApi | None:
+        if api_key in self._handshake and self._context.lets_brokers_in(connection.listener):
+            return self._handshake[api_key]
+        return self._control.get(api_key) if connection.principal.kind == BROKER else None
 
     def _handle(
         self, connection: ServerConnection, row: ServedApi, version: int, start: int, end: int

@@ -20,6 +20,7 @@ from headwater.broker.registration import (
     Registration,
     prepare_store,
     read_log_dirs,
+    share_secret,
     store_log_dirs,
 )
 from headwater.broker.server_connection import ServerConnection
@@ -30,6 +31,7 @@ from headwater.log.settings import LogSettings
 from headwater.model import uuid_text
 from headwater.seams import Seams
 from headwater.seams.network import ListenerHandle
+from headwater.security.broker_handshake import SECRET_BYTES, BrokerCredentials
 from headwater.transport.listener import open_listener
 
 log = logging.getLogger("headwater.server")
@@ -76,8 +78,11 @@ class BrokerServer:
         local = self._local_store = self._open_store(seams, settings.log_dirs[0])
         fresh = uuid_text(seams.randomness.uuid())
         cluster_id = await wait_for_reply(partial(prepare_store, local.store, fresh))
+        new_secret = seams.randomness.below(1 << 8 * SECRET_BYTES).to_bytes(SECRET_BYTES)
+        secret = await wait_for_reply(partial(share_secret, local.store, new_secret))
+        credentials = BrokerCredentials(settings.node_id, cluster_id, secret)
         self.parts = compose(
-            settings, seams, local.store, local.reserve, cluster_id, self.storage_lost.set
+            settings, seams, local.store, local.reserve, credentials, self.storage_lost.set
         )
         self.context = self.parts.context
 
@@ -111,13 +116,17 @@ class BrokerServer:
         settings = self.context.settings
         descriptors = OpenFiles.of(self.seams.open_files)
         backlog = min(settings.socket_listen_backlog_size, descriptors.backlog)
-        on_frame = self.parts.dispatch.frame
         for listener, shown in zip(settings.listening, settings.advertised, strict=True):
             warn_of_plaintext(listener)
-            factory = partial(ServerConnection, self.context, listener.name, on_frame)
+            factory = partial(self._accept, listener.name)
             opened = await open_listener(self.seams.network, listener, factory, backlog)
             self._opened.append(opened)
             self.listeners.append(shown if shown.port else shown._replace(port=opened.port))
+
+    def _accept(self, listener: str) -> ServerConnection:
+        dispatch = self.parts.dispatch
+        on_frame = dispatch.frame if self.context.serving else dispatch.frame_while_starting
+        return ServerConnection(self.context, listener, on_frame)
 
     async def _join(self) -> None:
         """Register, stand for controller, and wait until this broker knows what it leads.
@@ -176,9 +185,10 @@ class BrokerServer:
         else:
             parts.reserve.make()
         parts.housekeeping.start()
-        for connection in context.connection_quotas.open:
-            connection.release()
         context.serving = True
+        for connection in list(context.connection_quotas.open):
+            if isinstance(connection, ServerConnection):
+                connection.start_serving(parts.dispatch.frame)
 
     # -- stopping
 
@@ -191,6 +201,7 @@ class BrokerServer:
         context.tick.flush()
         for connection in list(context.connection_quotas.open):
             connection.close()
+        context.peers.close()
         context.coordinators.close()
         context.controller.stop()
         context.purgatory.close()

@@ -20,6 +20,7 @@ from headwater.controller.store.metadata_store import (
 )
 from headwater.controller.store.znodes import (
     CLUSTER_ID,
+    CLUSTER_SECRET,
     PERSISTENT_PATHS,
     BrokerNode,
     LogDirsNode,
@@ -50,6 +51,23 @@ def prepare_store(
         store.create(path, b"", made)
     store.create(CLUSTER_ID, encode_cluster_id(cluster_id), made)
     store.get(CLUSTER_ID, read)
+
+
+def share_secret(
+    store: MetadataStore, fresh: bytes, reply: Callable[[bytes | StoreError], None]
+) -> None:
+    """Answer the secret by which brokers of the cluster know each other; `fresh` if it is new."""
+
+    def made(result: str | StoreError) -> None:
+        if isinstance(result, StoreError) and result.kind is not StoreFailure.NODE_EXISTS:
+            reply(result)
+        else:
+            store.get(CLUSTER_SECRET, read)
+
+    def read(result: Znode | StoreError) -> None:
+        reply(result if isinstance(result, StoreError) else bytes.fromhex(result.data.decode()))
+
+    store.create(CLUSTER_SECRET, fresh.hex().encode(), made)
 
 
 def read_log_dirs(

@@ -11,10 +11,11 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headwater.log.slices import SliceStream
 from headwater.seams.files import Buffer
+from headwater.security.broker_handshake import CalledBroker
 from headwater.security.principals import ANONYMOUS, Principal
 from headwater.transport.frame_protocol import UNLIMITED, FrameProtocol
 from headwater.transport.memory import MemoryBudget
@@ -40,6 +41,10 @@ _SENT: list[Buffer] = []
 """In the slot of an answer that has left: whoever still knows the slot must not keep the bytes."""
 
 log = logging.getLogger("headwater.server")
+
+
+OnFrame: TypeAlias = Callable[["ServerConnection", int, int], None]
+"""Handles the request that lies in the connection's buffer, from start to end."""
 
 
 class PendingResponse:
@@ -103,19 +108,21 @@ class ServerConnection(FrameProtocol):
         "client_software",
         "context",
         "frame",
+        "handshake",
         "host",
         "idle",
         "listener",
         "pending",
         "principal",
         "route",
+        "waits_for_start",
     )
 
     def __init__(
         self,
         context: "Context",
         listener: str,
-        on_frame: Callable[["ServerConnection", int, int], None],
+        on_frame: "OnFrame",
     ) -> None:
         super().__init__(context.settings.socket_request_max_bytes, on_frame, context.memory)
         self.context = context
@@ -123,6 +130,10 @@ class ServerConnection(FrameProtocol):
         self.principal: Principal = ANONYMOUS
         # A listener with SASL sets this once the client has proven who it is.
         self.authenticated = True
+        self.handshake: CalledBroker | None = None
+        """A broker that is proving who it is."""
+        self.waits_for_start = False
+        """Whether its requests wait until the broker serves."""
         self.host = ""
         self.client_software: tuple[str, str] = ("unknown", "unknown")
         self.pending: deque[PendingResponse] = deque()
@@ -156,8 +167,21 @@ class ServerConnection(FrameProtocol):
         if not self.context.connection_quotas.admit(self, self.host):
             self.context.peer_log.warning("connections", self.host, "too many connections")
             self.abort()
-        elif not self.context.serving:
+        elif not self.context.serving and not self.context.lets_brokers_in(self.listener):
+            self.waits_for_start = True
             self.hold()
+
+    def wait_for_start(self, start: int) -> None:
+        """Take the request at `start`, and those after it, once the broker serves."""
+        self.waits_for_start = True
+        self.put_back(start)
+
+    def start_serving(self, on_frame: "OnFrame") -> None:
+        """The broker serves: hand over the requests that waited."""
+        self.on_frame = on_frame
+        if self.waits_for_start:
+            self.waits_for_start = False
+            self.release()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the peer; answers still to come go nowhere."""

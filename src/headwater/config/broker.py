@@ -61,7 +61,7 @@ class BrokerSettings(BrokerKeys):
                 raise ConfigError(f"{assignment.origin}: {problem.message}") from None
         settings = cls(Layers({}, {}, {name: value for name, (value, _) in assigned.items()}))
         settings.topic_defaults.refuse_contradictions()
-        _ = settings.inter_broker_listener  # raises now, not later, if it names no listener
+        _ = settings.listeners_of_brokers  # raises now, not later, if a name is not a listener
         return settings
 
     @classmethod
@@ -102,6 +102,27 @@ class BrokerSettings(BrokerKeys):
     def is_set(self, name: str) -> bool:
         """Whether `name` is set in any layer."""
         return any(name in layer for layer in self.layers)
+
+    @property
+    def listeners_of_brokers(self) -> tuple[str, ...]:
+        """The names of the listeners to which other brokers connect."""
+        return (self.inter_broker_listener.name, self.control_plane_listener.name)
+
+    @property
+    def control_plane_listener(self) -> Listener:
+        """The listener for requests of the controller, by default the inter-broker listener."""
+        wanted = self.control_plane_listener_name
+        if wanted is None:
+            return self.inter_broker_listener
+        chosen = next((one for one in self.listening if one.name == wanted.upper()), None)
+        if chosen is None:
+            raise ConfigError(f"control.plane.listener.name={wanted} is not among the listeners")
+        if chosen == self.inter_broker_listener:
+            raise ConfigError(
+                f"control.plane.listener.name={wanted} is also the inter-broker listener: give the "
+                "controller a listener of its own, or leave the key out"
+            )
+        return chosen
 
     @property
     def inter_broker_listener(self) -> Listener:

@@ -109,6 +109,11 @@ class BrokerKeys(SettingsBase):
         doc="The listener for traffic between brokers. Default: the listener named like "
             "security.inter.broker.protocol.",
     )
+    control_plane_listener_name: str | None = key(
+        "control.plane.listener.name", STRING, default=None,
+        doc="A listener for requests of the controller alone, so that neither clients nor "
+            "replication can delay them. Default: the inter-broker listener.",
+    )
     security_inter_broker_protocol: str = key(
         "security.inter.broker.protocol", STRING, default="PLAINTEXT",
         one_of=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
@@ -192,7 +197,6 @@ class BrokerKeys(SettingsBase):
     request_timeout_ms: int = key(
         "request.timeout.ms", INT, default=30_000,
         doc="How long the broker waits for the answer to a request of its own.",
-        idle=ALONE,
     )
     fetch_max_bytes: int = key(
         "fetch.max.bytes", INT, default=57_671_680, at_least=1024,

@@ -6,7 +6,7 @@ Every handler asks before it acts; the broker's default authorizer allows all.
 from enum import IntEnum
 from typing import Protocol
 
-from headwater.security.principals import Principal
+from headwater.security.principals import BROKER, Principal
 
 CLUSTER_NAME = "kafka-cluster"
 
@@ -92,5 +92,5 @@ class AllowAll:
         resource_type: AclResourceType,
         name: str,
     ) -> bool:
-        """Yes, except that a client may not pose as a broker."""
-        return operation is not AclOperation.CLUSTER_ACTION
+        """Yes, except that only a broker may act as one."""
+        return operation is not AclOperation.CLUSTER_ACTION or principal.kind == BROKER

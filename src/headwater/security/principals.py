@@ -14,3 +14,5 @@ class Principal(NamedTuple):
 
 
 ANONYMOUS = Principal("User", "ANONYMOUS")
+BROKER = "Broker"
+"""The kind of a principal that has proven to be a broker of this cluster; its name is the id."""

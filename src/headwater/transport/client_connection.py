@@ -65,7 +65,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         try:
             async with asyncio.timeout(limit_s):
                 await network.connect(lambda: connection, host, port)
-                await connection._learn_versions()
+                await connection.learn_versions()
         except TimeoutError:
             late = connection._timed_out("connecting", limit_s)
             connection.abort(late)
@@ -89,6 +89,10 @@ class ClientConnection(asyncio.BufferedProtocol):
         """
         version = self.version_for(request, newest)
         return await self._exchange(request, answer, version, timeout_s)
+
+    async def call_version(self, request: Struct, answer: type[Answer], version: int) -> Answer:
+        """Send `request` in this version, whatever the broker advertises, and wait for its answer."""
+        return await self._exchange(request, answer, version)
 
     def start(self, request: Struct, version: int) -> "asyncio.Future[Frame]":
         """Send `request` now; its answer comes as a frame, to be read with `decode`.
@@ -186,7 +190,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.abort()
         self._fail(why)
 
-    async def _learn_versions(self) -> None:
+    async def learn_versions(self) -> None:
+        """Ask which versions the broker speaks; it tells more to one who has authenticated."""
         request = ApiVersionsRequest(
             client_software_name="headwater", client_software_version=__version__
         )
@@ -198,6 +203,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._served = {
             row.api_key: Versions(row.min_version, row.max_version) for row in answer.api_keys
         }
+        self._agreed.clear()
 
     async def _exchange(
         self,

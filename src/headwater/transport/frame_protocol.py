@@ -140,6 +140,13 @@ class FrameProtocol(asyncio.BufferedProtocol):
         """Whether frames are left waiting."""
         return self._holds > 0
 
+    def put_back(self, start: int) -> None:
+        """Hold, and take the frame at `start` again once released; only for use in `on_frame`."""
+        self._start = start - 4
+        self.frames_read -= 1
+        self.hold()
+        self.turn_ended()
+
     def rewind(self) -> None:
         """Nobody holds a slice any more: start again at the front if every frame was taken."""
         if self._start == self._end:

@@ -17,6 +17,7 @@ from headwater.wire.messages import (
     offsets,
     produce,
     producers,
+    sasl,
     topics,
 )
 from headwater.wire.primitives import WireError
@@ -83,6 +84,7 @@ _ROWS = [
     _api(groups.SyncGroupRequest, groups.SyncGroupResponse, "0-5"),
     _api(groups.DescribeGroupsRequest, groups.DescribeGroupsResponse, "0-6"),
     _api(groups.ListGroupsRequest, groups.ListGroupsResponse, "0-5"),
+    _internal(sasl.SaslHandshakeRequest, sasl.SaslHandshakeResponse, "1"),
     _api(cluster.ApiVersionsRequest, cluster.ApiVersionsResponse, "0-4"),
     _api(topics.CreateTopicsRequest, topics.CreateTopicsResponse, "2-7"),
     _api(topics.DeleteTopicsRequest, topics.DeleteTopicsResponse, "1-6"),
@@ -92,6 +94,7 @@ _ROWS = [
     _api(configs.DescribeConfigsRequest, configs.DescribeConfigsResponse, "1-4"),
     _api(configs.AlterConfigsRequest, configs.AlterConfigsResponse, "0-2"),
     _api(cluster.DescribeLogDirsRequest, cluster.DescribeLogDirsResponse, "1-5"),
+    _internal(sasl.SaslAuthenticateRequest, sasl.SaslAuthenticateResponse, "0-2"),
     _api(topics.CreatePartitionsRequest, topics.CreatePartitionsResponse, "0-3"),
     _api(groups.DeleteGroupsRequest, groups.DeleteGroupsResponse, "0-2"),
     _api(configs.IncrementalAlterConfigsRequest, configs.IncrementalAlterConfigsResponse, "0-1"),

@@ -89,6 +89,11 @@ def live(tmp_path_factory):
 
 
 def alter(live, operation: int, **changes: str | None) -> None:
+    with live.client() as client:
+        ask_to_alter(client, operation, changes)
+
+
+def ask_to_alter(client, operation: int, changes: dict[str, str | None]) -> None:
     rows = [
         IncrementalAlterConfigsRequest.AlterableConfig(
             name=name, config_operation=operation, value=value
@@ -98,10 +103,9 @@ def alter(live, operation: int, **changes: str | None) -> None:
     resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
         resource_type=ConfigResourceKind.BROKER, resource_name="", configs=rows
     )
-    with live.client() as client:
-        answer = client.ask(
-            IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse, 1
-        )
+    answer = client.ask(
+        IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse, 1
+    )
     assert answer.responses[0].error_code == 0, answer
 
 
@@ -134,4 +138,4 @@ def test_a_lower_limit_of_connections_turns_new_ones_away(live):
         with live.client() as one_too_many:
             assert one_too_many.is_closed()
         assert inside.ask(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0
-        live.on_loop(lambda: live.broker.parts.dynamic_config.broker_changed("", {}))
+        ask_to_alter(inside, DELETE, {"max.connections.per.ip": None})

@@ -8,7 +8,7 @@ from headwater.security.acls import (
     AclResourceType,
     AllowAll,
 )
-from headwater.security.principals import ANONYMOUS, Principal
+from headwater.security.principals import ANONYMOUS, BROKER, Principal
 
 
 @pytest.mark.parametrize("resource", AclResourceType)
@@ -17,6 +17,7 @@ def test_everyone_may_do_everything_except_what_only_brokers_do(resource):
     for operation in OPERATIONS_ON[resource]:
         allowed = authorizer.authorize(ANONYMOUS, "127.0.0.1", operation, resource, "name")
         assert allowed is (operation is not AclOperation.CLUSTER_ACTION)
+        assert authorizer.authorize(Principal(BROKER, "2"), "10.0.0.2", operation, resource, "name")
 
 
 def test_the_numbers_are_the_wires():

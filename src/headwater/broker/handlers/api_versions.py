@@ -5,20 +5,24 @@ import re
 from headwater.broker.context import Context
 from headwater.broker.request import Request
 from headwater.errors import E
+from headwater.security.principals import BROKER
 from headwater.wire.apis import API, API_VERSIONS
 from headwater.wire.messages.cluster import ApiVersionsRequest, ApiVersionsResponse
+from headwater.wire.versions import Versions
 
 FIRST_WITH_SOFTWARE = 3
 _SOFTWARE = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9.-]*[a-zA-Z0-9])?\Z")
 
-_KEYS = [
-    ApiVersionsResponse.ApiVersion(
-        api_key=api.key,
-        min_version=api.advertised.lowest,
-        max_version=api.advertised.highest,
+
+def _version(key: int, versions: Versions) -> ApiVersionsResponse.ApiVersion:
+    return ApiVersionsResponse.ApiVersion(
+        api_key=key, min_version=versions.lowest, max_version=versions.highest
     )
-    for api in API.values()
-    if api.advertised is not None
+
+
+_KEYS = [_version(api.key, api.advertised) for api in API.values() if api.advertised is not None]
+_KEYS_FOR_BROKERS = _KEYS + [
+    _version(api.key, api.served) for api in API.values() if api.advertised is None
 ]
 
 
@@ -38,4 +42,5 @@ def handle_api_versions(
         if not all(map(_SOFTWARE.match, software)):
             return ApiVersionsResponse(error_code=E.INVALID_REQUEST)
         request.connection.client_software = software
-    return ApiVersionsResponse(api_keys=_KEYS)
+    is_broker = request.connection.principal.kind == BROKER
+    return ApiVersionsResponse(api_keys=_KEYS_FOR_BROKERS if is_broker else _KEYS)

@@ -13,6 +13,7 @@ from urllib.parse import quote, unquote
 from headwater.model import ZERO_UUID, Uuid, uuid_parse, uuid_text
 
 CLUSTER_ID = "/cluster/id"
+CLUSTER_SECRET = "/headwater_cluster_secret"
 CONTROLLER = "/controller"
 CONTROLLER_EPOCH = "/controller_epoch"
 BROKER_IDS = "/brokers/ids"

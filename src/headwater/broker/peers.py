@@ -1,0 +1,348 @@
+"""Connections from this broker to the others of its cluster.
+
+`Peers.open` gives a connection of one's own: each follower fetcher, each channel of the controller
+and the forwarding of requests have one, so that none of them waits behind another. A connection is
+opened by its first request and again after it broke, with a growing pause in between. It proves who
+it is before its first request (`security/broker_handshake.py`) and then speaks the newest version
+that both brokers know.
+
+The address of a broker is looked up for every attempt: by default among the live brokers that the
+controller has told this broker of, on the inter-broker listener.
+"""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Any, Generic, TypeAlias, TypeVar
+
+from headwater.errors import E, KafkaError, error_of
+from headwater.seams.network import Network
+from headwater.seams.randomness import Randomness
+from headwater.seams.timers import Timer
+from headwater.security.broker_handshake import (
+    MECHANISM,
+    NONCE_BYTES,
+    BrokerCredentials,
+    CallingBroker,
+    HandshakeError,
+)
+from headwater.transport.client_connection import ClientConnection
+from headwater.transport.response_reader import Frame
+from headwater.wire.messages.sasl import (
+    SaslAuthenticateRequest,
+    SaslAuthenticateResponse,
+    SaslHandshakeRequest,
+    SaslHandshakeResponse,
+)
+from headwater.wire.schema import Struct
+
+log = logging.getLogger("headwater.server")
+
+FIRST_PAUSE_MS = 50
+LONGEST_PAUSE_MS = 1000
+"""Between two attempts to connect; the pause doubles with every failure."""
+SETUP_TIMEOUT_S = 10.0
+HANDSHAKE_VERSION = 1
+AUTHENTICATE_VERSION = 2
+
+Answer = TypeVar("Answer", bound=Struct)
+Address: TypeAlias = tuple[str, int]
+AddressOf: TypeAlias = Callable[[int], Address | None]
+"""Where a broker listens for others; None for one that is not alive."""
+
+
+class _PeerRequest(Generic[Answer]):
+    """A request that has not been answered. `on_reply` is called once, and `timer` bounds the wait."""
+
+    __slots__ = ("answer", "on_reply", "request", "timer", "version")
+
+    def __init__(
+        self,
+        request: Struct,
+        answer: type[Answer],
+        version: int | None,
+        on_reply: Callable[[Answer | KafkaError], None],
+    ) -> None:
+        self.request = request
+        self.answer = answer
+        self.version = version
+        self.on_reply: Callable[[Answer | KafkaError], None] | None = on_reply
+        self.timer: Timer | None = None
+
+    @property
+    def answered(self) -> bool:
+        return self.on_reply is None
+
+    def reply(self, result: Answer | KafkaError) -> None:
+        on_reply, self.on_reply = self.on_reply, None
+        if self.timer is not None:
+            self.timer.cancel()
+        if on_reply is not None:
+            on_reply(result)
+
+
+class PeerConnection:
+    """One connection to one broker, whatever becomes of the streams below it. Made by `Peers.open`.
+
+    Requests of one connection arrive in the order of `send`. Each is answered once, later and on the
+    loop: with the response, or with a KafkaError that says whether it may have arrived
+    (NETWORK_EXCEPTION, REQUEST_TIMED_OUT) or cannot have (BROKER_NOT_AVAILABLE,
+    UNSUPPORTED_VERSION). Nothing is sent twice; callers that want that send it again.
+    """
+
+    def __init__(self, peers: "Peers", broker_id: int, purpose: str, address_of: AddressOf) -> None:
+        self.broker_id = broker_id
+        self._peers = peers
+        self._purpose = purpose
+        self._address_of = address_of
+        self._stream: ClientConnection | None = None
+        self._address: Address | None = None
+        self._connecting: asyncio.Task[None] | None = None
+        self._pause: Timer | None = None
+        self._failures = 0
+        self._queued: deque[_PeerRequest[Any]] = deque()
+        self._closed = False
+
+    @property
+    def connected(self) -> bool:
+        """Whether the next request leaves at once."""
+        return self._stream is not None and self._stream.is_open
+
+    def send(
+        self,
+        request: Struct,
+        answer: type[Answer],
+        on_reply: Callable[[Answer | KafkaError], None],
+        *,
+        version: int | None = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Send `request`, by default in the newest version that both brokers know.
+
+        `timeout_ms` (default: request.timeout.ms) includes the time it takes to connect. A request
+        that is not answered in time ends the stream, and with it all requests under way.
+        """
+        sent = _PeerRequest(request, answer, version, on_reply)
+        loop = asyncio.get_running_loop()
+        if self._closed:
+            loop.call_soon(sent.reply, self._unreachable("the connection is closed"))
+            return
+        limit_ms = self._peers.timeout_ms if timeout_ms is None else timeout_ms
+        sent.timer = loop.call_later(limit_ms / 1000, self._timed_out, sent, limit_ms)
+        if self._address is not None and self._address != self._address_of(self.broker_id):
+            self._drop_stream()
+        if self._stream is not None and self._stream.is_open and not self._queued:
+            self._start(self._stream, sent)
+        else:
+            self._queued.append(sent)
+            self._connect_soon()
+
+    def close(self) -> None:
+        """End the stream; what is unanswered fails with NETWORK_EXCEPTION or BROKER_NOT_AVAILABLE."""
+        self._closed = True
+        if self._pause is not None:
+            self._pause.cancel()
+        if self._connecting is not None:
+            self._connecting.cancel()
+        self._drop_stream()
+        self._fail_queued(self._unreachable("the connection is closed"))
+        self._peers.forget(self)
+
+    # -- requests
+
+    def _start(self, stream: ClientConnection, sent: _PeerRequest[Any]) -> None:
+        try:
+            version = sent.version
+            if version is None:
+                version = stream.version_for(sent.request)
+            frame = stream.start(sent.request, version)
+        except KafkaError as refused:
+            asyncio.get_running_loop().call_soon(sent.reply, refused)
+        else:
+            frame.add_done_callback(partial(self._replied, stream, sent, version))
+
+    def _replied(
+        self,
+        stream: ClientConnection,
+        sent: _PeerRequest[Any],
+        version: int,
+        frame: "asyncio.Future[Frame]",
+    ) -> None:
+        if frame.cancelled():
+            return
+        failure = frame.exception()
+        if sent.answered:
+            return
+        result: Struct | KafkaError
+        if failure is None:
+            try:
+                result = stream.decode(frame.result(), sent.answer, version)
+            except KafkaError as unreadable:
+                result = unreadable
+        else:
+            result = failure if isinstance(failure, KafkaError) else self._broken(failure)
+        sent.reply(result)
+
+    def _timed_out(self, sent: _PeerRequest[Any], limit_ms: int) -> None:
+        late = KafkaError(
+            E.REQUEST_TIMED_OUT,
+            f"broker {self.broker_id} did not answer within {limit_ms} ms ({self._purpose})",
+        )
+        if sent in self._queued:
+            self._queued.remove(sent)
+        elif self._stream is not None:
+            stream, self._stream, self._address = self._stream, None, None
+            stream.abort(late)
+        sent.reply(late)
+
+    def _fail_queued(self, why: KafkaError) -> None:
+        queued, self._queued = self._queued, deque()
+        call_soon = asyncio.get_running_loop().call_soon
+        for sent in queued:
+            call_soon(sent.reply, why)
+
+    def _unreachable(self, why: object) -> KafkaError:
+        return KafkaError(
+            E.BROKER_NOT_AVAILABLE, f"broker {self.broker_id} cannot be reached: {why}"
+        )
+
+    def _broken(self, why: object) -> KafkaError:
+        return KafkaError(E.NETWORK_EXCEPTION, f"the connection to broker {self.broker_id}: {why}")
+
+    # -- connecting
+
+    def _drop_stream(self) -> None:
+        stream, self._stream, self._address = self._stream, None, None
+        if stream is not None:
+            stream.close()
+
+    def _connect_soon(self) -> None:
+        """Connect, after a pause if the last attempt failed; nothing if that is under way."""
+        if self._connecting is None and self._pause is None:
+            if self._failures:
+                self._pause = asyncio.get_running_loop().call_later(
+                    self._peers.pause_ms(self._failures) / 1000, self._connect
+                )
+            else:
+                self._connect()
+
+    def _connect(self) -> None:
+        self._pause = None
+        if not self._queued:
+            return
+        address = self._address_of(self.broker_id)
+        if address is None:
+            self._failed(self._unreachable("no live broker has this id"))
+            return
+        loop = asyncio.get_running_loop()
+        self._connecting = loop.create_task(self._open(address), name=f"connect {self._purpose}")
+
+    async def _open(self, address: Address) -> None:
+        try:
+            stream = await self._peers.connect(self.broker_id, self._purpose, address)
+        except asyncio.CancelledError:
+            raise
+        except (KafkaError, OSError, HandshakeError) as failure:
+            self._connecting = None
+            self._failed(self._unreachable(failure))
+        else:
+            self._connecting = None
+            self._opened(stream, address)
+
+    def _opened(self, stream: ClientConnection, address: Address) -> None:
+        self._stream, self._address = stream, address
+        self._failures = 0
+        while self._queued:
+            self._start(stream, self._queued.popleft())
+
+    def _failed(self, why: KafkaError) -> None:
+        self._failures += 1
+        log.debug("%s", why.message)
+        self._fail_queued(why)
+
+
+class Peers:
+    """Opens connections to other brokers, as this broker."""
+
+    def __init__(
+        self,
+        network: Network,
+        randomness: Randomness,
+        credentials: BrokerCredentials,
+        address_of: AddressOf,
+        timeout_ms: int,
+    ) -> None:
+        self.timeout_ms = timeout_ms
+        self._network = network
+        self._randomness = randomness
+        self._credentials = credentials
+        self._address_of = address_of
+        self._open: dict[PeerConnection, None] = {}
+
+    def open(
+        self, broker_id: int, purpose: str, address_of: AddressOf | None = None
+    ) -> PeerConnection:
+        """A new connection to a broker; `purpose` names it in the logs of both ends."""
+        connection = PeerConnection(self, broker_id, purpose, address_of or self._address_of)
+        self._open[connection] = None
+        return connection
+
+    def close(self) -> None:
+        """Close every connection."""
+        for connection in list(self._open):
+            connection.close()
+
+    # -- what connections call
+
+    def forget(self, connection: PeerConnection) -> None:
+        self._open.pop(connection, None)
+
+    def pause_ms(self, failures: int) -> int:
+        """How long to wait after that many failures: doubled each time, and never the same twice."""
+        most = min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS << min(failures - 1, 10))
+        return most // 2 + self._randomness.below(most // 2 + 1)
+
+    async def connect(self, broker_id: int, purpose: str, address: Address) -> ClientConnection:
+        """A stream to a broker on which both sides have proven who they are."""
+        host, port = address
+        timeout_s = self.timeout_ms / 1000
+        stream = await ClientConnection.open(
+            self._network,
+            host,
+            port,
+            client_id=f"broker-{self._credentials.broker_id}-{purpose}",
+            timeout_s=timeout_s,
+            setup_timeout_s=min(SETUP_TIMEOUT_S, timeout_s),
+        )
+        try:
+            await self._authenticate(stream, broker_id)
+            await stream.learn_versions()
+        except BaseException:
+            stream.close()
+            raise
+        return stream
+
+    async def _authenticate(self, stream: ClientConnection, broker_id: int) -> None:
+        nonce = self._randomness.below(1 << 8 * NONCE_BYTES).to_bytes(NONCE_BYTES)
+        side = CallingBroker(self._credentials, broker_id, nonce)
+        chosen = await stream.call_version(
+            SaslHandshakeRequest(mechanism=MECHANISM), SaslHandshakeResponse, HANDSHAKE_VERSION
+        )
+        if chosen.error_code:
+            raise KafkaError(
+                error_of(chosen.error_code),
+                f"{stream.address} does not let brokers in on this listener; check "
+                "inter.broker.listener.name and control.plane.listener.name of both brokers",
+            )
+        challenge = await self._exchange(stream, side.hello())
+        await self._exchange(stream, side.prove(challenge))
+
+    async def _exchange(self, stream: ClientConnection, data: bytes) -> bytes:
+        answer = await stream.call_version(
+            SaslAuthenticateRequest(auth_bytes=data), SaslAuthenticateResponse, AUTHENTICATE_VERSION
+        )
+        if answer.error_code:
+            raise KafkaError(error_of(answer.error_code), answer.error_message)
+        return bytes(answer.auth_bytes)
