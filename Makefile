@@ -34,8 +34,9 @@ bench: peers              ## speed and size, as ratios to references in the same
 	$(BIN)/python -m benchmarks.clients.latency
 	$(BIN)/python -m benchmarks.pipelines
 
-sim: setup                ## many simulated crash schedules (SEEDS=2000)
-	$(BIN)/python -m tools.simulate --seeds $(or $(SEEDS),2000)
+sim: setup                ## simulated schedules: one broker and its disk, whole clusters (SEEDS=2000)
+	$(BIN)/python -m tools.simulate disks --seeds $(or $(SEEDS),2000)
+	$(BIN)/python -m tools.simulate clusters --seeds $(or $(SEEDS),2000)
 
 chaos: setup              ## kill -9 under load, 200 times (ROUNDS=200)
 	$(BIN)/python -m tools.chaos --rounds $(or $(ROUNDS),200)

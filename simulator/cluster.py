@@ -1,22 +1,25 @@
 """A world from a seed: time, a network, machines, and a loop for their clients.
 
-The brokers of a world do not form one cluster yet: each has a metadata store of its own, in its
-process or, with `remote_store`, behind links to the host "store".
+With `session_ms` the brokers share a simulated ZooKeeper and form one cluster. Without it each has a
+metadata store of its own, in its process or, with `remote_store`, behind links to the host "store".
 """
 
 import logging
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+from headwater.broker.lifecycle_loop import OpenStore
 from headwater.broker.local_store import LocalStore
 from headwater.errors import E, KafkaError
 from simulator.clock import SimClock
+from simulator.kazoo_client import open_zookeeper
 from simulator.loop import Crashed, Scheduler, SimLoop
 from simulator.network import SimNetwork
 from simulator.node import Node
 from simulator.randomness import stream
 from simulator.store import open_remote_store
 from simulator.trace import Trace
+from simulator.zookeeper import SimZooKeeper
 
 START_LIMIT_S = 120.0
 
@@ -34,20 +37,30 @@ class Cluster:
         keep_trace: bool = False,
         brokers: int = 1,
         remote_store: bool = False,
+        session_ms: int = 0,
     ) -> None:
         self.seed = seed
         self.trace = Trace(keep=keep_trace)
         self.scheduler = Scheduler(self.trace)
         self.network = SimNetwork(self.scheduler, stream(seed, "network"), slowest_network_ms)
+        chance = stream(seed, "zookeeper")
+        self.zookeeper = SimZooKeeper(self.scheduler, self.network, chance) if session_ms else None
+        open_store: OpenStore = LocalStore.open
+        if self.zookeeper is not None:
+            open_store = open_zookeeper(self.network, self.zookeeper, chance, session_ms)
+        elif remote_store:
+            open_store = open_remote_store(self.network)
         self.nodes = [
             Node(
                 self.scheduler, self.network, seed, settings or {}, slowest_thread_ms, number,
-                open_remote_store(self.network) if remote_store else LocalStore.open,
+                open_store,
             )
             for number in range(1, brokers + 1)
         ]  # fmt: skip
         self.clock = SimClock(self.scheduler)
         self.clients = SimLoop(self.scheduler, "clients")  # type: ignore[abstract]
+        self.client_loops: list[SimLoop] = []
+        """Clients that run as processes of their own."""
         self.auditing = False
         """Whether ordinary clients are kept out while what a power cut left is looked at."""
         self._log = _Complaints(self.scheduler, self.nodes)
@@ -59,7 +72,8 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         for node in self.nodes:
             node.crash()
-        self.clients.kill()
+        for loop in [self.clients, *self.client_loops]:
+            loop.kill()
         self._log.detach()
 
     def run(self, work: Coroutine[Any, Any, Any], limit_s: float = 600.0) -> Any:

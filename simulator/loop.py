@@ -19,6 +19,9 @@ MAX_EVENTS = 300_000
 """A run that goes on for longer is in a loop of its own making."""
 
 
+CLOSING_TRIES = 20
+
+
 class Crashed(BaseException):
     """The process died here. No `except Exception` of the product may outlive it."""
 
@@ -66,6 +69,8 @@ class Scheduler:
         self.events = 0
         self.complaints: list[str] = []
         """Exceptions that nobody caught: each is a broken promise of the code under test."""
+        self.after_event: Callable[[str], None] = lambda _: None
+        """Called with the host of every event that is over: what must always hold is checked here."""
         self._ready: deque[SimHandle] = deque()
         self._timers: list[tuple[int, int, SimHandle]] = []
         self._sequence = 0
@@ -119,6 +124,7 @@ class Scheduler:
             self.complain(f"{loop.name}: {handle.label} raised {failure!r}")
         finally:
             events._set_running_loop(None)
+        self.after_event(loop.host)
 
     def complain(self, what: str) -> None:
         """Something happened that must not."""
@@ -183,6 +189,15 @@ class SimLoop(asyncio.AbstractEventLoop):
         if not self.killed:
             self.scheduler.add_ready(handle)
         return handle
+
+    def call_soon_threadsafe(  # type: ignore[override]
+        self,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> SimHandle:
+        """There is one thread."""
+        return self.call_soon(callback, *args, context=context)
 
     def call_later(  # type: ignore[override]
         self,
@@ -270,7 +285,11 @@ def _bury(task: "asyncio.Task[Any]") -> None:
     coroutine = task.get_coro()
     if getattr(coroutine, "cr_running", False):
         return
-    try:
-        coroutine.close()
-    except (Crashed, RuntimeError):
+    for _ in range(CLOSING_TRIES):
+        try:
+            coroutine.close()
+        except RuntimeError:  # it awaits in its cleaning up: close that as well
+            continue
+        except Crashed:
+            pass
         return

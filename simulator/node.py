@@ -51,13 +51,10 @@ class Life:
             node.faults,
         )  # fmt: skip
         self.files.on_crash = node.crash
-        seams = Seams(
-            self.clock,
-            SimRandomness(stream(node.seed, f"{name} ids")),
-            self.files,
-            node.network,
-            SimTasks(self.loop, stream(node.seed, f"{name} threads"), node.slowest_thread_ms),
-        )
+        threads = stream(node.seed, f"{name} threads")
+        self.tasks = SimTasks(self.loop, threads, node.slowest_thread_ms)
+        ids = SimRandomness(stream(node.seed, f"{name} ids"))
+        seams = Seams(self.clock, ids, self.files, node.network, self.tasks)
         self.broker = BrokerServer(node.settings, seams, node.open_store)
         self.serving = False
         self.ended = False

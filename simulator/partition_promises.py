@@ -38,6 +38,8 @@ class PartitionPromises:
     may_hold: Callable[[bytes], bool] = lambda _: True
     """Whether a record can have been sent to this topic, not to another one of its name."""
     acknowledged: dict[int, bytes] = field(default_factory=dict)
+    stored: set[bytes] = field(default_factory=set)
+    """Records that were acknowledged, wherever they are."""
     read: dict[int, bytes] = field(default_factory=dict)
     high_watermark: int = 0
     may_start_at: int = 0
@@ -97,6 +99,9 @@ class PartitionPromises:
                         f"I1: {self.at} offset {offset} was {what} as {value[:24]!r}, "
                         f"is {content.get(offset, b'nothing')[:24]!r}"
                     )
+        if start == 0:
+            for value in sorted(self.stored - set(content.values())):
+                self.complain(f"I1: {self.at} lost {value[:24]!r}, which was acknowledged")
         self._audit_once(content)
 
     def _audit_once(self, content: dict[int, bytes]) -> None:

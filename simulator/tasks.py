@@ -38,6 +38,10 @@ class SimTasks:
         self._slowest_us = slowest_ms * 1000
         self._calls: dict[_Call, None] = {}
 
+    def slow_down(self, slowest_ms: int) -> None:
+        """From now on a blocking call takes up to this long."""
+        self._slowest_us = slowest_ms * 1000
+
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
         """Start a task; its death is a complaint."""
         task = self._loop.create_task(work, name=name)

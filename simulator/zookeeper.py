@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from headwater.controller.store.metadata_store import (
+    Delete,
     Op,
     OpResult,
     StoreError,
@@ -90,6 +91,8 @@ class SimZooKeeper:
     def __init__(self, scheduler: Scheduler, network: SimNetwork, chance: Stream) -> None:
         self.tree = Tree()
         self.up = True
+        self.on_edit: Callable[[Edit], None] = lambda _: None
+        """Called with every change of the tree."""
         self._scheduler = scheduler
         self._network = network
         self._chance = chance
@@ -186,6 +189,14 @@ class SimZooKeeper:
             for connection in [one for one in self._connections if one.session == session]:
                 self.end(connection)
 
+    def remove(self, path: str) -> bool:
+        """Delete a node, as somebody with zkCli would; False if there is none."""
+        if self.tree.stat(path) is None:
+            return False
+        self._note(f"{path} is deleted by hand")
+        self._transact(0, [Delete(path)])
+        return True
+
     # -- inside
 
     def _note(self, what: str) -> None:
@@ -236,6 +247,7 @@ class SimZooKeeper:
 
     def _changed(self, edits: Sequence[Edit]) -> None:
         for edit in edits:
+            self.on_edit(edit)
             for change, path in seen_by_watches(edit):
                 self._wake((change is WatchEvent.CHILDREN, path), change, path)
 

@@ -1,16 +1,44 @@
-"""Simulated crash schedules by the thousand: `python -m tools.simulate --seeds 2000`.
+"""Simulated schedules by the thousand: `python -m tools.simulate clusters --seeds 2000`.
 
-A seed that breaks a promise is told with what broke; `--seed S --trace FILE` runs it again and
-writes down everything that happened.
+`disks` runs one broker through crashes, power cuts and failing disks; `clusters` runs three brokers,
+ZooKeeper and the real clients through crashes, partitions and pauses. A seed that breaks a promise is
+told with what broke and, for clusters, with the shortest schedule that still breaks it; `--seed S
+--trace FILE` runs it again and writes down everything that happened.
 """
 
 import argparse
+import os
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 from simulator.bugs import BUGS, simulate_buggy
+from simulator.cluster_bugs import CLUSTER_BUGS, simulate_buggy_cluster
+from simulator.cluster_run import ClusterVerdict, simulate_cluster
 from simulator.run import Verdict, simulate
+from simulator.shrinking import shortest
+
+SLOWEST = 5
+
+
+class Asked(NamedTuple):
+    """One seed to run, and how."""
+
+    world: str
+    seed: int
+    buggy: str | None
+    trace: bool
+
+
+class Ran(NamedTuple):
+    """One seed that was run."""
+
+    verdict: Verdict | ClusterVerdict
+    took_s: float
 
 
 def main() -> int:
@@ -18,44 +46,105 @@ def main() -> int:
     options = _options()
     first = options.first if options.seed is None else options.seed
     count = options.seeds if options.seed is None else 1
-    began, broken, events = time.perf_counter(), 0, 0
-    for seed in range(first, first + count):
-        if options.buggy:
-            verdict = simulate_buggy(seed, options.buggy)
-        else:
-            verdict = simulate(seed, keep_trace=options.trace is not None)
+    asked = [
+        Asked(options.world, seed, options.buggy, options.trace is not None)
+        for seed in range(first, first + count)
+    ]
+    began, broken, runs = time.perf_counter(), 0, []
+    faults: Counter[str] = Counter()
+    events = 0
+    for verdict, took_s in _run_all(asked, options.jobs):
+        runs.append((took_s, verdict.seed))
         events += verdict.events
+        faults.update(_faults(verdict))
+        broken += not verdict.good
         if not verdict.good or options.seed is not None:
             _tell(verdict)
-        broken += not verdict.good
+            if not verdict.good and options.shrink and isinstance(verdict, ClusterVerdict):
+                _tell_shortest(verdict)
         if options.trace is not None:
             options.trace.write_text("\n".join(verdict.trace) + "\n")
     took = time.perf_counter() - began
-    _say(f"{count} seeds, {events} events, {broken} broken, {took:.1f} s")
+    _say(
+        f"{count} schedules, {events} events, {broken} broken, {took:.1f} s, "
+        f"{count / took * 60:.0f} schedules per minute"
+    )
+    _say("faults: " + ", ".join(f"{kind} {times}" for kind, times in faults.most_common()))
+    slowest = sorted(runs, reverse=True)[:SLOWEST]
+    _say("slowest seeds: " + ", ".join(f"{seed} ({took:.1f} s)" for took, seed in slowest))
     return 1 if broken else 0
 
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tools.simulate", description=__doc__)
+    parser.add_argument("world", choices=("disks", "clusters"))
     parser.add_argument("--seeds", type=int, default=200, help="how many")
     parser.add_argument("--first", type=int, default=0, help="the first of them")
     parser.add_argument("--seed", type=int, help="run only this one and tell about it")
-    parser.add_argument("--buggy", choices=BUGS, help="plant this bug, to see that it is found")
+    parser.add_argument(
+        "--buggy", choices=[*BUGS, *CLUSTER_BUGS], help="plant this bug, to see that it is found"
+    )
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
+    parser.add_argument("--no-shrink", dest="shrink", action="store_false")
     parser.add_argument("--trace", type=Path, help="write the last run's events to this file")
     return parser.parse_args()
 
 
-def _tell(verdict: Verdict) -> None:
+def _run_all(asked: list[Asked], jobs: int) -> Iterator[Ran]:
+    if jobs == 1 or len(asked) == 1:
+        yield from map(_run, asked)
+        return
+    with ProcessPoolExecutor(jobs) as pool:
+        yield from pool.map(_run, asked, chunksize=4)
+
+
+def _run(asked: Asked) -> Ran:
+    began = time.process_time()
+    return Ran(_simulate(asked), time.process_time() - began)
+
+
+def _simulate(asked: Asked) -> Verdict | ClusterVerdict:
+    if asked.world == "disks":
+        if asked.buggy:
+            return simulate_buggy(asked.seed, asked.buggy)
+        return simulate(asked.seed, keep_trace=asked.trace)
+    if asked.buggy:
+        return simulate_buggy_cluster(asked.seed, asked.buggy)
+    return simulate_cluster(asked.seed, keep_trace=asked.trace)
+
+
+def _faults(verdict: Verdict | ClusterVerdict) -> Iterable[str]:
+    if isinstance(verdict, ClusterVerdict):
+        return verdict.injected.elements()
+    return verdict.fault_plan.kinds
+
+
+def _tell(verdict: Verdict | ClusterVerdict) -> None:
+    plan = verdict.plan if isinstance(verdict, ClusterVerdict) else verdict.fault_plan
     _say(
         f"seed {verdict.seed}: {'good' if verdict.good else 'BROKEN'}, trace {verdict.digest}, "
-        f"{verdict.lives} lives, {verdict.acknowledged} records acknowledged, {verdict.fault_plan}"
+        f"{verdict.acknowledged} records acknowledged, {plan}"
     )
     for complaint in verdict.complaints[:10]:
         _say(f"    {complaint}")
 
 
+def _tell_shortest(verdict: ClusterVerdict) -> None:
+    short = shortest(verdict)
+    plan = short.plan
+    _say(
+        f"    the shortest schedule that breaks it: {plan.producers} producers of {plan.records} "
+        f"records, {plan.members} members{', a topic created again' if plan.recreated else ''}"
+    )
+    for trouble in plan.troubles:
+        _say(f"        {trouble}")
+    for complaint in short.complaints[:3]:
+        _say(f"        {complaint}")
+
+
 def _say(line: str) -> None:
     sys.stdout.write(line + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

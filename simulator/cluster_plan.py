@@ -1,0 +1,116 @@
+"""What happens to a cluster in one run: its size, its settings, and its troubles, all from a seed.
+
+A plan is data. Troubles can be taken out of it one by one, which is how a failing seed is made
+shorter (`shrinking.py`), and the rest of the run stays as it was.
+"""
+
+from dataclasses import dataclass
+
+from simulator.randomness import Stream, stream
+
+SESSION_MS = 1500
+"""The timeout of a session with ZooKeeper."""
+LAG_LIMIT_MS = 2500
+"""replica.lag.time.max.ms: longer than a session."""
+STORM_MS = 11_000
+"""While this time troubles come."""
+FEWEST, MOST = 5, 9
+"""How many troubles a run has."""
+
+BROKERS = ("leader", "leader", "follower", "controller", "coordinator", "any")
+"""Whom a trouble may hit; a role is looked up when the trouble comes."""
+
+KINDS = (
+    "crash",
+    "crash at an operation",
+    "crash of all",
+    "restart",
+    "power cut",
+    "pause",
+    "short pause",
+    "isolate",
+    "cut off from brokers",
+    "cut off from zookeeper",
+    "deaf to zookeeper",
+    "mute to zookeeper",
+    "one-way cut",
+    "bridge",
+    "cut off from clients",
+    "reset",
+    "zookeeper restart",
+    "zookeeper breaks at a write",
+    "zookeeper breaks",
+    "session expires",
+    "clock jump",
+    "slow disk",
+    "new controller",
+)
+
+
+@dataclass(frozen=True)
+class Trouble:
+    """One thing that goes wrong, and for how long."""
+
+    at_ms: int
+    kind: str
+    who: str
+    lasts_ms: int
+    number: int
+    """Distinguishes what chance decides in two troubles of one kind."""
+
+    def __str__(self) -> str:
+        return f"{self.at_ms / 1000:.3f} s: {self.kind} ({self.who}) for {self.lasts_ms} ms"
+
+
+@dataclass(frozen=True)
+class ClusterPlan:
+    """The swarm settings of one seed."""
+
+    brokers: int
+    troubles: tuple[Trouble, ...]
+    settings: dict[str, str]
+    slowest_network_ms: int
+    slowest_thread_ms: int
+    cold: float
+    short: float
+    producers: int
+    records: int
+    """How many records each producer sends."""
+    recreated: bool
+    """Whether a topic is deleted and created again while it is in use."""
+    members: int
+    """How many consumers share a group."""
+    min_insync: int
+
+    @classmethod
+    def of(cls, seed: int) -> "ClusterPlan":
+        """Some kinds of trouble, not all: rare ones must not drown in common ones."""
+        chance = stream(seed, "cluster plan")
+        kinds = tuple(kind for kind in KINDS if chance.random() < 0.4) or ("crash",)
+        count = chance.randrange(FEWEST, MOST + 1)
+        troubles = [_trouble(chance, kinds, number) for number in range(count)]
+        settings = {
+            "replica.fetch.wait.max.ms": str(chance.choice((50, 200, 500))),
+            "log.segment.bytes": str(chance.choice((5000, 1 << 20))),
+            "num.replica.fetchers": str(chance.choice((1, 1, 2))),
+        }
+        return cls(
+            brokers=3,
+            troubles=tuple(sorted(troubles, key=lambda trouble: (trouble.at_ms, trouble.number))),
+            settings=settings,
+            slowest_network_ms=chance.choice((1, 5, 30)),
+            slowest_thread_ms=chance.choice((1, 20, 100)),
+            cold=chance.choice((0.0, 0.0, 0.1)),
+            short=chance.choice((0.0, 0.0, 0.05)),
+            producers=chance.randrange(1, 4),
+            records=chance.choice((15, 30, 50)),
+            recreated=chance.random() < 0.4,
+            members=chance.randrange(3),
+            min_insync=chance.choice((1, 2, 2)),
+        )
+
+
+def _trouble(chance: Stream, kinds: tuple[str, ...], number: int) -> Trouble:
+    kind = chance.choice(kinds)
+    lasts_ms = chance.choice((50, 300, 1000, 2000, 3500, 5000))
+    return Trouble(chance.randrange(STORM_MS), kind, chance.choice(BROKERS), lasts_ms, number)

@@ -1,0 +1,375 @@
+"""One run of a whole cluster: a seed, brokers and ZooKeeper, real clients, troubles, the verdict."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headwater.client.admin.topics import NewTopic
+from headwater.client.consumer.consumer import Consumer
+from headwater.errors import KafkaError
+from headwater.model import TopicPartition
+from simulator.cluster import Cluster
+from simulator.cluster_nemesis import ClusterNemesis
+from simulator.cluster_plan import LAG_LIMIT_MS, SESSION_MS, ClusterPlan
+from simulator.committed import CommittedLogs, LogView
+from simulator.invariants import Promises
+from simulator.loop import Stuck
+from simulator.store_checks import StoreChecks, StoreView
+from simulator.workload.real_clients import (
+    OPTIONS,
+    PATIENCE_MS,
+    RealAdmin,
+    RealClient,
+    RealMember,
+    RealProducer,
+    RealReader,
+)
+
+SETTINGS = {
+    "replica.lag.time.max.ms": str(LAG_LIMIT_MS),
+    "replica.high.watermark.checkpoint.interval.ms": "700",
+    "log.retention.check.interval.ms": "5000",
+    "log.segment.delete.delay.ms": "300",
+    "log.index.interval.bytes": "500",
+    "log.message.timestamp.after.max.ms": str((1 << 63) - 1),
+}
+ORDERS, CLICKS, EVENTS = "orders", "clicks", "events"
+START_LIMIT_S = 60.0
+HEAL_LIMIT_S = 60.0
+CALM_S = 1.0
+
+
+@dataclass(frozen=True)
+class ClusterVerdict:
+    """How a run of a cluster ended."""
+
+    seed: int
+    digest: str
+    """Equal for equal seeds, on any machine."""
+    complaints: list[str]
+    """What must not have happened; empty in a good run."""
+    plan: ClusterPlan
+    events: int
+    virtual_s: float
+    acknowledged: int
+    injected: Counter[str]
+    trace: list[str]
+
+    @property
+    def good(self) -> bool:
+        """Whether every promise was kept."""
+        return not self.complaints
+
+
+def simulate_cluster(
+    seed: int, *, plan: ClusterPlan | None = None, keep_trace: bool = False
+) -> ClusterVerdict:
+    """Run one seed to its end, under its own plan or another."""
+    plan = plan or ClusterPlan.of(seed)
+    settings = {**SETTINGS, **plan.settings}
+    for key in ("offsets.topic.replication.factor", "default.replication.factor"):
+        settings[key] = str(plan.brokers)
+    with Cluster(
+        seed,
+        settings,
+        slowest_network_ms=plan.slowest_network_ms,
+        slowest_thread_ms=plan.slowest_thread_ms,
+        keep_trace=keep_trace,
+        brokers=plan.brokers,
+        session_ms=SESSION_MS,
+    ) as cluster:
+        run = _ClusterRun(cluster, plan)
+        try:
+            run.play()
+        except Stuck as stuck:
+            cluster.scheduler.complain(f"stuck: {stuck}")
+        return ClusterVerdict(
+            seed,
+            cluster.trace.digest,
+            list(cluster.complaints),
+            plan,
+            cluster.scheduler.events,
+            cluster.scheduler.now_us / 1e6,
+            run.promises.acknowledged(),
+            run.nemesis.injected,
+            cluster.trace.lines or [],
+        )
+
+
+class _Broken(Exception):
+    """A promise is broken: nothing that follows tells anything more."""
+
+
+class _ClusterRun:
+    """The script of a run."""
+
+    def __init__(self, cluster: Cluster, plan: ClusterPlan) -> None:
+        assert cluster.zookeeper is not None
+        self._cluster = cluster
+        self._plan = plan
+        complain = cluster.scheduler.complain
+        self.promises = Promises(complain, all_synced=False)
+        self._logs = CommittedLogs(cluster.nodes, complain)
+        self._view = StoreView(cluster.zookeeper.tree)
+        cluster.scheduler.after_event = self._logs.look
+        cluster.zookeeper.on_edit = StoreChecks(cluster.zookeeper.tree, complain).edited
+        self.nemesis = ClusterNemesis(cluster, plan.troubles, self._logs.forget)
+        self._done = False
+        for node in cluster.nodes:
+            node.faults.cold, node.faults.short = plan.cold, plan.short
+
+    def play(self) -> None:
+        """Build up, storm, calm; then everything has to be well again."""
+        try:
+            self._play()
+        except _Broken:
+            return
+
+    def _play(self) -> None:
+        self._start_all()
+        self._create_topics()
+        producers = self._producers()
+        readers = self._readers()
+        recreators = [self._begin(self._recreator())] if self._plan.recreated else []
+        self.nemesis.begin()
+        self._until(lambda: self.nemesis.done, 60.0, "the troubles do not end")
+        self._heal()
+        self._until_well()
+        clients = [*producers, *recreators]
+        self._until(
+            lambda: all(client.done for client in clients), HEAL_LIMIT_S,
+            lambda: f"L4: {[client.name for client in clients if not client.done]} do not finish",
+        )  # fmt: skip
+        self._until(self._all_read, HEAL_LIMIT_S, lambda: f"L3: {self._unread()}")
+        self._done = True
+        self._until(
+            lambda: all(reader.done for reader in readers), HEAL_LIMIT_S,
+            lambda: f"L4: {[one.name for one in readers if not one.done]} do not stop",
+        )  # fmt: skip
+        self._audit()
+        self._until_well()
+        self._stop_all()
+        self._audit_disks()
+
+    # -- waiting
+
+    def _until(
+        self, done: Callable[[], bool], limit_s: float, why: "str | Callable[[], str]"
+    ) -> None:
+        scheduler = self._cluster.scheduler
+        try:
+            scheduler.run_until(lambda: bool(scheduler.complaints) or done(), limit_s)
+        except Stuck as stuck:
+            text = why if isinstance(why, str) else why()
+            scheduler.complain(f"{text} ({stuck})")
+        if scheduler.complaints:
+            raise _Broken
+
+    def _begin(self, client: RealClient) -> RealClient:
+        client.begin()
+        return client
+
+    # -- the brokers
+
+    def _start_all(self) -> None:
+        for node in self._cluster.nodes:
+            node.start()
+        self._until(
+            lambda: all(node.serving for node in self._cluster.nodes), START_LIMIT_S,
+            "I10: the brokers do not start",
+        )  # fmt: skip
+
+    def _heal(self) -> None:
+        """End every trouble that is left."""
+        self._cluster.network.heal_all()
+        for node in self._cluster.nodes:
+            node.faults.crash_before = None
+            if node.life is None:
+                node.start()
+            elif node.life.loop.paused:
+                node.life.loop.resume()
+
+    def _until_well(self) -> None:
+        """L1: every partition has a leader, and all its replicas are in sync."""
+        self._until(self._well, HEAL_LIMIT_S, lambda: f"L1: {self._illness()}")
+
+    def _well(self) -> bool:
+        return not self._illness()
+
+    def _illness(self) -> list[str]:
+        down = [node.host for node in self._cluster.nodes if not node.serving]
+        if down:
+            return [f"{host} does not serve" for host in down]
+        return self._view.unwell()
+
+    def _stop_all(self) -> None:
+        for node in self._cluster.nodes:
+            node.stop()
+        self._until(
+            lambda: all(node.life is None for node in self._cluster.nodes), HEAL_LIMIT_S,
+            "L5: the brokers do not stop",
+        )  # fmt: skip
+
+    # -- the clients
+
+    def _create_topics(self) -> None:
+        topics = [ORDERS, CLICKS, *([EVENTS] if self._plan.recreated else [])]
+
+        async def create(admin: RealAdmin) -> None:
+            for name in topics:
+                await admin.create(self._new_topic(name))
+
+        founder = RealAdmin(self._cluster, self.promises, "founder", create)
+        founder.begin()
+        self._until(lambda: founder.done, START_LIMIT_S, "L4: the topics are not created")
+        for name in topics:
+            self.promises.add_topic(name, _partitions(name), synced=False)
+        self._until_well()
+
+    def _new_topic(self, name: str) -> NewTopic:
+        configs = {"min.insync.replicas": self._plan.min_insync}
+        return NewTopic(name, _partitions(name), self._plan.brokers, configs)
+
+    def _producers(self) -> list[RealClient]:
+        topics = [ORDERS, *([EVENTS] if self._plan.recreated else [CLICKS]), CLICKS]
+        return [
+            self._begin(
+                RealProducer(
+                    self._cluster, self.promises, f"producer-{number}", topics[number],
+                    self._plan.records,
+                )
+            )
+            for number in range(self._plan.producers)
+        ]  # fmt: skip
+
+    def _readers(self) -> list[RealClient]:
+        cluster, promises = self._cluster, self.promises
+        self._reader = RealReader(cluster, promises, "reader", ORDERS, self._is_done)
+        members = [
+            RealMember(cluster, promises, f"member-{number}", ORDERS, self._is_done)
+            for number in range(self._plan.members)
+        ]
+        return [self._begin(client) for client in (self._reader, *members)]
+
+    def _is_done(self) -> bool:
+        return self._done
+
+    def _recreator(self) -> RealAdmin:
+        async def recreate(admin: RealAdmin) -> None:
+            for _ in range(2):
+                await admin.pause(6000)
+                topic = self.promises.names[EVENTS].newest
+                topic.doomed = True
+                self.promises.topics.pop(EVENTS, None)
+                await admin.delete(EVENTS)
+                topic.gone_us = self._cluster.scheduler.now_us
+                self.promises.begin(
+                    EVENTS, _partitions(EVENTS), synced=False, forgetful=False,
+                    now_us=self._cluster.scheduler.now_us,
+                )  # fmt: skip
+                await admin.create(self._new_topic(EVENTS))
+                self.promises.topics[EVENTS] = _partitions(EVENTS)
+
+        return RealAdmin(self._cluster, self.promises, "recreator", recreate)
+
+    def _unread(self) -> list[str]:
+        """Partitions that the reader, or the group, has not read to their end."""
+        found = []
+        for partition, position in self._reader.positions.items():
+            books = self.promises.partitions[TopicPartition(ORDERS, partition)]
+            end = max(books.acknowledged, default=-1) + 1
+            if position < end:
+                found.append(f"{ORDERS}-{partition} is read up to {position} of {end}")
+            committed = self.promises.commits_of("group", partition).acknowledged
+            if self._plan.members and max(committed, 0) < end:
+                found.append(f"{ORDERS}-{partition} is committed up to {committed} of {end}")
+        return found
+
+    def _all_read(self) -> bool:
+        return not self._unread()
+
+    # -- the audit
+
+    def _audit(self) -> None:
+        auditor = _Auditor(self._cluster, self.promises, "auditor", self._plan.members > 0)
+        auditor.begin()
+        self._until(lambda: auditor.done, HEAL_LIMIT_S, "L4: the audit does not end")
+
+    def _audit_disks(self) -> None:
+        """Every log is sound, and the replicas of a partition are the same."""
+        for node in self._cluster.nodes:
+            node.verify_logs()
+        for name, topic in self._view.topics().items():
+            for partition, replicas in topic.replicas.items():
+                self._compare(TopicPartition(name, partition), list(replicas))
+
+    def _compare(self, at: TopicPartition, replicas: list[int]) -> None:
+        nodes = {node.settings.node_id: node for node in self._cluster.nodes}
+        contents = {}
+        for broker in replicas:
+            folder = f"{nodes[broker].settings.log_dirs[0]}/{at.topic}-{at.partition}"
+            contents[broker] = LogView(nodes[broker], folder).up_to(1 << 62)
+        first = contents[replicas[0]]
+        for broker, content in contents.items():
+            start = max(content[0].base_offset, first[0].base_offset) if content and first else 0
+            mine = [batch for batch in content if batch.base_offset >= start]
+            theirs = [batch for batch in first if batch.base_offset >= start]
+            if mine != theirs:
+                self._cluster.scheduler.complain(
+                    f"I8: {at} differs on the disks of {replicas[0]} and {broker}: "
+                    f"{theirs[-2:]} and {mine[-2:]}"
+                )
+
+
+class _Auditor(RealClient):
+    """Reads everything back."""
+
+    def __init__(self, cluster: Cluster, promises: Promises, name: str, with_group: bool) -> None:
+        super().__init__(cluster, promises, name)
+        self._with_group = with_group
+
+    async def run(self) -> None:
+        """Read every watched topic from its start to its end, and the committed offsets."""
+        consumer = Consumer(
+            bootstrap_servers=self.bootstrap, **self.seams(), **OPTIONS, group_id="group",
+            enable_auto_commit=False, auto_offset_reset="earliest",
+            default_api_timeout_ms=PATIENCE_MS,
+        )  # fmt: skip
+        for name in self.promises.topics:
+            partitions = range(_partitions(name))
+            await self._read(consumer, [TopicPartition(name, one) for one in partitions])
+        if self._with_group:
+            await self._check_commits(consumer)
+        await consumer.close()
+
+    async def _read(self, consumer: "Consumer[bytes, bytes]", places: list[TopicPartition]) -> None:
+        starts = await consumer.beginning_offsets(places)
+        ends = await consumer.end_offsets(places)
+        content: dict[TopicPartition, dict[int, bytes]] = {at: {} for at in places}
+        await consumer.assign(places)
+        for at in places:
+            consumer.seek(at, starts[at])
+        while any(starts[at] + len(content[at]) < ends[at] for at in places):
+            for record in await consumer.poll(timeout=1.0):
+                at = TopicPartition(record.topic, record.partition)
+                content[at][record.offset] = record.value or b""
+        for at in places:
+            found = {offset: value for offset, value in content[at].items() if offset < ends[at]}
+            self.promises.partitions[at].audit(starts[at], ends[at], found)
+
+    async def _check_commits(self, consumer: "Consumer[bytes, bytes]") -> None:
+        places = [TopicPartition(ORDERS, one) for one in range(_partitions(ORDERS))]
+        try:
+            found = await consumer.committed(places)
+        except KafkaError as failure:
+            self.promises.complain(f"L3: the committed offsets cannot be read: {failure!r}")
+            return
+        for at in places:
+            books = self.promises.commits_of("group", at.partition)
+            offset = found.get(at)
+            if books.asked >= 0:
+                books.audit(-1 if offset is None else offset.offset)
+
+
+def _partitions(name: str) -> int:
+    return 2 if name == ORDERS else 1

@@ -1,0 +1,61 @@
+"""Makes a failing run short: troubles, clients and records go as long as it still fails the same way."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+from simulator.cluster_plan import ClusterPlan
+from simulator.cluster_run import ClusterVerdict, simulate_cluster
+
+Simulate = Callable[[int, ClusterPlan], ClusterVerdict]
+MOST_RUNS = 120
+
+
+def _simulate(seed: int, plan: ClusterPlan) -> ClusterVerdict:
+    return simulate_cluster(seed, plan=plan)
+
+
+def shortest(verdict: ClusterVerdict, simulate: Simulate = _simulate) -> ClusterVerdict:
+    """The shortest run found that breaks the same promise as `verdict`, which is a broken one."""
+    kind = kind_of(verdict)
+    left = MOST_RUNS
+    shrunk = True
+    while shrunk and left:
+        shrunk = False
+        for plan in _smaller(verdict.plan):
+            if not left:
+                break
+            left -= 1
+            tried = simulate(verdict.seed, plan)
+            if not tried.good and kind_of(tried) == kind:
+                verdict, shrunk = tried, True
+                break
+    return verdict
+
+
+def kind_of(verdict: ClusterVerdict) -> str:
+    """What a broken run broke: the number of the invariant, or the first words."""
+    if verdict.good:
+        return ""
+    text = verdict.complaints[0].partition(" s: ")[2]
+    return text.partition(":")[0]
+
+
+def _smaller(plan: ClusterPlan) -> Iterator[ClusterPlan]:
+    """Plans with a little less in them, the smallest first."""
+    troubles = plan.troubles
+    if len(troubles) > 3:
+        half = len(troubles) // 2
+        yield replace(plan, troubles=troubles[:half])
+        yield replace(plan, troubles=troubles[half:])
+    for index in range(len(troubles)):
+        yield replace(plan, troubles=troubles[:index] + troubles[index + 1 :])
+    if plan.recreated:
+        yield replace(plan, recreated=False)
+    if plan.members:
+        yield replace(plan, members=plan.members - 1)
+    if plan.producers > 1:
+        yield replace(plan, producers=plan.producers - 1)
+    if plan.cold or plan.short:
+        yield replace(plan, cold=0.0, short=0.0)
+    if plan.records > 3:
+        yield replace(plan, records=plan.records // 2)

@@ -1,0 +1,116 @@
+"""What must hold of everything that brokers write to ZooKeeper, checked at every write (I13)."""
+
+from headwater.controller.store.tree import Edit, Made, Tree, Wrote
+from headwater.controller.store.znodes import (
+    BROKER_IDS,
+    CONTROLLER,
+    CONTROLLER_EPOCH,
+    TOPICS,
+    BrokerNode,
+    StateNode,
+    TopicNode,
+    decode_controller,
+)
+from headwater.model import NO_LEADER, TopicPartition, Uuid
+from simulator.partition_promises import Complain
+
+
+class StoreChecks:
+    """Watches the tree: epochs only grow, leaders are in sync, in-sync replicas are replicas."""
+
+    def __init__(self, tree: Tree, complain: Complain) -> None:
+        self._tree = tree
+        self._complain = complain
+        self._controller_epoch = 0
+        self._states: dict[tuple[Uuid, int], StateNode] = {}
+
+    def edited(self, edit: Edit) -> None:
+        """One change of the tree has been made."""
+        if not isinstance(edit, Made | Wrote):
+            return
+        if edit.path == CONTROLLER_EPOCH:
+            self._epoch_written(int(edit.data))
+            return
+        parts = edit.path.split("/")
+        if parts[-1] == "state" and edit.path.startswith(TOPICS) and len(parts) == 7:
+            at = TopicPartition(parts[3], int(parts[5]))
+            self._state_written(at, StateNode.decode(*at, edit.data))
+
+    def _epoch_written(self, epoch: int) -> None:
+        if epoch <= self._controller_epoch and self._controller_epoch:
+            self._complain(f"I13: controller epoch {epoch} after {self._controller_epoch}")
+        self._controller_epoch = epoch
+
+    def _state_written(self, at: TopicPartition, state: StateNode) -> None:
+        topic = TopicNode.decode(at.topic, self._tree.get(TopicNode.path(at.topic)).data)
+        replicas = {*topic.replicas[at.partition], *topic.removing.get(at.partition, ())}
+        if state.leader != NO_LEADER and state.leader not in state.isr:
+            self._complain(f"I13: {at} is led by {state.leader}, which is not in {state.isr}")
+        if not state.isr or not set(state.isr) <= replicas:
+            self._complain(f"I13: {at} has in sync {state.isr} of {sorted(replicas)}")
+        before = self._states.get((topic.topic_id, at.partition))
+        self._states[topic.topic_id, at.partition] = state
+        if state.controller_epoch != self._controller_epoch:
+            self._complain(
+                f"I13: controller of epoch {state.controller_epoch} writes {at} in epoch "
+                f"{self._controller_epoch}"
+            )
+        if before is None:
+            return
+        same_leader = state.leader == before.leader
+        if state.leader_epoch < before.leader_epoch or (
+            state.leader_epoch == before.leader_epoch and not same_leader
+        ):
+            self._complain(f"I13: {at} {state} after {before}")
+        if not set(state.isr) & set(before.isr):
+            self._complain(f"I1: {at} has in sync {state.isr} after {before.isr}: none is left")
+
+
+class StoreView:
+    """The cluster as ZooKeeper has it."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+
+    def live(self) -> set[int]:
+        """The brokers that are registered."""
+        return {int(name) for name in self._children(BROKER_IDS)}
+
+    def controller(self) -> int:
+        """The broker that is the controller, NO_LEADER if none is."""
+        stat = self._tree.stat(CONTROLLER)
+        return decode_controller(self._tree.get(CONTROLLER).data) if stat else NO_LEADER
+
+    def session_of(self, broker_id: int) -> int:
+        """The session that a broker is registered with, 0 if it is not."""
+        stat = self._tree.stat(BrokerNode.path(broker_id))
+        return stat.ephemeral_owner if stat is not None else 0
+
+    def topics(self) -> dict[str, TopicNode]:
+        """The topics, in order."""
+        return {
+            name: TopicNode.decode(name, self._tree.get(TopicNode.path(name)).data)
+            for name in self._children(TOPICS)
+        }
+
+    def state(self, at: TopicPartition) -> StateNode | None:
+        """Who leads a partition."""
+        path = StateNode.path(*at)
+        if self._tree.stat(path) is None:
+            return None
+        return StateNode.decode(*at, self._tree.get(path).data)
+
+    def unwell(self) -> list[str]:
+        """Partitions without a leader, or with a replica that is not in sync."""
+        live, found = self.live(), []
+        for name, topic in self.topics().items():
+            for partition, replicas in topic.replicas.items():
+                state = self.state(TopicPartition(name, partition))
+                if state is None or state.leader not in live:
+                    found.append(f"{name}-{partition} has no leader ({state})")
+                elif set(state.isr) != set(replicas):
+                    found.append(f"{name}-{partition} has in sync {state.isr} of {replicas}")
+        return found
+
+    def _children(self, path: str) -> list[str]:
+        return self._tree.children(path) if self._tree.stat(path) is not None else []

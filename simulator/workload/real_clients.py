@@ -1,0 +1,263 @@
+"""The real clients as a workload: idempotent producers, readers, members of a group, admins.
+
+Each client is a process on a host of its own. Producers write values that nobody else writes; the
+books (`Promises`) get every acknowledgement and every record that was read.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from headwater.client.admin.admin_core import AdminCore
+from headwater.client.admin.topics import NewTopic
+from headwater.client.consumer.consumer import Consumer
+from headwater.client.consumer.record import ConsumerRecord
+from headwater.client.producer.producer import Producer
+from headwater.errors import E, KafkaError
+from headwater.model import TopicPartition
+from simulator.clock import SimClock
+from simulator.cluster import Cluster
+from simulator.incarnations import Attempt
+from simulator.invariants import FAR_OFFSET, Promises, Value
+from simulator.loop import SimLoop
+from simulator.node import PORT
+from simulator.randomness import SimRandomness, stream
+
+OPTIONS: dict[str, Any] = {
+    "retry_backoff_ms": 20,
+    "retry_backoff_max_ms": 200,
+    "reconnect_backoff_ms": 20,
+    "reconnect_backoff_max_ms": 300,
+    "request_timeout_ms": 2000,
+    "metadata_max_age_ms": 5000,
+}
+PATIENCE_MS = 600_000
+"""How long a client tries; a run is over long before."""
+
+
+class RealClient:
+    """One process with one client in it."""
+
+    def __init__(self, cluster: Cluster, promises: Promises, name: str) -> None:
+        self.cluster = cluster
+        self.promises = promises
+        self.name = name
+        self.chance = stream(cluster.seed, name)
+        self.loop = SimLoop(cluster.scheduler, name, name)  # type: ignore[abstract]
+        self.task: asyncio.Task[None] | None = None
+        cluster.client_loops.append(self.loop)
+
+    def begin(self) -> None:
+        """Start the process."""
+        self.task = self.loop.create_task(self.run())
+        self.task.add_done_callback(self._ended)
+
+    async def run(self) -> None:
+        """What the process does."""
+        raise NotImplementedError
+
+    @property
+    def done(self) -> bool:
+        """Whether the process has come to its end."""
+        return self.task is not None and self.task.done()
+
+    def _ended(self, task: "asyncio.Task[None]") -> None:
+        failure = None if task.cancelled() else task.exception()
+        if failure is not None:
+            self.promises.complain(f"L4: {self.name} gave up: {failure!r}")
+
+    def seams(self) -> dict[str, Any]:
+        """Time, network and chance of this client."""
+        return {
+            "clock": SimClock(self.cluster.scheduler),
+            "network": self.cluster.network,
+            "randomness": SimRandomness(stream(self.cluster.seed, f"{self.name} ids")),
+        }
+
+    @property
+    def bootstrap(self) -> str:
+        """Every broker, in an order of the client's own."""
+        hosts = [f"{node.host}:{PORT}" for node in self.cluster.nodes]
+        self.chance.shuffle(hosts)
+        return ",".join(hosts)
+
+    async def pause(self, most_ms: int) -> None:
+        """Do nothing for a while."""
+        await asyncio.sleep(self.chance.randrange(most_ms) / 1000)
+
+
+class RealProducer(RealClient):
+    """Writes unique values, idempotently and with acks=all, to one topic."""
+
+    def __init__(
+        self, cluster: Cluster, promises: Promises, name: str, topic: str, records: int
+    ) -> None:
+        super().__init__(cluster, promises, name)
+        self._topic = topic
+        self._records = records
+        self._lives = promises.names[topic]
+        self._partitions = len(self._lives.newest.partitions)
+        self.acknowledged = 0
+
+    async def run(self) -> None:
+        """Send everything; every record is acknowledged in the end."""
+        linger_ms = self.chance.choice((0, 1, 20))
+        producer = Producer(
+            bootstrap_servers=self.bootstrap, **self.seams(), **OPTIONS, linger_ms=linger_ms,
+            delivery_timeout_ms=PATIENCE_MS, max_block_ms=PATIENCE_MS,
+            batch_size=self.chance.choice((200, 16_384)),
+        )  # fmt: skip
+        for number in range(self._records):
+            await self._send(producer, number)
+            if self.chance.random() < 0.5:
+                await self.pause(800)
+        await producer.close()
+
+    async def _send(self, producer: Producer, number: int) -> None:
+        partition = self.chance.randrange(self._partitions)
+        value = Value(self.name, number, True, bytes(self.chance.choice((0, 10, 300))))
+        content = value.encode()
+        # The books of all topics of this name share what was sent.
+        self.promises.partitions[TopicPartition(self._topic, partition)].sent[content] = value
+        attempt = Attempt(None, self.cluster.scheduler.now_us)
+        self.promises.attempt(self._topic, [content], attempt)
+
+        def delivered(metadata: Any, error: Exception | None) -> None:
+            attempt.answered(self.cluster.scheduler.now_us)
+            if error is None:
+                self.acknowledged += 1
+                self._acknowledge(attempt, partition, metadata.offset, content)
+            elif len(self._lives.incarnations) == 1 and not self._lives.newest.doomed:
+                self.promises.complain(f"L4: {self.name} record {number} failed: {error!r}")
+
+        await producer.send(self._topic, content, partition=partition, on_delivery=delivered)
+
+    def _acknowledge(self, attempt: Attempt, partition: int, offset: int, content: bytes) -> None:
+        incarnation = self._lives.target(attempt)
+        if incarnation is not None:
+            books = incarnation.partitions[partition]
+            books.stored.add(content)
+            if offset >= 0:
+                books.acknowledge(offset, [content])
+
+
+class RealReader(RealClient):
+    """Follows partitions by assignment, from their start."""
+
+    def __init__(
+        self, cluster: Cluster, promises: Promises, name: str, topic: str, done: Callable[[], bool]
+    ) -> None:
+        super().__init__(cluster, promises, name)
+        self._topic = topic
+        self._done = done
+        self.positions = dict.fromkeys(range(len(promises.names[topic].newest.partitions)), 0)
+
+    async def run(self) -> None:
+        """Read until told to stop."""
+        consumer = Consumer(
+            bootstrap_servers=self.bootstrap, **self.seams(), **OPTIONS,
+            auto_offset_reset="earliest", fetch_max_wait_ms=self.chance.choice((50, 300)),
+            default_api_timeout_ms=PATIENCE_MS,
+        )  # fmt: skip
+        await consumer.assign([TopicPartition(self._topic, at) for at in self.positions])
+        while not self._done():
+            for record in await consumer.poll(timeout=0.5):
+                self._take(record)
+        await consumer.close()
+
+    def _take(self, record: ConsumerRecord[Any, Any]) -> None:
+        expected = self.positions[record.partition]
+        if record.offset != expected:
+            self.promises.complain(
+                f"I2: {self.name} got {record.offset} of {self._topic}-{record.partition} "
+                f"where {expected} was next"
+            )
+        self.positions[record.partition] = record.offset + 1
+        books = self.promises.partitions[TopicPartition(self._topic, record.partition)]
+        books.consumed(record.offset, record.value or b"", FAR_OFFSET)
+
+
+class RealMember(RealClient):
+    """A member of a group: reads what it is assigned, and commits behind it."""
+
+    def __init__(
+        self, cluster: Cluster, promises: Promises, name: str, topic: str, done: Callable[[], bool]
+    ) -> None:
+        super().__init__(cluster, promises, name)
+        self._topic = topic
+        self._done = done
+
+    async def run(self) -> None:
+        """Take part until told to stop."""
+        consumer = Consumer(
+            bootstrap_servers=self.bootstrap, **self.seams(), **OPTIONS, group_id="group",
+            auto_offset_reset="earliest", enable_auto_commit=False, session_timeout_ms=6000,
+            heartbeat_interval_ms=500, fetch_max_wait_ms=100, default_api_timeout_ms=PATIENCE_MS,
+            max_poll_interval_ms=PATIENCE_MS,
+        )  # fmt: skip
+        await consumer.subscribe([self._topic])
+        while not self._done():
+            records = await consumer.poll(timeout=0.3)
+            for record in records:
+                books = self.promises.partitions[TopicPartition(self._topic, record.partition)]
+                books.consumed(record.offset, record.value or b"", FAR_OFFSET)
+            if records:
+                await self._commit(consumer, records)
+        await consumer.close()
+
+    async def _commit(
+        self, consumer: Consumer[Any, Any], records: list[ConsumerRecord[Any, Any]]
+    ) -> None:
+        ends: dict[TopicPartition, int] = {}
+        for record in records:
+            ends[TopicPartition(self._topic, record.partition)] = record.offset + 1
+        for at, end in ends.items():
+            books = self.promises.commits_of("group", at.partition)
+            books.asked = max(books.asked, end)
+        try:
+            await consumer.commit(ends)
+        except KafkaError:
+            return  # the group has moved on, and others read these records again
+        for at, end in ends.items():
+            books = self.promises.commits_of("group", at.partition)
+            books.acknowledged = max(books.acknowledged, end)
+
+
+class RealAdmin(RealClient):
+    """Creates the topics of a run, and may delete and re-create one of them."""
+
+    def __init__(
+        self, cluster: Cluster, promises: Promises, name: str, work: Callable[["RealAdmin"], Any]
+    ) -> None:
+        super().__init__(cluster, promises, name)
+        self._work = work
+        self._core: AdminCore | None = None
+
+    async def run(self) -> None:
+        """Do what was asked for."""
+        settings = {**OPTIONS, "bootstrap_servers": self.bootstrap}
+        self._core = AdminCore({**settings, "default_api_timeout_ms": 10_000}, **self.seams())
+        await self._work(self)
+        await self._core.calls.close()
+
+    async def create(self, topic: NewTopic) -> None:
+        """Create a topic, however long it takes."""
+        await self._insist(lambda core: core.topics.create_topics([topic]), E.TOPIC_ALREADY_EXISTS)
+
+    async def delete(self, name: str) -> None:
+        """Delete a topic, and ask again until it is gone."""
+        await self._insist(
+            lambda core: core.topics.delete_topics([name]), E.UNKNOWN_TOPIC_OR_PARTITION
+        )
+
+    async def _insist(self, call: Callable[[AdminCore], Any], done: E) -> None:
+        assert self._core is not None
+        while True:
+            try:
+                await call(self._core)
+            except KafkaError as failure:
+                if getattr(failure, "code", None) is done:
+                    return
+                await self.pause(400)
+            else:
+                return
