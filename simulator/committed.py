@@ -136,7 +136,7 @@ class CommittedLogs:
                 self._changed(node, replica, before)
 
     def forget(self, host: str) -> None:
-        """The process has ended; its next life opens the logs anew."""
+        """The process has ended; its next life opens the logs again."""
         gone = [replica for replica, view in self._views.items() if view.host == host]
         for replica in gone:
             self._views.pop(replica)

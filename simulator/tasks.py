@@ -96,7 +96,7 @@ class SimTasks:
 
 @contextmanager
 def _no_loop() -> Iterator[None]:
-    """A thread has no running loop: whoever asks for one there has made a mistake."""
+    """A thread has no running loop: code that asks for one there has made a mistake."""
     before = events._get_running_loop()
     events._set_running_loop(None)
     try:

@@ -9,7 +9,7 @@ class Trace:
     def __init__(self, *, keep: bool = False) -> None:
         self._hash = blake2b(digest_size=16)
         self.lines: list[str] | None = [] if keep else None
-        """The readable form, for whoever looks for the place where two runs part."""
+        """The readable form, to find the place where two runs part."""
 
     def note(self, text: str, data: bytes = b"") -> None:
         """Add one event, with the bytes it carried."""
