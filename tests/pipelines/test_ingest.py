@@ -137,6 +137,7 @@ def test_an_inferred_schema_is_frozen_for_later_runs(spark, bootstrap, topic, pr
         ({"rename": {"id": "name"}}, "--rename: two fields have the column name"),
         ({"rename": {"id": "an id"}}, "'id' cannot be a column of a Delta table: .*--rename"),
         ({"types": {"id": "INT"}}, "--type is for --schema infer"),
+        ({"name": "a/b"}, "--name 'a/b': write a name without a slash"),
     ],
 )
 def test_what_cannot_be_is_refused_before_spark_starts(
@@ -174,6 +175,7 @@ def test_a_checkpoint_folder_serves_one_table_and_one_topic_under_a_name(
     assert plan("prod").name == first.name
     with pytest.raises(IngestError, match=r"is the checkpoint of .* into .*prod/orders: give this"):
         plan("test")
+    assert plan("test", name="ingest.test").name == "ingest.test"
 
 
 def test_a_topic_that_was_created_again_is_refused_by_an_ingest_that_has_begun(

@@ -194,6 +194,11 @@ def init(name: str, sdp: bool) -> None:
     type=click.Path(file_okay=False),
     help="The checkpoint folder; by default _checkpoints beside TABLE.",
 )
+@click.option(
+    "--name",
+    help="Name the query, its consumer group and its checkpoint; by default ingest.TOPIC.TABLE. "
+    "Ingests into tables of one name in two lakes need two names to have a lag of their own.",
+)
 @running_options
 @bootstrap_option
 def ingest(

@@ -90,6 +90,8 @@ class Ingest:
     topic_id: str = ""
     rename: Mapping[str, str] = field(default_factory=dict)
     """Column names for fields whose own name is not a valid column name."""
+    given_name: str = ""
+    """By default `ingest.TOPIC.TABLE`."""
 
     @property
     def schema(self) -> StructType:
@@ -99,7 +101,7 @@ class Ingest:
     @property
     def name(self) -> str:
         """Return the name of the query, its consumer group and its checkpoint."""
-        return ingest_name(self.topic, self.target)
+        return self.given_name or ingest_name(self.topic, self.target)
 
     @property
     def dead_letters(self) -> str:
@@ -126,6 +128,7 @@ def plan_ingest(
     options: Mapping[str, str] | None = None,
     types: Mapping[str, str] | None = None,
     rename: Mapping[str, str] | None = None,
+    name: str | None = None,
 ) -> Ingest:
     """Check the options of the command and build the ingest; reads files and topics, starts no Spark.
 
@@ -142,13 +145,14 @@ def plan_ingest(
         options: More options of the source, such as failOnDataLoss; they win over `start`.
         types: Types by field that replace inferred ones.
         rename: Column names by field, for fields whose own name is not a valid column name.
+        name: Names the query, its consumer group and its checkpoint; `ingest.TOPIC.TABLE` by default.
     """
     place = parse_table(target)
     place = Target(place.kind, str(Path(place.place).absolute()))
     topic_id = check_topic(bootstrap_servers, topic)
     chosen = {**starting(start), **(options or {})}
     checkpoints = Checkpoints(Path(checkpoint).absolute()) if checkpoint else beside(place)
-    name = ingest_name(topic, place)
+    name = checked_name(name) if name is not None else ingest_name(topic, place)
     check_place(name, topic, topic_id, place, checkpoints, resumes=start == "committed")
     noted = checkpoints.read_note(name) or {}
     ddl = resolve_schema(schema, topic, bootstrap_servers, noted.get(SCHEMA), types or {})
@@ -164,6 +168,7 @@ def plan_ingest(
         chosen,
         topic_id,
         check_rename(noted, rename or {}),
+        name,
     )
     check_columns(plan)
     check_options(plan)
@@ -230,6 +235,13 @@ def check_place(
         raise IngestError(
             f"{told}; or delete {checkpoints.location(name)} and the table to start again"
         )
+
+
+def checked_name(name: str) -> str:
+    """Refuse a name that cannot be a folder."""
+    if not name or name in {".", ".."} or set(name) & set("/\0"):
+        raise IngestError(f"--name {name!r}: write a name without a slash, such as ingest.orders")
+    return name
 
 
 def ingest_name(topic: str, target: Target) -> str:

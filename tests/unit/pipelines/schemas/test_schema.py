@@ -72,7 +72,10 @@ def field(kind):
         (field({"type": ["string", "integer"]}), r"b: a column has one type, not string or inte"),
         (field({"type": "null"}), r"b: nothing but null"),
         (field({"allOf": [{}]}), r"b.allOf: allOf has no column type"),
-        (field({"$ref": "other.json#/x"}), r"b: \$ref 'other.json#/x' points outside of the document"),
+        (
+            field({"$ref": "other.json#/x"}),
+            r"b: \$ref 'other.json#/x' points outside of the document",
+        ),
         (field({"$ref": "#/$defs/x"}), r"b: \$ref #/\$defs/x does not exist in the document"),
         (field({"$ref": "#/properties/a"}), r"contains itself"),
         (field({"type": "array", "items": [{}]}), r"b.items: a tuple has no column type"),

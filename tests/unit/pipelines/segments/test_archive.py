@@ -159,7 +159,9 @@ def test_segments_that_retention_took_first_are_told_of(data, to):
     segment(data / "orders-0", 23, [batch(23)])
     outcome = run(data, to)
     assert offsets(outcome) == [(20, 23)]
-    assert outcome.notes == ["orders-0: offsets 12 to 19 were deleted before they could be archived"]
+    assert outcome.notes == [
+        "orders-0: offsets 12 to 19 were deleted before they could be archived"
+    ]
 
 
 def before_copying(monkeypatch, base, change):
