@@ -54,6 +54,7 @@ def pytest_configure(config):
     if config.option.order_seed is None:
         drawn = getattr(config, "workerinput", {}).get(_SEED, random.randrange(1, _SEEDS))
         config.option.order_seed = drawn
+    config.pluginmanager.register(_FailuresAtOnce(config))
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -74,6 +75,18 @@ def pytest_collection_modifyitems(config, items):
         if tests[0].get_closest_marker("in_order") is None:
             chance.shuffle(tests)
     items[:] = [item for tests in modules for item in tests]
+
+
+class _FailuresAtOnce:
+    """Names a failed test when it fails: the summary of a long run may be minutes away."""
+
+    def __init__(self, config):
+        self._config = config
+
+    def pytest_runtest_logreport(self, report):
+        terminal = self._config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            terminal.write_line(f"\nfailed: {report.nodeid} ({report.when})")
 
 
 def pytest_terminal_summary(terminalreporter, config):
