@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from headwater.broker.lifecycle_loop import BrokerServer, OpenStore
 from headwater.broker.local_store import LocalStore
 from headwater.config.broker import BrokerSettings
+from headwater.controller.store.metadata_store import StoreError
 from headwater.log.folders import partition_of
 from headwater.log.verify import verify_log
 from headwater.seams import Seams
@@ -24,6 +25,7 @@ from simulator.trace import Trace
 
 PORT = 9092
 DATA = "/data"
+RESTART_S = 0.5
 DIRS = (DATA, "/data2", "/data3")
 
 SETTINGS = {
@@ -88,6 +90,7 @@ class Node:
         self.faults = FileFaults()
         self.skew_ms = 0
         """How far the machine's wall clock is off."""
+        self._supervisor = SimLoop(scheduler, self.own("supervisor"))  # type: ignore[abstract]
         self.life: Life | None = None
         self.lives = 0
         self.crashes = 0
@@ -120,9 +123,17 @@ class Node:
         failure = task.exception()
         if failure is None:
             life.serving = True
+            return
+        self._end(life)
+        if isinstance(failure, StoreError):
+            # Without its metadata a broker cannot start; its supervisor starts it again.
+            self._supervisor.call_later(RESTART_S, self._start_again)
         else:
             self.scheduler.complain(f"I10: the broker does not start: {failure!r}")
-            self._end(life)
+
+    def _start_again(self) -> None:
+        if self.life is None:
+            self.start()
 
     def stop(self) -> None:
         """Ask for a clean stop; `life` is None once it is done."""

@@ -5,13 +5,14 @@ books (`Promises`) get every acknowledgement and every record that was read.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from headwater.client.admin.admin_core import AdminCore
 from headwater.client.admin.topics import NewTopic
 from headwater.client.consumer.consumer import Consumer
 from headwater.client.consumer.record import ConsumerRecord
+from headwater.client.errors import TimedOutError
 from headwater.client.producer.producer import Producer
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
@@ -81,6 +82,14 @@ class RealClient:
         self.chance.shuffle(hosts)
         return ",".join(hosts)
 
+    async def insist(self, call: Callable[[], Awaitable[Any]]) -> Any:
+        """Call again until a broker is there."""
+        while True:
+            try:
+                return await call()
+            except TimedOutError:
+                await self.pause(200)
+
     async def pause(self, most_ms: int) -> None:
         """Do nothing for a while."""
         await asyncio.sleep(self.chance.randrange(most_ms) / 1000)
@@ -123,8 +132,9 @@ class RealProducer(RealClient):
         self.promises.attempt(self._topic, [content], attempt)
 
         def delivered(metadata: Any, error: Exception | None) -> None:
-            attempt.answered(self.cluster.scheduler.now_us)
+            # A record that failed may still arrive: its attempt has no end.
             if error is None:
+                attempt.answered(self.cluster.scheduler.now_us)
                 self.acknowledged += 1
                 self._acknowledge(attempt, partition, metadata.offset, content)
             elif len(self._lives.incarnations) == 1 and not self._lives.newest.doomed:
@@ -159,7 +169,8 @@ class RealReader(RealClient):
             auto_offset_reset="earliest", fetch_max_wait_ms=self.chance.choice((50, 300)),
             default_api_timeout_ms=PATIENCE_MS,
         )  # fmt: skip
-        await consumer.assign([TopicPartition(self._topic, at) for at in self.positions])
+        places = [TopicPartition(self._topic, at) for at in self.positions]
+        await self.insist(lambda: consumer.assign(places))
         while not self._done():
             for record in await consumer.poll(timeout=0.5):
                 self._take(record)
@@ -195,7 +206,7 @@ class RealMember(RealClient):
             heartbeat_interval_ms=500, fetch_max_wait_ms=100, default_api_timeout_ms=PATIENCE_MS,
             max_poll_interval_ms=PATIENCE_MS,
         )  # fmt: skip
-        await consumer.subscribe([self._topic])
+        await self.insist(lambda: consumer.subscribe([self._topic]))
         while not self._done():
             records = await consumer.poll(timeout=0.3)
             for record in records:

@@ -34,7 +34,10 @@ log = logging.getLogger(__name__)
 def prepare_store(
     store: MetadataStore, cluster_id: str, reply: Callable[[str | StoreError], None]
 ) -> None:
-    """Create the paths that everything else needs; answer the cluster id, `cluster_id` if it is new."""
+    """Create the paths that everything else needs; answer the cluster id, `cluster_id` if it is new.
+
+    What a lost connection leaves open is asked again: a node that was made answers NODE_EXISTS.
+    """
     failures: list[StoreError] = []
 
     def made(result: str | StoreError) -> None:
@@ -42,7 +45,9 @@ def prepare_store(
             failures.append(result)
 
     def read(result: Znode | StoreError) -> None:
-        if isinstance(result, StoreError):
+        if failures and all(one.kind is StoreFailure.CONNECTION_LOSS for one in failures):
+            prepare_store(store, cluster_id, reply)
+        elif isinstance(result, StoreError):
             reply(failures[0] if failures else result)
         else:
             reply(failures[0] if failures else decode_cluster_id(result.data))
@@ -59,10 +64,13 @@ def share_secret(
     """Answer the secret by which brokers of the cluster know each other; `fresh` if it is new."""
 
     def made(result: str | StoreError) -> None:
-        if isinstance(result, StoreError) and result.kind is not StoreFailure.NODE_EXISTS:
-            reply(result)
-        else:
+        failure = result.kind if isinstance(result, StoreError) else None
+        if failure is StoreFailure.CONNECTION_LOSS:
+            store.create(CLUSTER_SECRET, fresh.hex().encode(), made)
+        elif failure is None or failure is StoreFailure.NODE_EXISTS:
             store.get(CLUSTER_SECRET, read)
+        elif isinstance(result, StoreError):
+            reply(result)
 
     def read(result: Znode | StoreError) -> None:
         reply(result if isinstance(result, StoreError) else bytes.fromhex(result.data.decode()))
@@ -96,12 +104,18 @@ def store_log_dirs(
     path, data = LogDirsNode.path(node_id), LogDirsNode(directories).encode()
 
     def stored(result: str | Stat | StoreError) -> None:
-        if isinstance(result, StoreError) and result.kind is StoreFailure.NODE_EXISTS:
+        failure = result.kind if isinstance(result, StoreError) else None
+        if failure is StoreFailure.NODE_EXISTS:
             store.set(path, data, ANY_VERSION, stored)
+        elif failure is StoreFailure.CONNECTION_LOSS:
+            store.create(path, data, stored)
         else:
             reply(result if isinstance(result, StoreError) else None)
 
     store.create(path, data, stored)
+
+
+_PERHAPS_MADE = (StoreFailure.NODE_EXISTS, StoreFailure.CONNECTION_LOSS)
 
 
 class Registration:
@@ -131,7 +145,7 @@ class Registration:
         self._store.create(self._path, self._node.encode(), self._created, ephemeral=True)
 
     def _created(self, result: str | StoreError) -> None:
-        if not isinstance(result, StoreError) or result.kind is StoreFailure.NODE_EXISTS:
+        if not isinstance(result, StoreError) or result.kind in _PERHAPS_MADE:
             self._store.exists(self._path, self._found, self._node_changed)
         else:
             log.warning("this broker could not register: %s", result)

@@ -2,12 +2,43 @@
 
 import pytest
 
-from headwater.broker.registration import Registration, prepare_store
-from headwater.controller.store.metadata_store import SessionState, Stat
+from headwater.broker.registration import (
+    Registration,
+    prepare_store,
+    share_secret,
+    store_log_dirs,
+)
+from headwater.controller.store.metadata_store import (
+    SessionState,
+    Stat,
+    StoreError,
+    StoreFailure,
+)
 from headwater.controller.store.znodes import BrokerEndpoint, BrokerNode
 from tests.unit.controller.fake_loop import FakeLoop, MemoryFiles, embedded
 
 NODE = BrokerNode(0, (BrokerEndpoint("PLAINTEXT", "h", 1, "PLAINTEXT"),))
+
+
+class LosingStore:
+    """Loses the connection at one write: before it arrives, or before its answer does."""
+
+    def __init__(self, store, write: int, *, applied: bool) -> None:
+        self._store, self._left, self._applied = store, write, applied
+
+    def __getattr__(self, name):
+        return getattr(self._store, name)
+
+    def create(self, path, data, reply, **how):
+        self._left -= 1
+        if self._left:
+            self._store.create(path, data, reply, **how)
+            return
+        lost = StoreError(StoreFailure.CONNECTION_LOSS, path)
+        if self._applied:
+            self._store.create(path, data, lambda _: reply(lost), **how)
+        else:
+            self._store.exists("/", lambda _: reply(lost))
 
 
 class Setting:
@@ -73,3 +104,27 @@ def test_a_broker_that_withdraws_stays_away(setting):
     setting.store.children("/brokers/ids", names.append)
     setting.loop.run()
     assert (done, names) == ([None], [[]])
+
+
+@pytest.mark.parametrize("applied", [False, True], ids=["lost", "answer lost"])
+def test_a_registration_whose_outcome_is_unknown_is_looked_at(setting, applied):
+    setting.store = LosingStore(setting.store, 1, applied=applied)
+    setting.register()
+    assert len(setting.epochs) == 1
+
+
+@pytest.mark.parametrize("applied", [False, True], ids=["lost", "answer lost"])
+@pytest.mark.parametrize(
+    ("prepare", "expected"),
+    [
+        (lambda store, reply: prepare_store(store, "another", reply), "c"),
+        (lambda store, reply: share_secret(store, b"secret", reply), b"secret"),
+        (lambda store, reply: store_log_dirs(store, 0, {"id": "/data"}, reply), None),
+    ],
+    ids=["paths", "secret", "log dirs"],
+)
+def test_a_start_whose_writes_have_an_unknown_outcome_goes_on(setting, prepare, expected, applied):
+    answers: list[object] = []
+    prepare(LosingStore(setting.store, 1, applied=applied), answers.append)
+    setting.loop.run()
+    assert answers == [expected]
