@@ -255,7 +255,7 @@ class FakeCluster:
             return
         done = threading.Event()
         self.loop.call_soon_threadsafe(lambda: (what(), done.set()))
-        assert done.wait(10)
+        assert done.wait(60)
 
     @property
     def bootstrap(self) -> str:
@@ -410,12 +410,12 @@ def serving(cluster: FakeCluster) -> Iterator[FakeCluster]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, name="fake cluster", daemon=True)
     thread.start()
-    asyncio.run_coroutine_threadsafe(cluster.serve(TcpNetwork()), loop).result(10)
+    asyncio.run_coroutine_threadsafe(cluster.serve(TcpNetwork()), loop).result(60)
     try:
         yield cluster
     finally:
         for broker in cluster.brokers.values():
             broker.die()
         cluster.do(loop.stop)
-        thread.join(10)
+        thread.join(60)
         loop.close()

@@ -22,7 +22,8 @@ from types import FrameType
 from typing import Any
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "deliveries"
-ORDERS = 6
+ORDERS = 4
+"""Two polls of two."""
 
 Run = Callable[[str, str, str], None]
 

@@ -38,7 +38,7 @@ def consumed(bootstrap, topic, below, isolation):
     )
     consumer.assign([confluent_kafka.TopicPartition(topic, 0, 0)])
     rows = []
-    while (message := consumer.poll(30)) is not None and not message.error():
+    while (message := consumer.poll(60)) is not None and not message.error():
         rows.append((message.offset(), message.key(), message.value()))
     consumer.close()
     assert message is not None
@@ -54,7 +54,7 @@ def fill(bootstrap, topic):
             # Bytes that no codec makes small, so that segments fill up.
             value = random.Random(number).randbytes(1500)
             producer.produce(topic, value, key=b"%d" % (number % 5), partition=0)
-        assert producer.flush(30) == 0
+        assert producer.flush(60) == 0
 
 
 def test_an_archive_gives_what_a_consumer_gets(broker, tmp_path):
@@ -82,7 +82,7 @@ def test_aborted_transactions_are_dropped_by_the_index_beside_the_segment(
         producer.begin_transaction()
         for _ in range(3):
             producer.produce(topic, b"%d" % number + bytes(100_000), partition=0)
-        assert producer.flush(30) == 0  # or the client would drop what it has not sent
+        assert producer.flush(60) == 0  # or the client would drop what it has not sent
         (producer.abort_transaction if number % 2 else producer.commit_transaction)(30)
     del producer
     archive(sources_of(bootstrap, [topic]), str(tmp_path))

@@ -28,7 +28,7 @@ from tests.clients.broker_under_test import until
 
 COUNT = 40
 VALUES = [b"%d" % number for number in range(COUNT)]
-LIMIT_S = 30
+LIMIT_S = 60
 
 
 class BugError(Exception):

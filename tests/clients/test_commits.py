@@ -15,7 +15,7 @@ def test_commits_are_where_the_next_member_begins(broker, consumer_of, member, g
     place = TopicPartition(lane, 0)
     member.assign([place])
     assert member.committed([place]) == {place: None}
-    records = member.poll(10, max_records=10)
+    records = member.poll(60, max_records=10)
     member.commit_record(records[4])
     assert member.committed([place])[place].offset == 5
     member.commit()
@@ -25,7 +25,7 @@ def test_commits_are_where_the_next_member_begins(broker, consumer_of, member, g
     assert member.committed([place])[place][:2] == (42, "a note")
     successor = consumer_of(group_id=group)
     successor.assign([place])
-    assert successor.poll(10)[0].offset == 42
+    assert successor.poll(60)[0].offset == 42
 
 
 @both_faces
@@ -41,7 +41,7 @@ def test_asynchronous_commits_call_back_and_come_in_order(broker, member, lane):
         (offset, None) for offset in range(1, 20)
     ]
     assert member.committed([place])[place].offset == 20
-    assert len(member.poll(10, max_records=30)) == 30
+    assert len(member.poll(60, max_records=30)) == 30
     member.commit_async(on_commit=lambda offsets, error: told.append((offsets, error)))
     until("the callback", lambda: len(told) == 20, lambda: member.poll(0.01))
     assert (told[-1][0][place].offset, told[-1][1]) == (50, None)
@@ -55,7 +55,7 @@ def test_automatic_commits_follow_the_position_and_close_makes_the_last(
     place = TopicPartition(lane, 0)
     consumer = consumer_of(group_id=group, auto_commit_interval_ms=50)
     consumer.assign([place])
-    consumer.poll(10, max_records=30)
+    consumer.poll(60, max_records=30)
     consumer.pause([place])
     until(
         "a commit",
@@ -63,7 +63,7 @@ def test_automatic_commits_follow_the_position_and_close_makes_the_last(
         lambda: consumer.poll(0.05),
     )
     consumer.resume([place])
-    consumer.poll(10, max_records=3)
+    consumer.poll(60, max_records=3)
     consumer.close()
     assert consumer_of(group_id=group).committed([place])[place].offset == 33
 
@@ -83,7 +83,7 @@ def test_automatic_commits_come_also_while_records_are_always_at_hand(
         headwater.Consumer(bootstrap_servers=bootstrap, group_id=group) as onlooker,
     ):
         consumer.assign([place])
-        found = consumer.poll(10, 1)
+        found = consumer.poll(60, 1)
         until(
             "a commit on the way",
             lambda: onlooker.committed([place])[place],

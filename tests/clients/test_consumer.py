@@ -47,7 +47,7 @@ def test_a_record_is_read_as_it_was_stored(broker, consumer, topic):
 
 def test_what_our_producer_writes_comes_back(producer, consumer, lane):
     headers = (("h", b"1"), ("h", None), ("ü", b""))
-    producer.send(lane, None, key=b"", headers=headers, timestamp=1).result(10)
+    producer.send(lane, None, key=b"", headers=headers, timestamp=1).result(60)
     consumer.assign([(lane, 0)])
     (record,) = poll_until(1, consumer)
     assert record[2:] == (0, 1, 0, b"", None, headers)
@@ -67,12 +67,12 @@ def test_a_poll_returns_at_most_what_it_may_and_the_rest_later(broker, consumer_
     consumer.assign([(lane, 0)])
     found = []
     while len(found) < 100:
-        records = consumer.poll(10)
+        records = consumer.poll(60)
         assert 0 < len(records) <= 7
         found += values_of(records)
     assert found == NUMBERS
     consumer.seek((lane, 0), 0)
-    assert values_of(consumer.poll(10, max_records=2)) == NUMBERS[:2]
+    assert values_of(consumer.poll(60, max_records=2)) == NUMBERS[:2]
 
 
 def test_records_come_by_partition_in_their_order(broker, consumer, topic):
@@ -84,7 +84,7 @@ def test_records_come_by_partition_in_their_order(broker, consumer, topic):
         offsets = [record.offset for record in found if record.partition == partition]
         assert offsets == list(range(500))
     consumer.seek_to_beginning()
-    records = consumer.poll(10)
+    records = consumer.poll(60)
     by_partition = records.by_partition()
     assert sorted(itertools.chain(*by_partition.values())) == sorted(records)
     assert set(by_partition) == records.partitions() <= consumer.assignment()
@@ -127,7 +127,7 @@ def test_records_arrive_while_a_poll_waits(broker, consumer, lane):
     consumer.assign([(lane, 0)])
     consumer.poll(0.1)
     writer = in_thread(lambda: broker.fill(lane, [b"late"]))
-    assert values_of(consumer.poll(20)) == [b"late"]
+    assert values_of(consumer.poll(60)) == [b"late"]
     writer.join()
 
 
@@ -158,7 +158,7 @@ def test_a_record_that_cannot_be_deserialized_is_named_and_can_be_passed(broker,
     assert values_of(poll_until(2, consumer)) == [{"a": 1}, None]
     for _ in range(2):
         with pytest.raises(SerializationError, match=rf"{lane}-0 at offset 2.*seek past"):
-            consumer.poll(10)
+            consumer.poll(60)
     assert consumer.position((lane, 0)) == 2
     consumer.seek((lane, 0), 3)
     assert values_of(poll_until(1, consumer)) == [3]
@@ -173,7 +173,7 @@ def test_positions_ends_lag_and_lead(broker, consumer, lane):
     consumer.assign([(lane, 0)])
     place = TopicPartition(lane, 0)
     assert (consumer.position(place), consumer.lag(place)) == (0, None)
-    assert len(consumer.poll(10, max_records=10)) == 10
+    assert len(consumer.poll(60, max_records=10)) == 10
     assert (consumer.position(place), consumer.lag(place), consumer.lead(place)) == (10, 90, 10)
     assert consumer.beginning_offsets([place]) == {place: 0}
     assert consumer.end_offsets([place]) == {place: 100}
@@ -193,11 +193,11 @@ def test_seeks_forward_back_and_to_the_ends_reach_a_fetch_that_waits(broker, con
     for offset in (50, 3, 99):
         assert consumer.poll(0.05) == []
         consumer.seek((lane, 0), offset)
-        assert consumer.poll(10, max_records=1)[0].offset == offset
+        assert consumer.poll(60, max_records=1)[0].offset == offset
         consumer.seek_to_end([(lane, 0)])
         assert consumer.position((lane, 0)) == 100
     consumer.seek_to_beginning()
-    assert consumer.poll(10)[0].offset == 0
+    assert consumer.poll(60)[0].offset == 0
     consumer.seek_to_end()
     broker.fill(lane, [b"new"])
     assert values_of(poll_until(1, consumer)) == [b"new"]
@@ -219,7 +219,7 @@ def test_without_a_committed_offset_the_policy_decides(broker, consumer_of, lane
     consumer.assign([(lane, 0)])
     consumer.position((lane, 0))
     broker.fill(lane, [b"new"])
-    assert consumer.poll(10)[0].value == first
+    assert consumer.poll(60)[0].value == first
 
 
 def test_policy_none_asks_the_application(broker, consumer_of, group, lane):
@@ -227,7 +227,7 @@ def test_policy_none_asks_the_application(broker, consumer_of, group, lane):
     consumer = consumer_of(group_id=group, auto_offset_reset="none", enable_auto_commit=False)
     consumer.assign([(lane, 0)])
     with pytest.raises(NoOffsetForPartitionError, match=f"{lane}-0.*seek"):
-        consumer.poll(10)
+        consumer.poll(60)
     consumer.seek((lane, 0), 98)
     assert values_of(poll_until(2, consumer)) == [b"98", b"99"]
     consumer.seek((lane, 0), 1000)
@@ -239,7 +239,7 @@ def test_a_position_out_of_range_is_reset_by_policy(broker, consumer, lane):
     broker.fill(lane, NUMBERS)
     consumer.assign([(lane, 0)])
     consumer.seek((lane, 0), 1000)
-    assert consumer.poll(10)[0].offset == 0
+    assert consumer.poll(60)[0].offset == 0
 
 
 def test_a_recreated_topic_is_read_from_its_start(broker, consumer_of, lane):
@@ -276,10 +276,10 @@ def test_wakeup_ends_a_poll_or_the_next_one_and_nothing_else(broker, consumer, l
     consumer.assign([(lane, 0)])
     in_thread(consumer.wakeup)
     with pytest.raises(WakeupError):
-        consumer.poll(20)
+        consumer.poll(60)
     consumer.wakeup()
     with pytest.raises(WakeupError):
-        consumer.poll(20)
+        consumer.poll(60)
     broker.fill(lane, [b"v"])
     assert values_of(poll_until(1, consumer)) == [b"v"]
 
@@ -306,7 +306,7 @@ def test_two_threads_on_one_consumer_are_told(consumer, lane):
         until("a clash", lambda: caught, lambda: consumer.poll(0.05))
     except ConcurrentUseError as problem:
         caught.append(problem)
-    thread.join(20)
+    thread.join(60)
     assert "another thread" in str(caught[0])
     assert "its own" in str(caught[0])
 
@@ -324,7 +324,7 @@ def test_a_forked_child_cannot_use_its_parents_consumer(consumer, lane):
     consumer.assign([(lane, 0)])
     _inherited[:] = [consumer]
     with multiprocessing.get_context("fork").Pool(1) as pool:
-        said = pool.apply_async(_use_inherited).get(timeout=30)
+        said = pool.apply_async(_use_inherited).get(timeout=60)
     assert all("child" in text for text in said), said
     assert consumer.position((lane, 0)) == 0
 
@@ -414,12 +414,12 @@ def test_every_error_of_a_consumer_is_a_kafka_error():
 def test_poll_arrow_gives_columns(broker, producer, consumer, topic):
     producer.send(topic, b"v", key=b"k", partition=1, headers=[("h", b"x")], timestamp=5)
     producer.send(topic, None, partition=1, timestamp=6, headers=[("h", None)])
-    producer.flush(10)
+    producer.flush(60)
     broker.fill(topic, NUMBERS, partition=2, compression_type="zstd")
     consumer.assign([(topic, number) for number in range(3)])
     rows = []
     while len(rows) < 102:
-        batch = consumer.poll_arrow(10)
+        batch = consumer.poll_arrow(60)
         batch.validate(full=True)
         rows += batch.to_pylist()
     rows.sort(key=lambda row: (row["partition"], row["offset"]))
@@ -437,8 +437,8 @@ def test_poll_arrow_gives_columns(broker, producer, consumer, topic):
 def test_poll_and_poll_arrow_may_take_turns(broker, consumer, lane):
     broker.fill(lane, NUMBERS)
     consumer.assign([(lane, 0)])
-    first = values_of(consumer.poll(10, max_records=7))
-    rest = consumer.poll_arrow(10)
+    first = values_of(consumer.poll(60, max_records=7))
+    rest = consumer.poll_arrow(60)
     assert first + rest.column("value").to_pylist() == NUMBERS
 
 
@@ -472,7 +472,7 @@ def test_a_cancelled_poll_loses_no_record(broker, bootstrap, lane):
             await asyncio.to_thread(broker.fill, lane, NUMBERS)
             seen = []
             while len(seen) < 100:
-                batch = await consumer.poll_arrow(10)
+                batch = await consumer.poll_arrow(60)
                 seen += batch.column("value").to_pylist()
             return seen
 
@@ -490,7 +490,7 @@ def test_a_poll_cancelled_among_records_loses_none(broker, bootstrap, lane):
             await consumer.assign([(lane, 0)])
             seen = []
             while len(seen) < len(NUMBERS):
-                seen += [record.value for record in await consumer.poll(30)]
+                seen += [record.value for record in await consumer.poll(60)]
                 cut = asyncio.create_task(consumer.poll(0.01))
                 await asyncio.sleep(0)
                 cut.cancel()

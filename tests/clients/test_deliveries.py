@@ -30,12 +30,25 @@ def orders():
         yield broker.bootstrap
 
 
+@pytest.fixture(scope="module")
+def running(orders):
+    """All jobs at once, since each of them waits most of the time."""
+    command = [sys.executable, "-m", "tests.clients.kill_at_every_step"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    started = {
+        job: subprocess.Popen([*command, *words, orders], **pipes) for job, words in JOBS.items()
+    }
+    yield started
+    for process in started.values():
+        process.kill()
+        process.communicate()
+
+
 @pytest.mark.parametrize("job", JOBS)
-def test_a_job_killed_at_every_step_loses_and_repeats_what_it_may_and_no_more(orders, job):
-    command = [sys.executable, "-m", "tests.clients.kill_at_every_step", *JOBS[job], orders]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    *killed, unharmed = json.loads(done.stdout)
+def test_a_job_killed_at_every_step_loses_and_repeats_what_it_may_and_no_more(running, job):
+    found, problem = running[job].communicate()
+    assert running[job].returncode == 0, problem
+    *killed, unharmed = json.loads(found)
     assert len(killed) > 2 * ORDERS
     assert unharmed == [0, 0, 0]
     assert any(lost for _, lost, _ in killed) == (job in LOSES), killed

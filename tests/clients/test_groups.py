@@ -221,7 +221,7 @@ def test_new_partitions_are_found(broker, join, topic):
     settle(3, member)
     admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": broker.bootstrap})
     wish = confluent_kafka.admin.NewPartitions(topic, 5)
-    admin.create_partitions([wish])[topic].result(20)
+    admin.create_partitions([wish])[topic].result(60)
     settle(5, member)
 
 

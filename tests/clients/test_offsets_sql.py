@@ -37,8 +37,8 @@ def postgres_address():
 def connect(request, tmp_path):
     """Makes connections to one empty database."""
     if request.param == "sqlite":
-        made = [sqlite3.connect(tmp_path / "results.db", timeout=10, check_same_thread=False)]
-        yield lambda: sqlite3.connect(tmp_path / "results.db", timeout=10)
+        made = [sqlite3.connect(tmp_path / "results.db", timeout=60, check_same_thread=False)]
+        yield lambda: sqlite3.connect(tmp_path / "results.db", timeout=60)
     else:
         import psycopg
 
@@ -125,7 +125,7 @@ def test_a_consumer_taken_for_dead_cannot_write_over_its_successor(broker, topic
     successor = SqlOffsets(successor_connection, f"g-{topic}")
     with reader(broker, topic) as consumer:
         consumer.assign([(topic, 0)])
-        records = consumer.poll(10)
+        records = consumer.poll(60)
         with successor.transaction(records) as cursor:
             insert(cursor, records)
         with (
@@ -193,7 +193,7 @@ def test_a_stale_partition_does_not_cost_the_others_their_records(broker, topic,
         offsets.seek(consumer, consumer.assignment())
         records = []
         while {record.partition for record in records} != {0, 1}:
-            records += consumer.poll(10)
+            records += consumer.poll(60)
         with SqlOffsets(table(connect()), f"g-{topic}").transaction(
             [record for record in records if record.partition == 0]
         ):

@@ -54,7 +54,7 @@ def test_keys_keep_their_order_while_workers_share_the_work(options, full):
 
 
 def test_records_of_different_keys_are_worked_on_side_by_side(options, full):
-    meeting = threading.Barrier(4, timeout=20)
+    meeting = threading.Barrier(4, timeout=60)
 
     def work(record):
         if not meeting.broken:
@@ -201,10 +201,10 @@ def test_automatic_commits_do_not_run_ahead_of_the_work(options, lane, broker):
     def work(record):
         if record.offset == 10:
             stuck.set()
-            go.wait(20)
+            go.wait(60)
 
     def watch():
-        stuck.wait(20)
+        stuck.wait(60)
         with headwater.Consumer(**options) as onlooker:
             for _ in range(30):
                 row = onlooker.committed([(lane, 0)])[(lane, 0)]
@@ -216,7 +216,7 @@ def test_automatic_commits_do_not_run_ahead_of_the_work(options, lane, broker):
         consumer.subscribe([lane])
         watcher = in_thread(watch)
         consumer.process(work, workers=2, order="partition", commit_interval_s=0.01)
-        watcher.join(20)
+        watcher.join(60)
     assert max(seen) <= 10
 
 

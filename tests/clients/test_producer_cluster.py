@@ -349,7 +349,7 @@ with serving(FakeCluster(1)) as cluster:
     except headwater.KafkaError as refused:
         print(type(refused).__name__)
     with headwater.Producer(bootstrap_servers=cluster.bootstrap) as other:
-        print(other.send("t", b"x").result(10).offset)
+        print(other.send("t", b"x").result(60).offset)
     sys.stdout.flush()
 """
 

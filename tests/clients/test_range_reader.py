@@ -195,7 +195,7 @@ def _answer_once(server, said, done=None):
         peer.recv(1000)
         peer.sendall(said)
         if done is not None:
-            done.wait(30)
+            done.wait(60)
 
 
 @pytest.mark.parametrize("said", [b"HTTP/1.1 400 Bad Request\r\n\r\n", (2**31 - 1).to_bytes(4)])

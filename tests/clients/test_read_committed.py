@@ -17,7 +17,7 @@ def test_read_committed_shows_what_was_committed(apache_under_test):
         producer.begin_transaction()
         for part in range(3):
             producer.produce(topic, b"%d-%d" % (number, part))
-        producer.flush(30)
+        producer.flush(60)
         (producer.abort_transaction if number % 3 == 0 else producer.commit_transaction)(30)
     for level, wanted in (("read_committed", 13 * 3), ("read_uncommitted", 20 * 3)):
         with headwater.Consumer(
@@ -53,7 +53,7 @@ def test_read_committed_shows_nothing_of_aborted_transactions_that_overlap(apach
         producer.begin_transaction()
     for producer, value in ((one, b"aborted"), (two, b"aborted as well"), (three, b"kept")):
         producer.produce(topic, value)
-        producer.flush(30)
+        producer.flush(60)
     for producer in (one, two) if ends == "in the order of their begins" else (two, one):
         producer.abort_transaction(30)
     three.commit_transaction(30)
@@ -65,7 +65,7 @@ def test_read_committed_shows_nothing_of_aborted_transactions_that_overlap(apach
         ) as consumer:
             consumer.assign([(topic, 0)])
             if arrow:
-                assert consumer.poll_arrow(30)["value"].to_pylist() == [b"kept"]
+                assert consumer.poll_arrow(60)["value"].to_pylist() == [b"kept"]
             else:
                 assert values_of(poll_until(1, consumer)) == [b"kept"]
             until(

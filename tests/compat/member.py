@@ -82,7 +82,7 @@ class Member:
     def _end(self, how: signal.Signals) -> None:
         self._process.send_signal(how)
         try:
-            self._process.wait(timeout=20)
+            self._process.wait(timeout=60)
         finally:
             self._process.kill()
             self._process.wait()

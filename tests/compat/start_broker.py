@@ -57,7 +57,7 @@ def _ours(folder: Path) -> Iterator[BrokerUnderTest]:
         assert broker.poll() is None, f"it ended:\n{output.read_text()[-4000:]}"
     finally:
         broker.send_signal(signal.SIGTERM)
-        broker.communicate(timeout=30)
+        broker.communicate(timeout=60)
         dismiss(guard)
     said = output.read_text()
     assert "Traceback" not in said, said[said.index("Traceback") :][:4000]

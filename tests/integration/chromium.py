@@ -98,6 +98,6 @@ def chromium() -> Iterator[Chromium]:
             yield Chromium(commands, answers)
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(60)
             os.close(commands)
             os.close(answers)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from headwater.testing import Broker
 from tests.integration.reading import read_all
 
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 class Answer(NamedTuple):

@@ -338,7 +338,7 @@ class FailsLate(FaultyFiles):
     def fdatasync(self, fd):
         if "/t-0/" in self._paths.get(fd, "") and not self.entered.is_set():
             self.entered.set()
-            assert self.released.wait(20)
+            assert self.released.wait(60)
             raise OSError(errno.EIO, "broken")
         super().fdatasync(fd)
 
@@ -348,7 +348,7 @@ def test_a_sync_that_fails_while_the_broker_stops_leaves_no_clean_marker(tmp_pat
     with Live(tmp_path, files=files) as live, live.client() as client:
         live.create("t", flush_messages="1")
         client.send(produce_request("t", batch()), 9)
-        assert files.entered.wait(20)
+        assert files.entered.wait(60)
         withdraw = live.broker.registration.withdraw
 
         def withdraw_and_let_go_later(done):

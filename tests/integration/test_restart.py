@@ -217,7 +217,7 @@ def test_the_command_says_why_in_one_line(tmp_path):
             [sys.executable, "-m", "headwater", "up", "--port", "0", "--data-dir", str(tmp_path)],
             capture_output=True,
             text=True,
-            timeout=20,
+            timeout=60,
             check=False,
         )
     assert process.returncode != 0

@@ -63,7 +63,7 @@ def test_a_running_broker_has_loaded_little(tmp_path):
         assert "ready at" in process.stdout.readline()
         loaded = set(process.stdout.readline().split())
         process.send_signal(signal.SIGTERM)
-        assert process.wait(20) == 0
+        assert process.wait(60) == 0
     assert "headwater" in loaded
     assert not loaded & UNWANTED
 
@@ -77,7 +77,7 @@ def test_one_line_when_ready_and_a_clean_end(tmp_path, signum):
         with Client(port) as client:
             assert client.ask(ApiVersionsRequest(), ApiVersionsResponse, 0).error_code == 0
             process.send_signal(signum)
-            assert process.wait(20) == 0
+            assert process.wait(60) == 0
         assert process.stdout.read() == "", "one line, no more"
         assert "Traceback" not in process.stderr.read()
     assert (tmp_path / ".kafka_cleanshutdown").exists()
@@ -87,7 +87,7 @@ def test_the_line_as_json(tmp_path):
     with start("up", "--port", "0", "--data-dir", tmp_path, "--json") as process:
         told = json.loads(process.stdout.readline())
         process.send_signal(signal.SIGTERM)
-        process.wait(20)
+        process.wait(60)
     assert told["address"].startswith("127.0.0.1:")
     assert told["data"] == [str(tmp_path)]
 
@@ -122,7 +122,7 @@ def test_a_folder_in_use_is_refused_in_one_line(tmp_path):
             [sys.executable, "-m", "headwater", "up", "--port", "0", "--data-dir", str(tmp_path)],
             capture_output=True,
             text=True,
-            timeout=30,
+            timeout=60,
             check=False,
         )
     assert second.returncode == 1

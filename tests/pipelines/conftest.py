@@ -2,6 +2,7 @@
 
 import itertools
 import os
+from pathlib import Path
 
 import pytest
 from tools.class_archive import quick_java
@@ -18,12 +19,14 @@ SETTINGS = {
     "log.message.timestamp.before.max.ms": str(2**62),
 }
 
+HERE = Path(__file__).parent
+
 
 def pytest_collection_modifyitems(items):
     """Spark takes its time on a busy machine, and the first test of a file starts it."""
     for item in items:
-        if "spark" in getattr(item, "fixturenames", ()) and not item.get_closest_marker("timeout"):
-            item.add_marker(pytest.mark.timeout(300))
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session", autouse=True)

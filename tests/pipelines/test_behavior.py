@@ -43,7 +43,6 @@ def one_topic_for_each_behavior(monkeypatch):
     monkeypatch.setenv("BEHAVIOR_TOPICS", "per-behavior")
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("one_topic_for_each_behavior")
 def test_all_that_was_sent_is_where_it_belongs_and_a_second_run_adds_only_what_is_new(
     spark, bootstrap, evening, tmp_path

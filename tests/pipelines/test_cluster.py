@@ -6,7 +6,6 @@ import subprocess
 import sys
 import time
 
-import pytest
 from tools.spark_cluster import SparkCluster
 
 from tests.pipelines.lake import rows_of
@@ -40,7 +39,6 @@ def count(table):
     return len(rows_of(table)) if committed_versions(table) else 0
 
 
-@pytest.mark.timeout(300)
 def test_a_cluster_by_its_url_runs_a_pipeline_until_it_is_told_to_stop(
     bootstrap, topic, produce, tmp_path
 ):
@@ -63,7 +61,6 @@ def test_a_cluster_by_its_url_runs_a_pipeline_until_it_is_told_to_stop(
     assert "Exception" not in said
 
 
-@pytest.mark.timeout(300)
 def test_an_ingest_in_a_process_of_its_own_infers_a_schema_and_fills_the_table(
     bootstrap, topic, produce, tmp_path
 ):

@@ -33,7 +33,6 @@ EVERYWHERE = {"--help", "--json", "--bootstrap-server", "--timeout", "-o"}
 _OPTION = re.compile(r"(?<![\w-])(--[a-z][\w-]+)")
 
 
-@pytest.mark.timeout(900)
 @pytest.mark.parametrize("sitting", SITTINGS, ids=lambda pages: pages[0])
 def test_a_reader_can_type_every_block_of_a_page(sitting, tmp_path):
     with Reader(tmp_path) as reader:

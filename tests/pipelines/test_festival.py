@@ -1,6 +1,5 @@
 """A peak that brings more than the pipeline takes: the lag shows it, and nothing else suffers."""
 
-import pytest
 from examples.behavior.festival import PARTITIONS, TOPIC, Plan, draw, hold
 
 from tests.pipelines.lake import rows_of
@@ -8,7 +7,6 @@ from tests.pipelines.lake import rows_of
 PLAN = Plan(steady=600, peak=1500, after=60, steady_s=2.0, peak_s=3.0)
 
 
-@pytest.mark.timeout(300)
 def test_a_peak_waits_in_the_topic_drains_as_predicted_and_loses_nothing(spark, broker, tmp_path):
     broker.create_topic(TOPIC, PARTITIONS)
     outcome = hold(spark, broker.bootstrap, tmp_path, PLAN)

@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 import pyarrow.parquet
-import pytest
 
 import headwater
 from headwater.pipelines.java import java_home
@@ -14,7 +13,6 @@ from headwater.pipelines.templates import write_template
 from headwater.testing import Broker
 
 
-@pytest.mark.timeout(300)
 def test_a_new_project_fills_its_tables_from_the_topic(tmp_path):
     folder = tmp_path / "shop"
     write_template("sdp", folder, "shop")

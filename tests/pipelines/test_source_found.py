@@ -40,7 +40,6 @@ def installed(tmp_path):
     return tmp_path
 
 
-@pytest.mark.timeout(300)
 def test_spark_finds_the_format_by_itself_and_runs_on_the_bundled_java(
     installed, bootstrap, topic, produce
 ):

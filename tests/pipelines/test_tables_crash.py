@@ -5,8 +5,6 @@ import signal
 import subprocess
 import sys
 
-import pytest
-
 from headwater.pipelines.tables.reading import read_table
 from headwater.pipelines.tables.table import open_table
 from tests.pipelines.table_victim import KINDS, start
@@ -16,7 +14,6 @@ KILLS = [("before the files", 1), ("after the files", 2), ("after the commit", 3
 BATCHES = 5
 
 
-@pytest.mark.timeout(300)
 def test_queries_killed_at_every_step_resume_and_no_row_is_lost_or_doubled(spark, tmp_path):
     (tmp_path / "in").mkdir()
     for number in range(BATCHES):

@@ -160,7 +160,6 @@ def test_rows_that_no_broker_takes_fail_the_write_with_the_reason(spark, write, 
         assert admin.end_offsets([TopicPartition(name, 0)]) == {TopicPartition(name, 0): 0}
 
 
-@pytest.mark.timeout(420)
 def test_a_driver_killed_in_a_write_and_before_its_commit_writes_every_row_once(
     copy, topic, produce, bootstrap, tmp_path
 ):

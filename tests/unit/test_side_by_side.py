@@ -12,7 +12,7 @@ def side_by_side(*words):
         [sys.executable, "-m", "tools.side_by_side", *words],
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=60,
         check=False,
     )
 
@@ -34,7 +34,7 @@ def test_they_run_at_the_same_time(tmp_path):
         "import pathlib, sys, time\n"
         "mine, theirs = map(pathlib.Path, sys.argv[1:])\n"
         "mine.touch()\n"
-        "deadline = time.monotonic() + 20\n"
+        "deadline = time.monotonic() + 60\n"
         "while not theirs.exists():\n"
         "    assert time.monotonic() < deadline\n"
     )

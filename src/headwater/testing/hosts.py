@@ -18,8 +18,8 @@ from headwater.broker.lifecycle_loop import BrokerServer
 from headwater.broker.process import system_seams
 from headwater.config.broker import BrokerSettings
 
-STOP_TIMEOUT_S = 30
-START_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 60
+START_TIMEOUT_S = 60
 
 
 class Host(Protocol):

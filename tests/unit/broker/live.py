@@ -25,7 +25,7 @@ from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
 from headwater.wire.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 from headwater.wire.schema import Struct
 
-WAIT_S = 20
+WAIT_S = 60
 NOTHING = {"group.initial.rebalance.delay.ms": "0", "offsets.topic.num.partitions": "1"}
 
 

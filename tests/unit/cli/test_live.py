@@ -35,7 +35,7 @@ def broker(data: Path) -> Iterator[str]:
     ready = process.stdout.readline()
     yield json.loads(ready)["address"]
     process.send_signal(signal.SIGTERM)
-    _, errors = process.communicate(timeout=10)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 0, errors.decode()
 
 
@@ -377,7 +377,7 @@ def test_what_was_produced_can_be_dumped(broker: str, data: Path) -> None:
 
 def test_a_data_folder_in_use_is_refused_in_one_line(broker: str, data: Path) -> None:
     second = subprocess.run(
-        [*UP, "--data-dir", str(data)], capture_output=True, text=True, timeout=10, check=False
+        [*UP, "--data-dir", str(data)], capture_output=True, text=True, timeout=60, check=False
     )
     assert second.returncode == 1
     assert second.stderr.startswith("Error: ")

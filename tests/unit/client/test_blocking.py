@@ -53,7 +53,7 @@ def test_work_that_takes_too_long_is_cancelled() -> None:
 
     with pytest.raises(TimedOutError, match=r"within 0\.01 s"):
         loop_thread().call(work(), 0.01)
-    assert ended.wait(5)
+    assert ended.wait(60)
 
 
 def test_a_call_from_the_loop_itself_is_refused() -> None:
@@ -81,13 +81,13 @@ async def work():
 try:
     loop_thread().call(work())
 except KeyboardInterrupt:
-    print("interrupted", ended.wait(5))
+    print("interrupted", ended.wait(60))
 """
 
 
 def test_control_c_ends_the_wait_and_the_work() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=30, check=False
+        [sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.stdout.split() == ["interrupted", "True"], done.stderr
 
@@ -104,7 +104,7 @@ def test_a_producer_nobody_closed_sends_what_waits_at_exit(headwater_broker) -> 
     headwater_broker.create_topic("t")
     done = subprocess.run(
         [sys.executable, "-c", UNCLOSED, headwater_broker.bootstrap],
-        capture_output=True, text=True, timeout=30, check=False,
+        capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     from tests.integration.reading import read_all
@@ -122,7 +122,7 @@ print(*[name for name in ("pyarrow", "rich", "click", "headwater.broker") if nam
 
 def test_names_are_imported_when_they_are_used_and_bring_nothing_they_do_not_need() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", IMPORTED], capture_output=True, text=True, timeout=30, check=True
+        [sys.executable, "-c", IMPORTED], capture_output=True, text=True, timeout=60, check=True
     )
     assert done.stdout.split() == []
 

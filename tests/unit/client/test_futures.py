@@ -52,7 +52,7 @@ def test_who_waits_for_a_split_batch_hears_from_the_part() -> None:
     whole, first, second = (BatchFuture("t", 0) for _ in range(3))
     results: list[int] = []
     threads = [
-        threading.Thread(target=lambda n=n: results.append(view(whole, n).result(10).offset))
+        threading.Thread(target=lambda n=n: results.append(view(whole, n).result(60).offset))
         for n in range(4)
     ]
     for thread in threads:
@@ -63,7 +63,7 @@ def test_who_waits_for_a_split_batch_hears_from_the_part() -> None:
     first.succeed(10, -1)
     second.succeed(50, -1)
     for thread in threads:
-        thread.join(10)
+        thread.join(60)
     assert sorted(results) == [10, 11, 12, 50]
     assert whole.pending() == []
 

@@ -41,7 +41,7 @@ def test_plugins_of_a_producer_are_configured_and_closed_once(options) -> None:
     plugin = Plugin()
     given = {"key_serializer": plugin, "value_serializer": plugin, "interceptors": [plugin]}
     with headwater.Producer(**options, **given) as producer:
-        producer.send("t", b"v").result(30)
+        producer.send("t", b"v").result(60)
         assert plugin.calls == [ProducerSettings]
     producer.close()
     assert plugin.calls == [ProducerSettings, "close"]

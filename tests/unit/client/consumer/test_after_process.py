@@ -26,7 +26,7 @@ def broker():
         with headwater.Producer(
             bootstrap_servers=running.bootstrap, value_serializer="json"
         ) as producer:
-            producer.send_many("t", [{"n": number} for number in range(40)]).result(30)
+            producer.send_many("t", [{"n": number} for number in range(40)]).result(60)
         yield running
 
 

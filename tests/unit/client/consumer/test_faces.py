@@ -68,10 +68,10 @@ def test_read_to_end_leaves_later_records_for_poll(broker, options) -> None:
         headwater.Producer(bootstrap_servers=broker.bootstrap) as producer,
         headwater.Consumer(**options) as consumer,
     ):
-        producer.send_many(name, [b"a", b"b"]).result(30)
+        producer.send_many(name, [b"a", b"b"]).result(60)
         consumer.assign([(name, 0)])
         assert [record.value for record in consumer.read_to_end()] == [b"a", b"b"]
-        producer.send(name, b"c").result(30)
+        producer.send(name, b"c").result(60)
         assert [record.value for record in consumer.poll(30)] == [b"c"]
 
 
@@ -125,7 +125,7 @@ def test_a_fenced_member_stays_fenced_and_leaves_its_successor_alone(options, gr
             consumer.subscribe(["t"])
             while not consumer.assignment():
                 consumer.poll(0.1)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 60
         while time.monotonic() < deadline:
             try:
                 first.poll(0.1)
@@ -356,7 +356,7 @@ def test_a_group_goes_on_with_its_other_topics_when_one_is_deleted(group, way, c
     ):
         for name in (stays, goes):
             broker.create_topic(name)
-            producer.send(name, b"1").result(10)
+            producer.send(name, b"1").result(60)
         consumer.subscribe([stays, goes])
 
         def delete_and_send():
@@ -365,7 +365,7 @@ def test_a_group_goes_on_with_its_other_topics_when_one_is_deleted(group, way, c
             broker.delete_topic(goes)
             while "before a rebalance failed" not in caplog.text:
                 time.sleep(0.01)
-            producer.send(stays, b"2").result(10)
+            producer.send(stays, b"2").result(60)
 
         helper = threading.Thread(target=delete_and_send, daemon=True)
         helper.start()

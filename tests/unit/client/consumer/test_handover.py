@@ -27,7 +27,7 @@ def broker():
     with Broker() as running:
         running.create_topic("t")
         with headwater.Producer(bootstrap_servers=running.bootstrap) as producer:
-            producer.send_many("t", [b"%d" % number for number in range(10)]).result(30)
+            producer.send_many("t", [b"%d" % number for number in range(10)]).result(60)
         yield running
 
 

@@ -42,7 +42,7 @@ def test_a_task_that_waits_is_woken() -> None:
         await wakeup.wait(0)
         wakeup.clear()
         asyncio.get_running_loop().call_soon(wakeup.set)
-        await asyncio.wait_for(wakeup.wait(1000), 30)
+        await asyncio.wait_for(wakeup.wait(1000), 60)
 
     asyncio.run(run())
 
@@ -50,9 +50,9 @@ def test_a_task_that_waits_is_woken() -> None:
 def test_a_task_waits_no_longer_than_it_wants_to() -> None:
     async def run() -> None:
         wakeup = Wakeup()
-        await asyncio.wait_for(wakeup.wait(0.001), 30)
+        await asyncio.wait_for(wakeup.wait(0.001), 60)
         wakeup.set()
-        await asyncio.wait_for(wakeup.wait(1000), 30)
+        await asyncio.wait_for(wakeup.wait(1000), 60)
 
     asyncio.run(run())
 
@@ -66,6 +66,6 @@ def test_a_task_that_gave_up_waiting_disturbs_nobody() -> None:
         wakeup.set()
         await asyncio.gather(waiting, return_exceptions=True)
         assert waiting.cancelled()
-        await asyncio.wait_for(wakeup.wait(1000), 30)
+        await asyncio.wait_for(wakeup.wait(1000), 60)
 
     asyncio.run(run())

@@ -43,7 +43,7 @@ def test_a_job_that_was_cancelled_ends_and_its_problem_is_kept(spark):
         raise RuntimeError("cancelled")
 
     job = CancellableJob(spark, "shop.totals", work)
-    assert begun.wait(30)
+    assert begun.wait(60)
     assert job.is_running
     job.cancel()
     assert not job.is_running
@@ -55,7 +55,7 @@ def test_a_job_that_was_cancelled_ends_and_its_problem_is_kept(spark):
 def test_a_job_that_has_ended_is_not_cancelled(spark):
     done = []
     job = CancellableJob(spark, "shop.totals", lambda: done.append(1))
-    job._ended.wait(30)
+    job._ended.wait(60)
     job.cancel()
     job.raise_problem()
     assert done == [1]
