@@ -31,7 +31,6 @@ ABOUT_WORDS = {
 
 BEING_REWORDED: dict[str, int] = {
     "docs/clients": 1,
-    "docs/pipelines": 23,
     "simulator": 2,
     "simulator/workload": 1,
     "src/headwater/broker": 8,
