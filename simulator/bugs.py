@@ -14,8 +14,9 @@ from headwater.broker.wall_clock import WallClockWatch
 from headwater.controller.store.journal import Journal
 from headwater.log.checkpoints import LogRow, LogRows
 from headwater.log.flushing import FlushWork
+from headwater.log.index_rebuild import Replayed
 from headwater.log.log_dir import LogDir
-from headwater.log.partition_log import PartitionLog
+from headwater.log.log_segments import LogSegments
 from headwater.log.presence import Presence
 from headwater.log.producers import ProducerStates
 from headwater.log.segment import Segment
@@ -79,13 +80,13 @@ def _torn_tail_served() -> Iterator[None]:
 def _producers_forgotten() -> Iterator[None]:
     """A restart forgets who wrote what, so that a retry is written twice."""
 
-    def forget(log: PartitionLog, *_: Any) -> int:
-        log.producers = ProducerStates()
-        return 0
+    def forget(_: LogSegments, producers: ProducerStates, *_args: Any) -> Replayed:
+        producers.restore(())
+        return Replayed(0, 0)
 
     with (
-        patch("headwater.log.recovery.replay_producers", forget),
-        patch.object(PartitionLog, "replay_batch", lambda *_: None),
+        patch("headwater.log.loading.replay_producers", forget),
+        patch.object(ProducerStates, "replay_batch", lambda *_: None),
     ):
         yield
 

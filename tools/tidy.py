@@ -20,7 +20,6 @@ LONGEST_FUNCTION = 60
 LONG_FILES = {
     "src/headwater/config/broker_keys.py": "one row for each key of a broker",
     "src/headwater/coordination/groups/classic.py": "the states, phases and answers of one machine",
-    "src/headwater/log/partition_log.py": "the ends of a log move together or not at all",
 }
 LONG_FUNCTIONS = {
     "src/headwater/records/codec/pure_reader.py:_rows": "numbers are read in line, for speed",

@@ -64,7 +64,7 @@ def stage_costs(log: PartitionLog, group: int = 50) -> dict[str, float]:
         for _ in range(200):
             start = time.perf_counter()
             for view in views:
-                log.stage(view, header, 1, NOW)
+                log.staging.stage(view, header, 1, NOW)
             total += time.perf_counter() - start
             start = time.perf_counter()
             log.write_staged()
@@ -81,7 +81,7 @@ def stage_costs(log: PartitionLog, group: int = 50) -> dict[str, float]:
             ]
             start = time.perf_counter()
             for view, row in zip(views, headers, strict=True):
-                log.stage(view, row, 1, NOW)
+                log.staging.stage(view, row, 1, NOW)
             total += time.perf_counter() - start
             log.write_staged()
         return total / 100 / group
@@ -120,7 +120,7 @@ def recovery_seconds(size: int, dirty: int, producer_id: int = -1) -> float:
     while log.log_end_offset == 0 or log.size < dirty:
         for _ in range(500 if size < 10_000 else 50):
             batch = batch_of(size, producer_id, sequence if producer_id >= 0 else -1)
-            log.stage_built(batch, 1, NOW)
+            log.staging.stage_built(batch, 1, NOW)
             sequence += 1
         log.write_staged()
     dirs.abandon()
@@ -139,7 +139,7 @@ def many_partitions(count: int) -> dict[str, float]:
     start = time.perf_counter()
     for number in range(count):
         log = dirs.create(TopicPartition("bench", number), bytes(16), SETTINGS, NOW)
-        log.stage_built(batch_of(100), 1, NOW)
+        log.staging.stage_built(batch_of(100), 1, NOW)
         log.write_staged()
     created = time.perf_counter()
     dirs.close({}, run_all=run_side_by_side)

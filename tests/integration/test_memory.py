@@ -109,7 +109,7 @@ def test_records_that_vanish_while_they_are_sent_close_the_connection(tmp_path, 
         live.create("t")
         for _ in range(10):
             writer.produce("t", batch(os.urandom(900_000)))
-        active = live.replica("t").log.active
+        active = live.replica("t").log.segments.active
         with live.client() as reader:
             reader.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 17)
             reader.send(fetch_request({("t", 0): 0}, partition_max_bytes=50 << 20), 12)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from headwater.errors import E, KafkaError
 from headwater.log.settings import LogSettings
+from headwater.log.time_lookup import TimeLookup
 from tests.unit.log.support import append, batch, created, stage
 
 SEQUENCES = 1 << 31
@@ -30,12 +31,12 @@ def test_offset_and_time_lookups_equal_a_scan(counts, interval, segment, times):
         for part in log.segments:
             part.drop_tail_cache()
         for offset in range(log.log_end_offset):
-            part = log.segments[log.rank(offset)]
+            part = log.segments[log.segments.rank(offset)]
             _, header = part.find(part.read_blocking, offset)
             assert header[0] == next(base for base, last, _ in rows if last >= offset)
         for time in {*times, 250}:
             expected = next(((t, base, 0) for base, _, t in rows if t >= 1_000 + time), None)
-            assert log.offset_for_time(1_000 + time, log.log_end_offset) == expected
+            assert TimeLookup(log, log.log_end_offset).at_or_after(1_000 + time) == expected
         dirs.abandon()
 
 
@@ -104,7 +105,7 @@ def test_the_idempotence_window_equals_a_naive_memory(start, sends):
             if known and shift == -8:
                 first = 0
             data = batch(count, producer=producer, epoch=epoch, sequence=first)
-            expected = naive.expect(producer, epoch, first, count, log.staged_end_offset)
+            expected = naive.expect(producer, epoch, first, count, log.staging.end_offset)
             assert answer(log, data) == expected
             if write:
                 log.write_staged()

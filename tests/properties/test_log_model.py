@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from headwater.log.settings import LogSettings
+from headwater.log.time_lookup import TimeLookup
 from headwater.log.verify import verify_log
 from tests.unit.log.support import (
     NOW,
@@ -102,7 +103,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule(age=st.integers(0, 2_000))
     def look_up_a_time(self, age):
         wanted = max(NOW, self.time - age)
-        found = self.log.offset_for_time(wanted, self.end)
+        found = TimeLookup(self.log, self.end).at_or_after(wanted)
         newest = [row for row in self.rows if self.newest(row) >= wanted and row[1] >= self.start]
         if newest:
             assert found[1] == max(newest[0][0], self.start)
@@ -126,7 +127,7 @@ class LogMachine(RuleBasedStateMachine):
     @rule()
     def a_new_leader(self):
         self.leader += 1
-        self.log.begin_epoch(self.leader)
+        self.log.staging.begin_epoch(self.leader)
 
     @rule(by=st.integers(0, 10))
     def delete_records(self, by):
@@ -175,7 +176,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_ends_agree(self):
-        assert self.log.log_end_offset == self.log.staged_end_offset == self.end
+        assert self.log.log_end_offset == self.log.staging.end_offset == self.end
         assert self.log.recovery_point <= self.end
         assert self.log.size == sum(segment.size for segment in self.log.segments)
 

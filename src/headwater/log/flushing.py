@@ -11,10 +11,8 @@ from typing import TYPE_CHECKING
 from headwater.log import snapshots
 from headwater.log.folders import METADATA
 from headwater.log.index_file import IndexFile, save_entries
-from headwater.log.presence import LogRemoved, Presence
-from headwater.log.producers import State
+from headwater.log.presence import LogRemoved
 from headwater.log.segment import LOG, Segment
-from headwater.seams.files import Files
 
 if TYPE_CHECKING:
     from headwater.log.partition_log import PartitionLog
@@ -33,36 +31,30 @@ class FlushWork:
         "_presence", "_snapshots", "end_offset", "first_offset", "syncing", "truncations",
     )  # fmt: skip
 
-    def __init__(
-        self, files: Files, presence: Presence, directory: str, end_offset: int, truncations: int
-    ) -> None:
-        self._files = files
-        self._presence = presence
-        self._directory = directory
-        self.end_offset = end_offset
-        # The base of the first segment that this flush looks at.
-        self.first_offset = 0
-        self.truncations = truncations
+    def __init__(self, log: "PartitionLog") -> None:
+        """Gather what the log's files lack; segments that an earlier flush saved are left out."""
+        segments = log.segments
+        self._files = segments.files
+        self._presence = log.presence
+        self._directory = log.directory
+        self.end_offset = log.log_end_offset
+        self.truncations = log.truncations
         self._entries: list[tuple[IndexFile, int, bytes]] = []
         self._indexes: list[IndexFile] = []
         self._paths: list[str] = []
-        self._folders = [directory]
+        self._folders = [log.directory]
         # At other times a full disk costs nothing: what was not written can be written again.
         self.syncing = False
-        self._snapshots: list[tuple[str, dict[int, State]]] = []
-        self._needed = 0
-
-    def gather(self, log: "PartitionLog") -> None:
-        """Take up what the log's files lack; segments that an earlier flush saved are not looked at."""
-        dirty = log.rank(log.recovery_point)
-        first = min(dirty, log.rank(log.unsaved_from))
-        self.first_offset = log.segments[first].base_offset
-        for rank in range(first, len(log.segments)):
-            self.add_segment(log.segments[rank], sync=rank >= dirty)
-        log.unsaved_from = log.active.base_offset
         self._snapshots, log.snapshots = log.snapshots, []
         # A restart may begin its replay there; older snapshots go, except those at a roll.
         self._needed = log.checkpointed
+        dirty = segments.rank(log.recovery_point)
+        first = min(dirty, segments.rank(segments.unsaved_from))
+        # The base of the first segment that this flush looks at.
+        self.first_offset = segments[first].base_offset
+        for rank in range(first, len(segments)):
+            self._add_segment(segments[rank], sync=rank >= dirty)
+        segments.unsaved_from = segments.active.base_offset
         if log.recovery_point == 0:
             # The first flush of a log: its topic's id and its folder must not be lost either.
             self._paths.append(f"{self._directory}/{METADATA}")
@@ -71,7 +63,7 @@ class FlushWork:
             self._paths.extend(log.epochs.paths)
             log.epochs.unsynced = False
 
-    def add_segment(self, segment: Segment, *, sync: bool) -> None:
+    def _add_segment(self, segment: Segment, *, sync: bool) -> None:
         """Flush the segment's file if it has something new, and what its indexes lack.
 
         An entry that a power cut tore would be believed: the final one of a time index decides
@@ -120,7 +112,7 @@ class FlushWork:
         # The newest at or below the checkpointed recovery point is where a replay begins.
         for offset in below[1:]:
             if f"{offset:020d}" not in bases:
-                snapshots.remove(self._files, f"{self._directory}/{offset:020d}")
+                snapshots.remove(self._files, snapshots.stem(self._directory, offset))
 
     def _sync(self, path: str) -> None:
         try:
@@ -142,6 +134,7 @@ def snapshot_due(log: "PartitionLog", *, closing: bool) -> bool:
     if log.snapshot_offset == log.log_end_offset:
         return False
     base, size = log.snapshot_at
-    since = log.active.size - (size if base == log.active.base_offset else 0)
+    active = log.segments.active
+    since = active.size - (size if base == active.base_offset else 0)
     many = len(log.producers) - FEW_PRODUCERS
     return closing or since >= many * BYTES_PER_PRODUCER

@@ -1,6 +1,6 @@
 """Repairs that need only the log itself: indexes, producer states, and what a segment remembers."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headwater.log import snapshots
 from headwater.log.batch_scan import batch_at, headers
@@ -18,10 +18,17 @@ from headwater.records.header_fields import (
 from headwater.seams.files import Files
 
 if TYPE_CHECKING:
-    from headwater.log.partition_log import PartitionLog
+    from headwater.log.log_segments import LogSegments
 
 ROWS = 10_000
 """Batches taken at once when an index is rebuilt: memory stays small however large the segment."""
+
+
+class Replayed(NamedTuple):
+    """From where the producers' states were rebuilt, and how many bytes were read for it."""
+
+    snapshot_offset: int
+    read_bytes: int
 
 
 def rebuild_indexes(segment: Segment, interval: int, below: int | None = None) -> None:
@@ -70,66 +77,67 @@ def walk_tail(segment: Segment, end_offset: int) -> None:
     segment.ready = True
 
 
-def replay_producers(log: "PartitionLog", files: Files, now_ms: int) -> int:
-    """Rebuild the producers of a log up to its end; the number of bytes read for it.
+def replay_producers(
+    segments: "LogSegments", producers: ProducerStates, log_end: int, now_ms: int
+) -> Replayed:
+    """Rebuild the producers' states up to the end of the log.
 
     The newest sound snapshot at or below the end is the beginning; the headers from there on are
     the rest.
     """
-    log.producers = ProducerStates()
-    start = log.segments[0].base_offset
-    for offset in snapshots.offsets(files, log.directory):
-        if start <= offset <= log.log_end_offset and _restored(
-            log, files, log.snapshot_stem(offset)
-        ):
-            start = log.snapshot_offset = offset
+    producers.restore(())
+    start = segments.start_offset
+    for offset in snapshots.offsets(segments.files, segments.directory):
+        if start <= offset <= log_end and _restore(segments, producers, offset):
+            start = offset
             break
-    else:
-        log.snapshot_offset = start
-    walked = _replay_from(log, start, now_ms)
-    log.producers.commit_staged()
+    read_bytes = _replay_from(segments, producers, start, log_end, now_ms)
+    producers.commit_staged()
     # Their aborts are in the indexes already.
-    log.aborted.clear()
-    return walked
+    producers.aborted.clear()
+    return Replayed(start, read_bytes)
 
 
 def remove_snapshots(files: Files, directory: str, above: int) -> None:
-    """Unlink the snapshots above an offset: they speak of batches that are gone."""
+    """Unlink the snapshots above an offset: they describe batches that are gone."""
     for offset in snapshots.offsets(files, directory):
         if offset > above:
-            snapshots.remove(files, f"{directory}/{offset:020d}")
+            snapshots.remove(files, snapshots.stem(directory, offset))
 
 
-def _restored(log: "PartitionLog", files: Files, stem: str) -> bool:
+def _restore(segments: "LogSegments", producers: ProducerStates, offset: int) -> bool:
+    stem = snapshots.stem(segments.directory, offset)
     try:
-        log.producers.restore(snapshots.read(files, stem))
+        producers.restore(snapshots.read(segments.files, stem))
     except (snapshots.DamagedSnapshot, OSError):
-        snapshots.remove(files, stem)
+        snapshots.remove(segments.files, stem)
         return False
     return True
 
 
-def _replay_from(log: "PartitionLog", start: int, now_ms: int) -> int:
-    walked = 0
-    if start >= log.log_end_offset:
-        return walked
-    for segment in log.segments[log.rank(start) :]:
-        found = _found(log, segment, start) if segment.size else None
+def _replay_from(
+    segments: "LogSegments", producers: ProducerStates, start: int, log_end: int, now_ms: int
+) -> int:
+    read_bytes = 0
+    if start >= log_end:
+        return read_bytes
+    for segment in segments.from_rank(segments.rank(start)):
+        found = _find(segments, segment, start) if segment.size else None
         if found is None:
             continue
         for position, header in headers(segment, found[0]):
-            walked += header[LENGTH] + OVERHEAD
+            read_bytes += header[LENGTH] + OVERHEAD
             if header[ATTRIBUTES] & CONTROL:
-                log.replay_batch(header, batch_at(segment, position, header), now_ms)
+                producers.replay_batch(header, batch_at(segment, position, header), now_ms)
             elif header[PRODUCER_ID] >= 0:
-                log.replay_batch(header, b"", now_ms)
-    return walked
+                producers.replay_batch(header, b"", now_ms)
+    return read_bytes
 
 
-def _found(log: "PartitionLog", segment: Segment, offset: int) -> tuple[int, RawHeader] | None:
-    """Where `offset` is, also by an index that a power cut left damaged."""
+def _find(segments: "LogSegments", segment: Segment, offset: int) -> tuple[int, RawHeader] | None:
+    """Find the batch that holds `offset`, even if a power cut damaged the index."""
     try:
         return segment.find(segment.read_blocking, offset)
     except DamagedSegment:
-        log.rebuild(segment)
+        segments.rebuild(segment)
         return segment.find(segment.read_blocking, offset)

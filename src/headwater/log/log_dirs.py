@@ -13,9 +13,12 @@ from functools import partial
 from headwater.errors import E, KafkaError
 from headwater.log import checkpoints, folders
 from headwater.log.descriptors import Descriptors
+from headwater.log.epochs import EpochCache
+from headwater.log.loading import LastKnown, LogLoader, Recovered
 from headwater.log.log_dir import META, CleanEnds, LogDir, LogDirError
-from headwater.log.partition_log import PartitionLog
-from headwater.log.recovery import LastKnown, Recovered, Recovery
+from headwater.log.log_segments import LogSegments
+from headwater.log.partition_log import LogState, PartitionLog
+from headwater.log.producers import ProducerStates
 from headwater.log.settings import LogSettings
 from headwater.model import ZERO_UUID, TopicPartition, Uuid, uuid_text
 from headwater.seams.files import Files, RunAll, run_in_turn
@@ -176,8 +179,10 @@ class LogDirs:
         directory = log_dir.join(folders.name_of(partition))
         self._files.mkdir(directory)
         folders.write_topic_id(self._files, directory, topic_id)
-        partition_log = self._new_log(directory, partition, topic_id, settings)
-        partition_log.add_segment(0, now_ms)
+        segments = self._segments(directory, partition, settings)
+        segments.add(0, 0, now_ms)
+        epochs = EpochCache(self._files, directory)
+        partition_log = PartitionLog(topic_id, segments, epochs, ProducerStates(), LogState())
         self._adopt(partition_log, log_dir)
         return partition_log
 
@@ -241,7 +246,7 @@ class LogDirs:
         log_dir.fail(reason)
         lost = [partition for partition, owner in self._dir_of.items() if owner is log_dir]
         for partition in lost:
-            self.logs[partition].failure = reason
+            self.logs[partition].fail(reason)
         return lost
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> Callable[[], None]:
@@ -352,20 +357,19 @@ class LogDirs:
         now_ms: int,
     ) -> PartitionLog:
         directory = log_dir.join(folders.name_of(partition))
-        partition_log = self._new_log(directory, partition, topic_id, settings)
-        report = Recovery(partition_log, self._files, self._descriptors, known, now_ms).run()
-        if report != Recovered():
-            self.recovered[partition] = report
+        segments = self._segments(directory, partition, settings)
+        loader = LogLoader(segments, self._descriptors, topic_id, known, now_ms)
+        partition_log = loader.load()
+        if loader.report != Recovered():
+            self.recovered[partition] = loader.report
         return partition_log
 
-    def _new_log(
-        self, directory: str, partition: TopicPartition, topic_id: Uuid, settings: LogSettings
-    ) -> PartitionLog:
-        partition_log = PartitionLog(
-            self._files, self._descriptors, directory, partition, topic_id, settings
-        )
-        partition_log.draw = self._randomness.below
-        return partition_log
+    def _segments(
+        self, directory: str, partition: TopicPartition, settings: LogSettings
+    ) -> LogSegments:
+        segments = LogSegments(self._files, self._descriptors, directory, partition, settings)
+        segments.draw = self._randomness.below
+        return segments
 
     def _adopt(self, partition_log: PartitionLog, log_dir: LogDir) -> None:
         self.logs[partition_log.topic_partition] = partition_log
@@ -393,11 +397,9 @@ class LogDirs:
 
     def _rename(self, partition_log: PartitionLog, log_dir: LogDir, new_name: str) -> str:
         """Rename a log's folder; nothing is written to it or read from it any more."""
-        for segment in partition_log.segments:
-            segment.truncation_count += 1
-            self._descriptors.close_path(segment.path)
+        partition_log.segments.close_files()
         partition_log.drop_staged()
-        partition_log.failure = "the partition was deleted"
+        partition_log.fail("the partition was deleted")
         partition_log.presence.end()
         path = log_dir.join(new_name)
         self._files.rename(partition_log.directory, path)
@@ -424,7 +426,7 @@ class LogDirs:
         starts = {
             row.topic_partition: row.log_start_offset
             for row in logs
-            if row.log_start_offset > row.segments[0].base_offset
+            if row.log_start_offset > row.segments.start_offset
         }
         marks = {at: mark for at, mark in high_watermarks.items() if at in rows}
         return [
@@ -460,7 +462,10 @@ class LogDirs:
 
     def _clean_ends(self, log_dir: LogDir) -> CleanEnds:
         return {
-            folders.name_of(partition): (partition_log.active.size, partition_log.log_end_offset)
+            folders.name_of(partition): (
+                partition_log.segments.active.size,
+                partition_log.log_end_offset,
+            )
             for partition, partition_log in self.logs.items()
             if self._dir_of[partition] is log_dir and partition_log.failure is None
         }

@@ -1,17 +1,30 @@
-"""Idempotent producers of one log: what each wrote last, so that a retry is not written twice.
+"""The producers of one log: what each wrote last, so that a retry is not written twice.
 
-Per producer id the last five batches are remembered. A batch that equals one of them is answered
-with its offsets; one that does not follow the last is refused. `admit` runs when a batch is
-staged, before it is written: `commit_staged` makes the changes since final, `rollback_staged` takes them back, so
-that a failed write leaves no trace and a retry of a staged batch finds it.
+The last five batches of each producer id are remembered. A batch that equals one of them is
+answered with its offsets; one that does not follow the last is refused. The open transactions of
+the producers say up to where a read-committed consumer may read.
+
+`admit` and `replay_batch` run when a batch is staged, before it is written. `commit_staged` makes
+the changes final, `rollback_staged` takes them back: a failed write leaves no trace, and a retry of
+a staged batch finds it.
 """
 
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from headwater.errors import E, KafkaError
-from headwater.records.batch import RawHeader
-from headwater.records.header_fields import BASE_SEQUENCE, PRODUCER_EPOCH, PRODUCER_ID
+from headwater.log.aborted_index import AbortedTransaction
+from headwater.log.transactions import OpenTransactions
+from headwater.records.batch import CONTROL, TRANSACTIONAL, RawHeader
+from headwater.records.control import read_marker
+from headwater.records.header_fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    BASE_SEQUENCE,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+)
+from headwater.seams.files import Buffer
 
 WINDOW: Final = 5
 LAST_SEQUENCE: Final = (1 << 31) - 1
@@ -23,7 +36,8 @@ Batch: TypeAlias = tuple[int, int, int, int]
 """First sequence, last sequence, base offset, last offset."""
 State: TypeAlias = tuple[int, int, tuple[Batch, ...], int, int, int]
 """Epoch, last sequence, window, time of the last append, coordinator epoch, first offset of the
-open transaction. Plain tuples: a state is replaced, never changed, and `rollback_staged` keeps the old one."""
+open transaction. Plain tuples: a state is replaced, never changed, so that `rollback_staged` can put
+the old one back."""
 
 
 class ProducerStateEntry(NamedTuple):
@@ -39,13 +53,17 @@ class ProducerStateEntry(NamedTuple):
 
 
 class ProducerStates:
-    """The producers of one log, by id."""
+    """The producers of one log, by id. One object for the life of the log."""
 
-    __slots__ = ("_states", "_undo")
+    __slots__ = ("_states", "_transactions", "_undo", "aborted")
 
     def __init__(self) -> None:
         self._states: dict[int, State] = {}
+        # The states before what is staged; None where the producer was not known.
         self._undo: dict[int, State | None] = {}
+        self._transactions = OpenTransactions()
+        # Aborted transactions whose markers are staged: the index gets them once they are written.
+        self.aborted: list[AbortedTransaction] = []
 
     def __len__(self) -> int:
         return len(self._states)
@@ -128,8 +146,26 @@ class ProducerStates:
         if producer_id >= 0 and header[BASE_SEQUENCE] == 0 and producer_id not in self._states:
             self._states[producer_id] = _nothing_written(header[PRODUCER_EPOCH], now_ms)
 
-    def replay(self, header: RawHeader, now_ms: int) -> None:
-        """Take a batch that is in the log already: a leader has checked it."""
+    def replay_batch(self, header: RawHeader, batch: Buffer, now_ms: int) -> None:
+        """Take note of a batch that a leader has checked: its sequence and its transaction.
+
+        Of a batch that is no marker only the header is read.
+        """
+        if header[ATTRIBUTES] & CONTROL:
+            self._end_transaction(header, batch, now_ms)
+        elif header[PRODUCER_ID] >= 0:
+            self._replay_data(header, now_ms)
+            if header[ATTRIBUTES] & TRANSACTIONAL:
+                self.begin_transaction(header[PRODUCER_ID], header[BASE_OFFSET])
+
+    def begin_transaction(self, producer_id: int, first_offset: int) -> None:
+        """Note where the producer's transaction begins, unless one is open already."""
+        state = self._states[producer_id]
+        if state[5] == NO_OFFSET:
+            self._states[producer_id] = (*state[:5], first_offset)
+            self._transactions.begin(producer_id, first_offset)
+
+    def _replay_data(self, header: RawHeader, now_ms: int) -> None:
         base_offset, _, _, _, _, _, delta, _, _, producer_id, epoch, first, _ = header
         state = self._states.get(producer_id)
         window: tuple[Batch, ...] = ()
@@ -146,18 +182,22 @@ class ProducerStates:
             epoch, last, (*window, batch)[-WINDOW:], now_ms, coordinator_epoch, transaction_start
         )  # fmt: skip
 
-    def begin_transaction(self, producer_id: int, first_offset: int) -> bool:
-        """Note where the producer's transaction began; False if one is open already."""
-        state = self._states[producer_id]
-        if state[5] != NO_OFFSET:
-            return False
-        self._states[producer_id] = (*state[:5], first_offset)
-        return True
+    def _end_transaction(self, header: RawHeader, batch: Buffer, now_ms: int) -> None:
+        marker = read_marker(batch)
+        if marker is None:
+            return
+        producer_id, offset = header[PRODUCER_ID], header[BASE_OFFSET]
+        first = self._end_in_state(
+            producer_id, header[PRODUCER_EPOCH], marker.coordinator_epoch, now_ms
+        )
+        stable = self._transactions.end(producer_id, offset)
+        if first >= 0 and not marker.commit:
+            self.aborted.append(AbortedTransaction(producer_id, first, offset, stable))
 
-    def end_transaction(
+    def _end_in_state(
         self, producer_id: int, epoch: int, coordinator_epoch: int, now_ms: int
     ) -> int:
-        """A marker was appended; where its transaction began, or -1 if it wrote nothing here."""
+        """Return where the transaction of a marker began, or -1 if it wrote nothing here."""
         state = self._states.get(producer_id)
         self._undo.setdefault(producer_id, state)
         if state is None:
@@ -188,8 +228,8 @@ class ProducerStates:
         if self._undo:
             self._undo.clear()
 
-    def rollback_staged(self) -> None:
-        """What was staged is lost.
+    def rollback_staged(self, log_end: int) -> None:
+        """What was staged is lost; the log ends at `log_end`.
 
         A producer whose very first batch was lost is remembered as one that wrote nothing: its
         second batch, which may be under way already, must not be taken before the first.
@@ -202,11 +242,22 @@ class ProducerStates:
             else:
                 self._states[producer_id] = state
         self._undo.clear()
+        self.restore_transactions(log_end)
 
     def restore(self, producers: Iterable[ProducerStateEntry]) -> None:
-        """Take the states of a snapshot in place of all that is known."""
+        """Replace all states by those of a snapshot."""
         self._states = {producer[0]: producer[1:] for producer in producers}
         self._undo.clear()
+
+    def restore_transactions(self, log_end: int) -> None:
+        """Take the open transactions from the states of a log that ends at `log_end`."""
+        rows = ((producer_id, state[5]) for producer_id, state in self._states.items())
+        self._transactions.restore(rows, log_end)
+        self.aborted.clear()
+
+    def last_stable_offset(self, high_watermark: int) -> int:
+        """Return the offset before which a read-committed consumer may read."""
+        return self._transactions.stable(high_watermark)
 
     def expire(self, before_ms: int) -> int:
         """Forget the producers silent since `before_ms`, but none with an open transaction."""

@@ -75,7 +75,7 @@ def _expired(log: "PartitionLog", segment: Segment, oldest_kept: int) -> bool:
     return (
         segment.size > 0
         and log.newest_timestamp(segment) < oldest_kept
-        and log.confirmed_newest_timestamp(segment) < oldest_kept
+        and log.newest_timestamp(segment, confirmed=True) < oldest_kept
     )
 
 

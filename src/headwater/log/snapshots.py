@@ -29,6 +29,11 @@ class DamagedSnapshot(Exception):
     """The file is not what was written."""
 
 
+def stem(directory: str, offset: int) -> str:
+    """Return the path of the snapshot at `offset`, without its suffix."""
+    return f"{directory}/{offset:020d}"
+
+
 def encode_states(states: Mapping[int, State]) -> tuple[bytes, bytes]:
     """The content of the two files for a copy of a log's states. Safe on any thread."""
     return encode(ProducerStateEntry(producer_id, *state) for producer_id, state in states.items())

@@ -38,7 +38,7 @@ from headwater.records.rules import MAX_UNCOMPRESSED_BYTES
 from headwater.seams.files import Files, read_fully
 
 if TYPE_CHECKING:
-    from headwater.log.segmented_log import SegmentedLog
+    from headwater.log.partition_log import PartitionLog
 
 Found: TypeAlias = tuple[int, int, int]
 """Timestamp, offset, leader epoch."""
@@ -52,12 +52,12 @@ class TimeLookup:
     """
 
     def __init__(
-        self, log: "SegmentedLog", upper: int, most_bytes: int = MAX_UNCOMPRESSED_BYTES
+        self, log: "PartitionLog", upper: int, most_bytes: int = MAX_UNCOMPRESSED_BYTES
     ) -> None:
         self._log = log
-        self._files = log.files
+        self._files = log.segments.files
         self._segments = list(log.segments)
-        self._active_size = log.active.size
+        self._active_size = log.segments.active.size
         self._start = log.log_start_offset
         self._upper = upper
         self._most_bytes = most_bytes
@@ -106,7 +106,7 @@ class TimeLookup:
         try:
             yield _View(self._files, segment, size, fd, active)
         except DamagedSegment as damage:
-            self._log.failure = str(damage)
+            self._log.fail(str(damage))
             raise KafkaError(E.KAFKA_STORAGE_ERROR, str(damage)) from damage
         finally:
             self._files.close(fd)

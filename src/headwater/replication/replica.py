@@ -57,8 +57,8 @@ class Replica:
     """One partition on this broker."""
 
     __slots__ = (
-        "_committing", "_held", "_inbox", "_waiters", "_writing", "dirty", "flushes", "host", "log",
-        "offline", "partition", "policy", "refusal", "topic_id", "topic_partition", "upkeep",
+        "_committing", "_held", "_inbox", "_staging", "_waiters", "_writing", "dirty", "flushes", "host",
+        "log", "offline", "partition", "policy", "refusal", "topic_id", "topic_partition", "upkeep",
         "watchers",
     )  # fmt: skip
 
@@ -71,6 +71,7 @@ class Replica:
     ) -> None:
         # The log and the partition's state: for this room alone, others call the methods below.
         self.log = partition_log
+        self._staging = partition_log.staging
         self.partition = partition
         self.host = host
         self.policy = policy
@@ -111,7 +112,7 @@ class Replica:
         if decided.leader_epoch > self.partition.leader_epoch:
             # Known before the first append of the epoch: those who truncate later must find a
             # leader that wrote nothing (KAFKA-7415).
-            self.log.begin_epoch(decided.leader_epoch)
+            self._staging.begin_epoch(decided.leader_epoch)
             self.flushes.sync_crash_tail()
         self._carry_out(
             self.partition.led(
@@ -153,7 +154,7 @@ class Replica:
 
     def apply_policy(self, policy: TopicPolicy, min_insync: int) -> None:
         self.policy = policy
-        self.log.settings = policy.log_settings
+        self.log.configure(policy.log_settings)
         self.partition.require_in_sync(min_insync)
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
@@ -225,7 +226,7 @@ class Replica:
         """Stage a coordinator's batch, completed like acks=all."""
         self._require_writable()
         epoch, now_ms = self.partition.leader_epoch, self.host.wall_ms()
-        self._commit_later(pending, self.log.stage_built(batch, epoch, now_ms))
+        self._commit_later(pending, self._staging.stage_built(batch, epoch, now_ms))
 
     def append_marker(self, marker: bytearray, pending: Pending) -> None:
         """Stage the end of a transaction, completed like acks=all.
@@ -234,7 +235,7 @@ class Replica:
         """
         self._require_writable()
         epoch, now_ms = self.partition.leader_epoch, self.host.wall_ms()
-        self._commit_later(pending, self.log.stage_marker(marker, epoch, now_ms))
+        self._commit_later(pending, self._staging.stage_marker(marker, epoch, now_ms))
 
     def _commit_later(self, pending: Pending, offsets: tuple[int, int]) -> None:
         pending.base_offset, pending.last_offset = offsets
@@ -255,7 +256,7 @@ class Replica:
     def _stage(
         self, batch: memoryview, header: RawHeader, pending: Pending, acks: int, now_ms: int
     ) -> None:
-        pending.base_offset, pending.last_offset = self.log.stage(
+        pending.base_offset, pending.last_offset = self._staging.stage(
             batch, header, self.partition.leader_epoch, now_ms
         )
         if acks == ACKS_ALL:
@@ -308,13 +309,13 @@ class Replica:
         try:
             self.log.stage_replicated(batches, leader_epoch, self.host.wall_ms())
         finally:
-            if self.log.staged_end_offset > self.log.log_end_offset:
+            if self._staging.end_offset > self.log.log_end_offset:
                 self._write_soon()
         self._carry_out(self.partition.leader_hw_received(high_watermark))
         committed = min(leader_log_start, self.partition.high_watermark)
         if committed > self.log.log_start_offset:
             self.log.advance_start(committed)
-        return self.log.staged_end_offset
+        return self._staging.end_offset
 
     def truncate(self, offset: int, leader_epoch: int, *, unclean: bool = False) -> int:
         """Drop everything at and above `offset`, and return the log's new end.

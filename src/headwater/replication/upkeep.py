@@ -36,8 +36,7 @@ class Upkeep:
 
     def pop_garbage(self) -> list[str]:
         """Remove and return the paths of dropped files, which may be unlinked after a while."""
-        garbage, self._log.garbage = self._log.garbage, []
-        return garbage
+        return self._log.segments.pop_garbage()
 
     def active_producers(self) -> list[ProducerStateEntry]:
         """Return what the log remembers of its idempotent producers."""

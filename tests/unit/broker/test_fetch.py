@@ -306,7 +306,7 @@ def test_what_the_page_cache_lacks_is_read_on_a_file_thread(live, topic, client,
     fill(client, topic, 3)
     replica = live.replica(topic)
     warm = client.fetch(topic).records
-    monkeypatch.setattr(type(replica.log.active), "read_now", lambda *_: None)
+    monkeypatch.setattr(type(replica.log.segments.active), "read_now", lambda *_: None)
     cold = client.fetch(topic)
     assert cold.error_code == 0
     assert bytes(cold.records) == bytes(warm)
@@ -316,7 +316,7 @@ def test_a_cold_read_that_fails_is_an_error_of_that_partition(live, client, monk
     live.create("cold", 2)
     for partition in range(2):
         fill(client, "cold", 1, partition=partition)
-    bad = live.replica("cold", 1).log.active.path
+    bad = live.replica("cold", 1).log.segments.active.path
     from headwater.log.slices import FileSlice
 
     load = FileSlice.load_up_to

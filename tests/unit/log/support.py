@@ -66,7 +66,7 @@ def batch(
 
 
 def stage(log: PartitionLog, data: memoryview, leader=0, now_ms=NOW) -> tuple[int, int]:
-    return log.stage(data, HEADER.unpack_from(data), leader, now_ms)
+    return log.staging.stage(data, HEADER.unpack_from(data), leader, now_ms)
 
 
 def append(log: PartitionLog, count=1, leader=0, **kind) -> tuple[int, int]:

@@ -6,6 +6,7 @@ from headwater.log.aborted_index import AbortedIndex, AbortedTransaction
 from headwater.log.offset_index import OffsetIndex
 from headwater.log.settings import LogSettings
 from headwater.log.time_index import TimeIndex
+from headwater.log.time_lookup import TimeLookup
 from headwater.seams.files import OsFiles
 from tests.unit.log.support import append, created, flush, reopened, stored
 
@@ -41,7 +42,7 @@ def test_w1_the_walk_forward_from_the_entry_finds_the_batch_that_holds_offset_60
     for _ in range(17):
         append(log, 13, value=b"v" * 140)
     assert log.log_end_offset == 743
-    segment = log.active
+    segment = log.segments.active
     entry = segment.index.lookup(600 - 522)
     assert 0 <= entry[0] < 600 - 522 < segment.index.last()[0]
     position, header = segment.find(segment.read_blocking, 600)
@@ -147,7 +148,7 @@ def test_missing_indexes_and_snapshots_are_built_anew(tmp_path, suffix, clean):
     _, log = reopened(dirs, tmp_path, EAGER)
     assert stored(log) == expected
     assert log.producers.get(9).last_sequence == 39
-    assert log.offset_for_time(1_020, 40) == (1_020, 20, 0)
+    assert TimeLookup(log, 40).at_or_after(1_020) == (1_020, 20, 0)
     assert append(log, 1, producer=9, sequence=40) == (40, 40)
 
 

@@ -8,6 +8,7 @@ from headwater.log import snapshots
 from headwater.log.flushing import BYTES_PER_PRODUCER, FEW_PRODUCERS, FlushWork
 from headwater.log.segment import JITTER_SHARES
 from headwater.log.settings import LogSettings
+from headwater.log.time_lookup import TimeLookup
 from headwater.records.batch import read_header
 from headwater.records.control import Marker, build_marker
 from headwater.seams.files import OsFiles
@@ -31,7 +32,7 @@ def test_a_batch_gets_its_offset_and_epoch_and_is_visible_only_once_written(tmp_
     first = batch(3)
     assert stage(log, first, leader=4) == (0, 2)
     assert stage(log, batch(2), leader=4) == (3, 4)
-    assert (log.staged_end_offset, log.log_end_offset) == (5, 0)
+    assert (log.staging.end_offset, log.log_end_offset) == (5, 0)
     assert log.read(0, 5, 1000, True) is None
     log.write_staged()
     assert log.log_end_offset == 5
@@ -80,10 +81,13 @@ def test_a_failed_write_leaves_no_trace_and_the_log_goes_on(tmp_path):
     stage(log, batch(1), leader=9)
     with pytest.raises(OSError, match="no space"):
         log.write_staged()
-    assert (log.staged_end_offset, log.log_end_offset) == (2, 2)
+    assert (log.staging.end_offset, log.log_end_offset) == (2, 2)
     assert log.producers.get(7).last_sequence == 1
     assert log.epochs.epoch_at(2) in {-1, 0, 9}
-    assert log.active.size == (tmp_path / "topic-0" / "00000000000000000000.log").stat().st_size
+    assert (
+        log.segments.active.size
+        == (tmp_path / "topic-0" / "00000000000000000000.log").stat().st_size
+    )
     assert append(log, 3, leader=9, producer=7, sequence=2) == (2, 4)
     _, log = reopened(dirs, tmp_path, files=files)
     assert [row[:2] for row in stored(log)] == [(0, 1), (2, 4)]
@@ -157,7 +161,7 @@ def test_a_segment_rolls_before_a_relative_offset_overflows(tmp_path):
     log.stage_replicated(batch(1, offset=1, leader=0), 0, 0)
     log.write_staged()
     log.truncate_fully(0)
-    log.settings = LogSettings(cleanup_policy="compact")
+    log.configure(LogSettings(cleanup_policy="compact"))
     log.stage_replicated(batch(1, offset=5, leader=0), 0, 0)
     log.write_staged()
     log.stage_replicated(batch(1, offset=1 << 31, leader=0), 0, 0)
@@ -212,7 +216,7 @@ def test_a_follower_keeps_offsets_epochs_and_bytes(tmp_path):
     append(leader, 1, leader=5, producer=3, sequence=10)
     for _, _, data in stored(leader):
         follower.stage_replicated(data, 9, 0)
-        assert follower.log_end_offset < follower.staged_end_offset
+        assert follower.log_end_offset < follower.staging.end_offset
         follower.write_staged()
     assert stored(follower) == stored(leader)
     assert follower.epochs.epochs == [2, 5]
@@ -244,7 +248,7 @@ def test_truncation_drops_the_batch_that_holds_the_offset_and_all_after_it(tmp_p
     kept = [row for row in before if row[1] < offset]
     assert stored(log) == kept
     end = kept[-1][1] + 1 if kept else 0
-    assert (log.log_end_offset, log.staged_end_offset) == (end, end)
+    assert (log.log_end_offset, log.staging.end_offset) == (end, end)
     assert log.size == sum(len(row[2]) for row in kept)
     state = log.producers.get(1)
     assert (state.last_sequence if state else -1) == end - 1
@@ -324,7 +328,7 @@ def test_a_segment_rolls_earlier_by_its_own_share_of_the_jitter(tmp_path):
     settings = LogSettings(segment_ms=10_000, segment_jitter_ms=4_000)
     for share, rolls in ((0, 10_001), (JITTER_SHARES // 2, 8_001), (JITTER_SHARES // 4 * 3, 7_001)):
         _, log = created(tmp_path / str(share), settings)
-        log.active.jitter = share
+        log.segments.active.jitter = share
         append(log, now=NOW)
         append(log, now=NOW + rolls - 1)
         assert len(log.segments) == 1
@@ -334,7 +338,7 @@ def test_a_segment_rolls_earlier_by_its_own_share_of_the_jitter(tmp_path):
 
 def test_a_jitter_above_segment_ms_does_not_roll_at_every_batch(tmp_path):
     _, log = created(tmp_path, LogSettings(segment_ms=10_000, segment_jitter_ms=1 << 40))
-    log.active.jitter = JITTER_SHARES // 2
+    log.segments.active.jitter = JITTER_SHARES // 2
     for number in range(50):
         append(log, now=NOW + 100 * number)
     assert len(log.segments) == 1
@@ -343,13 +347,13 @@ def test_a_jitter_above_segment_ms_does_not_roll_at_every_batch(tmp_path):
 def test_each_new_segment_draws_its_share_of_the_jitter(tmp_path):
     dirs, log = created(tmp_path, SMALL)
     drawn = []
-    log.draw = lambda limit: drawn.append(limit) or len(drawn)
+    log.segments.draw = lambda limit: drawn.append(limit) or len(drawn)
     while len(log.segments) < 4:
         append(log, value=b"v" * 900)
     assert drawn == [JITTER_SHARES] * 3
-    assert [segment.jitter for segment in log.segments[1:]] == [1, 2, 3]
+    assert [segment.jitter for segment in list(log.segments)[1:]] == [1, 2, 3]
     _, log = reopened(dirs, tmp_path, SMALL)
-    assert log.draw(1) == 0
+    assert log.segments.draw(1) == 0
 
 
 def test_flush_ms_counts_real_time_whatever_the_wall_clock_does(tmp_path):
@@ -376,13 +380,13 @@ def test_a_flush_looks_only_at_segments_that_an_earlier_one_did_not_save(tmp_pat
         append(log, value=b"v" * 600)
     flush(log, dirs)
     looked = []
-    add_segment = FlushWork.add_segment
+    add_segment = FlushWork._add_segment
 
     def count(work, segment, *, sync):
         looked.append(segment.base_offset)
         add_segment(work, segment, sync=sync)
 
-    monkeypatch.setattr(FlushWork, "add_segment", count)
+    monkeypatch.setattr(FlushWork, "_add_segment", count)
     append(log, value=b"v" * 1_500)
     flush(log, dirs)
     assert 1 <= len(looked) <= 2
@@ -397,7 +401,7 @@ def test_indexes_that_were_rebuilt_are_saved_by_the_next_flush(tmp_path):
     log.segments[1].index.release()
     sound = path.read_bytes()
     path.write_bytes(sound[:3])
-    log.rebuild(log.segments[1])
+    log.segments.rebuild(log.segments[1])
     append(log)
     flush(log, dirs)
     assert path.read_bytes() == sound
@@ -418,7 +422,9 @@ def test_the_states_of_many_producers_are_written_once_for_many_flushes(tmp_path
     files.calls.clear()
     log.roll(NOW)
     flush(log, dirs)
-    assert [call for call in files.calls if f"{log.active.base_offset:020d}.snapshot" in call]
+    assert [
+        call for call in files.calls if f"{log.segments.active.base_offset:020d}.snapshot" in call
+    ]
 
 
 def test_producers_are_known_after_a_crash_though_no_flush_wrote_them(tmp_path):
@@ -455,11 +461,15 @@ def test_offsets_are_found_by_time_across_segments(tmp_path):
     assert len(log.segments) > 2
     end = log.log_end_offset
     for number in range(60):
-        assert log.offset_for_time(1_000 + 10 * number, end) == (1_000 + 10 * number, number, 0)
-        assert log.offset_for_time(991 + 10 * number, end)[1] == number
-    assert log.offset_for_time(1_591, end) is None
-    assert log.offset_for_time(1_300, 30) is None
-    assert log.max_timestamp() == (1_590, 59, 0)
+        assert TimeLookup(log, end).at_or_after(1_000 + 10 * number) == (
+            1_000 + 10 * number,
+            number,
+            0,
+        )
+        assert TimeLookup(log, end).at_or_after(991 + 10 * number)[1] == number
+    assert TimeLookup(log, end).at_or_after(1_591) is None
+    assert TimeLookup(log, 30).at_or_after(1_300) is None
+    assert TimeLookup(log, log.log_end_offset).newest() == (1_590, 59, 0)
 
 
 def test_transactions_hold_the_last_stable_offset_until_their_marker_is_replicated(tmp_path):
@@ -468,11 +478,11 @@ def test_transactions_hold_the_last_stable_offset_until_their_marker_is_replicat
     append(log, 2, producer=5, sequence=0, transactional=True)
     append(log, 1, producer=6, sequence=0, transactional=True)
     assert log.last_stable_offset(4) == 1
-    log.stage_marker(build_marker(Marker(5, 0, False, 0), now=1), 0, 1)
+    log.staging.stage_marker(build_marker(Marker(5, 0, False, 0), now=1), 0, 1)
     log.write_staged()
     assert log.last_stable_offset(4) == 1
     assert log.last_stable_offset(5) == 3
-    log.stage_marker(build_marker(Marker(6, 0, True, 0), now=1), 0, 1)
+    log.staging.stage_marker(build_marker(Marker(6, 0, True, 0), now=1), 0, 1)
     log.write_staged()
     assert log.last_stable_offset(6) == 6
     expected = [(5, 1, 4, 3)]
@@ -489,7 +499,7 @@ def test_an_aborted_marker_that_is_not_written_leaves_no_entry(tmp_path):
     files = LossyFiles()
     _, log = created(tmp_path, files=files)
     append(log, 2, producer=5, sequence=0, transactional=True)
-    log.stage_marker(build_marker(Marker(5, 0, False, 0), now=1), 0, 1)
+    log.staging.stage_marker(build_marker(Marker(5, 0, False, 0), now=1), 0, 1)
     files.fail_write = OSError(errno.ENOSPC, "full")
     with pytest.raises(OSError, match="full"):
         log.write_staged()
@@ -535,7 +545,7 @@ def test_a_missing_index_of_a_sealed_segment_is_built_anew_when_it_is_read(tmp_p
         path.write_bytes(b"junk")
     _, log = reopened(dirs, tmp_path, SMALL)
     assert stored(log, max_bytes=250) == expected
-    assert all(segment.index.count for segment in log.segments[:-1])
+    assert all(segment.index.count for segment in list(log.segments)[:-1])
 
 
 # -- snapshots of producers speak of what is in the log, never of what is staged
@@ -547,7 +557,7 @@ def snapshots_of(log):
     return {
         offset: [
             batch[3]
-            for row in snapshots.read(files, log.snapshot_stem(offset))
+            for row in snapshots.read(files, snapshots.stem(log.directory, offset))
             for batch in row.window
         ]
         for offset in snapshots.offsets(files, log.directory)

@@ -134,7 +134,7 @@ def test_undo_takes_back_exactly_what_was_staged_since_keep():
     states.admit((*header[:11], 1, 1), 1, 6)
     states.admit((*header[:9], 2, 0, 0, 1), 2, 6)
     assert states.written_states() == {row.producer_id: row[1:] for row in before}
-    states.rollback_staged()
+    states.rollback_staged(1)
     assert [row for row in states if row.producer_id == 1] == before
 
 
@@ -145,7 +145,7 @@ def test_the_second_batch_of_a_producer_is_refused_while_the_first_was_lost_by_a
         (0, 49, 0, 2, 0, 0, 0, 0, 0, 1, 0, 1, 1),
     )
     states.admit(first, 0, 5)
-    states.rollback_staged()
+    states.rollback_staged(0)
     with pytest.raises(KafkaError) as refused:
         states.admit(second, 0, 6)
     assert refused.value.code is E.OUT_OF_ORDER_SEQUENCE_NUMBER
@@ -158,6 +158,6 @@ def test_the_second_batch_of_a_producer_is_refused_while_the_first_was_lost_by_a
 def test_a_producer_whose_only_batch_was_lost_survives_a_snapshot():
     states = ProducerStates()
     states.admit((0, 49, 0, 2, 0, 0, 0, 0, 0, 1, 3, 0, 1), 0, 5)
-    states.rollback_staged()
+    states.rollback_staged(0)
     (found,) = snapshots.decode(*snapshots.encode_states(states.written_states()))
     assert (found.producer_id, found.epoch, found.last_sequence, found.window) == (1, 3, -1, ())

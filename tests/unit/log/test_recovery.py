@@ -361,7 +361,7 @@ def test_a_power_cut_loses_nothing_that_was_flushed(tmp_path, seed):
     for number in range(chance.randrange(5, 60)):
         stage(
             log,
-            batch(1 + number % 3, producer=1, sequence=log.staged_end_offset),
+            batch(1 + number % 3, producer=1, sequence=log.staging.end_offset),
             leader=number // 20,
         )
         log.write_staged()

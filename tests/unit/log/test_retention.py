@@ -3,6 +3,7 @@ import pytest
 from headwater.errors import KafkaError
 from headwater.log.retention import STEP, step
 from headwater.log.settings import LogSettings
+from headwater.log.time_lookup import TimeLookup
 from tests.unit.log.support import NOW, PARTITION, append, created, opened, reopened, stored
 
 HOUR = 3_600_000
@@ -63,7 +64,7 @@ def test_deleted_records_are_gone_for_readers_at_once_and_their_segments_later(t
     _, log, _ = filled(tmp_path, retention_ms=-1)
     log.advance_start(17)
     assert stored(log)[0][0] == 17
-    assert log.offset_for_time(NOW, 40)[1] == 17
+    assert TimeLookup(log, 40).at_or_after(NOW)[1] == 17
     dropped = log.retain(NOW, 40)
     assert [segment.base_offset for segment in dropped] == [0, 5, 10]
     assert log.log_start_offset == 17
@@ -77,9 +78,9 @@ def test_dropped_files_are_renamed_and_listed_for_removal(tmp_path):
     _, log, _ = filled(tmp_path, retention_bytes=2_000)
     piece = log.read(0, 40, 100, True)
     log.retain(NOW, 40)
-    assert all(path.endswith(".deleted") for path in log.garbage)
+    assert all(path.endswith(".deleted") for path in log.segments.garbage)
     present = {str(path) for path in (tmp_path / "topic-0").glob("*.deleted")}
-    assert present == set(log.garbage)
+    assert present == set(log.segments.garbage)
     assert piece.load_now() is None
 
 

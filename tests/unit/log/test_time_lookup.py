@@ -69,7 +69,7 @@ def test_times_are_found_after_a_restart_without_a_write(tmp_path, clean):
             0,
         )
     if clean:  # after a crash recovery has read them
-        assert all(segment.time_index._entries is None for segment in log.segments[:-1])
+        assert all(segment.time_index._entries is None for segment in list(log.segments)[:-1])
 
 
 def test_a_segment_removed_meanwhile_is_passed_over(tmp_path):
@@ -77,8 +77,7 @@ def test_a_segment_removed_meanwhile_is_passed_over(tmp_path):
     for number in range(60):
         append(log, 1, value=b"v" * 80, now=1_000 + 10 * number)
     lookup = TimeLookup(log, 60)
-    first = log.segments.pop(0)
-    log.discard(first)
+    log.drop_first()
     found = lookup.at_or_after(1_000)
     assert found is not None
     assert found[1] == log.segments[0].base_offset
@@ -89,7 +88,7 @@ def test_a_log_cut_meanwhile_gives_no_offset_that_is_gone(tmp_path):
     for number in range(20):
         append(log, 1, now=1_000 + number)
     lookup = TimeLookup(log, 20)
-    read = log.files.open
+    read = log.segments.files.open
 
     def cut_first(path, **how):
         fd = read(path, **how)
@@ -97,10 +96,10 @@ def test_a_log_cut_meanwhile_gives_no_offset_that_is_gone(tmp_path):
             log.truncate_to(5)
         return fd
 
-    log.files.open = cut_first
+    log.segments.files.open = cut_first
     try:
         with pytest.raises(KafkaError) as refused:
             lookup.at_or_after(1_003)
     finally:
-        del log.files.open
+        del log.segments.files.open
     assert refused.value.code in (E.OFFSET_NOT_AVAILABLE, E.KAFKA_STORAGE_ERROR)

@@ -204,7 +204,7 @@ def test_after_a_truncation_below_the_flushed_point_a_crash_cuts_a_torn_tail(bro
     written.append_replicated(sent(3, value=b"again"), EPOCH, 3)
     broker.host.end_tick()
     broker.dirs.abandon()
-    with open(written.log.active.path, "r+b") as file:
+    with open(written.log.segments.active.path, "r+b") as file:
         file.truncate(file.seek(0, 2) - 1)
     again = ReplicasUnderTest(broker.path)
     log = again.dirs.logs[PARTITION]

@@ -100,7 +100,7 @@ def test_a_refused_batch_leaves_nothing(leader):
     damaged[-1] ^= 1
     assert refused(lambda: leader.append(damaged)) is E.CORRUPT_MESSAGE
     assert leader.host.to_write == []
-    assert leader.replica.log.staged_end_offset == 0
+    assert leader.replica.log.staging.end_offset == 0
 
 
 def test_only_a_leader_takes_batches(leader):

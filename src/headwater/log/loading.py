@@ -10,19 +10,23 @@ built anew, and none of them keeps a broker from starting.
 import errno
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from headwater.log import snapshots
 from headwater.log.batch_scan import EpochRule, batch_at, check, headers
+from headwater.log.descriptors import Descriptors
+from headwater.log.epochs import EpochCache
 from headwater.log.index_rebuild import (
     rebuild_indexes,
     remove_snapshots,
     replay_producers,
     walk_tail,
 )
+from headwater.log.log_segments import LogSegments
+from headwater.log.partition_log import LogState, PartitionLog
+from headwater.log.producers import ProducerStates
 from headwater.log.segment import DELETED, LOG, DamagedSegment, Segment
 from headwater.log.truncation_note import read_note
-from headwater.model import ZERO_UUID
+from headwater.model import ZERO_UUID, Uuid
 from headwater.records.batch import CRC_START, HEADER, HEADER_SIZE, OVERHEAD, RawHeader
 from headwater.records.checksum import crc32c
 from headwater.records.header_fields import (
@@ -32,11 +36,7 @@ from headwater.records.header_fields import (
     LEADER_EPOCH,
     LENGTH,
 )
-from headwater.seams.files import Buffer, Files
-
-if TYPE_CHECKING:
-    from headwater.log.descriptors import Descriptors
-    from headwater.log.partition_log import PartitionLog
+from headwater.seams.files import Buffer
 
 log = logging.getLogger(__name__)
 
@@ -69,41 +69,41 @@ class Recovered:
     repairs: list[str] = field(default_factory=list)
 
 
-class Recovery:
-    """One loading of one log."""
+class LogLoader:
+    """Loads one log."""
 
     __slots__ = (
-        "_descriptors",
-        "_files",
-        "_known",
-        "_log",
-        "_now_ms",
-        "_point",
-        "_trace",
-        "report",
-    )
+        "_descriptors", "_epochs", "_files", "_known", "_now_ms", "_point", "_producers",
+        "_segments", "_state", "_topic_id", "_trace", "report",
+    )  # fmt: skip
 
     def __init__(
         self,
-        log: "PartitionLog",
-        files: Files,
-        descriptors: "Descriptors",
+        segments: LogSegments,
+        descriptors: Descriptors,
+        topic_id: Uuid,
         known: LastKnown,
         now_ms: int,
     ) -> None:
-        self._log = log
-        self._files = files
+        """`segments` is empty: the loader fills it from its folder."""
+        self._segments = segments
+        self._files = segments.files
         self._descriptors = descriptors
+        self._topic_id = topic_id
+        self._epochs = EpochCache(segments.files, segments.directory)
+        self._producers = ProducerStates()
         self._known = known
         self._now_ms = now_ms
+        self._state = LogState()
         # Everything below this offset is known to have been on the disk.
         self._point = known.recovery_point or 0
         # The highest offset that anything but the checkpoint speaks of.
         self._trace = 0
         self.report = Recovered()
 
-    def run(self) -> Recovered:
-        """Load the log; afterwards it serves, or its `failure` says why not."""
+    def load(self) -> PartitionLog:
+        """Return the log: it serves, or its `failure` says why not."""
+        state = self._state
         self._apply_truncation_note()
         try:
             self._open_segments()
@@ -112,28 +112,36 @@ class Recovery:
                 self._find_traces()
                 self._recover()
         except DamagedSegment as damage:
-            self._log.failure = str(damage)
-            self._log.finish_load(self._known.recovery_point or self._log.segments[-1].base_offset)
-        if self._log.failure is not None:
+            state.failure = str(damage)
+            self._finish(self._known.recovery_point or self._segments.active.base_offset)
             # The next start must know what was flushed, or it would take the damage for a torn tail.
-            self._log.recovery_point = self._log.checkpointed = self._point
-        self._log.log_start_offset = max(
-            self._log.segments[0].base_offset, min(self._known.log_start, self._log.log_end_offset)
+            state.recovery_point = self._point
+        state.log_start_offset = max(
+            self._segments.start_offset, min(self._known.log_start, state.log_end_offset)
         )
         self._log_report()
-        return self.report
+        return PartitionLog(self._topic_id, self._segments, self._epochs, self._producers, state)
+
+    def _finish(self, log_end: int) -> None:
+        """The log ends here, and what was replayed is final."""
+        self._producers.commit_staged()
+        self._segments.index_aborted(self._producers.aborted)
+        self._segments.finish_load(self._state.recovery_point)
+        self._epochs.truncate_end(log_end)
+        self._producers.restore_transactions(log_end)
+        self._state.log_end_offset = log_end
+        self._state.recovery_point = min(self._state.recovery_point, log_end)
 
     def _apply_truncation_note(self) -> None:
-        limit = read_note(self._files, self._log.directory)
+        limit = read_note(self._files, self._segments.directory)
         if limit is not None:
             self._known.recovery_point = min(self._known.recovery_point or 0, limit)
             self._known.clean = False
             self._point = self._known.recovery_point
-            self._log.has_truncation_note = True
-            self._log.checkpointed_at = -1
+            self._state.has_truncation_note = True
 
     def _open_segments(self) -> None:
-        directory = self._log.directory
+        directory = self._segments.directory
         names = self._clear_leftovers(self._files.listdir(directory))
         for name in names:
             stem = name.removesuffix(LOG)
@@ -141,8 +149,8 @@ class Recovery:
                 size = self._files.path_size(f"{directory}/{name}")
                 segment = Segment(self._files, self._descriptors, directory, int(stem), size)
                 segment.created_ms = self._now_ms
-                self._log.segments.append(segment)
-        if not self._log.segments:
+                self._segments.adopt(segment)
+        if not len(self._segments):
             self._begin_empty()
 
     def _begin_empty(self) -> None:
@@ -150,16 +158,16 @@ class Recovery:
         point = self._known.recovery_point
         if point:
             # No file is made: the next start must find the folder as it is.
-            segment = Segment(self._files, self._descriptors, self._log.directory, point, 0)
-            self._log.segments.append(segment)
+            segment = Segment(self._files, self._descriptors, self._segments.directory, point, 0)
+            self._segments.adopt(segment)
             raise DamagedSegment(f"no segments, though {point} offsets were flushed")
         # A log without an id may be a new one: the start of its namesake is not its own.
-        named = self._log.topic_id != ZERO_UUID
-        self._log.add_segment(self._known.log_start if named else 0, self._now_ms)
+        start = self._known.log_start if self._topic_id != ZERO_UUID else 0
+        self._segments.add(start, start, self._now_ms)
 
     def _clear_leftovers(self, names: list[str]) -> list[str]:
         """Finish what a crash interrupted: removals and half-made files go, whole swaps stay."""
-        directory = self._log.directory
+        directory = self._segments.directory
         for name in names:
             path = f"{directory}/{name}"
             if name.endswith((DELETED, CLEANED, ".tmp")):
@@ -172,24 +180,24 @@ class Recovery:
         return self._files.listdir(directory)
 
     def _find_traces(self) -> None:
-        offsets = snapshots.offsets(self._files, self._log.directory)
+        offsets = snapshots.offsets(self._files, self._segments.directory)
         if self._known.recovery_point is None:
             self._point = _flushed_before(offsets)
-        starts = self._log.epochs.starts
-        active = self._log.active
+        starts = self._epochs.starts
+        active = self._segments.active
         indexed = active.base_offset + active.index.last()[0] if active.size else 0
         self._trace = max(offsets[0] if offsets else 0, starts[-1] if starts else 0, indexed)
 
     def _load_epochs(self) -> None:
-        epochs = self._log.epochs
+        epochs = self._epochs
         epochs.load()
         if not epochs.damaged:
             return
-        if not any(segment.size for segment in self._log.segments):
+        if not any(segment.size for segment in self._segments):
             epochs.damaged = False
             return
         self.report.repairs.append("leader epochs")
-        for segment in self._log.segments:
+        for segment in self._segments:
             self._rebuild_epochs(segment)
 
     def _rebuild_epochs(self, segment: Segment) -> None:
@@ -198,14 +206,13 @@ class Recovery:
             for _, header in headers(segment):
                 if header[BASE_OFFSET] >= self._point:
                     return
-                self._log.epochs.assign(header[LEADER_EPOCH], header[BASE_OFFSET])
+                self._epochs.assign(header[LEADER_EPOCH], header[BASE_OFFSET])
         except DamagedSegment:
             return
 
     def _loaded_clean(self) -> bool:
         """After a clean stop the end is known; if anything differs from the marker, check it all."""
-        known, partition_log = self._known, self._log
-        active = partition_log.active
+        known, active = self._known, self._segments.active
         if not known.clean or known.recovery_point is None:
             return False
         if active.base_offset > known.recovery_point:
@@ -217,25 +224,23 @@ class Recovery:
                 return False
         elif known.clean_end != (active.size, known.recovery_point):
             return False
-        partition_log.epochs.damaged = False
-        partition_log.log_end_offset = known.recovery_point
-        self.report.scanned_bytes += replay_producers(partition_log, self._files, self._now_ms)
-        partition_log.recovery_point = partition_log.checkpointed = known.recovery_point
-        partition_log.finish_load(known.recovery_point)
+        self._epochs.damaged = False
+        self.report.scanned_bytes += self._replay_producers(known.recovery_point)
+        self._state.recovery_point = known.recovery_point
+        self._finish(known.recovery_point)
         return True
 
     def _recover(self) -> None:
-        partition_log = self._log
-        rank = partition_log.rank(self._point)
-        untrusted = partition_log.segments[rank:]
+        segments = self._segments
+        rank = segments.rank(self._point)
+        untrusted = segments.from_rank(rank)
         if rank and untrusted[0].base_offset == self._point:
-            self._seal_again(partition_log.segments[rank - 1])
+            self._seal_again(segments[rank - 1])
         sizes = [segment.size for segment in untrusted]
         end, position = self._flushed_end(untrusted[0])
-        del partition_log.segments[rank + 1 :]
+        segments.unlist_after(rank)
         self._begin_walk(untrusted[0], position, end)
-        partition_log.log_end_offset = end
-        replay_producers(partition_log, self._files, self._now_ms)
+        self._replay_producers(end)
         for segment, size in zip(untrusted, sizes, strict=True):
             if segment is not untrusted[0]:
                 self._require_flushed(end)
@@ -243,16 +248,22 @@ class Recovery:
                     continue
             end = self._walk(segment, size, end)
         self._require_flushed(end)
-        partition_log.recovery_point = partition_log.checkpointed = min(self._point, end)
-        partition_log.finish_load(end)
-        for segment in partition_log.segments[rank:]:
+        self._state.recovery_point = min(self._point, end)
+        self._finish(end)
+        for segment in segments.from_rank(rank):
             self._save_indexes(segment)
         if self.report.problem is not None:
             # What was dropped must not come back in the place of what is written from now on.
-            self._files.sync_dir(partition_log.directory)
+            self._files.sync_dir(segments.directory)
         # Whether the file's last version had reached the disk before the crash is not known.
-        partition_log.epochs.unsynced = bool(partition_log.epochs.epochs)
-        remove_snapshots(self._files, partition_log.directory, above=end)
+        self._epochs.unsynced = bool(self._epochs.epochs)
+        remove_snapshots(self._files, segments.directory, above=end)
+
+    def _replay_producers(self, log_end: int) -> int:
+        """Rebuild the producers' states up to `log_end` and return the bytes read for it."""
+        replayed = replay_producers(self._segments, self._producers, log_end, self._now_ms)
+        self._state.snapshot_offset = replayed.snapshot_offset
+        return replayed.read_bytes
 
     def _require_flushed(self, end: int) -> None:
         """Refuse a log that ends too early, unless only an uncertain checkpoint speaks of more."""
@@ -268,7 +279,7 @@ class Recovery:
         try:
             walk_tail(segment, self._point)
         except DamagedSegment:
-            rebuild_indexes(segment, self._log.settings.index_interval_bytes)
+            rebuild_indexes(segment, self._segments.settings.index_interval_bytes)
             walk_tail(segment, self._point)
         _require_whole(segment, segment.tail_positions[-1])
         segment.seal()
@@ -291,12 +302,12 @@ class Recovery:
             return segment.base_offset, 0
         if not segment.index.entries and segment.index.damaged:
             self.report.repairs.append(segment.index.path)
-            rebuild_indexes(segment, self._log.settings.index_interval_bytes, below=point)
+            rebuild_indexes(segment, self._segments.settings.index_interval_bytes, below=point)
         try:
             found = segment.find(segment.read_blocking, point - 1)
         except DamagedSegment:
             self.report.repairs.append(segment.index.path)
-            rebuild_indexes(segment, self._log.settings.index_interval_bytes, below=point)
+            rebuild_indexes(segment, self._segments.settings.index_interval_bytes, below=point)
             found = segment.find(segment.read_blocking, point - 1)
         if found is None or found[1][BASE_OFFSET] + found[1][LAST_OFFSET_DELTA] + 1 != point:
             # No batch ends at the recovery point: the checkpoint is wrong, so check everything.
@@ -331,28 +342,28 @@ class Recovery:
             self.report.dropped_from = end
         if self.report.problem is not None:
             self.report.dropped_bytes += size
-            self._log.garbage.extend(segment.mark_deleted())
+            self._segments.garbage.extend(segment.mark_deleted())
             return False
-        self._log.active.seal()
-        self._log.active.drop_tail_cache()
-        self._log.segments.append(segment)
+        self._segments.active.seal()
+        self._segments.active.drop_tail_cache()
+        self._segments.adopt(segment)
         self._begin_walk(segment, 0, end)
         return True
 
     def _walk(self, segment: Segment, file_size: int, end: int) -> int:
         """Check the rest of a segment; cut it where it is torn."""
-        partition_log = self._log
+        settings = self._segments.settings
 
         def absorb(header: RawHeader, batch: Buffer) -> None:
-            partition_log.replay_batch(header, batch, self._now_ms)
+            self._producers.replay_batch(header, batch, self._now_ms)
 
         walked = check(
             segment,
             file_size,
             end,
-            EpochRule(partition_log.epochs, end, known=not partition_log.epochs.damaged),
-            partition_log.settings.compacted,
-            partition_log.settings.index_interval_bytes,
+            EpochRule(self._epochs, end, known=not self._epochs.damaged),
+            settings.compacted,
+            settings.index_interval_bytes,
             absorb,
         )
         segment.ready = True
@@ -370,9 +381,9 @@ class Recovery:
         return walked.next_offset
 
     def _log_report(self) -> None:
-        report, where = self.report, self._log.topic_partition
-        if self._log.failure is not None:
-            log.error("%s is offline: %s", where, self._log.failure)
+        report, where = self.report, self._segments.topic_partition
+        if self._state.failure is not None:
+            log.error("%s is offline: %s", where, self._state.failure)
         elif report.dropped_bytes:
             log.warning(
                 "%s: dropped %d bytes from offset %s on: %s",

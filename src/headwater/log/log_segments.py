@@ -1,0 +1,349 @@
+"""The segments of one log, in the order of their offsets; the last one is active and grows.
+
+This class alone changes the list of segments. Truncation drops from its end, retention from its
+start, a roll adds to it; whoever rewrites whole segments replaces them here. Readers skip gaps
+between batches and segments that hold nothing at or above their offset.
+
+Reading never waits for the disk on the owner's thread: a reader thread fetches what the page cache
+lacks (`slices.py`). An index that misleads is rebuilt from the batches; batches that are damaged
+take the log offline (`on_damage`). Where the log ends is known to `PartitionLog` alone, which passes
+it on.
+"""
+
+import errno
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
+
+from headwater.errors import E, KafkaError
+from headwater.log.aborted_index import AbortedTransaction
+from headwater.log.descriptors import EXHAUSTED, Descriptors
+from headwater.log.index_rebuild import rebuild_indexes, walk_tail
+from headwater.log.segment import JITTER_SHARES, DamagedSegment, Segment
+from headwater.log.settings import LogSettings
+from headwater.log.slices import Cold, FileSlice
+from headwater.model import TopicPartition
+from headwater.records.header_fields import BASE_OFFSET, MAX_TIMESTAMP
+from headwater.seams.files import Buffer, Files
+
+log = logging.getLogger(__name__)
+T = TypeVar("T")
+
+WARM_SEGMENTS = 8
+NOTHING = (1 << 63) - 1
+
+
+class LogSegments:
+    """The segments of one log."""
+
+    __slots__ = (
+        "_descriptors", "_list", "_warm", "active", "directory", "draw", "files", "garbage",
+        "on_damage", "settings", "size", "topic_partition", "unsaved_from",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        files: Files,
+        descriptors: Descriptors,
+        directory: str,
+        topic_partition: TopicPartition,
+        settings: LogSettings,
+    ) -> None:
+        self.files = files
+        self._descriptors = descriptors
+        self.directory = directory
+        self.topic_partition = topic_partition
+        # The limits; they may be replaced at any time and hold from the next batch on.
+        self.settings = settings
+        self._list: list[Segment] = []
+        # The segment that grows, once there is one.
+        self.active: Segment
+        # Bytes of all segments.
+        self.size = 0
+        # Files renamed away that a file thread may unlink after file.delete.delay.ms.
+        self.garbage: list[str] = []
+        # Sealed segments that were read last: the only ones whose indexes stay in memory.
+        self._warm: list[Segment] = []
+        # Draws a number below a limit: which share of segment.jitter.ms a new segment gets.
+        self.draw: Callable[[int], int] = _no_jitter
+        # Segments before the one that holds this offset have saved and synced all index entries.
+        self.unsaved_from = NOTHING
+        # Called with the reason when batches are damaged.
+        self.on_damage: Callable[[str], None] = _ignore
+
+    # -- the list
+
+    def __len__(self) -> int:
+        return len(self._list)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._list)
+
+    def __getitem__(self, rank: int) -> Segment:
+        return self._list[rank]
+
+    def from_rank(self, rank: int) -> list[Segment]:
+        """Return the segments from that rank on."""
+        return self._list[rank:]
+
+    @property
+    def start_offset(self) -> int:
+        """Where the first segment begins."""
+        return self._list[0].base_offset
+
+    def rank(self, offset: int) -> int:
+        """Return the rank of the segment that holds `offset`."""
+        if offset >= self.active.base_offset:
+            return len(self._list) - 1
+        return max(0, bisect_right(self._list, offset, key=_base_offset) - 1)
+
+    def holding(self, offset: int) -> Segment:
+        """Return the segment that holds `offset`."""
+        return self._list[self.rank(offset)]
+
+    def is_warm(self, segment: Segment) -> bool:
+        """Return whether the segment's index stays in memory."""
+        return segment in self._warm
+
+    # -- reading
+
+    def read(
+        self, offset: int, upper: int, log_end: int, max_bytes: int, at_least_one: bool
+    ) -> FileSlice | None:
+        """Return whole batches of one segment, from the one that holds `offset`, all below `upper`.
+
+        None where there is nothing. An `upper` inside a batch excludes that batch.
+        """
+        segments = self._list
+        rank = self.rank(offset)
+        while rank < len(segments):
+            segment = segments[rank]
+            if segment.base_offset >= upper:
+                return None
+            rank += 1
+            end = segments[rank].base_offset if rank < len(segments) else log_end
+            found = self._slice(
+                segment, (offset, upper if upper < end else None, max_bytes, at_least_one)
+            )
+            if found is not None:
+                return found
+            if offset < end - 1 and upper <= end:
+                return None
+            # Compaction may leave nothing at or above `offset` in a segment: go on in the next.
+            offset = max(offset, end)
+        return None
+
+    def aborted_transactions(self, start: int, end: int) -> list[AbortedTransaction]:
+        """Return the aborted transactions that overlap the offsets from `start` to before `end`."""
+        found = []
+        for segment in self.from_rank(self.rank(start)):
+            for aborted in segment.aborted:
+                if aborted.last_offset >= start and aborted.first_offset < end:
+                    found.append(aborted)
+                if aborted.last_stable_offset >= end:
+                    return sorted(found, key=lambda row: row.first_offset)
+        return sorted(found, key=lambda row: row.first_offset)
+
+    def batch_holding(self, segment: Segment, offset: int) -> tuple[int, int]:
+        """Return position and base offset of the batch that holds `offset`; the end if none does."""
+        found = self.repairing(segment, lambda: segment.find(segment.read_blocking, offset))
+        return (segment.size, offset) if found is None else (found[0], found[1][BASE_OFFSET])
+
+    def newest_timestamp(self, segment: Segment) -> int:
+        """Return a segment's greatest timestamp, or the time of its last write if it has none."""
+        newest = segment.max_timestamp if segment.ready else self._last_indexed(segment)
+        return newest if newest >= 0 else self.files.modified_ms(segment.path)
+
+    def confirmed_newest_timestamp(self, segment: Segment) -> int:
+        """Return the same as the batches have it: an index alone must not cost records.
+
+        The last entry of the time index must be that of its batch, and the last batch of the segment
+        may not be newer; if either fails the index is rebuilt.
+        """
+        newest = self.newest_timestamp(segment)
+        if segment.ready or not segment.size:
+            return newest
+        timestamp, relative = segment.time_index.last()
+        if timestamp < 0:
+            return newest
+        try:
+            named = segment.find(segment.read_blocking, segment.base_offset + relative)
+            last = segment.find_last(segment.read_blocking)
+        except DamagedSegment:
+            named = last = None
+        if (
+            named is None
+            or last is None
+            or not named[1][MAX_TIMESTAMP] == timestamp >= last[1][MAX_TIMESTAMP]
+        ):
+            log.warning("%s is damaged; it is rebuilt", segment.time_index.path)
+            rebuild_indexes(segment, self.settings.index_interval_bytes)
+            timestamp, _ = segment.time_index.last()
+        return timestamp
+
+    def _last_indexed(self, segment: Segment) -> int:
+        """Return the final time index entry; without it a damaged file would expire too early."""
+        timestamp, _ = segment.time_index.last()
+        if segment.time_index.damaged:
+            self.rebuild(segment)
+            timestamp, _ = segment.time_index.last()
+        return timestamp
+
+    def _slice(
+        self, segment: Segment, wanted: tuple[int, int | None, int, bool]
+    ) -> FileSlice | None:
+        def read(size: int, position: int) -> Buffer:
+            data = segment.read_now(size, position)
+            if data is None or len(data) < size:
+                raise Cold
+            return data
+
+        if segment is not self.active and segment not in self._warm:
+            self._warm_up(segment)
+        if segment.index.damaged:
+            self.rebuild(segment)
+        try:
+            found = segment.slice(read, *wanted)
+        except Cold:
+            return FileSlice.unplaced(self.files, segment, wanted)
+        except DamagedSegment:
+            found = self.repairing(segment, lambda: segment.slice(segment.read_blocking, *wanted))
+        if found is None:
+            return None
+        return FileSlice(self.files, segment, found[0], found[1] - found[0])
+
+    def _warm_up(self, segment: Segment) -> None:
+        self._warm.append(segment)
+        if len(self._warm) > WARM_SEGMENTS:
+            self._warm.pop(0).index.release()
+
+    # -- changes
+
+    def adopt(self, segment: Segment) -> None:
+        """List a segment that is in the folder; it is the active one now."""
+        self._list.append(segment)
+        self.active = segment
+
+    def add(self, base_offset: int, log_end: int, now_ms: int) -> None:
+        """Create a new active segment; the one before it, which ends at `log_end`, is sealed."""
+        if self._list:
+            if not self.active.ready:
+                self.walk_active(log_end)
+            self.active.seal()
+        segment = Segment.create(self.files, self._descriptors, self.directory, base_offset, now_ms)
+        if self._list:
+            self.active.drop_tail_cache()
+        segment.jitter = self.draw(JITTER_SHARES)
+        self.adopt(segment)
+
+    def finish_load(self, recovery_point: int) -> None:
+        """All segments of the folder are listed: count their bytes, and which indexes to save."""
+        self.size = sum(segment.size for segment in self._list)
+        self.active.jitter = self.draw(JITTER_SHARES)
+        # Recovery may have sealed the segment before the one that it walked.
+        rank = max(0, self.rank(recovery_point) - 1)
+        self.unsaved_from = min(self.unsaved_from, self._list[rank].base_offset)
+
+    def unlist_after(self, rank: int) -> None:
+        """Take the segments behind that rank from the list; their files stay."""
+        del self._list[rank + 1 :]
+        self.active = self._list[-1]
+
+    def cut(self, last: Segment, position: int, offset: int) -> None:
+        """Drop the segments behind `last`, and what it holds at and above `offset`."""
+        while self.active is not last:
+            self._discard(self._list.pop())
+            self.active = self._list[-1]
+        self.size -= last.size - position
+        last.cut(position, offset)
+
+    def replace_all(self, start: int, now_ms: int) -> None:
+        """Drop every segment and begin an empty one at `start`."""
+        while self._list:
+            self._discard(self._list.pop())
+        self.add(start, start, now_ms)
+
+    def move_empty_active(self, base_offset: int, log_end: int, now_ms: int) -> None:
+        """Replace the active segment, which is empty and not the only one, by one further on."""
+        self._discard(self._list.pop())
+        self.active = self._list[-1]
+        self.add(base_offset, log_end, now_ms)
+
+    def drop_first(self) -> Segment:
+        """Remove the oldest segment, which must not be the active one, and return it."""
+        segment = self._list.pop(0)
+        self._discard(segment)
+        return segment
+
+    def undo_append(self, active: Segment, size: int, log_end: int, error: OSError) -> None:
+        """After a failed write: unlink the segments behind `active` and cut it back to `size`."""
+        while self.active is not active:
+            segment = self._list.pop()
+            self.active = self._list[-1]
+            self._descriptors.close_path(segment.path)
+            self.files.unlink(segment.path)
+        if active.size != size:
+            active.cut(size, log_end)
+        elif error.errno not in EXHAUSTED:  # without a descriptor nothing was written
+            self.files.truncate(self._descriptors.of(active.path), size)
+
+    def close_files(self) -> None:
+        """Close what is open of every segment; readers on other threads throw away what they read."""
+        for segment in self._list:
+            segment.truncation_count += 1
+            self._descriptors.close_path(segment.path)
+
+    def pop_garbage(self) -> list[str]:
+        """Remove and return the paths of dropped files, which may be unlinked after a while."""
+        garbage, self.garbage = self.garbage, []
+        return garbage
+
+    def index_aborted(self, transactions: Iterable[AbortedTransaction]) -> None:
+        """Enter transactions whose markers are written into the indexes of their segments."""
+        for aborted in transactions:
+            self.holding(aborted.last_offset).aborted.append(aborted)
+
+    def _discard(self, segment: Segment) -> None:
+        """Rename the files of a segment that is no longer listed."""
+        self.size -= segment.size
+        self.garbage.extend(segment.mark_deleted())
+
+    # -- repairs
+
+    def walk_active(self, log_end: int) -> None:
+        """Learn what a loaded segment does not know: its last batches and its newest timestamp."""
+        try:
+            self.repairing(self.active, lambda: walk_tail(self.active, log_end))
+        except KafkaError as damage:
+            raise OSError(errno.EIO, damage.message, self.active.path) from damage
+
+    def rebuild(self, segment: Segment) -> None:
+        """Rebuild the indexes of a segment; the next flush saves them."""
+        self.unsaved_from = min(self.unsaved_from, segment.base_offset)
+        rebuild_indexes(segment, self.settings.index_interval_bytes)
+
+    def repairing(self, segment: Segment, work: Callable[[], T]) -> T:
+        """Do the work; if the index misled it, rebuild the index and do the work again."""
+        try:
+            return work()
+        except DamagedSegment as damage:
+            log.warning("%s: %s; its indexes are rebuilt", self.topic_partition, damage)
+        try:
+            self.rebuild(segment)
+            return work()
+        except DamagedSegment as damage:
+            self.on_damage(str(damage))
+            raise KafkaError(E.KAFKA_STORAGE_ERROR, f"{self.topic_partition}: {damage}") from damage
+
+
+def _no_jitter(_: int) -> int:
+    return 0
+
+
+def _ignore(_: str) -> None:
+    pass
+
+
+def _base_offset(segment: Segment) -> int:
+    return segment.base_offset

@@ -1,0 +1,231 @@
+"""What a log has accepted and not yet written: the batches of one tick.
+
+A batch that is staged has its offset, and its producer's sequence is checked; nobody can read it.
+`PartitionLog.write_staged` writes everything with one call per segment, then the batches are
+visible and the staging area is empty. If the write fails, `drop` takes all of it back: offsets,
+sequences, transactions and epochs.
+
+Buffers are held by reference and patched in place, so whoever owns them must not reuse them before
+the write. A leader stages client batches (`stage`), a coordinator's own batches and markers; a
+follower stages what its leader sent. The epoch begins with its first batch at the latest: after a
+failure, a drop or a truncation `epoch` is NOT_BEGUN, and the next batch begins its epoch again,
+which checks all that may have changed. So `stage` itself compares one number.
+"""
+
+import struct
+
+from headwater.errors import E, KafkaError
+from headwater.log.epochs import EpochCache
+from headwater.log.producers import ProducerStates
+from headwater.log.segment import Staged
+from headwater.model import TopicPartition
+from headwater.records.batch import CONTROL, CRC_START, HEADER, OVERHEAD, TRANSACTIONAL, RawHeader
+from headwater.records.checksum import crc32c
+from headwater.records.control import read_marker
+from headwater.records.header_fields import (
+    ATTRIBUTES,
+    BASE_OFFSET,
+    CRC,
+    LAST_OFFSET_DELTA,
+    LEADER_EPOCH,
+    LENGTH,
+    MAGIC_BYTE,
+    MAX_TIMESTAMP,
+    PRODUCER_EPOCH,
+    PRODUCER_ID,
+)
+from headwater.seams.files import Buffer
+
+NOT_BEGUN = -2
+"""No batch has this leader epoch."""
+
+_assign = struct.Struct(">qii").pack_into
+
+
+class Staging:
+    """The staged batches of one log. One object for the life of the log."""
+
+    __slots__ = (
+        "_epochs", "_producers", "_topic_partition", "batches", "buffers", "end_offset", "epoch",
+        "failure", "max_timestamp", "now_ms", "size",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        topic_partition: TopicPartition,
+        epochs: EpochCache,
+        producers: ProducerStates,
+        end_offset: int,
+    ) -> None:
+        self._topic_partition = topic_partition
+        self._epochs = epochs
+        self._producers = producers
+        # The offset of the next batch.
+        self.end_offset = end_offset
+        # The leader epoch that has begun, or NOT_BEGUN: the next batch must begin it.
+        self.epoch = NOT_BEGUN
+        # Why the log takes no more appends; None while it is sound.
+        self.failure: str | None = None
+        self.buffers: list[Buffer] = []
+        self.batches: list[Staged] = []
+        self.size = 0
+        self.max_timestamp = -1
+        # When the last batch was staged.
+        self.now_ms = 0
+
+    # -- the leader's epoch
+
+    def begin_epoch(self, leader_epoch: int) -> None:
+        """Begin a leader's epoch at the end of the log; its file is written before its first batch."""
+        # First of all: a reader thread that reports a failure meanwhile closes the epoch again.
+        self.epoch = leader_epoch
+        if self.failure is not None:
+            self.epoch = NOT_BEGUN
+            raise KafkaError(
+                E.KAFKA_STORAGE_ERROR, f"{self._topic_partition} is offline: {self.failure}"
+            )
+        if leader_epoch < self._epochs.latest:
+            self.epoch = NOT_BEGUN
+            raise KafkaError(
+                E.NOT_LEADER_OR_FOLLOWER,
+                f"epoch {leader_epoch} is over, {self._epochs.latest} has begun",
+            )
+        if leader_epoch > self._epochs.latest:
+            self._epochs.assign(leader_epoch, self.end_offset)
+
+    def fail(self, reason: str) -> None:
+        """Refuse all appends from now on. Safe on any thread."""
+        self.failure = reason
+        self.epoch = NOT_BEGUN
+
+    # -- staging as a leader
+
+    def stage(
+        self, batch: memoryview, header: RawHeader, leader_epoch: int, now_ms: int
+    ) -> tuple[int, int]:
+        """Stage a checked client batch and return its base and last offset.
+
+        Those of the original if it is a duplicate; then nothing is staged.
+        """
+        if leader_epoch != self.epoch:
+            self.begin_epoch(leader_epoch)
+        base = self.end_offset
+        if header[PRODUCER_ID] >= 0:
+            duplicate = self._producers.admit(header, base, now_ms)
+            if duplicate is not None:
+                return duplicate
+            if header[ATTRIBUTES] & TRANSACTIONAL:
+                self._producers.begin_transaction(header[PRODUCER_ID], base)
+        last = base + header[LAST_OFFSET_DELTA]
+        length = header[LENGTH]
+        timestamp = header[MAX_TIMESTAMP]
+        _assign(batch, 0, base, length, leader_epoch)
+        self.buffers.append(batch)
+        length += OVERHEAD
+        self.batches.append((last, length, timestamp))
+        self.size += length
+        if timestamp > self.max_timestamp:
+            self.max_timestamp = timestamp
+        self.now_ms = now_ms
+        self.end_offset = last + 1
+        return base, last
+
+    def stage_built(self, batch: bytearray, leader_epoch: int, now_ms: int) -> tuple[int, int]:
+        """Stage a coordinator's batch: fenced by its producer's epoch, if any, without sequences."""
+        header: RawHeader = HEADER.unpack_from(batch)
+        if header[PRODUCER_ID] >= 0:
+            self._producers.check_epoch(header[PRODUCER_ID], header[PRODUCER_EPOCH])
+        return self._stage_own(batch, header, leader_epoch, now_ms)
+
+    def stage_marker(self, marker: bytearray, leader_epoch: int, now_ms: int) -> tuple[int, int]:
+        """Stage the end of a transaction: fenced by the epochs of its producer and coordinator."""
+        header: RawHeader = HEADER.unpack_from(marker)
+        ending = read_marker(marker) if header[ATTRIBUTES] & CONTROL else None
+        if ending is None:
+            raise KafkaError(E.INVALID_RECORD, "the batch is not a transaction marker")
+        self._producers.check_marker(
+            header[PRODUCER_ID], header[PRODUCER_EPOCH], ending.coordinator_epoch
+        )
+        return self._stage_own(marker, header, leader_epoch, now_ms)
+
+    def _stage_own(
+        self, batch: bytearray, header: RawHeader, leader_epoch: int, now_ms: int
+    ) -> tuple[int, int]:
+        if leader_epoch != self.epoch:
+            self.begin_epoch(leader_epoch)
+        base = self.end_offset
+        _assign(batch, 0, base, header[LENGTH], leader_epoch)
+        header = (base, header[LENGTH], leader_epoch, *header[MAGIC_BYTE:])
+        self._producers.replay_batch(header, batch, now_ms)
+        return self._stage_as_is(batch, header, now_ms)
+
+    # -- staging as a follower
+
+    def check_replicated(
+        self, batch: memoryview, header: RawHeader, leader_epoch: int, *, gaps: bool
+    ) -> None:
+        """Raise CORRUPT_MESSAGE if a batch that the leader of `leader_epoch` sent may not follow.
+
+        It is damaged, its offset does not follow (with `gaps`, it goes back), or its epoch is out of
+        order.
+        """
+        epochs, epoch = self._epochs, header[LEADER_EPOCH]
+        base, expected = header[BASE_OFFSET], self.end_offset
+        if base < expected or (base > expected and not gaps):
+            raise self.corrupt(f"a batch at {base} cannot follow {expected}")
+        if epoch < epochs.latest:
+            # This broker led an epoch in which it wrote nothing: it gives way (KAFKA-10706).
+            epochs.truncate_end(expected)
+            self.epoch = NOT_BEGUN
+        if not epochs.latest <= epoch <= leader_epoch:
+            raise self.corrupt(f"the batch at {base} has leader epoch {epoch}")
+        if crc32c(batch[CRC_START:]) != header[CRC]:
+            raise self.corrupt(f"wrong checksum at offset {base}")
+
+    def stage_replicated(self, batch: memoryview, header: RawHeader, now_ms: int) -> None:
+        """Stage one checked batch of the leader, with its offsets and its epoch."""
+        if header[LEADER_EPOCH] != self.epoch:
+            self.begin_epoch(header[LEADER_EPOCH])
+        self._producers.replay_batch(header, batch, max(now_ms, header[MAX_TIMESTAMP]))
+        self._stage_as_is(batch, header, now_ms)
+
+    def corrupt(self, why: str) -> KafkaError:
+        """Return the error for a batch that does not belong where it is."""
+        return KafkaError(E.CORRUPT_MESSAGE, f"{self._topic_partition}: {why}")
+
+    def _stage_as_is(self, batch: Buffer, header: RawHeader, now_ms: int) -> tuple[int, int]:
+        size = header[LENGTH] + OVERHEAD
+        last = header[BASE_OFFSET] + header[LAST_OFFSET_DELTA]
+        self.buffers.append(batch)
+        self.batches.append((last, size, header[MAX_TIMESTAMP]))
+        self.size += size
+        self.max_timestamp = max(self.max_timestamp, header[MAX_TIMESTAMP])
+        self.now_ms = now_ms
+        self.end_offset = last + 1
+        return header[BASE_OFFSET], last
+
+    # -- emptying
+
+    def clear(self) -> None:
+        """Let go of the batches: they are written, or lost."""
+        self.buffers = []
+        self.batches = []
+        self.size = 0
+        self.max_timestamp = -1
+
+    def drop(self, log_end: int) -> None:
+        """Take back every staged batch; the next one gets the offset `log_end`."""
+        if not self.batches:
+            return
+        self.clear()
+        self.end_offset = log_end
+        self.epoch = NOT_BEGUN
+        self._producers.rollback_staged(log_end)
+        self._epochs.truncate_end(log_end + 1)
+
+    def restart_at(self, offset: int) -> None:
+        """The log was truncated: the next batch gets `offset`. Nothing may be staged."""
+        self.end_offset = offset
+        self.epoch = NOT_BEGUN
+        self._epochs.truncate_end(offset)
+        self._producers.restore_transactions(offset)
