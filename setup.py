@@ -1,6 +1,6 @@
-"""Builds the compiled record codec and the compiled `send`, both optional.
+"""Builds the compiled record codec and the compiled fast paths of `send` and of produce requests.
 
-Without Cython or a C compiler the package still installs and uses the codec in plain Python.
+Without Cython or a C compiler the package still installs and uses these parts in plain Python.
 HEADWATER_REQUIRE_COMPILED=1 makes a failing compiler an error; releases are built with it.
 """
 
@@ -12,7 +12,9 @@ from setuptools import Extension, setup
 CODEC = "src/headwater/records/_codec.pyx"
 PARTS = glob("src/headwater/records/_codec_*.pxi")
 SHARED = ["src/headwater/records/_codec.pxd", "src/headwater/records/_codec_hash.pxi"]
+SLOTS = "src/headwater/_slots.pxi"
 FAST_SEND = "src/headwater/client/producer/_fast_send.pyx"
+FAST_PRODUCE = "src/headwater/broker/_fast_produce.pyx"
 
 
 def extensions() -> list[Extension]:
@@ -25,10 +27,13 @@ def extensions() -> list[Extension]:
         return []
     codec = Extension("headwater.records._codec", [CODEC], depends=[CODEC, *PARTS, *SHARED])
     fast_send = Extension(
-        "headwater.client.producer._fast_send", [FAST_SEND], depends=[FAST_SEND, *SHARED]
+        "headwater.client.producer._fast_send", [FAST_SEND], depends=[FAST_SEND, SLOTS, *SHARED]
+    )
+    fast_produce = Extension(
+        "headwater.broker._fast_produce", [FAST_PRODUCE], depends=[FAST_PRODUCE, SLOTS]
     )
     modules: list[Extension] = cythonize(
-        [codec, fast_send], build_dir="build", include_path=["src"], quiet=True
+        [codec, fast_send, fast_produce], build_dir="build", include_path=["src"], quiet=True
     )
     for module in modules:
         module.optional = not required  # set after cythonize, which drops it

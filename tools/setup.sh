@@ -5,9 +5,10 @@ set -eu
 cd "$(dirname "$0")/.."
 [ -x .venv/bin/python ] || "${PYTHON:-python3}" -m venv .venv
 .venv/bin/python -m pip install --quiet --require-hashes -r requirements/dev.lock
-# This also compiles the record codec into the source tree, where there is a C compiler;
+# This also compiles the record codec and the fast paths into the source tree, where there is a C compiler;
 # a compiled module whose source was renamed must not stay behind.
-rm -f src/headwater/records/_codec.*.so src/headwater/client/producer/_fast_send.*.so
+rm -f src/headwater/records/_codec.*.so src/headwater/client/producer/_fast_send.*.so \
+    src/headwater/broker/_fast_produce.*.so
 .venv/bin/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 case "$(.venv/bin/python -c 'import headwater; print(headwater.codec)')" in
     compiled) echo "The record codec is compiled." ;;

@@ -21,7 +21,11 @@ from tests.pages import ROOT, free_port
 PARTS = ["pyproject.toml", "setup.py", "README.md", "LICENSE", "NOTICE", "tools/project-urls"]
 REPOSITORY = "https://example.org/headwater"
 BUILT = shutil.ignore_patterns("__pycache__", "*.so", "*.egg-info", "*.c")
-COMPILED = ["headwater/records/_codec", "headwater/client/producer/_fast_send"]
+COMPILED = [
+    "headwater/records/_codec",
+    "headwater/client/producer/_fast_send",
+    "headwater/broker/_fast_produce",
+]
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -13,7 +13,6 @@ from typing import Any, cast
 
 from headwater.broker.apis import NOT_SERVED, Listeners, ServedApi, served_on
 from headwater.broker.context import Context
-from headwater.broker.handlers import produce
 from headwater.broker.request import Request
 from headwater.broker.server_connection import ServerConnection
 from headwater.broker.turns import Steps, finish
@@ -71,9 +70,7 @@ class Dispatch:
     def frame(self, connection: ServerConnection, start: int, end: int) -> None:
         """Handle the request in `connection.buffer[start:end]`."""
         route = connection.route
-        if route is not None and produce.try_fast_path(
-            self._context, connection, route, start, end
-        ):
+        if route is not None and route.try_fast_path(start, end):
             return
         api_key, version = _read_start(connection.buffer, start)
         row = self._table.get(api_key) or self._row_for_brokers(connection, api_key)

@@ -22,7 +22,7 @@ from headwater.transport.memory import MemoryBudget
 
 if TYPE_CHECKING:
     from headwater.broker.context import Context
-    from headwater.broker.handlers.produce import Route
+    from headwater.broker.pure_fast_produce import FastRoute
 
 MAX_UNANSWERED = 128
 MAX_UNSENT = 1024 * 1024
@@ -37,7 +37,7 @@ SMALL_PIECE = 64 * 1024
 WORTH_COUNTING = 64 * 1024
 """Smaller answers are not counted in the memory budget: the transport takes them at once."""
 
-_SENT: list[Buffer] = []
+SENT: list[Buffer] = []
 """In the slot of an answer that has left: whoever still knows the slot must not keep the bytes."""
 
 log = logging.getLogger("headwater.server")
@@ -111,6 +111,7 @@ class ServerConnection(FrameProtocol):
         "handshake",
         "host",
         "idle",
+        "last_shape",
         "listener",
         "pending",
         "principal",
@@ -138,8 +139,10 @@ class ServerConnection(FrameProtocol):
         self.client_software: tuple[str, str] = ("unknown", "unknown")
         self.pending: deque[PendingResponse] = deque()
         self.idle = IdleTracker()
-        self.route: Route | None = None
+        self.route: FastRoute | None = None
         """The way of this client's last produce request, so that its next one need not be parsed."""
+        self.last_shape: object = None
+        """Of the last produce request that was decoded: its partitions, without their records."""
         self.frame = (0, 0)
         """Where the request being handled lies in the buffer."""
         self._answers: list[Any] = []
@@ -247,13 +250,13 @@ class ServerConnection(FrameProtocol):
         if pending[0] is not slot:
             return
         if len(pending) == 1 and not self._answers and slot.buffers is not None:
-            self._answers, slot.buffers = slot.buffers, _SENT
+            self._answers, slot.buffers = slot.buffers, SENT
             pending.clear()
         else:
             answers = self._answers
             while pending and (buffers := pending[0].buffers) is not None:
                 answers += buffers
-                pending.popleft().buffers = _SENT
+                pending.popleft().buffers = SENT
         if self._too_many and len(pending) < MAX_UNANSWERED // 2:
             self._too_many = False
             self.release()

@@ -24,7 +24,7 @@ def named(live, topic, version):
 
 def general_way(live, monkeypatch) -> None:
     """Let no request take the short way."""
-    monkeypatch.setattr("headwater.broker.dispatch.produce.try_fast_path", lambda *_: False)
+    monkeypatch.setattr("headwater.broker.handlers.produce.remember_route", lambda *_: None)
 
 
 def exchange(live, topic, version, requests):

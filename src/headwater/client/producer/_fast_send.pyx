@@ -13,8 +13,6 @@ are read so.
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError
-from cpython.object cimport PyObject, PyTypeObject
-from cpython.ref cimport Py_INCREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_SET_ITEM
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
@@ -25,27 +23,11 @@ from headwater.client.producer.topic_queues import TopicQueues
 
 from headwater.records._codec cimport BatchWriter
 
+include "headwater/_slots.pxi"
 include "headwater/records/_codec_hash.pxi"
 
 cdef extern from "Python.h":
     object PyType_GenericAlloc(PyTypeObject* type, Py_ssize_t items)
-    PyTypeObject* Py_TYPE(PyObject* owner)
-
-cdef extern from *:
-    """
-    #include <structmember.h>
-
-    static Py_ssize_t slot_place(PyObject *kind, const char *name) {
-        Py_ssize_t place = -1;
-        PyObject *found = PyObject_GetAttrString(kind, name);
-        if (found != NULL && Py_TYPE(found) == &PyMemberDescr_Type) {
-            place = ((PyMemberDescrObject *)found)->d_member->offset;
-        }
-        Py_XDECREF(found);
-        return place;
-    }
-    """
-    Py_ssize_t slot_place(object kind, const char* name)
 
 cdef enum:
     ABSENT = -1  # as a length: null
@@ -70,7 +52,7 @@ cdef inline PyObject* read_slot(PyObject* owner, PyTypeObject* kind, Py_ssize_t 
     """What is in a slot of `owner`; NULL where that is nothing, or where `owner` is no `kind`."""
     if owner == NULL or Py_TYPE(owner) != kind:
         return NULL
-    return (<PyObject**>(<char*>owner + place))[0]
+    return slot_of(owner, place)
 
 
 cdef class FastSend:

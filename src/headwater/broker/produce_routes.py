@@ -1,0 +1,264 @@
+"""Routes: produce requests that are known but for their records.
+
+A route is made from a request that was not refused. It knows the bytes around the records, the
+replicas that the records go to, and the answer but for its numbers. It is valid for one generation
+of metadata, settings and access rules.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from headwater.broker.context import Context
+from headwater.broker.metrics import TopicCounters
+from headwater.broker.request import Request
+from headwater.broker.server_connection import ServerConnection
+from headwater.errors import E, KafkaError
+from headwater.model import INTERNAL_TOPICS, ZERO_UUID, Uuid
+from headwater.replication.replica import ACKS_NONE, Replica
+from headwater.seams.files import Buffer
+from headwater.wire import codec
+from headwater.wire.apis import PRODUCE
+from headwater.wire.framing import response_frame
+from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
+
+FIRST_FLEXIBLE = 9
+FIRST_WITH_ZSTD = 7
+FIRST_WITH_LOG_START = 5
+MOST_PARTITIONS = 1000
+"""A request of more partitions has no route."""
+
+_HOLE = b"\xfe\xff" * 12
+"""Stands for records: no name or id has these bytes."""
+_NUMBERS = b"".join(bytes([digit]) * 8 for digit in (1, 2, 3))
+"""Stand for the base offset, append time and log start offset of an answer."""
+_BEFORE_THE_LOG = frozenset(
+    {
+        E.CORRUPT_MESSAGE,
+        E.NOT_LEADER_OR_FOLLOWER,
+        E.MESSAGE_TOO_LARGE,
+        E.RECORD_LIST_TOO_LARGE,
+        E.INVALID_REQUIRED_ACKS,
+        E.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+        E.KAFKA_STORAGE_ERROR,
+        E.UNSUPPORTED_COMPRESSION_TYPE,
+    }
+)
+"""Refusals that say nothing of the log: they carry no start of it."""
+
+_PartitionAnswer = ProduceResponse.PartitionProduceResponse
+_TopicAnswer = ProduceResponse.TopicProduceResponse
+_Shape = tuple[int, int, int, tuple[tuple[str, Uuid, tuple[int, ...]], ...]]
+"""Version, acks, timeout, and the partitions by topic."""
+
+
+class RoutedPartition:
+    """A partition that a route leads to."""
+
+    __slots__ = ("counters", "index", "replica")
+
+    def __init__(self, replica: Replica, index: int, counters: TopicCounters) -> None:
+        self.replica = replica
+        self.index = index
+        self.counters = counters
+
+
+class Route:
+    """A produce request and its answer, with holes for records and numbers."""
+
+    __slots__ = (
+        "acks",
+        "answer_gaps",
+        "flexible",
+        "gaps",
+        "generation",
+        "head",
+        "numbers",
+        "targets",
+        "timeout_ms",
+        "topics",
+        "version",
+        "zstd_known",
+    )
+
+    def __init__(
+        self,
+        version: int,
+        generation: int,
+        body: ProduceRequest,
+        gaps: list[bytes],
+        targets: list[RoutedPartition],
+    ) -> None:
+        self.gaps = gaps
+        """The bytes around the records: from behind the correlation id to the length of the first
+        batch, from each batch to the length of the next, and behind the last."""
+        self.targets = targets
+        self.version = version
+        self.generation = generation
+        self.head = PRODUCE << 16 | version
+        self.acks = body.acks
+        self.timeout_ms = body.timeout_ms
+        self.flexible = version >= FIRST_FLEXIBLE
+        self.zstd_known = version >= FIRST_WITH_ZSTD
+        self.topics = [
+            (topic.name, topic.topic_id, [data.index for data in topic.partition_data])
+            for topic in body.topic_data
+        ]
+        self.numbers = 3 if version >= FIRST_WITH_LOG_START else 2
+        """How many numbers an answer has for each partition."""
+        unknown = [int.from_bytes(_NUMBERS[at : at + 8], "big") for at in (0, 8, 16)]
+        answers = [
+            _PartitionAnswer(
+                index=target.index,
+                base_offset=unknown[0],
+                log_append_time_ms=unknown[1],
+                log_start_offset=unknown[2],
+            )
+            for target in targets
+        ]
+        frame = b"".join(self.response_frame(0, answers))
+        self.answer_gaps = frame.split(_NUMBERS[: 8 * self.numbers])
+        """The bytes around the numbers of an answer, with its size and correlation id."""
+
+    def response_frame(
+        self, correlation_id: int, answers: Iterable[_PartitionAnswer]
+    ) -> list[Buffer]:
+        """Encode the answers of all partitions, in the order of the request."""
+        rest = iter(answers)
+        response = ProduceResponse(
+            responses=[
+                _TopicAnswer(
+                    name=name,
+                    topic_id=topic_id,
+                    partition_responses=[next(rest) for _ in indexes],
+                )
+                for name, topic_id, indexes in self.topics
+            ]
+        )
+        parts = codec.encode(response, self.version)
+        return response_frame(correlation_id, PRODUCE, self.version, parts)
+
+
+def route_of(context: Context, request: Request, body: ProduceRequest) -> Route | None:
+    """Make the route of a request that was not refused; None where the next one cannot take it.
+
+    What refused a request (its acks, an access rule) is not looked at again on the fast path.
+    """
+    if context.quotas is not None:
+        return None  # the answer has no hole for a throttle time
+    if body.acks == ACKS_NONE or body.transactional_id is not None:
+        return None
+    targets = _targets(context, body)
+    if targets is None or not _seen_before(request.connection, request.version, body, len(targets)):
+        return None
+    gaps = _gaps(request.connection, request.version, body)
+    if gaps is None:
+        return None
+    route = Route(request.version, context.generation, body, gaps, targets)
+    return route if len(route.answer_gaps) == len(targets) + 1 else None
+
+
+def _targets(context: Context, body: ProduceRequest) -> list[RoutedPartition] | None:
+    targets: list[RoutedPartition] = []
+    for topic in body.topic_data:
+        name = topic.name
+        if topic.topic_id != ZERO_UUID:
+            name = context.metadata.name_of.get(topic.topic_id, "")
+        if name in INTERNAL_TOPICS:
+            return None
+        counters = context.metrics.topic(name)
+        for data in topic.partition_data:
+            replica = context.replicas.get(name, data.index)
+            if replica is None or data.records is None:
+                return None
+            targets.append(RoutedPartition(replica, data.index, counters))
+    return targets if 0 < len(targets) <= MOST_PARTITIONS else None
+
+
+def _seen_before(
+    connection: ServerConnection, version: int, body: ProduceRequest, partitions: int
+) -> bool:
+    """Whether the request before had this shape too: a route for several partitions costs more."""
+    if partitions == 1:
+        return True
+    shape: _Shape = (
+        version,
+        body.acks,
+        body.timeout_ms,
+        tuple(
+            (topic.name, topic.topic_id, tuple([data.index for data in topic.partition_data]))
+            for topic in body.topic_data
+        ),
+    )
+    seen = connection.last_shape == shape
+    connection.last_shape = shape
+    return seen
+
+
+def _gaps(connection: ServerConnection, version: int, body: ProduceRequest) -> list[bytes] | None:
+    """The bytes of the frame just taken around its records; None if it is encoded unusually."""
+    shape = ProduceRequest(
+        acks=body.acks,
+        timeout_ms=body.timeout_ms,
+        topic_data=[
+            ProduceRequest.TopicProduceData(
+                name=topic.name,
+                topic_id=topic.topic_id,
+                partition_data=[
+                    ProduceRequest.PartitionProduceData(index=data.index, records=_HOLE)
+                    for data in topic.partition_data
+                ],
+            )
+            for topic in body.topic_data
+        ],
+    )
+    gaps = codec.encode_bytes(shape, version).split(_length(len(_HOLE), version) + _HOLE)
+    sizes = [len(data.records or b"") for topic in body.topic_data for data in topic.partition_data]
+    if len(gaps) != len(sizes) + 1:
+        return None
+    lengths = [_length(size, version) for size in sizes]
+    return _behind_header(connection, gaps, sizes, lengths)
+
+
+def _behind_header(
+    connection: ServerConnection, gaps: list[bytes], sizes: Sequence[int], lengths: Sequence[bytes]
+) -> list[bytes] | None:
+    """Put the frame's own header in front of the gaps, and see that all of them fit the frame."""
+    start, end = connection.frame
+    at = end - sum(map(len, gaps)) - sum(sizes) - sum(map(len, lengths))
+    if at < start + 8:
+        return None
+    header, buffer = bytes(connection.view[start + 8 : at]), connection.buffer
+    for gap, size, length in zip(gaps, sizes, lengths, strict=False):
+        if not buffer.startswith(gap + length, at):
+            return None
+        at += len(gap) + len(length) + size
+    if not buffer.startswith(gaps[-1], at):
+        return None
+    return [header + gaps[0], *gaps[1:]]
+
+
+def _length(size: int, version: int) -> bytes:
+    """The length field in front of `size` bytes of records."""
+    if version < FIRST_FLEXIBLE:
+        return size.to_bytes(4, "big")
+    size += 1
+    encoded = bytearray()
+    while size > 0x7F:
+        encoded.append(size & 0x7F | 0x80)
+        size >>= 7
+    encoded.append(size)
+    return bytes(encoded)
+
+
+def fill_failure(answer: _PartitionAnswer, failure: KafkaError, replica: Replica | None) -> None:
+    """Say in the answer of a partition why its batch was refused."""
+    answer.error_code = failure.code
+    answer.base_offset = -1
+    if replica is not None and failure.code not in _BEFORE_THE_LOG:
+        answer.log_start_offset = replica.log_start_offset
+    answer.error_message = failure.message
+    for index, message in getattr(failure, "record_errors", ()):
+        answer.record_errors.append(
+            ProduceResponse.BatchIndexAndErrorMessage(
+                batch_index=index, batch_index_error_message=message
+            )
+        )

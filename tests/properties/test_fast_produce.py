@@ -1,0 +1,363 @@
+"""Whatever a producer sends, both fast paths do as the slow path does: answers, logs, producers."""
+
+import asyncio
+from dataclasses import replace
+from importlib import import_module
+from importlib.util import find_spec
+from itertools import count
+from random import Random
+
+import pytest
+
+from headwater.broker import fast_produce
+from headwater.broker.lifecycle_loop import BrokerServer
+from headwater.broker.process import system_seams
+from headwater.broker.server_connection import ServerConnection
+from headwater.config.broker import BrokerSettings
+from headwater.controller.commands import CreateTopics, TopicCreation
+from headwater.records.builder import build_batch
+from headwater.records.checksum import crc32c
+from headwater.records.record import Record
+from headwater.replication.replica import Replica
+from headwater.seams.clock import SystemClock
+from headwater.wire.framing import request_frame
+from headwater.wire.messages.produce import ProduceRequest
+
+NOW_MS = 1_700_000_000_000
+PARTITIONS = 3
+SEEDS = 160
+COMPILED = "headwater.broker._fast_produce"
+IS_BUILT = find_spec(COMPILED) is not None
+PATHS = ["slow_path", "pure_path", *(["fast_path"] if IS_BUILT else [])]
+"""Names of one length: they are parts of topic names, and answers have these in them."""
+
+
+class StillClock(SystemClock):
+    """A wall clock that shows one time, so that all answers have the same times in them."""
+
+    def wall_ms(self):
+        return NOW_MS
+
+
+class Transport(asyncio.Transport):
+    """Collects what the broker sends."""
+
+    def __init__(self):
+        super().__init__()
+        self.sent = bytearray()
+        self.closed = False
+
+    def get_extra_info(self, name, default=None):
+        return ("127.0.0.1", 1) if name == "peername" else default
+
+    def is_closing(self):
+        return self.closed
+
+    def write(self, data):
+        self.sent += data
+
+    def writelines(self, list_of_data):
+        self.sent += b"".join(list_of_data)
+
+    def abort(self):
+        self.closed = True
+
+    def close(self):
+        self.closed = True
+
+    def pause_reading(self):
+        pass
+
+    def resume_reading(self):
+        pass
+
+    def get_write_buffer_size(self):
+        return 0
+
+
+class Bench:
+    """A broker without sockets, and topics for each example."""
+
+    def __init__(self, folder):
+        self.runner = asyncio.Runner()
+        self.numbers = count()
+        parsed = BrokerSettings.load(
+            None, {"log.dirs": str(folder), "listeners": "PLAINTEXT://127.0.0.1:0"}
+        )
+        self.broker = BrokerServer(parsed, replace(system_seams(), clock=StillClock()))
+        self.runner.run(self.broker.start())
+
+    def close(self):
+        self.runner.run(self.broker.stop())
+        self.runner.close()
+
+    @property
+    def context(self):
+        return self.broker.context
+
+    async def create(self, name, configs):
+        created = asyncio.get_running_loop().create_future()
+        self.context.controller.submit(
+            CreateTopics([TopicCreation(name, PARTITIONS, 1, configs=configs)]), created.set_result
+        )
+        (outcome,) = await created
+        assert outcome.error == 0, outcome
+        return outcome.topic_id
+
+    async def answers(self, path, ticks):
+        """What the broker sends to a client that sends these frames, some in each tick."""
+        peer = ServerConnection(self.context, "PLAINTEXT", self.broker.parts.dispatch.frame)
+        transport = Transport()
+        peer.connection_made(transport)
+        with pytest.MonkeyPatch.context() as patch:
+            take(path, patch)
+            for frames in ticks:
+                for frame in frames:
+                    feed(peer, frame)
+                self.context.tick.flush()
+                while peer.pending and not transport.closed:  # noqa: ASYNC110 - no event tells
+                    await asyncio.sleep(0)
+        peer.connection_lost(None)
+        return bytes(transport.sent), transport.closed
+
+
+def take(path, patch):
+    """Have routes lead to one of the paths."""
+    if path == "slow_path":
+        patch.setattr("headwater.broker.handlers.produce.remember_route", lambda *_: None)
+    else:
+        module = COMPILED if path == "fast_path" else "headwater.broker.pure_fast_produce"
+        patch.setattr(fast_produce, "make_route", import_module(module).FastRoute)
+
+
+def feed(peer, data):
+    while data and not peer.transport.is_closing():
+        room = peer.get_buffer(65536)
+        taken = min(len(room), len(data))
+        room[:taken] = data[:taken]
+        peer.buffer_updated(taken)
+        data = data[taken:]
+
+
+@pytest.fixture(scope="module")
+def bench(tmp_path_factory):
+    made = Bench(tmp_path_factory.mktemp("fast"))
+    yield made
+    made.close()
+
+
+# -- what producers send
+
+CONFIGS = [
+    {},
+    {},
+    {},
+    {"cleanup.policy": "compact"},
+    {"message.timestamp.type": "LogAppendTime"},
+    {"compression.type": "gzip"},
+    {"max.message.bytes": "400"},
+    {"message.timestamp.before.max.ms": "50", "message.timestamp.after.max.ms": "5"},
+]
+TIMES = [NOW_MS, NOW_MS - 70, NOW_MS + 9, 5, -1, NOW_MS + 10**9, 1 << 61]
+
+
+def a_value(random):
+    return random.choice([None, b"", random.randbytes(random.randrange(20)), b"x" * 5000])
+
+
+def records(random):
+    """A few records, half of the time quite ordinary ones."""
+    if random.random() < 0.5:
+        return [
+            Record(timestamp=NOW_MS, key=b"k", value=random.randbytes(random.randrange(9)))
+            for _ in range(random.randint(1, 5))
+        ]
+    return [
+        Record(
+            timestamp=random.choice(TIMES),
+            key=a_value(random),
+            value=a_value(random),
+            headers=tuple(("h", a_value(random)) for _ in range(random.randrange(3))),
+        )
+        for _ in range(random.randint(1, 6))
+    ]
+
+
+def a_batch(random, sound):
+    """What there is to say about a batch; nothing but its records if it is to be `sound`."""
+    if sound:
+        spec = {"codec": 0, "producer": random.choice([None, "next"]), "transactional": False}
+        return spec | {"records": records(random), "alter": [], "sealed": False, "cut": 0}
+    return {
+        "records": records(random),
+        "codec": random.choice([0, 0, 0, 1, 4]),
+        "producer": random.choice([None, "next", "next", "again", "gap", "epoch", "absurd"]),
+        "transactional": random.random() < 0.1,
+        "alter": [
+            (random.randrange(90), random.randrange(1, 256))
+            for _ in range(random.choice([0, 0, 1, 2]))
+        ],
+        "sealed": random.random() < 0.7,
+        "cut": random.choice([0] * 9 + [1, 30, 60, 100]),
+    }
+
+
+def runs(random):
+    """Series of requests of one shape each, the last of which may be damaged around its records."""
+    for _ in range(random.randint(1, 4)):
+        shape = [random.choice([0, 1, 2, 0, 1, 2, PARTITIONS]) for _ in range(random.randint(1, 3))]
+        sound = random.choice([0.2, 0.8, 1])
+        requests = [
+            [a_batch(random, random.random() < sound) for _ in shape]
+            for _ in range(random.randint(2, 9))
+        ]
+        damage = [(random.randint(12, 200), random.randrange(1, 256))]
+        version = random.choice([3, 6, 7, 8, 9, 12, 13])
+        acks = random.choice([-1, -1, -1, 1, 1, 0, 7])
+        yield shape, version, acks, requests, damage if random.random() < 0.3 else []
+
+
+class Producers:
+    """The next sequence of the producer that each partition has."""
+
+    def __init__(self):
+        self.epochs = dict.fromkeys(range(PARTITIONS + 1), 0)
+        self.sequences = dict.fromkeys(range(PARTITIONS + 1), 0)
+
+    def fields(self, partition, habit, records):
+        """Producer id, epoch and sequence of a batch."""
+        if habit is None:
+            return {}
+        if habit == "absurd":
+            return {"producer_id": 7, "producer_epoch": -1, "base_sequence": 3}
+        if habit == "epoch":
+            self.epochs[partition] += 1
+            self.sequences[partition] = 0
+        first = self.sequences[partition]
+        if habit == "again":
+            first = max(0, first - 1)
+        elif habit == "gap":
+            first += 3
+        else:
+            self.sequences[partition] = first + records
+        return {
+            "producer_id": 7,
+            "producer_epoch": self.epochs[partition],
+            "base_sequence": first,
+        }
+
+
+def batch_of(spec, partition, producers):
+    """The bytes of a batch, sound or not; `sealed` ones match their checksum in any case."""
+    records = spec["records"]
+    made = build_batch(
+        records,
+        now=NOW_MS,
+        codec=spec["codec"],
+        transactional=spec["transactional"],
+        **producers.fields(partition, spec["producer"], len(records)),
+    )
+    for place, mask in spec["alter"]:
+        made[place % len(made)] ^= mask
+    if spec["sealed"] and spec["alter"]:
+        made[17:21] = crc32c(made[21:]).to_bytes(4, "big")
+    return bytes(made[: len(made) - spec["cut"]])
+
+
+def script(series, topic, topic_id):
+    """The frames of each tick."""
+    producers, ticks = Producers(), []
+    for shape, version, acks, requests, damage in series:
+        frames = []
+        for number, specs in enumerate(requests):
+            data = [
+                ProduceRequest.PartitionProduceData(
+                    index=index, records=batch_of(spec, index, producers)
+                )
+                for index, spec in zip(shape, specs, strict=True)
+            ]
+            named = {"topic_id": topic_id} if version >= 13 else {"name": topic}
+            body = ProduceRequest(
+                acks=acks,
+                timeout_ms=9000,
+                topic_data=[ProduceRequest.TopicProduceData(partition_data=data, **named)],
+            )
+            frame = bytearray(request_frame(0, version, number + 5, "client", body))
+            name = topic_id if version >= 13 else topic.encode()
+            named_at = frame.index(name)
+            for place, mask in damage if number == len(requests) - 1 else ():
+                # Not in the name: an answer repeats it, and the paths have topics of their own.
+                if place < len(frame) and not 0 <= place - named_at < len(name):
+                    frame[place] ^= mask
+            frames.append(bytes(frame))
+        ticks += [frames[:1], frames[1:2], frames[2:]]
+    return ticks
+
+
+def state_of(replica):
+    """What a partition knows, without what the paths' own topics must differ in."""
+    log = replica.log
+    with open(log.active.path, "rb") as file:
+        written = file.read()
+    rows = [(row.producer_id, row[1:]) for row in log.producers]
+    ends = (log.staged_end_offset, log.log_end_offset, replica.high_watermark, log.size)
+    return written, sorted(rows), ends, replica.dirty
+
+
+@pytest.mark.parametrize("seed", range(0, SEEDS, 40))
+def test_every_path_gives_the_same_answers_logs_and_producers(bench, seed):
+    for each in range(seed, seed + 40):
+        random = Random(each)
+        configs, series = random.choice(CONFIGS), list(runs(random))
+        assert_all_paths_agree(bench, series, configs)
+
+
+def assert_all_paths_agree(bench, series, configs):
+    number = next(bench.numbers)
+
+    async def through(path):
+        topic = f"{path}-{number:06d}"
+        topic_id = await bench.create(topic, configs)
+        sent, closed = await bench.answers(path, script(series, topic, topic_id))
+        replicas = [bench.context.replicas.get(topic, index) for index in range(PARTITIONS)]
+        answers = sent.replace(topic.encode(), b"?").replace(topic_id, b"?")
+        return answers, closed, [state_of(replica) for replica in replicas]
+
+    expected, *others = [bench.runner.run(through(path)) for path in PATHS]
+    for found in others:
+        assert found == expected
+
+
+# -- that it is taken
+
+
+def test_a_fast_path_that_was_built_is_the_one_in_use():
+    expected = "compiled" if IS_BUILT else "pure"
+    assert expected == fast_produce.NAME
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize("shape", [[0], [2, 0, 1]])
+@pytest.mark.parametrize(("version", "acks"), [(7, 1), (13, -1)])
+def test_a_known_request_is_not_decoded_again(bench, monkeypatch, path, shape, version, acks):
+    """The compiled path does not even ask the replica."""
+    appended = []
+    append = Replica.append
+    monkeypatch.setattr(Replica, "append", lambda *call: (appended.append(1), append(*call))[1])
+    decoded = bench.context.metrics.apis[0]
+    spec = {"records": [Record(timestamp=NOW_MS, value=b"value")], "codec": 0, "alter": []}
+    spec |= {"producer": "next", "transactional": False, "sealed": False, "cut": 0}
+    before = decoded.requests
+
+    async def through():
+        topic = f"{path}-{next(bench.numbers):06d}"
+        topic_id = await bench.create(topic, {})
+        run = (shape, version, acks, [[spec] * len(shape)] * 20, [])
+        await bench.answers(path, script([run], topic, topic_id))
+        return [bench.context.replicas.get(topic, index).high_watermark for index in shape]
+
+    assert bench.runner.run(through()) == [20] * len(shape)
+    known_after = len(shape) if len(shape) == 1 else 2
+    slow = 20 if path == "slow_path" else known_after
+    assert decoded.requests - before == slow
+    assert len(appended) == (slow if path == "fast_path" else 20) * len(shape)
