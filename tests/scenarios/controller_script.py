@@ -3,9 +3,11 @@
 A scenario is a text file. A paragraph of `#` lines says what it shows. Then follow steps: one or more
 events, a line `----`, and what the controller does about them. Events:
 
-    topic orders 0:1,2 leader=1 isr=1,2 epoch=4 version=6 granted=30 [deleting] [KEY=VALUE ...]
-    elect epoch=2 brokers=0@10,1@11          (a broker's id and the epoch of its registration)
-    brokers 0@10,2@12                        (all that are live now)
+    topic orders 0:1,2 leader=1 isr=1,2 epoch=4 version=6 [deleting] [KEY=VALUE ...]
+    elect epoch=2 brokers=0@10,1@11 [known=0@10,1@9]
+                                             (a broker's id and the epoch of its registration; the
+                                              epochs in the store, if they are not the same)
+    brokers 0@10,2@12,3@40<13                (all that are live now; 3 stopped in 13 cleanly)
     submit 77 create orders partitions=3 replicas=2 [KEY=VALUE ...]
     submit 77 create orders assign=0:1,2
     submit 77 delete orders clicks
@@ -47,6 +49,7 @@ from headwater.controller.commands import (
     TopicCreation,
 )
 from headwater.controller.continuations import AfterSend, AfterWrite
+from headwater.controller.control_requests import INCREMENTAL
 from headwater.controller.decide import Controller
 from headwater.controller.effects import Answer, Effect, LogEvent, Resign, Resume, Send, Write
 from headwater.controller.events import (
@@ -106,7 +109,6 @@ class ControllerScript:
             _ids(given.pop("isr", "")),
             controller_epoch=1,
             version=int(given.pop("version", -1)),
-            granted_at=int(given.pop("granted", 0)),
         )
         topic = self._state.topics.get(name) or TopicState(name, name[:1].encode() * 16, {})
         topic.partitions[int(index)] = one
@@ -120,6 +122,8 @@ class ControllerScript:
     def _on_elect(self, words: list[str]) -> Iterator[str]:
         given = dict(word.split("=") for word in words)
         self._state.brokers.update(_live(given["brokers"]))
+        known = _live(given.get("known", given["brokers"]))
+        self._state.known_epochs.update({one: known[one].epoch for one in known})
         state, self._state = self._state, ClusterState()
         yield from self._feed(Elected(int(given["epoch"]), EPOCH_VERSION, state))
 
@@ -203,8 +207,8 @@ class ControllerScript:
                     after = "" if change is None else f" after config change {change}"
                     yield f"answer {token}{after}"
                     yield from (f"  {line}" for line in _outcomes(outcome))
-                case LogEvent(event):
-                    yield f"log: {event}"
+                case LogEvent(event, loud):
+                    yield f"{'LOG' if loud else 'log'}: {event}"
                 case Resign(reason):
                     yield f"resign: {reason}"
                 case Resume():
@@ -286,9 +290,10 @@ def _ids(text: str) -> tuple[int, ...]:
 def _live(text: str) -> dict[int, LiveBroker]:
     brokers = {}
     for word in filter(None, text.split(",")):
-        broker_id, _, epoch = word.partition("@")
+        broker_id, _, epochs = word.partition("@")
+        epoch, _, previous = epochs.partition("<")
         endpoint = BrokerEndpoint("PLAINTEXT", f"b{broker_id}", 9092, "PLAINTEXT")
-        node = BrokerNode(int(broker_id), (endpoint,))
+        node = BrokerNode(int(broker_id), (endpoint,), previous_epoch=int(previous or -1))
         brokers[node.broker_id] = LiveBroker(node, int(epoch))
     return brokers
 
@@ -328,7 +333,7 @@ def _request(request: Any) -> str:
     )
     match request:
         case LeaderAndIsrRequest():
-            return f"{name} {told}"
+            return f"{name} {told}" if request.type == INCREMENTAL else f"{name} that is all"
         case UpdateMetadataRequest():
             live = ",".join(str(broker.id) for broker in request.live_brokers)
             return f"{name} {told}{' ' if told else ''}brokers={live}"

@@ -156,6 +156,7 @@ class BrokerServer:
             tuple(BrokerEndpoint(at.name, at.host, at.port, at.protocol) for at in self.listeners),
             rack=self.context.settings.broker_rack,
             timestamp_ms=self.seams.clock.wall_ms(),
+            previous_epoch=self.parts.log_dirs.previous_epoch,
         )
 
     def _registered(self, epoch: int) -> None:

@@ -7,6 +7,7 @@ that session to end instead of failing or hanging (KAFKA-7165).
 
 import logging
 from collections.abc import Callable
+from dataclasses import replace
 
 from headwater.controller.store.metadata_store import (
     ANY_VERSION,
@@ -153,6 +154,8 @@ class Registration:
     def _found(self, stat: Stat | StoreError | None) -> None:
         if isinstance(stat, Stat):
             if stat.ephemeral_owner == self._store.session_id:
+                # A later registration of this process follows a lost session, not a restart.
+                self._node = replace(self._node, previous_epoch=stat.czxid)
                 self._on_epoch(stat.czxid)
             else:
                 log.warning("%s belongs to another session; waiting for it to end", self._path)

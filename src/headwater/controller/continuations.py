@@ -84,3 +84,21 @@ class NoteReplicasDeleted:
 
 
 AfterSend: TypeAlias = Release | NoteReplicasDeleted
+
+
+@dataclass(frozen=True, slots=True)
+class RememberEpochs:
+    """Store the epochs of live brokers: leaders and in-sync sets hold for these lives now."""
+
+    epochs: tuple[tuple[int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EndIntroduction:
+    """Tell a broker that joined that it has heard of all its replicas."""
+
+    broker_id: int
+    epoch: int
+
+
+AfterAllWrites: TypeAlias = RememberEpochs | EndIntroduction

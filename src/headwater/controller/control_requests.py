@@ -19,6 +19,8 @@ ControlRequest: TypeAlias = LeaderAndIsrRequest | UpdateMetadataRequest | StopRe
 ControlResponse: TypeAlias = LeaderAndIsrResponse | UpdateMetadataResponse | StopReplicaResponse
 
 INCREMENTAL = 1
+FULL = 2
+"""Says that a broker has heard of all its replicas with this request."""
 
 _PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
@@ -37,14 +39,15 @@ def leader_and_isr(
     state: ClusterState,
     partitions: Sequence[TopicPartition],
     *,
-    new: bool,
+    new: bool = False,
+    kind: int = INCREMENTAL,
 ) -> LeaderAndIsrRequest:
     """Tell a broker which of `partitions` it leads or follows."""
     request = LeaderAndIsrRequest(
         controller_id=identity.controller_id,
         controller_epoch=identity.controller_epoch,
         broker_epoch=to.epoch,
-        type=INCREMENTAL,
+        type=kind,
     )
     leaders: set[int] = set()
     for topic, indexes in _by_topic(state, partitions):

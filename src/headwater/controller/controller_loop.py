@@ -266,8 +266,8 @@ class ControllerLoop:
                     self._when_config_applied(change, lambda: self._call_soon(answer))
             case Resume():
                 self._call_soon(lambda: self._on(Resumed()))
-            case LogEvent(event):
-                log.info("%s", event)
+            case LogEvent(event, loud):
+                log.log(logging.WARNING if loud else logging.INFO, "%s", event)
             case Resign(reason):
                 self._resign(reason)
 

@@ -24,14 +24,17 @@ from headwater.controller.commands import (
 )
 from headwater.controller.config_edits import edited, entity_of
 from headwater.controller.continuations import (
+    AfterAllWrites,
     AfterSend,
     AfterWrite,
     AwaitConfigChange,
     DeleteReplicas,
+    EndIntroduction,
     ForgetTopic,
     NoteReplicasDeleted,
     Nothing,
     Release,
+    RememberEpochs,
     SendInSyncSets,
     SendPartitionStates,
 )
@@ -246,12 +249,23 @@ class _Term:
 
     def _work(self) -> None:
         """Run the oldest job until it pauses; only `Resumed` continues it."""
+        paused = self._resuming
         while self._jobs and not self._resuming:
             if next(self._jobs[0], _DONE) is _DONE:
                 self._jobs.popleft()
             else:
                 self._resuming = True
-                self.outstanding.effects.append(Resume())
+        for then in self.outstanding.pop_due():
+            self._after_all_writes(then)
+        if self._resuming and not paused:
+            self.outstanding.effects.append(Resume())
+
+    def _after_all_writes(self, then: AfterAllWrites) -> None:
+        match then:
+            case RememberEpochs():
+                self._elections.leaders_written(then)
+            case EndIntroduction():
+                self._elections.introduced(then)
 
     def _submitted(self, now_ms: int, event: Submitted) -> None:
         command = event.command

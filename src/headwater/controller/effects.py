@@ -48,9 +48,10 @@ class Resume:
 
 @dataclass(frozen=True, slots=True)
 class LogEvent:
-    """Log an event that an operator may search for."""
+    """Log an event that an operator may search for; a loud one needs attention."""
 
     event: str
+    loud: bool = False
 
 
 Effect: TypeAlias = Write | Send | Answer | Resign | Resume | LogEvent

@@ -4,9 +4,10 @@ A leader comes from the in-sync replicas, or from outside only if the topic allo
 Each change of leader raises the leader epoch.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
+from typing import NamedTuple
 
-from headwater.controller.state import LiveBroker, PartitionRegistration
+from headwater.controller.state import ClusterState, PartitionRegistration
 from headwater.controller.store.metadata_store import Create, Op, Set
 from headwater.controller.store.znodes import CONTROLLER, CONTROLLER_EPOCH, encode_controller
 from headwater.model import NO_LEADER
@@ -23,24 +24,50 @@ def claim_controller(broker_id: int, now_ms: int, epoch: int, epoch_version: int
     ]
 
 
+class Election(NamedTuple):
+    """Who leads, which set is in sync, and whether acknowledged records may be lost by it."""
+
+    leader: int
+    isr: tuple[int, ...]
+    unclean: bool = False
+
+
 def elect(
-    partition: PartitionRegistration, live: Collection[int], *, unclean: bool
-) -> tuple[int, tuple[int, ...], bool]:
-    """Leader, in-sync set and whether the choice is unclean; NO_LEADER if no replica may lead.
+    partition: PartitionRegistration, state: ClusterState, *, unclean: bool = False
+) -> Election:
+    """The first live in-sync replica in the order of the assignment; NO_LEADER if there is none.
 
-    Without a leader the in-sync set stays as it is: only its members have every acknowledged record.
+    Without a leader the in-sync set stays: only its members have every acknowledged record.
     """
-    in_sync = [broker for broker in partition.isr if broker in live]
-    candidates = [broker for broker in partition.replicas if broker in in_sync]
-    if candidates:
-        return candidates[0], tuple(in_sync), False
-    alive = [broker for broker in partition.replicas if broker in live]
-    if unclean and alive:
-        return alive[0], (alive[0],), True
-    return NO_LEADER, partition.isr, False
+    isr = surviving_isr(partition, state)
+    leader = _first(partition.replicas, state, isr)
+    if leader != NO_LEADER:
+        return Election(leader, isr)
+    alive = [broker for broker in partition.replicas if broker in state.brokers]
+    if not unclean or not alive:
+        return Election(NO_LEADER, isr)
+    leader = _first(partition.replicas, state, alive)
+    return Election(leader, (leader,), unclean=True)
 
 
-def needs_election(partition: PartitionRegistration, live: Mapping[int, LiveBroker]) -> bool:
+def surviving_isr(partition: PartitionRegistration, state: ClusterState) -> tuple[int, ...]:
+    """The live members that have lost nothing; if none of these is live, all that have lost nothing.
+
+    A member that may have lost records leaves the set, unless no other member is left.
+    """
+    intact = [broker for broker in partition.isr if not state.may_have_lost_records(broker)]
+    if not intact:
+        return tuple(broker for broker in partition.replicas if broker in partition.isr)[:1]
+    return tuple(broker for broker in intact if broker in state.brokers) or tuple(intact)
+
+
+def _first(replicas: tuple[int, ...], state: ClusterState, among: Collection[int]) -> int:
+    """The first live one; a broker that is about to stop only if there is no other."""
+    live = [broker for broker in replicas if broker in among and broker in state.brokers]
+    staying = [broker for broker in live if broker not in state.shutting_down]
+    return next(iter(staying or live), NO_LEADER)
+
+
+def needs_election(partition: PartitionRegistration, state: ClusterState) -> bool:
     """Whether there is no leader, or one that is gone or has restarted since its election."""
-    leader = live.get(partition.leader)
-    return leader is None or leader.epoch > partition.granted_at
+    return partition.leader not in state.brokers or state.has_restarted(partition.leader)

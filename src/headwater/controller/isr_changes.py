@@ -8,10 +8,9 @@ leader has seen (KIP-903): a broker that restarted since may have lost records.
 from collections.abc import Iterator
 
 from headwater.controller.commands import AlterPartition, IsrAnswer, IsrOutcome, IsrProposal
-from headwater.controller.leader_elections import PARTITIONS_PER_STEP, state_ops
+from headwater.controller.leader_elections import PARTITIONS_PER_STEP, StateBatch
 from headwater.controller.outstanding import Outstanding
 from headwater.controller.state import PartitionRegistration
-from headwater.controller.store.metadata_store import Op
 from headwater.errors import E
 from headwater.model import ZERO_UUID, TopicPartition
 
@@ -89,20 +88,14 @@ class IsrChanges:
         return E.NONE
 
 
-class _Step:
-    """What one multi writes."""
+class _Step(StateBatch):
+    """What one multi writes.
 
-    def __init__(self) -> None:
-        self.ops: list[Op] = []
-        self.changed: list[TopicPartition] = []
-        # A leader asks again for what is decided. The first write may still be under way, so its
-        # answer waits for one more, which may be empty.
-        self.repeated = False
+    `repeated` if a leader asks again for what is decided: the first write may still be under way,
+    so the answer waits for one more, which may be empty.
+    """
 
-    def add(self, at: TopicPartition, partition: PartitionRegistration) -> None:
-        self.ops += state_ops(at, partition)
-        partition.version += 1
-        self.changed.append(at)
+    repeated = False
 
 
 def _fenced(leader: int, proposal: IsrProposal, partition: PartitionRegistration) -> E:

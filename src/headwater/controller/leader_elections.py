@@ -7,11 +7,23 @@ from collections.abc import Callable, Iterator, Mapping
 
 from headwater.config.keys import ConfigError
 from headwater.config.topic import TopicSettings
-from headwater.controller.election import elect, needs_election
+from headwater.controller.continuations import (
+    EndIntroduction,
+    Nothing,
+    Release,
+    RememberEpochs,
+)
+from headwater.controller.control_requests import FULL, leader_and_isr
+from headwater.controller.election import Election, elect, needs_election, surviving_isr
 from headwater.controller.outstanding import Outstanding
 from headwater.controller.state import NOT_STORED, LiveBroker, PartitionRegistration
 from headwater.controller.store.metadata_store import Create, Op, Set
-from headwater.controller.store.znodes import StateNode, partitions_path
+from headwater.controller.store.znodes import (
+    BROKER_EPOCHS,
+    StateNode,
+    encode_broker_epochs,
+    partitions_path,
+)
 from headwater.model import NO_LEADER, TopicPartition
 
 PARTITIONS_PER_STEP = 50
@@ -19,7 +31,30 @@ PARTITIONS_PER_STEP = 50
 PARTITIONS_PER_SCAN = 4000
 """How many partitions one step checks without changing them."""
 
+SHOWN = 10
+"""How many partitions a log line names."""
+
 UNCLEAN = "unclean.leader.election.enable"
+
+
+class StateBatch:
+    """States of partitions that are written together."""
+
+    def __init__(self) -> None:
+        self.ops: list[Op] = []
+        self.changed: list[TopicPartition] = []
+        # Those that have just lost their last leader.
+        self.leaderless: list[TopicPartition] = []
+
+    @property
+    def full(self) -> bool:
+        return len(self.changed) >= PARTITIONS_PER_STEP
+
+    def add(self, at: TopicPartition, partition: PartitionRegistration) -> None:
+        """Write the state as it is now, under the next version."""
+        self.ops += state_ops(at, partition)
+        self.changed.append(at)
+        partition.version += 1
 
 
 class LeaderElections:
@@ -27,6 +62,8 @@ class LeaderElections:
         self._outstanding = outstanding
         self._broker_gone = broker_gone
         self._state = outstanding.state
+
+    # -- brokers come and go
 
     def brokers_changed(self, brokers: Mapping[int, LiveBroker]) -> Iterator[None]:
         """Apply the new list of live brokers.
@@ -39,6 +76,7 @@ class LeaderElections:
         joined = [one for one in brokers.values() if before.get(one.broker_id) != one]
         for broker in gone:
             self._state.brokers.pop(broker.broker_id)
+            self._state.shutting_down.discard(broker.broker_id)
             self._broker_gone(broker.broker_id)
         if gone:
             yield from self.elect_leaders()
@@ -46,8 +84,21 @@ class LeaderElections:
         self._state.brokers.update(brokers)
         self._outstanding.send_update_metadata([])
         yield from self.elect_leaders()
+        self._remember_epochs()
         for broker in joined:
             yield from self._introduce(broker)
+
+    def _remember_epochs(self) -> None:
+        known = self._state.known_epochs
+        epochs = known | {one.broker_id: one.epoch for one in self._state.brokers.values()}
+        if epochs != known:
+            known.update(epochs)
+            self._outstanding.once_written(RememberEpochs(tuple(sorted(epochs.items()))))
+
+    def leaders_written(self, remembered: RememberEpochs) -> None:
+        """Store the epochs of brokers: no leader or in-sync set of an earlier life is left."""
+        data = encode_broker_epochs(dict(remembered.epochs))
+        self._outstanding.write([Set(BROKER_EPOCHS, data)], Nothing())
 
     def _introduce(self, joined: LiveBroker) -> Iterator[None]:
         """Send the full state to a broker that joined; writes in flight reach it later with the others."""
@@ -59,46 +110,78 @@ class LeaderElections:
             if known and self._state.brokers.get(joined.broker_id) == joined:
                 self._outstanding.send_partition_states(known, only=joined.broker_id)
             yield
+        self._outstanding.once_written(EndIntroduction(joined.broker_id, joined.epoch))
+
+    def introduced(self, ended: EndIntroduction) -> None:
+        """Tell a broker that it has heard of all its replicas: any other log is a stray."""
+        broker = self._state.brokers.get(ended.broker_id)
+        if broker is not None and broker.epoch == ended.epoch:
+            request = leader_and_isr(self._outstanding.identity, broker, self._state, [], kind=FULL)
+            self._outstanding.send(broker.broker_id, request, Release(None))
+
+    # -- electing
 
     def elect_leaders(self) -> Iterator[None]:
         """Elect a leader for every partition that needs one."""
-        ops: list[Op] = []
-        changed: list[TopicPartition] = []
+        batch = StateBatch()
         for seen, at in enumerate(list(self._state.partitions()), 1):
             partition = self._state.partition(at)
+            had_leader = partition is not None and partition.leader != NO_LEADER
             if partition is not None and self._elect_if_needed(at, partition):
-                ops += state_ops(at, partition)
-                changed.append(at)
-                partition.version += 1
-            if len(changed) == PARTITIONS_PER_STEP:
-                self._outstanding.write_partitions(ops, changed)
-                ops, changed = [], []
+                batch.add(at, partition)
+                if had_leader and partition.leader == NO_LEADER:
+                    batch.leaderless.append(at)
+            if batch.full:
+                self._write(batch)
+                batch = StateBatch()
                 yield
             elif seen % PARTITIONS_PER_SCAN == 0:
                 yield
-        if changed:
-            self._outstanding.write_partitions(ops, changed)
+        self._write(batch)
+
+    def _write(self, batch: StateBatch) -> None:
+        if batch.leaderless:
+            shown = ", ".join(map(str, batch.leaderless[:SHOWN]))
+            more = f" and {len(batch.leaderless) - SHOWN} more" * (len(batch.leaderless) > SHOWN)
+            self._outstanding.report(
+                f"no leader for {shown}{more}: none of their in-sync replicas is live; "
+                "start their brokers, or accept losses with an unclean election",
+                loud=True,
+            )
+        if batch.changed:
+            self._outstanding.write_partitions(batch.ops, batch.changed)
 
     def _elect_if_needed(self, at: TopicPartition, partition: PartitionRegistration) -> bool:
-        """Change leader or in-sync set if necessary, under a higher leader epoch; whether they changed."""
-        live = self._state.brokers
+        """Change leader or in-sync set if necessary; whether they changed."""
         if partition.version == NOT_STORED:
             self.first_leader(partition)
             return True
-        in_sync = tuple(broker for broker in partition.isr if broker in live)
-        if needs_election(partition, live):
-            leader, isr, unclean = elect(partition, live, unclean=self._unclean_allowed(at.topic))
-        elif in_sync != partition.isr:
-            leader, isr, unclean = partition.leader, in_sync, False
+        if needs_election(partition, self._state):
+            elected = elect(partition, self._state, unclean=self._unclean_allowed(at.topic))
+            if elected.leader == partition.leader == NO_LEADER and elected.isr == partition.isr:
+                return False
         else:
-            return False
-        if leader == partition.leader == NO_LEADER:
-            return False
-        partition.leader, partition.isr = leader, isr
-        partition.recovering = unclean
-        partition.leader_epoch += 1
-        self._grant(partition)
+            isr = surviving_isr(partition, self._state)
+            if isr == partition.isr:
+                return False
+            elected = Election(partition.leader, isr)
+        self.install(at, partition, elected)
         return True
+
+    def install(
+        self, at: TopicPartition, partition: PartitionRegistration, elected: Election
+    ) -> None:
+        """Take over a new leader or in-sync set, under a higher leader epoch."""
+        if elected.unclean:
+            self._outstanding.report(
+                f"UNCLEAN ELECTION: broker {elected.leader} leads {at} now and was not in sync; "
+                f"records that only {list(partition.isr)} had are lost",
+                loud=True,
+            )
+        partition.leader, partition.isr = elected.leader, elected.isr
+        partition.recovering = partition.recovering or elected.unclean
+        partition.leader_epoch += 1
+        partition.controller_epoch = self._outstanding.epoch
 
     def first_leader(self, partition: PartitionRegistration) -> None:
         """Elect the first leader of a partition without records: every live replica is in sync."""
@@ -106,12 +189,7 @@ class LeaderElections:
         partition.leader = live[0] if live else NO_LEADER
         partition.isr = tuple(live) or partition.replicas
         partition.leader_epoch = 0
-        self._grant(partition)
-
-    def _grant(self, partition: PartitionRegistration) -> None:
         partition.controller_epoch = self._outstanding.epoch
-        leader = self._state.brokers.get(partition.leader)
-        partition.granted_at = leader.epoch if leader else 0
 
     def _unclean_allowed(self, topic: str) -> bool:
         own = self._state.topics[topic].config.get(UNCLEAN)

@@ -14,6 +14,7 @@ from headwater.controller.store.metadata_store import (
     Znode,
 )
 from headwater.controller.store.znodes import (
+    BROKER_EPOCHS,
     BROKER_IDS,
     DELETED_TOPICS,
     TOPICS,
@@ -21,6 +22,7 @@ from headwater.controller.store.znodes import (
     StateNode,
     TopicNode,
     config_path,
+    decode_broker_epochs,
     decode_config,
     unquote_entity,
 )
@@ -91,10 +93,14 @@ class _TopicLoader:
         self._deleted: list[str] = []
         self._state = ClusterState()
         self._reads = BatchedReads(store, self._ended)
+        self._reads.get(BROKER_EPOCHS, self._broker_epochs)
         self._reads.children(DELETED_TOPICS, self._deleted.extend)
         self._reads.children("/config/topics", partial(self._config_names, "topics"))
         self._reads.children("/config/brokers", partial(self._config_names, "brokers"))
         self._reads.children(TOPICS, self._topic_names)
+
+    def _broker_epochs(self, node: Znode) -> None:
+        self._state.known_epochs.update(decode_broker_epochs(node.data))
 
     def _config_names(self, kind: str, segments: list[str]) -> None:
         for segment in segments:
@@ -141,4 +147,4 @@ def _apply_state(topic: str, index: int, partition: PartitionRegistration, node:
         state.isr,
     )
     partition.controller_epoch, partition.recovering = state.controller_epoch, state.recovering
-    partition.version, partition.granted_at = node.stat.version, node.stat.mzxid
+    partition.version = node.stat.version

@@ -6,12 +6,14 @@ left, or when its time is up. What follows a write or a request is a value (`con
 whole of it can be printed and compared.
 """
 
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from headwater.controller.commands import Command
 from headwater.controller.continuations import (
+    AfterAllWrites,
     AfterSend,
     AfterWrite,
     Release,
@@ -71,6 +73,8 @@ class Outstanding:
         self.ticket = first_ticket
         self._check = Check(CONTROLLER_EPOCH, elected.epoch_version)
         self.writes: dict[int, AfterWrite] = {}
+        # What waits for all writes up to a ticket.
+        self._behind_writes: deque[tuple[int, AfterAllWrites]] = deque()
         self.requests: dict[int, SentRequest] = {}
         self.commands: dict[int, PendingCommand] = {}
         self._next_deadline = FAR_FUTURE
@@ -80,15 +84,15 @@ class Outstanding:
     @property
     def idle(self) -> bool:
         """Whether nothing is being written and no broker owes an answer."""
-        return not self.writes and not self.requests
+        return not self.writes and not self.requests and not self._behind_writes
 
     @property
     def identity(self) -> ControllerIdentity:
         return ControllerIdentity(self.broker_id, self.epoch, self.settings.inter_broker_listener)
 
-    def report(self, event: str) -> None:
-        """Log an event that an operator may search for."""
-        self.effects.append(LogEvent(event))
+    def report(self, event: str, *, loud: bool = False) -> None:
+        """Log an event that an operator may search for; a loud one needs attention."""
+        self.effects.append(LogEvent(event, loud))
 
     # -- writes
 
@@ -97,6 +101,18 @@ class Outstanding:
         self.ticket += 1
         self.writes[self.ticket] = then
         self.effects.append(Write(self.ticket, [self._check, *ops]))
+
+    def once_written(self, then: AfterAllWrites) -> None:
+        """Let `then` follow once everything that is being written now is durable."""
+        self._behind_writes.append((self.ticket, then))
+
+    def pop_due(self) -> list[AfterAllWrites]:
+        """Remove what waits for no write any more; to be done in this order."""
+        first = next(iter(self.writes), FAR_FUTURE)
+        due = []
+        while self._behind_writes and self._behind_writes[0][0] < first:
+            due.append(self._behind_writes.popleft()[1])
+        return due
 
     def write_partitions(
         self,

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from headwater.controller.store.znodes import BrokerNode, StateNode
 from headwater.model import NO_LEADER, TopicPartition, Uuid
 
+NEVER_REGISTERED = -2
+"""The epoch of a broker that no controller has seen; no broker names it as its previous one."""
 NOT_STORED = -1
 """The version of a state node that was never written."""
 
@@ -30,9 +32,7 @@ class LiveBroker:
 class PartitionRegistration:
     """Assignment and leadership of one partition.
 
-    `version` is the version of the state node, Kafka's partition epoch. `granted_at` is the
-    transaction that last wrote the state: leadership older than the leader's registration is void,
-    because the leader has restarted since.
+    `version` is the version of the state node, Kafka's partition epoch.
     """
 
     replicas: tuple[int, ...]
@@ -41,7 +41,6 @@ class PartitionRegistration:
     isr: tuple[int, ...] = ()
     controller_epoch: int = 0
     version: int = NOT_STORED
-    granted_at: int = 0
     adding: tuple[int, ...] = ()
     removing: tuple[int, ...] = ()
     recovering: bool = False
@@ -74,6 +73,11 @@ class ClusterState:
     """What the store held when this controller was elected, and every change since."""
 
     brokers: dict[int, LiveBroker] = field(default_factory=dict)
+    known_epochs: dict[int, int] = field(default_factory=dict)
+    """By broker: the epoch of the life for which leaders and in-sync sets hold. A broker with another
+    epoch has restarted, or has lost its session, since they were written."""
+    shutting_down: set[int] = field(default_factory=set)
+    """The live brokers that asked to hand over what they lead."""
     topics: dict[str, TopicState] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     config_nodes: set[str] = field(default_factory=set)
@@ -84,6 +88,18 @@ class ClusterState:
     """Topics by id."""
     load: dict[int, tuple[int, int]] = field(default_factory=dict)
     """By broker: how many partitions prefer it as leader, and how many replicas it holds."""
+
+    def has_restarted(self, broker_id: int) -> bool:
+        """Whether a live broker registered again since leaders and in-sync sets were written."""
+        live = self.brokers.get(broker_id)
+        return live is not None and live.epoch != self.known_epochs.get(broker_id)
+
+    def may_have_lost_records(self, broker_id: int) -> bool:
+        """Whether a live broker restarted without a clean stop of the life that is known here."""
+        live = self.brokers.get(broker_id)
+        if live is None or not self.has_restarted(broker_id):
+            return False
+        return live.node.previous_epoch != self.known_epochs.get(broker_id, NEVER_REGISTERED)
 
     def add(self, topic: TopicState) -> None:
         """Add a topic with its partitions."""

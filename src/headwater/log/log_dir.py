@@ -24,6 +24,8 @@ class CleanStop(NamedTuple):
     ends: CleanEnds
     complete: bool
     """Whether it lists every log that ended well; another broker's marker lists none."""
+    broker_epoch: int = -1
+    """The epoch of the registration that ended, -1 if the marker does not say."""
 
 
 class LogDirError(KafkaError):
@@ -125,6 +127,7 @@ class LogDir:
             return CleanStop(
                 {str(name): (int(size), int(end)) for name, (size, end) in ends},
                 complete="ends" in marker,
+                broker_epoch=int(marker.get("brokerEpoch", -1)),
             )
         except (ValueError, AttributeError, TypeError):
             return None

@@ -78,6 +78,8 @@ class LogDirs:
         self.unverified: set[TopicPartition] = set()
         # All logs of each partition that was found in several folders; `logs` has the first.
         self._rivals: dict[TopicPartition, list[_Loaded]] = {}
+        # The broker epochs that the markers of clean stops name, -1 for a stop that was not clean.
+        self._stopped_epochs: set[int] = set()
 
     def open(self, known: Mapping[str, str] | None = None) -> None:
         """Lock and check each folder; LogDirError in one line if one is not ours.
@@ -236,6 +238,13 @@ class LogDirs:
             self._files.unlink(f"{path}/{name}")
         self._files.rmdir(path)
 
+    @property
+    def previous_epoch(self) -> int:
+        """The broker epoch whose life ended with a clean stop of every log; -1 if one did not."""
+        if self.missing or any(log_dir.offline for log_dir in self.dirs):
+            return -1
+        return next(iter(self._stopped_epochs)) if len(self._stopped_epochs) == 1 else -1
+
     def free_descriptors(self) -> int:
         """Close half of the open files, where the process has no descriptor left; how many."""
         return self._descriptors.close_half()
@@ -297,6 +306,7 @@ class LogDirs:
         log_dir.sync_renames()
         rows = checkpoints.read_folder(self._files, log_dir.path)
         marker = log_dir.consume_clean_marker()
+        self._stopped_epochs.add(marker.broker_epoch if marker else -1)
         for name in log_dir.folders():
             if folders.is_deleted(name):
                 self._finish_removal(log_dir.join(name))
@@ -313,6 +323,8 @@ class LogDirs:
                 clean=marker is not None and (name in marker.ends or not marker.complete),
                 clean_end=marker.ends.get(name) if marker else None,
             )
+            if not known.clean:
+                self._stopped_epochs.add(-1)
             partition_log = self._load_log(
                 log_dir, partition, topic_id, known, settings_of(partition.topic), now_ms
             )

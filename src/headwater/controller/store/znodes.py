@@ -23,13 +23,14 @@ CONFIG_CHANGES = "/config/changes"
 CONFIG_CHANGE_PREFIX = "/config/changes/config_change_"
 PRODUCER_ID_BLOCK = "/latest_producer_id_block"
 LOG_DIRS = "/headwater_log_dirs"
+BROKER_EPOCHS = "/headwater_broker_epochs"
 DEFAULT_ENTITY = "<default>"
 
 PERSISTENT_PATHS = (
     "/cluster", "/brokers", BROKER_IDS, TOPICS, "/brokers/seqid", "/admin", DELETED_TOPICS,
     "/isr_change_notification", "/log_dir_event_notification", "/config", "/config/topics",
     "/config/clients", "/config/users", "/config/brokers", "/config/ips", CONFIG_CHANGES,
-    PRODUCER_ID_BLOCK, LOG_DIRS,
+    PRODUCER_ID_BLOCK, LOG_DIRS, BROKER_EPOCHS,
 )  # fmt: skip
 """The paths that must exist before all others; parents before their children."""
 
@@ -59,12 +60,17 @@ class BrokerEndpoint(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class BrokerNode:
-    """/brokers/ids/N: a live broker and how to reach it."""
+    """/brokers/ids/N: a live broker and how to reach it.
+
+    `previous_epoch` is not Kafka's: the epoch of the last registration, if nothing that the broker
+    had then is lost; -1 after a stop that was not clean.
+    """
 
     broker_id: int
     endpoints: tuple[BrokerEndpoint, ...]
     rack: str | None = None
     timestamp_ms: int = 0
+    previous_epoch: int = -1
 
     @staticmethod
     def path(broker_id: int) -> str:
@@ -90,6 +96,8 @@ class BrokerNode:
         }
         if self.rack is not None:
             value["rack"] = self.rack
+        if self.previous_epoch >= 0:
+            value["previous_epoch"] = self.previous_epoch
         return _encode(value)
 
     @classmethod
@@ -101,6 +109,7 @@ class BrokerNode:
             tuple(_endpoint(text, protocols) for text in value["endpoints"]),
             value.get("rack"),
             int(value.get("timestamp", 0)),
+            int(value.get("previous_epoch", -1)),
         )
 
 
@@ -123,6 +132,19 @@ class LogDirsNode:
     def decode(cls, broker_id: int, data: bytes) -> "LogDirsNode":
         value = _decode(cls.path(broker_id), data, "directories")
         return cls({str(at): str(path) for at, path in value["directories"].items()})
+
+
+def encode_broker_epochs(epochs: Mapping[int, int]) -> bytes:
+    """The content of /headwater_broker_epochs: by broker, the life that leaders and sets are from."""
+    return _encode({"version": 1, "epochs": {str(one): epoch for one, epoch in epochs.items()}})
+
+
+def decode_broker_epochs(data: bytes) -> dict[int, int]:
+    """The epochs; an empty node has none."""
+    if not data:
+        return {}
+    stored = _decode(BROKER_EPOCHS, data, "epochs")["epochs"]
+    return {int(broker): int(epoch) for broker, epoch in stored.items()}
 
 
 def _bracketed(host: str) -> str:
