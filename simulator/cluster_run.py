@@ -262,6 +262,8 @@ class _ClusterRun:
                 topic.doomed = True
                 self.promises.topics.pop(EVENTS, None)
                 await admin.delete(EVENTS)
+                while EVENTS in self._view.topics():
+                    await admin.pause(300)
                 topic.gone_us = self._cluster.scheduler.now_us
                 self.promises.begin(
                     EVENTS, _partitions(EVENTS), synced=False, forgetful=False,

@@ -33,11 +33,12 @@ def shortest(verdict: ClusterVerdict, simulate: Simulate = _simulate) -> Cluster
 
 
 def kind_of(verdict: ClusterVerdict) -> str:
-    """What a broken run broke: the number of the invariant, or the first words."""
+    """What a broken run broke: the number of the invariant, and the first words about it."""
     if verdict.good:
         return ""
     text = verdict.complaints[0].partition(" s: ")[2]
-    return text.partition(":")[0]
+    number, _, rest = text.partition(": ")
+    return f"{number}: {' '.join(rest.split()[:2])}"
 
 
 def _smaller(plan: ClusterPlan) -> Iterator[ClusterPlan]:

@@ -204,22 +204,28 @@ class TopicChanges:
                 outcomes.append(TopicOutcome.refused(name, refusal, topic_id))
                 continue
             outcomes.append(TopicOutcome(name, topic_id=topic.topic_id))
-            self._mark(topic, token)
+            self._outstanding.hold(token)
+            self._waiting_for_deletion.setdefault(name, []).append(token)
+            if not topic.deleting:
+                self._mark(topic)
             yield
         self._outstanding.decided(token, outcomes)
 
     def _deletable(self, name: str, topic_id: Uuid | None) -> TopicState:
-        """The topic to delete; with an id, never a topic that has taken over the name."""
+        """The topic to delete; with an id, never a topic that has taken over the name.
+
+        A second request waits with the first: until the mark is durable, the topic may live on.
+        """
         known = self._state.topics.get(name)
         if topic_id is not None and (known is None or known.topic_id != topic_id):
             raise KafkaError(E.UNKNOWN_TOPIC_ID, "no topic has this id")
+        if known is not None and known.deleting and name in self._waiting_for_deletion:
+            return known
         return deletable_topic(name, self._state, self._outstanding.settings)
 
-    def _mark(self, topic: TopicState, token: int) -> None:
+    def _mark(self, topic: TopicState) -> None:
         topic.deleting = True
         self._outstanding.report(f"topic {topic.name!r} is marked for deletion")
-        self._outstanding.hold(token)
-        self._waiting_for_deletion.setdefault(topic.name, []).append(token)
         self._outstanding.write([Create(deletion_path(topic.name))], DeleteReplicas(topic.name))
 
     def deletion_marked(self, name: str) -> None:
