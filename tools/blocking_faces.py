@@ -3,8 +3,8 @@
 python -m tools.blocking_faces            writes blocking.py beside each asyncio face
 python -m tools.blocking_faces --check    exits with status 1 if one is out of date
 
-`async` and `await` go, and the classes that wait (`AsyncPoller`, `AsyncSendWaits`) become their
-blocking counterparts. A line `# blocking: CODE` of the source becomes CODE. `SENTENCES` lists the
+`async` and `await` go, and the classes that wait (`AsyncPoller`, `AsyncSendWaits`, `AsyncCaller`)
+become their blocking counterparts. A line `# blocking: CODE` of the source becomes CODE. `SENTENCES` lists the
 prose that differs.
 """
 
@@ -17,11 +17,14 @@ CLIENT = Path(__file__).parent.parent / "src" / "headwater" / "client"
 FACES = {
     CLIENT / "consumer" / "consumer.py": CLIENT / "consumer" / "blocking.py",
     CLIENT / "producer" / "producer.py": CLIENT / "producer" / "blocking.py",
+    CLIENT / "admin" / "admin.py": CLIENT / "admin" / "blocking.py",
 }
 
 SENTENCES = {
     "The asyncio face of the consumer; `tools/blocking_faces.py` derives the blocking one from it.": "The blocking face of the consumer.\n\nDerived from `consumer.py` by `python -m tools.blocking_faces`; do not edit.\n",
     "The asyncio face of the producer; `tools/blocking_faces.py` derives the blocking one from it.": "The blocking face of the producer.\n\nDerived from `producer.py` by `python -m tools.blocking_faces`; do not edit.\n",
+    "The asyncio face of the admin; `tools/blocking_faces.py` derives the blocking one from it.": "The blocking face of the admin.\n\nDerived from `admin.py` by `python -m tools.blocking_faces`; do not edit.\n",
+    "Manages topics, configs, groups and brokers, on the event loop that it is first used on.": "Manages topics, configs, groups and brokers, from any thread.",
     "Reads records on the event loop that it is first used on.": "Reads records; for one thread at a time.",
     "One task at a time may use a consumer; only": "One thread at a time may use a consumer; only",
     "Sends records on the event loop that it is first used on.": "Sends records, from any number of threads.",
@@ -37,6 +40,8 @@ _WORDS = (
     (r"\basync_poller\b", "blocking_poller"),
     (r"\bAsyncSendWaits\b", "BlockingSendWaits"),
     (r"\basync_send_waits\b", "blocking_send_waits"),
+    (r"\bAsyncCaller\b", "BlockingCaller"),
+    (r"\basync_caller\b", "blocking_caller"),
     (r"\bAsyncWaiter\b", "BlockingWaiter"),
     (r"\bAsyncWork\b", "Work"),
     (r"\bAsyncIterator\b", "Iterator"),

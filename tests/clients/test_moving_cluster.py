@@ -99,7 +99,7 @@ def test_a_coordinator_with_another_address_is_taken_as_told(cluster):
         made = admin._core.calls._connected
         assert made is not None
         made.nodes[1] = made.nodes[1]._replace(port=1)
-        found = admin._thread.call(made.coordinator("g"))
+        found = admin._caller.thread.call(made.coordinator("g"))
     assert found.port == cluster.brokers[1].port
 
 

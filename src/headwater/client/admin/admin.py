@@ -1,4 +1,4 @@
-"""The asyncio face of the admin; `blocking.py` has the same methods for threads."""
+"""The asyncio face of the admin; `tools/blocking_faces.py` derives the blocking one from it."""
 
 from collections.abc import Iterable, Mapping
 from types import TracebackType
@@ -6,6 +6,7 @@ from typing import Unpack
 
 from headwater.client.admin.admin_core import AdminCore
 from headwater.client.admin.arguments import ConfigValue
+from headwater.client.admin.async_caller import AsyncCaller
 from headwater.client.admin.brokers import ClusterDescription, LogDirDescription
 from headwater.client.admin.configs import ConfigChange, ConfigEntry, ConfigResource
 from headwater.client.admin.groups import GroupDescription, GroupListing, PartitionLag
@@ -26,6 +27,7 @@ class Admin:
     ```python
     async with Admin(bootstrap_servers="localhost:9092") as admin:
         await admin.create_topics([NewTopic("orders", partitions=6)])
+        await admin.reset_group_offsets("billing", ResetTo.duration("PT1H"), dry_run=True)
     ```
 
     Failed calls are retried while that may help, within `default_api_timeout_ms`. If a call is
@@ -34,6 +36,7 @@ class Admin:
 
     def __init__(self, **settings: Unpack[AdminOptions]) -> None:
         self._core = AdminCore(settings)
+        self._caller = AsyncCaller(self._core)
 
     @property
     def settings(self) -> AdminSettings:
@@ -46,45 +49,47 @@ class Admin:
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
     ) -> None:
         """Create topics; with `validate_only`, only check whether the broker would."""
-        await self._core.topics.create_topics(topics, validate_only=validate_only)
+        await self._caller.run(self._core.topics.create_topics(topics, validate_only=validate_only))
 
     async def list_topics(self, *, internal: bool = False) -> list[str]:
         """Return the names of all topics, sorted."""
-        return await self._core.topics.list_topics(internal=internal)
+        return await self._caller.run(self._core.topics.list_topics(internal=internal))
 
     async def describe_topics(self, names: Iterable[str]) -> dict[str, TopicView]:
         """Return the partitions of topics with their leaders, replicas and in-sync replicas."""
-        return await self._core.topics.describe_topics(names)
+        return await self._caller.run(self._core.topics.describe_topics(names))
 
     async def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics with all their records."""
-        await self._core.topics.delete_topics(names)
+        await self._caller.run(self._core.topics.delete_topics(names))
 
     async def create_partitions(
         self, counts: Mapping[str, int], *, validate_only: bool = False
     ) -> None:
         """Grow each topic to the given number of partitions; it cannot shrink."""
-        await self._core.topics.create_partitions(counts, validate_only=validate_only)
+        await self._caller.run(
+            self._core.topics.create_partitions(counts, validate_only=validate_only)
+        )
 
     async def delete_records(
         self, before: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int]:
         """Delete the records below an offset in each partition (-1: all); return the new starts."""
-        return await self._core.topics.delete_records(before)
+        return await self._caller.run(self._core.topics.delete_records(before))
 
     async def list_offsets(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Find the first record at or after a time in each partition; -2 is the start, -1 the end."""
-        return await self._core.topics.list_offsets(times)
+        return await self._caller.run(self._core.topics.list_offsets(times))
 
     async def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
-        return await self._core.topics.beginning_offsets(partitions)
+        return await self._caller.run(self._core.topics.beginning_offsets(partitions))
 
     async def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
         """Return the offset that the next record of each partition will get."""
-        return await self._core.topics.end_offsets(partitions)
+        return await self._caller.run(self._core.topics.end_offsets(partitions))
 
     # -- configs
 
@@ -92,7 +97,9 @@ class Admin:
         self, resources: Iterable[ConfigResource], *, documentation: bool = False
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Return all configs of each resource by name; `documentation` adds help and synonyms."""
-        return await self._core.configs.describe_configs(resources, documentation=documentation)
+        return await self._caller.run(
+            self._core.configs.describe_configs(resources, documentation=documentation)
+        )
 
     async def alter_configs(
         self,
@@ -101,7 +108,9 @@ class Admin:
         validate_only: bool = False,
     ) -> None:
         """Change configs and leave all others as they are; None restores the default."""
-        await self._core.configs.alter_configs(changes, validate_only=validate_only)
+        await self._caller.run(
+            self._core.configs.alter_configs(changes, validate_only=validate_only)
+        )
 
     async def replace_configs(
         self,
@@ -110,43 +119,45 @@ class Admin:
         validate_only: bool = False,
     ) -> None:
         """Give each resource exactly these configs; all others return to their defaults."""
-        await self._core.configs.replace_configs(configs, validate_only=validate_only)
+        await self._caller.run(
+            self._core.configs.replace_configs(configs, validate_only=validate_only)
+        )
 
     # -- groups
 
     async def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
         """List all groups, or those in the given states, sorted by name."""
-        return await self._core.groups.list_groups(states)
+        return await self._caller.run(self._core.groups.list_groups(states))
 
     async def describe_group(self, group_id: str) -> GroupDescription:
         """Return the state, assignment strategy and members of a group."""
-        return await self._core.groups.describe_group(group_id)
+        return await self._caller.run(self._core.groups.describe_group(group_id))
 
     async def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return the state, assignment strategy and members of several groups."""
-        return await self._core.groups.describe_groups(group_ids)
+        return await self._caller.run(self._core.groups.describe_groups(group_ids))
 
     async def lag(self, group_id: str) -> dict[TopicPartition, PartitionLag]:
         """Return how far a group is behind in each partition that it reads or has committed."""
-        return await self._core.groups.lag(group_id)
+        return await self._caller.run(self._core.groups.lag(group_id))
 
     async def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups without members, and their offsets."""
-        await self._core.groups.delete_groups(group_ids)
+        await self._caller.run(self._core.groups.delete_groups(group_ids))
 
     async def group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return every offset that a group has committed."""
-        return await self._core.groups.group_offsets(group_id)
+        return await self._caller.run(self._core.groups.group_offsets(group_id))
 
     async def set_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     ) -> None:
         """Commit offsets for a group that has no members."""
-        await self._core.groups.set_group_offsets(group_id, offsets)
+        await self._caller.run(self._core.groups.set_group_offsets(group_id, offsets))
 
     async def delete_group_offsets(self, group_id: str, partitions: Partitions) -> None:
         """Delete a group's committed offsets for partitions that it is not reading."""
-        await self._core.groups.delete_group_offsets(group_id, partitions)
+        await self._caller.run(self._core.groups.delete_group_offsets(group_id, partitions))
 
     async def reset_group_offsets(
         self,
@@ -165,25 +176,30 @@ class Admin:
                 the group has committed.
             dry_run: Return the changes without making them.
         """
-        return await self._core.groups.reset_group_offsets(group_id, to, topics, dry_run=dry_run)
+        return await self._caller.run(
+            self._core.groups.reset_group_offsets(group_id, to, topics, dry_run=dry_run)
+        )
 
     # -- brokers
 
     async def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, its controller and its live brokers."""
-        return await self._core.brokers.describe_cluster()
+        return await self._caller.run(self._core.brokers.describe_cluster())
 
     async def describe_log_dirs(
         self, broker_ids: Iterable[int] | None = None
     ) -> list[LogDirDescription]:
         """Return the log directories of some or all brokers with the size of every replica."""
-        return await self._core.brokers.describe_log_dirs(broker_ids)
+        return await self._caller.run(self._core.brokers.describe_log_dirs(broker_ids))
 
     # -- closing
 
-    async def close(self) -> None:
-        """Close every connection."""
-        await self._core.calls.close()
+    async def close(
+        self,
+        timeout: float | None = None,  # noqa: ASYNC109 - as the blocking face has it
+    ) -> None:
+        """Close every connection; TimedOutError after `timeout` seconds."""
+        await self._caller.close(timeout)
 
     async def __aenter__(self) -> "Admin":
         return self

@@ -1,25 +1,26 @@
-"""The blocking face of the admin; `admin.py` has the same methods for asyncio."""
+"""The blocking face of the admin.
 
-from collections.abc import Coroutine, Iterable, Mapping
+Derived from `admin.py` by `python -m tools.blocking_faces`; do not edit.
+"""
+
+from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import Unpack
 
 from headwater.client.admin.admin_core import AdminCore
 from headwater.client.admin.arguments import ConfigValue
+from headwater.client.admin.blocking_caller import BlockingCaller
 from headwater.client.admin.brokers import ClusterDescription, LogDirDescription
 from headwater.client.admin.configs import ConfigChange, ConfigEntry, ConfigResource
 from headwater.client.admin.groups import GroupDescription, GroupListing, PartitionLag
 from headwater.client.admin.offset_resets import OffsetChange, ResetTo
 from headwater.client.admin.topics import NewTopic
-from headwater.client.blocking import LoopThread, forked_error, register, unregister
 from headwater.client.cluster import TopicView
 from headwater.client.consumer.record import OffsetAndMetadata, OffsetAndTimestamp
-from headwater.client.errors import ForkedError
 from headwater.config.client import AdminSettings
 from headwater.config.client_options import AdminOptions
 from headwater.model import TopicPartition
 
-T = TypeVar("T")
 Partitions = Iterable[TopicPartition | tuple[str, int]]
 
 
@@ -38,8 +39,7 @@ class Admin:
 
     def __init__(self, **settings: Unpack[AdminOptions]) -> None:
         self._core = AdminCore(settings)
-        self._forked: ForkedError | None = None
-        self._thread: LoopThread = register(self)
+        self._caller = BlockingCaller(self._core)
 
     @property
     def settings(self) -> AdminSettings:
@@ -52,41 +52,41 @@ class Admin:
         self, topics: Iterable[NewTopic | str], *, validate_only: bool = False
     ) -> None:
         """Create topics; with `validate_only`, only check whether the broker would."""
-        self._call(self._core.topics.create_topics(topics, validate_only=validate_only))
+        self._caller.run(self._core.topics.create_topics(topics, validate_only=validate_only))
 
     def list_topics(self, *, internal: bool = False) -> list[str]:
         """Return the names of all topics, sorted."""
-        return self._call(self._core.topics.list_topics(internal=internal))
+        return self._caller.run(self._core.topics.list_topics(internal=internal))
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, TopicView]:
         """Return the partitions of topics with their leaders, replicas and in-sync replicas."""
-        return self._call(self._core.topics.describe_topics(names))
+        return self._caller.run(self._core.topics.describe_topics(names))
 
     def delete_topics(self, names: Iterable[str]) -> None:
         """Delete topics with all their records."""
-        self._call(self._core.topics.delete_topics(names))
+        self._caller.run(self._core.topics.delete_topics(names))
 
     def create_partitions(self, counts: Mapping[str, int], *, validate_only: bool = False) -> None:
         """Grow each topic to the given number of partitions; it cannot shrink."""
-        self._call(self._core.topics.create_partitions(counts, validate_only=validate_only))
+        self._caller.run(self._core.topics.create_partitions(counts, validate_only=validate_only))
 
     def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Delete the records below an offset in each partition (-1: all); return the new starts."""
-        return self._call(self._core.topics.delete_records(before))
+        return self._caller.run(self._core.topics.delete_records(before))
 
     def list_offsets(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """Find the first record at or after a time in each partition; -2 is the start, -1 the end."""
-        return self._call(self._core.topics.list_offsets(times))
+        return self._caller.run(self._core.topics.list_offsets(times))
 
     def beginning_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
         """Return the first offset of each partition."""
-        return self._call(self._core.topics.beginning_offsets(partitions))
+        return self._caller.run(self._core.topics.beginning_offsets(partitions))
 
     def end_offsets(self, partitions: Partitions) -> dict[TopicPartition, int]:
         """Return the offset that the next record of each partition will get."""
-        return self._call(self._core.topics.end_offsets(partitions))
+        return self._caller.run(self._core.topics.end_offsets(partitions))
 
     # -- configs
 
@@ -94,7 +94,7 @@ class Admin:
         self, resources: Iterable[ConfigResource], *, documentation: bool = False
     ) -> dict[ConfigResource, dict[str, ConfigEntry]]:
         """Return all configs of each resource by name; `documentation` adds help and synonyms."""
-        return self._call(
+        return self._caller.run(
             self._core.configs.describe_configs(resources, documentation=documentation)
         )
 
@@ -105,7 +105,7 @@ class Admin:
         validate_only: bool = False,
     ) -> None:
         """Change configs and leave all others as they are; None restores the default."""
-        self._call(self._core.configs.alter_configs(changes, validate_only=validate_only))
+        self._caller.run(self._core.configs.alter_configs(changes, validate_only=validate_only))
 
     def replace_configs(
         self,
@@ -114,43 +114,43 @@ class Admin:
         validate_only: bool = False,
     ) -> None:
         """Give each resource exactly these configs; all others return to their defaults."""
-        self._call(self._core.configs.replace_configs(configs, validate_only=validate_only))
+        self._caller.run(self._core.configs.replace_configs(configs, validate_only=validate_only))
 
     # -- groups
 
     def list_groups(self, states: Iterable[str] = ()) -> list[GroupListing]:
         """List all groups, or those in the given states, sorted by name."""
-        return self._call(self._core.groups.list_groups(states))
+        return self._caller.run(self._core.groups.list_groups(states))
 
     def describe_group(self, group_id: str) -> GroupDescription:
         """Return the state, assignment strategy and members of a group."""
-        return self._call(self._core.groups.describe_group(group_id))
+        return self._caller.run(self._core.groups.describe_group(group_id))
 
     def describe_groups(self, group_ids: Iterable[str]) -> dict[str, GroupDescription]:
         """Return the state, assignment strategy and members of several groups."""
-        return self._call(self._core.groups.describe_groups(group_ids))
+        return self._caller.run(self._core.groups.describe_groups(group_ids))
 
     def lag(self, group_id: str) -> dict[TopicPartition, PartitionLag]:
         """Return how far a group is behind in each partition that it reads or has committed."""
-        return self._call(self._core.groups.lag(group_id))
+        return self._caller.run(self._core.groups.lag(group_id))
 
     def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Delete groups without members, and their offsets."""
-        self._call(self._core.groups.delete_groups(group_ids))
+        self._caller.run(self._core.groups.delete_groups(group_ids))
 
     def group_offsets(self, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """Return every offset that a group has committed."""
-        return self._call(self._core.groups.group_offsets(group_id))
+        return self._caller.run(self._core.groups.group_offsets(group_id))
 
     def set_group_offsets(
         self, group_id: str, offsets: Mapping[TopicPartition, int | OffsetAndMetadata]
     ) -> None:
         """Commit offsets for a group that has no members."""
-        self._call(self._core.groups.set_group_offsets(group_id, offsets))
+        self._caller.run(self._core.groups.set_group_offsets(group_id, offsets))
 
     def delete_group_offsets(self, group_id: str, partitions: Partitions) -> None:
         """Delete a group's committed offsets for partitions that it is not reading."""
-        self._call(self._core.groups.delete_group_offsets(group_id, partitions))
+        self._caller.run(self._core.groups.delete_group_offsets(group_id, partitions))
 
     def reset_group_offsets(
         self,
@@ -169,7 +169,7 @@ class Admin:
                 the group has committed.
             dry_run: Return the changes without making them.
         """
-        return self._call(
+        return self._caller.run(
             self._core.groups.reset_group_offsets(group_id, to, topics, dry_run=dry_run)
         )
 
@@ -177,33 +177,20 @@ class Admin:
 
     def describe_cluster(self) -> ClusterDescription:
         """Return the cluster's id, its controller and its live brokers."""
-        return self._call(self._core.brokers.describe_cluster())
+        return self._caller.run(self._core.brokers.describe_cluster())
 
     def describe_log_dirs(self, broker_ids: Iterable[int] | None = None) -> list[LogDirDescription]:
         """Return the log directories of some or all brokers with the size of every replica."""
-        return self._call(self._core.brokers.describe_log_dirs(broker_ids))
+        return self._caller.run(self._core.brokers.describe_log_dirs(broker_ids))
 
     # -- closing
 
-    def close(self, timeout: float | None = None) -> None:
-        """Close every connection."""
-        unregister(self)
-        if self._forked is None:
-            self._thread.call(self._core.calls.close(), timeout)
-
-    def forked(self) -> None:
-        """Fail from now on: this is a child process, and the connections belong to its parent."""
-        self._forked = forked_error("Admin")
-        self._core.calls.detach()
-
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        if self._forked is not None:
-            work.close()
-            raise self._forked
-        try:
-            return self._thread.call(work)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt from None  # without the frames of this package
+    def close(
+        self,
+        timeout: float | None = None,
+    ) -> None:
+        """Close every connection; TimedOutError after `timeout` seconds."""
+        self._caller.close(timeout)
 
     def __enter__(self) -> "Admin":
         return self
