@@ -4,13 +4,13 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 
 from headwater.errors import E
-from headwater.model import TopicPartition
+from headwater.model import EARLIEST, LATEST, TopicPartition
 from headwater.records.record import Record
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 from headwater.wire.messages.offsets import OffsetFetchRequest, OffsetFetchResponse
 from simulator.invariants import PartitionPromises
 from simulator.workload.client import Client, Disturbed
-from simulator.workload.reading import EARLIEST, LATEST, end_of, fetch
+from simulator.workload.reading import end_of, fetch
 
 NEWEST_FETCH = 12
 TRIES = 50

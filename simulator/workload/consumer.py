@@ -3,12 +3,12 @@
 from collections.abc import Callable
 
 from headwater.errors import E
-from headwater.model import TopicPartition
+from headwater.model import EARLIEST, TopicPartition
 from simulator.cluster import Cluster
 from simulator.incarnations import Attempt, Incarnation
 from simulator.invariants import Promises
 from simulator.workload.client import Client, Disturbed
-from simulator.workload.reading import BY_ID, EARLIEST, VERSIONS, Fetched, end_of, fetch
+from simulator.workload.reading import BY_ID, VERSIONS, Fetched, end_of, fetch
 
 
 class Consumer(Client):

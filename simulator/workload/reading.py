@@ -10,7 +10,6 @@ from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 from headwater.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from simulator.workload.client import Client, Disturbed
 
-EARLIEST, LATEST = -2, -1
 BY_ID = 13
 VERSIONS = (4, 7, 11, 12, BY_ID, 17)
 

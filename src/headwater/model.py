@@ -16,8 +16,16 @@ NO_LEADER = -1
 LEADER_DURING_DELETE = -2
 """The leader of a partition whose topic is being deleted; as a leader epoch it overrides any other."""
 NO_EPOCH = -1
+NO_GENERATION = -1
+NO_OFFSET = -1
 NO_PRODUCER_ID = -1
+NO_SEQUENCE = -1
 NO_TIMESTAMP = -1
+EARLIEST = -2
+LATEST = -1
+"""Instead of a timestamp or an offset: where a log begins, and where it ends."""
+READ_COMMITTED = 1
+"""The isolation level of consumers that skip aborted transactions."""
 
 CONSUMER_OFFSETS = "__consumer_offsets"
 TRANSACTION_STATE = "__transaction_state"

@@ -1,7 +1,7 @@
 """A cluster with one watched topic, for scenarios that are told step by step."""
 
 from headwater.errors import error_of
-from headwater.model import TopicPartition
+from headwater.model import EARLIEST, LATEST, TopicPartition
 from headwater.records.builder import build_batch
 from headwater.records.record import Record
 from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
@@ -12,7 +12,7 @@ from simulator.invariants import Promises, Value
 from simulator.workload.admin import Admin
 from simulator.workload.audit import Auditor
 from simulator.workload.client import Client, Disturbed
-from simulator.workload.reading import EARLIEST, LATEST, end_of, fetch
+from simulator.workload.reading import end_of, fetch
 
 TOPIC = "orders"
 AT = TopicPartition(TOPIC, 0)

@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from headwater.errors import E, KafkaError
 from headwater.log.aborted_index import AbortedTransaction
 from headwater.log.transactions import OpenTransactions
+from headwater.model import NO_EPOCH, NO_OFFSET, NO_SEQUENCE
 from headwater.records.batch import CONTROL, TRANSACTIONAL, RawHeader
 from headwater.records.control import read_marker
 from headwater.records.header_fields import (
@@ -28,9 +29,6 @@ from headwater.seams.files import Buffer
 
 WINDOW: Final = 5
 LAST_SEQUENCE: Final = (1 << 31) - 1
-NO_SEQUENCE: Final = -1
-NO_OFFSET: Final = -1
-NO_EPOCH: Final = -1
 
 Batch: TypeAlias = tuple[int, int, int, int]
 """First sequence, last sequence, base offset, last offset."""

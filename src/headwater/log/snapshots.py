@@ -9,7 +9,8 @@ older one and the log read from there, a damaged window costs the four older bat
 import struct
 from collections.abc import Iterable, Iterator, Mapping
 
-from headwater.log.producers import NO_SEQUENCE, WINDOW, Batch, ProducerStateEntry, State
+from headwater.log.producers import WINDOW, Batch, ProducerStateEntry, State
+from headwater.model import NO_SEQUENCE
 from headwater.records.checksum import crc32c
 from headwater.seams.files import Files, read_file, replace_file
 

@@ -22,7 +22,7 @@ from headwater.broker.handlers.leader_hints import leader_endpoints
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, drained, each
 from headwater.errors import E, KafkaError
-from headwater.model import NO_EPOCH
+from headwater.model import NO_EPOCH, READ_COMMITTED
 from headwater.replication.isolation import FetchIsolation
 from headwater.replication.replica import Replica
 from headwater.seams.files import Buffer
@@ -34,7 +34,6 @@ from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 FIRST_WITH_SESSION = 7
 FIRST_WITH_TOPIC_ID = 13
 FIRST_WITH_LEADER_HINT = 16
-READ_COMMITTED = 1
 MAX_COPIED = 1024 * 1024
 """Bytes of records that one answer may keep in memory; the rest is the page cache's, or is read as
 it is sent."""

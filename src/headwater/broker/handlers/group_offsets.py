@@ -41,7 +41,7 @@ FIRST_COMMIT_WITH_GROUP_NOT_FOUND = 9
 FIRST_WITH_TOPIC_ID = 10
 FIRST_FETCH_WITH_GROUP_ERROR = 2
 FIRST_FETCH_OF_SEVERAL_GROUPS = 8
-NO_OFFSET = CommittedOffset(-1)
+NOTHING_COMMITTED = CommittedOffset(-1)
 PIECE = 500
 """Offsets that a shard is asked for, or takes, at a time."""
 
@@ -359,7 +359,7 @@ def _fetched_topic(
     found, error = topic
 
     def of_partition(place: int) -> OffsetFetchResponse.OffsetFetchResponsePartitions:
-        committed = found.offsets[place] or NO_OFFSET
+        committed = found.offsets[place] or NOTHING_COMMITTED
         return OffsetFetchResponse.OffsetFetchResponsePartitions(
             partition_index=found.partitions[place],
             committed_offset=committed.offset,
@@ -400,7 +400,7 @@ def _older_topic(topic: tuple[FetchedTopic, E]) -> OffsetFetchResponse.OffsetFet
     found, error = topic
 
     def of_partition(place: int) -> OffsetFetchResponse.OffsetFetchResponsePartition:
-        committed = found.offsets[place] or NO_OFFSET
+        committed = found.offsets[place] or NOTHING_COMMITTED
         return OffsetFetchResponse.OffsetFetchResponsePartition(
             partition_index=found.partitions[place],
             committed_offset=committed.offset,

@@ -10,7 +10,7 @@ from headwater.broker.request import Request
 from headwater.broker.turns import Steps, each
 from headwater.errors import E, KafkaError
 from headwater.log.time_lookup import Found
-from headwater.model import NO_EPOCH, NO_TIMESTAMP, TopicPartition
+from headwater.model import EARLIEST, LATEST, NO_EPOCH, NO_TIMESTAMP, READ_COMMITTED, TopicPartition
 from headwater.replication.isolation import FetchIsolation
 from headwater.replication.replica import Replica
 from headwater.security.rights import DESCRIBE_TOPIC
@@ -23,8 +23,6 @@ from headwater.wire.messages.offsets import (
 
 log = logging.getLogger("headwater.server")
 
-LATEST = -1
-EARLIEST = -2
 MAX_TIMESTAMP = -3
 EARLIEST_LOCAL = -4
 LATEST_TIERED = -5
@@ -39,7 +37,6 @@ _KNOWN_SINCE = {
 }
 _EPOCH_SINCE = 4  # the first version that has room for a leader epoch
 _NOT_FOUND = (NO_TIMESTAMP, -1, NO_EPOCH)
-READ_COMMITTED = 1
 
 _OffsetAnswer = ListOffsetsResponse.ListOffsetsPartitionResponse
 

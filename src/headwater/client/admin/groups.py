@@ -8,19 +8,14 @@ from typing import NamedTuple
 from headwater.client.admin.arguments import as_list, as_mapping, as_names
 from headwater.client.admin.calls import AdminCalls
 from headwater.client.admin.offset_resets import OffsetChange, ResetTo
-from headwater.client.admin.topics import EARLIEST, LATEST, TopicAdmin
+from headwater.client.admin.topics import TopicAdmin
 from headwater.client.consumer.group.commits import checked_offsets
 from headwater.client.consumer.group.consumer_protocol import by_topic, decode_assignment
 from headwater.client.consumer.offset_lookups import OffsetLookups
-from headwater.client.consumer.record import (
-    NO_OFFSET,
-    OffsetAndMetadata,
-    topic_partition,
-    topic_partitions,
-)
+from headwater.client.consumer.record import OffsetAndMetadata, topic_partition, topic_partitions
 from headwater.client.errors import ClientError, failure
 from headwater.errors import E, KafkaError
-from headwater.model import TopicPartition
+from headwater.model import EARLIEST, LATEST, NO_OFFSET, TopicPartition
 from headwater.wire.messages.groups import (
     DeleteGroupsRequest,
     DeleteGroupsResponse,

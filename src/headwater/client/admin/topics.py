@@ -19,7 +19,7 @@ from headwater.client.consumer.offset_lookups import OffsetLookups
 from headwater.client.consumer.record import OffsetAndTimestamp, topic_partition, topic_partitions
 from headwater.client.errors import no_such_topic
 from headwater.errors import E
-from headwater.model import TopicPartition
+from headwater.model import EARLIEST, LATEST, TopicPartition
 from headwater.wire.messages.topics import (
     CreatePartitionsRequest,
     CreatePartitionsResponse,
@@ -31,8 +31,6 @@ from headwater.wire.messages.topics import (
     DeleteTopicsResponse,
 )
 
-EARLIEST = -2
-LATEST = -1
 _BROKERS_CHOICE = -1
 _NAMES_UP_TO = 5
 _BY_PARTITION = "{(topic, partition): number}"

@@ -14,7 +14,6 @@ from headwater.client.consumer.fetching.arrow import RecordBatch
 from headwater.client.consumer.group.commits import OnCommit
 from headwater.client.consumer.interceptors import ConsumerInterceptor
 from headwater.client.consumer.listener import RebalanceListener
-from headwater.client.consumer.partition_state import EARLIEST, LATEST
 from headwater.client.consumer.record import (
     ConsumerRecord,
     K,
@@ -30,7 +29,7 @@ from headwater.client.consumer.record import (
 from headwater.client.waits import older_name
 from headwater.config.client import ConsumerSettings
 from headwater.config.client_options import ConsumerOptions
-from headwater.model import TopicPartition
+from headwater.model import EARLIEST, LATEST, TopicPartition
 from headwater.seams.clock import Clock
 from headwater.seams.network import Network
 from headwater.seams.randomness import Randomness

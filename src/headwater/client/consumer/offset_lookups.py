@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 
 from headwater.client.cluster import Cluster, Node
-from headwater.client.consumer.record import NO_OFFSET, OffsetAndTimestamp
+from headwater.client.consumer.record import OffsetAndTimestamp
 from headwater.client.errors import TimedOutError, failure
 from headwater.errors import E, KafkaError, error_of
-from headwater.model import TopicPartition
+from headwater.model import NO_OFFSET, TopicPartition
 from headwater.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 
 Found = dict[TopicPartition, OffsetAndTimestamp | None]

@@ -8,10 +8,6 @@ thread `fetch_offset` and `fetched`: neither needs a lock.
 
 from headwater.model import TopicPartition, Uuid
 
-EARLIEST = -2
-LATEST = -1
-"""The timestamps that mean the two ends of a log."""
-
 
 class PartitionState:
     """One partition."""

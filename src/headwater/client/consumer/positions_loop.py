@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from headwater.client.cluster import Cluster
 from headwater.client.consumer.fetching.fetcher_loop import RESET_TO, Fetcher
 from headwater.client.consumer.offset_lookups import OffsetLookups
-from headwater.client.consumer.partition_state import LATEST, PartitionState
+from headwater.client.consumer.partition_state import PartitionState
 from headwater.client.consumer.record import OffsetAndMetadata, OffsetAndTimestamp
 from headwater.client.consumer.subscription import Subscription
 from headwater.client.errors import NoOffsetForPartitionError, internal_error
 from headwater.errors import KafkaError
-from headwater.model import TopicPartition
+from headwater.model import LATEST, TopicPartition
 from headwater.seams.tasks import LoopTasks
 
 log = logging.getLogger(__name__)

@@ -19,9 +19,7 @@ else:
     K = TypeVar("K")
     V = TypeVar("V")
 
-NO_OFFSET = -1
 LAST_OFFSET = 2**63 - 1
-"""What brokers say where there is no offset."""
 
 
 class ConsumerRecord(NamedTuple, Generic[K, V]):

@@ -18,11 +18,10 @@ from collections.abc import Callable, Sequence
 from headwater.client.producer.futures import BatchFuture, OnDelivery, RecordMetadata
 from headwater.config.client import ProducerSettings
 from headwater.errors import KafkaError
-from headwater.model import TopicPartition
+from headwater.model import NO_SEQUENCE, TopicPartition
 from headwater.records.batch import HEADER_SIZE, Buffer
 from headwater.records.codec import BatchWriter, decode_batch
 
-NO_SEQUENCE = -1
 _NO_VALUES: list[bytes | None] = []
 _NO_LIMIT = 1 << 31
 _GROWN = 262_144

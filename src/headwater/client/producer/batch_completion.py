@@ -11,7 +11,7 @@ from headwater.client.cluster import Cluster
 from headwater.client.errors import ClosedError, failure
 from headwater.client.metrics import ProducerMetrics
 from headwater.client.producer.accumulator import Accumulator, ProducerBatch
-from headwater.client.producer.futures import NO_OFFSET, OnDelivery, RecordMetadata
+from headwater.client.producer.futures import OnDelivery, RecordMetadata
 from headwater.client.producer.locking import Lock
 from headwater.client.producer.losses import Losses, Unheard
 from headwater.client.producer.sequences import LOST, Sequences
@@ -19,6 +19,7 @@ from headwater.client.topology import Node
 from headwater.client.waits import call_guarded
 from headwater.config.client import ProducerSettings
 from headwater.errors import E, KafkaError, error_of
+from headwater.model import NO_OFFSET
 from headwater.seams.clock import Clock
 from headwater.seams.randomness import Randomness
 from headwater.wire.messages.produce import ProduceResponse

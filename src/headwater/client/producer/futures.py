@@ -17,9 +17,7 @@ from headwater.client.errors import TimedOutError
 from headwater.client.producer.losses import Unheard
 from headwater.client.waits import Deadline, OneShotEvent, call_guarded
 from headwater.errors import KafkaError
-
-NO_OFFSET = -1
-
+from headwater.model import NO_OFFSET
 
 NO_PARTITION = -1
 

@@ -5,18 +5,13 @@ from typing import Any
 
 from headwater.client.producer.accumulator import record_bound
 from headwater.client.producer.checks import checked_record, too_large
-from headwater.client.producer.futures import (
-    NO_OFFSET,
-    NO_PARTITION,
-    BatchFuture,
-    OnDelivery,
-    SendFuture,
-)
+from headwater.client.producer.futures import NO_PARTITION, BatchFuture, OnDelivery, SendFuture
 from headwater.client.producer.interceptors import Interceptors, ProducerInterceptor, ProducerRecord
 from headwater.client.producer.serializers import Serializer, named_serializer, serialized
 from headwater.client.waits import call_guarded
 from headwater.config.client import ProducerSettings
 from headwater.errors import KafkaError
+from headwater.model import NO_OFFSET
 
 _USUAL = (None, (), None)
 """Partition, headers and timestamp of most records."""

@@ -26,13 +26,13 @@ from headwater.client.errors import (
 from headwater.client.metrics import ProducerMetrics
 from headwater.client.producer.accumulator import Accumulator, PartitionQueue, ProducerBatch
 from headwater.client.producer.batch_completion import BatchCompletion
-from headwater.client.producer.futures import NO_OFFSET
 from headwater.client.producer.locking import Lock
 from headwater.client.producer.producer_id_loop import ProducerIdLoop
 from headwater.client.producer.sequences import Sequences
 from headwater.client.waits import OneShotEvent
 from headwater.config.client import ProducerSettings
 from headwater.errors import E, KafkaError
+from headwater.model import NO_OFFSET
 from headwater.records.compression import Codec
 from headwater.seams.clock import Clock
 from headwater.seams.randomness import Randomness

@@ -21,9 +21,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from headwater.client.producer.accumulator import NO_SEQUENCE, PartitionQueue, ProducerBatch
+from headwater.client.producer.accumulator import PartitionQueue, ProducerBatch
 from headwater.errors import E
-from headwater.model import TopicPartition
+from headwater.model import NO_SEQUENCE, TopicPartition
 
 MAX_UNACKED = 5
 LAST_EPOCH = 32_766

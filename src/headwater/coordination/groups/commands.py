@@ -9,9 +9,9 @@ from enum import Enum
 from typing import NamedTuple
 
 from headwater.errors import E
+from headwater.model import NO_GENERATION
 
 NO_MEMBER = ""
-NO_GENERATION = -1
 
 
 class JoinGroup(NamedTuple):

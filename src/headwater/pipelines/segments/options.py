@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from headwater.config.keys import ConfigError, nearest
-from headwater.model import TopicPartition
+from headwater.model import EARLIEST, LATEST, TopicPartition
 from headwater.pipelines.segments.files import MAX_OFFSET, SegmentFile
-from headwater.pipelines.topic_source.offsets import EARLIEST, LATEST, parse_offsets
+from headwater.pipelines.topic_source.offsets import parse_offsets
 
 _SPLIT_BYTES: Final = 128 << 20
 _CHOICES: Final = {

@@ -19,8 +19,8 @@ from headwater.client.errors import TimedOutError, failure
 from headwater.client.partition_reader import Leader, OutOfRange, PartitionReader
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError
-from headwater.model import TopicPartition
-from headwater.pipelines.topic_source.offsets import EARLIEST, LATEST, Offsets
+from headwater.model import EARLIEST, LATEST, TopicPartition
+from headwater.pipelines.topic_source.offsets import Offsets
 from headwater.seams.clock import Clock, SystemClock
 from headwater.seams.network import TcpNetwork
 from headwater.seams.randomness import SystemRandomness

@@ -7,18 +7,14 @@ both alike. Pure arithmetic, without brokers or Spark.
 import json
 from collections.abc import Collection, Iterable, Mapping
 from itertools import pairwise
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from headwater.config.keys import ConfigError
-from headwater.model import TopicPartition
+from headwater.model import EARLIEST, TopicPartition
 
 Offsets: TypeAlias = dict[TopicPartition, int]
 """The next offset to read of each partition."""
 OffsetJson: TypeAlias = dict[str, dict[str, int]]
-
-EARLIEST: Final = -2
-LATEST: Final = -1
-"""The JSON values for the two ends of a partition."""
 
 
 class OffsetRange(NamedTuple):

@@ -11,14 +11,8 @@ from typing import Final, Literal
 
 from headwater.config.client import ConsumerSettings
 from headwater.config.keys import ConfigError, nearest
-from headwater.model import TopicPartition
-from headwater.pipelines.topic_source.offsets import (
-    EARLIEST,
-    LATEST,
-    Offsets,
-    parse_assign,
-    parse_offsets,
-)
+from headwater.model import EARLIEST, LATEST, TopicPartition
+from headwater.pipelines.topic_source.offsets import Offsets, parse_assign, parse_offsets
 
 NAMES: Final = {
     name.lower(): name

@@ -8,13 +8,13 @@ from typing import NamedTuple
 from headwater.client.cluster import TopicView
 from headwater.client.errors import UnknownTopicOrPartitionError
 from headwater.config.keys import ConfigError, nearest
-from headwater.model import TopicPartition, Uuid
+from headwater.model import EARLIEST, LATEST, TopicPartition, Uuid
 from headwater.pipelines.topic_source.broker_client_loop import (
     BrokerClient,
     broker_client,
     partitions_of,
 )
-from headwater.pipelines.topic_source.offsets import EARLIEST, LATEST, OffsetRange, Offsets
+from headwater.pipelines.topic_source.offsets import OffsetRange, Offsets
 from headwater.pipelines.topic_source.options import Bound, SourceOptions
 from headwater.pipelines.topic_source.range_reader import REMEDY, DataLossError
 

@@ -2,9 +2,9 @@
 
 import pytest
 
-from headwater.client.consumer.partition_state import LATEST, PartitionState
+from headwater.client.consumer.partition_state import PartitionState
 from headwater.client.consumer.subscription import IllegalStateError, Subscription, SubscriptionType
-from headwater.model import TopicPartition
+from headwater.model import LATEST, TopicPartition
 
 A, B = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -15,7 +15,7 @@ from headwater.client.consumer.fetching.completed_fetch import CompletedFetch, R
 from headwater.client.consumer.fetching.fetch_lane import HASTE_MS, FetchLane, Switched
 from headwater.client.consumer.fetching.fetch_session import FetchTarget
 from headwater.client.consumer.metrics import ConsumerMetrics
-from headwater.client.consumer.partition_state import EARLIEST, LATEST, PartitionState
+from headwater.client.consumer.partition_state import PartitionState
 from headwater.client.consumer.subscription import Subscription
 from headwater.client.consumer.wakeup import Wakeup
 from headwater.client.errors import (
@@ -30,7 +30,7 @@ from headwater.client.errors import (
 from headwater.client.wait_warnings import FIRST_S
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError, error_of
-from headwater.model import ZERO_UUID, TopicPartition
+from headwater.model import EARLIEST, LATEST, ZERO_UUID, TopicPartition
 from headwater.seams.clock import Clock
 from headwater.seams.network import Network
 from headwater.seams.tasks import LoopTasks

@@ -11,12 +11,7 @@ from typing import NamedTuple
 
 from headwater.client.cluster import Cluster
 from headwater.client.consumer.metrics import ConsumerMetrics
-from headwater.client.consumer.record import (
-    NO_OFFSET,
-    OffsetAndMetadata,
-    topic_partition,
-    whole_offset,
-)
+from headwater.client.consumer.record import OffsetAndMetadata, topic_partition, whole_offset
 from headwater.client.consumer.subscription import Subscription
 from headwater.client.errors import (
     ClosedError,
@@ -28,7 +23,7 @@ from headwater.client.errors import (
 from headwater.client.wait_warnings import FIRST_S
 from headwater.config.client import ConsumerSettings
 from headwater.errors import E, KafkaError, error_of
-from headwater.model import ZERO_UUID, TopicPartition, Uuid
+from headwater.model import NO_OFFSET, ZERO_UUID, TopicPartition, Uuid
 from headwater.seams.clock import Clock
 from headwater.seams.tasks import LoopTasks
 from headwater.wire.messages.offsets import (

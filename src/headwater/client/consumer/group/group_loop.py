@@ -20,13 +20,7 @@ from headwater.client.consumer.group.consumer_protocol import (
     encode_subscription,
     read_subscriptions,
 )
-from headwater.client.consumer.group.membership import (
-    NO_GENERATION,
-    Due,
-    Membership,
-    MemberState,
-    PollAction,
-)
+from headwater.client.consumer.group.membership import Due, Membership, MemberState, PollAction
 from headwater.client.consumer.listener import ListenerCall, RebalanceEvent
 from headwater.client.consumer.metrics import ConsumerMetrics
 from headwater.client.consumer.subscription import Subscription, SubscriptionType
@@ -39,6 +33,7 @@ from headwater.client.errors import (
 from headwater.config.client import ConsumerSettings
 from headwater.config.keys import ConfigError
 from headwater.errors import E, KafkaError, error_of
+from headwater.model import NO_GENERATION
 from headwater.seams.clock import Clock
 from headwater.seams.tasks import LoopTasks
 from headwater.transport.client_connection import ClientConnection

@@ -15,9 +15,8 @@ from enum import Enum
 from headwater.client.consumer.listener import ListenerCall, RebalanceEvent
 from headwater.client.errors import failure
 from headwater.errors import E, KafkaError, error_of
-from headwater.model import TopicPartition
+from headwater.model import NO_GENERATION, TopicPartition
 
-NO_GENERATION = -1
 _BEGIN_ANEW = frozenset({E.ILLEGAL_GENERATION, E.UNKNOWN_MEMBER_ID})
 _TRY_AGAIN = frozenset(
     {
