@@ -15,6 +15,7 @@ from headwater.broker.process import system_seams
 from headwater.broker.server_connection import ServerConnection
 from headwater.config.broker import BrokerSettings
 from headwater.controller.commands import CreateTopics, TopicCreation
+from headwater.errors import E, KafkaError
 from headwater.records.builder import build_batch
 from headwater.records.checksum import crc32c
 from headwater.records.record import Record
@@ -104,16 +105,22 @@ class Bench:
         assert outcome.error == 0, outcome
         return outcome.topic_id
 
-    async def answers(self, path, ticks):
-        """What the broker sends to a client that sends these frames, some in each tick."""
+    async def answers(self, path, ticks, lost=(), replicas=()):
+        """What the broker sends to a client that sends these frames, some in each tick.
+
+        The writes of the ticks whose numbers are in `lost` fail.
+        """
         peer = ServerConnection(self.context, "PLAINTEXT", self.broker.parts.dispatch.frame)
         transport = Transport()
         peer.connection_made(transport)
         with pytest.MonkeyPatch.context() as patch:
             take(path, patch)
-            for frames in ticks:
+            for number, frames in enumerate(ticks):
                 for frame in frames:
                     feed(peer, frame)
+                for replica in replicas if number in lost else ():
+                    replica.log.drop_staged()
+                    replica.fail_waiters(KafkaError(E.KAFKA_STORAGE_ERROR, "lost"))
                 self.context.tick.flush()
                 while peer.pending and not transport.closed:  # noqa: ASYNC110 - no event tells
                     await asyncio.sleep(0)
@@ -165,13 +172,7 @@ def a_value(random):
     return random.choice([None, b"", random.randbytes(random.randrange(20)), b"x" * 5000])
 
 
-def records(random):
-    """A few records, half of the time quite ordinary ones."""
-    if random.random() < 0.5:
-        return [
-            Record(timestamp=NOW_MS, key=b"k", value=random.randbytes(random.randrange(9)))
-            for _ in range(random.randint(1, 5))
-        ]
+def odd_records(random):
     return [
         Record(
             timestamp=random.choice(TIMES),
@@ -183,32 +184,44 @@ def records(random):
     ]
 
 
-def a_batch(random, sound):
-    """What there is to say about a batch; nothing but its records if it is to be `sound`."""
-    if sound:
-        spec = {"codec": 0, "producer": random.choice([None, "next"]), "transactional": False}
-        return spec | {"records": records(random), "alter": [], "sealed": False, "cut": 0}
-    return {
-        "records": records(random),
-        "codec": random.choice([0, 0, 0, 1, 4]),
-        "producer": random.choice([None, "next", "next", "again", "gap", "epoch", "absurd"]),
-        "transactional": random.random() < 0.1,
-        "alter": [
-            (random.randrange(90), random.randrange(1, 256))
-            for _ in range(random.choice([0, 0, 1, 2]))
+DEFECTS = {
+    "records": odd_records,
+    "codec": lambda random: random.choice([1, 4]),
+    "producer": lambda random: random.choice(["again", "gap", "epoch", "absurd"]),
+    "transactional": lambda random: True,
+    "alter": lambda random: [(random.randrange(90), random.randrange(1, 256))],
+    "sealed": lambda random: False,
+    "cut": lambda random: random.choice([1, 30, 60, 100]),
+}
+
+
+def a_batch(random, defects):
+    """What there is to say about a batch: ordinary but for some defects."""
+    spec = {
+        "records": [
+            Record(timestamp=NOW_MS, key=b"k", value=random.randbytes(random.randrange(9)))
+            for _ in range(random.randint(1, 5))
         ],
-        "sealed": random.random() < 0.7,
-        "cut": random.choice([0] * 9 + [1, 30, 60, 100]),
+        "codec": 0,
+        "producer": random.choice([None, "next", "next"]),
+        "transactional": False,
+        "alter": [],
+        "sealed": True,
+        "cut": 0,
     }
+    for defect in random.sample([*DEFECTS, "alter", "producer", "records"], defects):
+        spec[defect] = DEFECTS[defect](random)
+    spec["sound"] = not defects or (defects == 1 and spec["producer"] == "epoch")
+    return spec
 
 
 def runs(random):
     """Series of requests of one shape each, the last of which may be damaged around its records."""
     for _ in range(random.randint(1, 4)):
         shape = [random.choice([0, 1, 2, 0, 1, 2, PARTITIONS]) for _ in range(random.randint(1, 3))]
-        sound = random.choice([0.2, 0.8, 1])
+        defects = random.choice([[0], [0, 0, 0, 1], [0, 1, 1, 2]])
         requests = [
-            [a_batch(random, random.random() < sound) for _ in shape]
+            [a_batch(random, random.choice(defects)) for _ in shape]
             for _ in range(random.randint(2, 9))
         ]
         damage = [(random.randint(12, 200), random.randrange(1, 256))]
@@ -224,13 +237,14 @@ class Producers:
         self.epochs = dict.fromkeys(range(PARTITIONS + 1), 0)
         self.sequences = dict.fromkeys(range(PARTITIONS + 1), 0)
 
-    def fields(self, partition, habit, records):
-        """Producer id, epoch and sequence of a batch."""
+    def fields(self, partition, spec):
+        """Producer id, epoch and sequence of a batch; one that is not sound uses up no sequences."""
+        habit, records = spec["producer"], len(spec["records"])
         if habit is None:
             return {}
         if habit == "absurd":
             return {"producer_id": 7, "producer_epoch": -1, "base_sequence": 3}
-        if habit == "epoch":
+        if habit == "epoch" and spec["sound"]:
             self.epochs[partition] += 1
             self.sequences[partition] = 0
         first = self.sequences[partition]
@@ -238,7 +252,7 @@ class Producers:
             first = max(0, first - 1)
         elif habit == "gap":
             first += 3
-        else:
+        elif spec["sound"]:
             self.sequences[partition] = first + records
         return {
             "producer_id": 7,
@@ -249,13 +263,12 @@ class Producers:
 
 def batch_of(spec, partition, producers):
     """The bytes of a batch, sound or not; `sealed` ones match their checksum in any case."""
-    records = spec["records"]
     made = build_batch(
-        records,
+        spec["records"],
         now=NOW_MS,
         codec=spec["codec"],
         transactional=spec["transactional"],
-        **producers.fields(partition, spec["producer"], len(records)),
+        **producers.fields(partition, spec),
     )
     for place, mask in spec["alter"]:
         made[place % len(made)] ^= mask
@@ -297,10 +310,10 @@ def script(series, topic, topic_id):
 def state_of(replica):
     """What a partition knows, without what the paths' own topics must differ in."""
     log = replica.log
-    with open(log.active.path, "rb") as file:
+    with open(log.segments.active.path, "rb") as file:
         written = file.read()
     rows = [(row.producer_id, row[1:]) for row in log.producers]
-    ends = (log.staged_end_offset, log.log_end_offset, replica.high_watermark, log.size)
+    ends = (log.staging.end_offset, log.log_end_offset, replica.high_watermark, log.size)
     return written, sorted(rows), ends, replica.dirty
 
 
@@ -309,17 +322,19 @@ def test_every_path_gives_the_same_answers_logs_and_producers(bench, seed):
     for each in range(seed, seed + 40):
         random = Random(each)
         configs, series = random.choice(CONFIGS), list(runs(random))
-        assert_all_paths_agree(bench, series, configs)
+        lost = random.sample(range(12), random.choice([0, 0, 1, 3]))
+        assert_all_paths_agree(bench, series, configs, lost)
 
 
-def assert_all_paths_agree(bench, series, configs):
+def assert_all_paths_agree(bench, series, configs, lost):
     number = next(bench.numbers)
 
     async def through(path):
         topic = f"{path}-{number:06d}"
         topic_id = await bench.create(topic, configs)
-        sent, closed = await bench.answers(path, script(series, topic, topic_id))
         replicas = [bench.context.replicas.get(topic, index) for index in range(PARTITIONS)]
+        ticks = script(series, topic, topic_id)
+        sent, closed = await bench.answers(path, ticks, lost, replicas)
         answers = sent.replace(topic.encode(), b"?").replace(topic_id, b"?")
         return answers, closed, [state_of(replica) for replica in replicas]
 
@@ -346,7 +361,7 @@ def test_a_known_request_is_not_decoded_again(bench, monkeypatch, path, shape, v
     monkeypatch.setattr(Replica, "append", lambda *call: (appended.append(1), append(*call))[1])
     decoded = bench.context.metrics.apis[0]
     spec = {"records": [Record(timestamp=NOW_MS, value=b"value")], "codec": 0, "alter": []}
-    spec |= {"producer": "next", "transactional": False, "sealed": False, "cut": 0}
+    spec |= {"producer": "next", "transactional": False, "sealed": True, "cut": 0, "sound": True}
     before = decoded.requests
 
     async def through():

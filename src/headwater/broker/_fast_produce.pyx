@@ -3,8 +3,8 @@
 
 A batch that is surely good goes from its frame to its log without Python code in between: the
 checks of `records/validation.py:check_batch` and `check_records`, the window of its producer
-(`log/producers.py:ProducerStates.admit`) and its place in the log (`PartitionLog.stage`) are made
-here. A batch of which one check says anything else goes to `Replica.append` before anything was
+(`log/producers.py:ProducerStates.admit`) and its place in the log (`log/staging.py:Staging.stage`)
+are made here. A batch of which one check says anything else goes to `Replica.append` before anything was
 changed: who refuses, restamps, recompresses or finds the original of a duplicate is always the pure
 path.
 
@@ -32,6 +32,7 @@ from headwater.broker.server_connection import SENT, ServerConnection
 from headwater.errors import E, KafkaError
 from headwater.log.partition_log import PartitionLog
 from headwater.log.producers import ProducerStates
+from headwater.log.staging import Staging
 from headwater.records.checksum import crc32c
 from headwater.records.rules import BatchRules
 from headwater.replication.partition import Partition, Role
@@ -114,24 +115,22 @@ cdef Py_ssize_t _committing = slot_place(Replica, b"_committing")
 cdef Py_ssize_t _role = slot_place(Partition, b"role")
 cdef Py_ssize_t _leader_epoch = slot_place(Partition, b"leader_epoch")
 cdef Py_ssize_t _enough_in_sync = slot_place(Partition, b"enough_in_sync")
-cdef Py_ssize_t _failure = slot_place(PartitionLog, b"failure")
 cdef Py_ssize_t _log_start_offset = slot_place(PartitionLog, b"log_start_offset")
-cdef Py_ssize_t _producers = slot_place(PartitionLog, b"producers")
-cdef Py_ssize_t _buffers = slot_place(PartitionLog, b"_buffers")
-cdef Py_ssize_t _staged = slot_place(PartitionLog, b"_staged")
-cdef Py_ssize_t _staged_bytes = slot_place(PartitionLog, b"_staged_bytes")
-cdef Py_ssize_t _staged_timestamp = slot_place(PartitionLog, b"_staged_timestamp")
-cdef Py_ssize_t _staged_epoch = slot_place(PartitionLog, b"_staged_epoch")
-cdef Py_ssize_t _staged_end_offset = slot_place(PartitionLog, b"staged_end_offset")
-cdef Py_ssize_t _now_ms = slot_place(PartitionLog, b"_now_ms")
+cdef Py_ssize_t _buffers = slot_place(Staging, b"buffers")
+cdef Py_ssize_t _batches = slot_place(Staging, b"batches")
+cdef Py_ssize_t _size = slot_place(Staging, b"size")
+cdef Py_ssize_t _max_timestamp = slot_place(Staging, b"max_timestamp")
+cdef Py_ssize_t _epoch = slot_place(Staging, b"epoch")
+cdef Py_ssize_t _end_offset = slot_place(Staging, b"end_offset")
+cdef Py_ssize_t _now_ms = slot_place(Staging, b"now_ms")
 cdef Py_ssize_t _states = slot_place(ProducerStates, b"_states")
 cdef Py_ssize_t _undo = slot_place(ProducerStates, b"_undo")
 
 if min(
     _generation, _fast_requests, _bytes_in, _buffer, _view, _pending, _answers, _too_many, _in_turn,
     _policy, _refusal, _dirty, _held, _writing, _committing, _role, _leader_epoch, _enough_in_sync,
-    _failure, _log_start_offset, _producers, _buffers, _staged, _staged_bytes, _staged_timestamp,
-    _staged_epoch, _staged_end_offset, _now_ms, _states, _undo,
+    _log_start_offset, _buffers, _batches, _size, _max_timestamp, _epoch, _end_offset, _now_ms,
+    _states, _undo,
 ) < 0:
     raise ImportError("this Python keeps slots in another way: produce requests take the pure path")
 
@@ -280,6 +279,8 @@ cdef class FastTarget:
     cdef object replica
     cdef object partition
     cdef object log
+    cdef object staging
+    cdef object producers
     cdef object counters
     cdef object append
     cdef object wait_for_write
@@ -304,12 +305,16 @@ cdef class FastTarget:
         self.known = (
             type(replica) is Replica
             and type(replica.log) is PartitionLog
+            and type(replica.log.staging) is Staging
+            and type(replica.log.producers) is ProducerStates
             and type(replica.partition) is Partition
             and type(target.counters) is TopicCounters
         )
         if self.known:
             self.partition = replica.partition
             self.log = replica.log
+            self.staging = replica.log.staging
+            self.producers = replica.log.producers
             self.wait_for_write = replica._writing.append
             self.wait_for_commit = replica._committing.append
             self.write_soon = replica.host.write_soon
@@ -357,21 +362,20 @@ cdef class FastTarget:
         """Stage a batch that nothing can be said against; False, with nothing changed, for others."""
         cdef PyObject* replica = <PyObject*>self.replica
         cdef PyObject* partition = <PyObject*>self.partition
-        cdef PyObject* log = <PyObject*>self.log
+        cdef PyObject* staging = <PyObject*>self.staging
         cdef uint8_t* at = memory + start
         cdef Py_ssize_t size = end - start
         cdef int64_t base, max_ms, producer_id, leader_epoch
-        cdef object batch, known_batch
+        cdef object batch
         if (
             slot_of(partition, _role) != _leader
             or slot_of(replica, _refusal) != Py_None
             or (acks == ACKS_ALL and slot_of(partition, _enough_in_sync) != Py_True)
-            or slot_of(log, _failure) != Py_None
             or len(<object>slot_of(replica, _held))
         ):
             return False
         leader_epoch = number(partition, _leader_epoch)
-        if leader_epoch != number(log, _staged_epoch):
+        if leader_epoch != number(staging, _epoch):
             return False
         if slot_of(replica, _policy) != <PyObject*>self.policy:
             self.read_policy()
@@ -382,22 +386,24 @@ cdef class FastTarget:
         if not is_sound(view, at, start, end):
             return False
         batch = view[start:end]
-        base = number(log, _staged_end_offset)
+        base = number(staging, _end_offset)
         producer_id = <int64_t>get_64(at + 43)
-        if producer_id >= 0 and not admit(log, at, producer_id, base, now_ms):
+        if producer_id >= 0 and not admit(
+            <PyObject*>self.producers, at, producer_id, base, now_ms
+        ):
             return False
         max_ms = <int64_t>get_64(at + 35)
         pending.base_offset = base
         pending.last_offset = base + <int32_t>get_32(at + 23)
         put_64(at, base)
         put_32(at + 12, <uint32_t>leader_epoch)
-        PyList_Append(<list>slot_of(log, _buffers), batch)
-        PyList_Append(<list>slot_of(log, _staged), (pending.last_offset, size, max_ms))
-        set_slot(log, _staged_bytes, number(log, _staged_bytes) + size)
-        if max_ms > number(log, _staged_timestamp):
-            set_slot(log, _staged_timestamp, max_ms)
-        set_slot(log, _now_ms, now_ms)
-        set_slot(log, _staged_end_offset, pending.last_offset + 1)
+        PyList_Append(<list>slot_of(staging, _buffers), batch)
+        PyList_Append(<list>slot_of(staging, _batches), (pending.last_offset, size, max_ms))
+        set_slot(staging, _size, number(staging, _size) + size)
+        if max_ms > number(staging, _max_timestamp):
+            set_slot(staging, _max_timestamp, max_ms)
+        set_slot(staging, _now_ms, now_ms)
+        set_slot(staging, _end_offset, pending.last_offset + 1)
         if acks == ACKS_ALL:
             self.wait_for_commit(pending)
         else:
@@ -464,17 +470,14 @@ cdef bint is_sound(object view, const uint8_t* at, Py_ssize_t start, Py_ssize_t 
 
 
 cdef bint admit(
-    PyObject* log, const uint8_t* at, int64_t producer_id, int64_t base, int64_t now_ms
+    PyObject* producers, const uint8_t* at, int64_t producer_id, int64_t base, int64_t now_ms
 ) except -1:
     """`ProducerStates.admit` for the batch that follows its producer's last; False for others."""
-    cdef PyObject* producers = slot_of(log, _producers)
     cdef PyObject* found
     cdef dict states, undo
     cdef tuple state, window
     cdef object key
     cdef int64_t epoch, first, last, delta
-    if Py_TYPE(producers) != <PyTypeObject*>ProducerStates:
-        return False
     states = <dict>slot_of(producers, _states)
     key = producer_id
     found = PyDict_GetItemWithError(states, key)
