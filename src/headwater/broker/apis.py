@@ -14,6 +14,7 @@ from headwater.broker.handlers import (
     coordinators,
     delete_records,
     fetch,
+    fetch_readers,
     group_offsets,
     groups,
     log_dirs,
@@ -162,8 +163,8 @@ _ROWS = (
         _cluster(
             CLUSTER_ACTION,
             READ_TOPIC,
-            of=fetch.cluster_of_follower,
-            refuse=fetch.refuse_follower,
+            of=fetch_readers.cluster_of_follower,
+            refuse=fetch_readers.refuse_follower,
         ),
         QuotaKind.FETCH,
     ),

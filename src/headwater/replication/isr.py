@@ -12,6 +12,8 @@ class FollowerProgress:
     leader had at the previous fetch moves it to the time of that fetch.
     """
 
+    broker_epoch: int = -1
+    """The registration of the follower's broker, -1 if it did not say."""
     log_start: int = -1
     log_end: int = -1
     caught_up_ms: int = 0

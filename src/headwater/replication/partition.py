@@ -9,6 +9,7 @@ in-sync set; a change of that set counts only when the controller stored it.
 from collections.abc import Container, Sequence
 from enum import Enum
 
+from headwater.errors import E, KafkaError
 from headwater.model import NO_EPOCH, NO_LEADER
 from headwater.replication.effects import NOTHING, AdvanceHW, Effect, ProposeIsr
 from headwater.replication.isr import FollowerProgress
@@ -123,13 +124,25 @@ class Partition:
         self.log_end = log_end
         return self._advance(now_ms)
 
+    def check_follower(self, replica: int, broker_epoch: int) -> None:
+        """Refuse a broker that has no replica here, and an earlier life of one (KIP-903)."""
+        progress = self.followers.get(replica)
+        if progress is None:
+            # Its controller may have told it of a reassignment before this leader heard of it.
+            why = f"broker {replica} has no replica of this partition"
+            raise KafkaError(E.UNKNOWN_LEADER_EPOCH, why)
+        if -1 < broker_epoch < progress.broker_epoch:
+            why = f"broker {replica} has been started again since epoch {broker_epoch}"
+            raise KafkaError(E.NOT_LEADER_OR_FOLLOWER, why)
+
     def follower_fetched(
-        self, now_ms: int, replica: int, offset: int, log_start: int
+        self, now_ms: int, replica: int, offset: int, log_start: int, broker_epoch: int = -1
     ) -> Sequence[Effect]:
         """A follower asked for `offset`, so it has everything from `log_start` to there."""
         progress = self.followers.get(replica)
         if progress is None:
             return NOTHING
+        progress.broker_epoch = broker_epoch
         progress.fetched(now_ms, offset, self.log_end)
         progress.log_start = log_start
         effects = list(self._advance(now_ms))

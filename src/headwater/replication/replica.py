@@ -57,8 +57,9 @@ class Replica:
     """One partition on this broker."""
 
     __slots__ = (
-        "_committing", "_held", "_inbox", "_staging", "_waiters", "_writing", "dirty", "flushes", "host",
-        "log", "offline", "partition", "policy", "refusal", "topic_id", "topic_partition", "upkeep",
+        "_committing", "_held", "_inbox", "_staging", "_waiters", "_writing", "dirty", "end_watchers",
+        "flushes", "host", "log", "offline", "partition", "policy", "refusal", "topic_id",
+        "topic_partition", "upkeep",
         "watchers",
     )  # fmt: skip
 
@@ -85,6 +86,8 @@ class Replica:
         self.dirty = False
         # In the order they came: a set would wake them in the order of their addresses.
         self.watchers: dict[Watcher, None] = {}
+        # Fetches of followers, which read up to the log's end.
+        self.end_watchers: dict[Watcher, None] = {}
         self.flushes = Flushes(self)
         self.upkeep = Upkeep(partition_log, partition)
         self._inbox = Inbox(self.topic_partition, host)
@@ -360,6 +363,8 @@ class Replica:
         if self._writing:
             self._waiters.complete_written(end)
         self._carry_out(self.partition.appended(self.host.now_ms(), end))
+        if self.end_watchers:
+            self._wake(self.end_watchers)
         if self._committing:
             self._complete_committed()
         if self._committing or self._writing:
@@ -376,8 +381,18 @@ class Replica:
 
     def wake_watchers(self) -> None:
         """There may be more to read, or nothing ever again."""
-        for watcher in tuple(self.watchers) if self.watchers else ():
+        if self.watchers:
+            self._wake(self.watchers)
+        if self.end_watchers:
+            self._wake(self.end_watchers)
+
+    def _wake(self, watchers: dict[Watcher, None]) -> None:
+        for watcher in tuple(watchers):
             watcher.wake(self)
+
+    def watchers_of(self, isolation: FetchIsolation) -> dict[Watcher, None]:
+        """Return where a reader that waits for more puts itself."""
+        return self.end_watchers if isolation is FetchIsolation.LOG_END else self.watchers
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -467,11 +482,17 @@ class Replica:
 
     # -- followers, as a leader sees them
 
-    def follower_fetched(self, follower: int, offset: int, log_start: int) -> None:
+    def follower_fetched(
+        self, follower: int, offset: int, log_start: int, broker_epoch: int = -1
+    ) -> None:
         """A follower asks for `offset`: it has everything from `log_start` up to there."""
         self.check_in_range(offset)
-        before = self.partition.follower_log_start(follower)
-        effects = self.partition.follower_fetched(self.host.now_ms(), follower, offset, log_start)
+        partition = self.partition
+        partition.check_follower(follower, broker_epoch)
+        before = partition.follower_log_start(follower)
+        effects = partition.follower_fetched(
+            self.host.now_ms(), follower, offset, log_start, broker_epoch
+        )
         self._carry_out(effects)
         if log_start > before and not effects:
             self.wake_watchers()  # DeleteRecords waits for the start of every replica's log

@@ -18,15 +18,15 @@ from headwater.broker.handlers.fetch_parts import (
     load,
     topic_answer,
 )
+from headwater.broker.handlers.fetch_readers import FetchReader
 from headwater.broker.handlers.leader_hints import leader_endpoints
 from headwater.broker.request import Request
-from headwater.broker.turns import Steps, drained, each
+from headwater.broker.turns import Steps, drained
 from headwater.errors import E, KafkaError
 from headwater.model import NO_EPOCH, READ_COMMITTED
 from headwater.replication.isolation import FetchIsolation
 from headwater.replication.replica import Replica
 from headwater.seams.files import Buffer
-from headwater.security.acls import CLUSTER_NAME
 from headwater.security.rights import READ_TOPIC
 from headwater.wire.apis import FETCH
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
@@ -55,11 +55,12 @@ def handle_fetch(
         for topic in body.topics
         for partition in topic.partitions
     ]
+    reader = FetchReader.of(body)
     try:
-        fetch_context = _begin(context, request, body, wanted)
+        fetch_context = _begin(context, request, body, reader, wanted)
     except KafkaError as refused:
         return FetchResponse(error_code=refused.code)
-    fetch = _Fetch(context, request, body, fetch_context)
+    fetch = _Fetch(context, request, body, reader, fetch_context)
     if len(fetch_context.partitions) > LONG:
         return fetch.start_in_turns()
     fetch.start()
@@ -76,38 +77,12 @@ def _fetch_many(
         for partition in drained(topic.partitions):
             wanted.append(_wanted(topic.topic_id if by_id else topic.topic, partition))
             yield
+    reader = FetchReader.of(body)
     try:
-        fetch_context = _begin(context, request, body, wanted)
+        fetch_context = _begin(context, request, body, reader, wanted)
     except KafkaError as refused:
         return FetchResponse(error_code=refused.code)
-    return (yield from _Fetch(context, request, body, fetch_context).start_in_turns())
-
-
-def cluster_of_follower(request: Request, body: FetchRequest) -> str | None:
-    """The resource that a follower must have a right to; None for a fetch of a consumer."""
-    is_follower = max(body.replica_id, body.replica_state.replica_id) >= 0
-    return CLUSTER_NAME if is_follower else None
-
-
-def refuse_follower(request: Request, body: FetchRequest, error: E) -> FetchResponse:
-    """A client may not read like a follower: that would move the high watermark (CVE-2018-1288)."""
-
-    def of_partition(partition: FetchRequest.FetchPartition) -> _PartitionAnswer:
-        return _PartitionAnswer(
-            partition_index=partition.partition,
-            error_code=E.TOPIC_AUTHORIZATION_FAILED,
-            high_watermark=-1,
-            records=b"",
-        )
-
-    def of_topic(topic: FetchRequest.FetchTopic) -> TopicAnswer:
-        return TopicAnswer(
-            topic=topic.topic,
-            topic_id=topic.topic_id,
-            partitions=each(topic.partitions, of_partition),
-        )
-
-    return FetchResponse(responses=each(body.topics, of_topic))
+    return (yield from _Fetch(context, request, body, reader, fetch_context).start_in_turns())
 
 
 def _wanted(topic: str | bytes, partition: FetchRequest.FetchPartition) -> FetchPartition:
@@ -122,7 +97,11 @@ def _wanted(topic: str | bytes, partition: FetchRequest.FetchPartition) -> Fetch
 
 
 def _begin(
-    context: Context, request: Request, body: FetchRequest, wanted: list[FetchPartition]
+    context: Context,
+    request: Request,
+    body: FetchRequest,
+    reader: FetchReader,
+    wanted: list[FetchPartition],
 ) -> FetchContext:
     """What the request means in its session; KafkaError for an unknown one."""
     if request.version < FIRST_WITH_SESSION:
@@ -143,7 +122,14 @@ def _begin(
         return name is not None and context.replicas.get(name, index) is not None
 
     return context.sessions.begin(
-        now_ms, body.session_id, body.session_epoch, by_id, wanted, forgotten, exists=exists
+        now_ms,
+        body.session_id,
+        body.session_epoch,
+        by_id,
+        wanted,
+        forgotten,
+        privileged=reader.is_follower,
+        exists=exists,
     )
 
 
@@ -155,15 +141,20 @@ class _Fetch:
     """
 
     def __init__(
-        self, context: Context, request: Request, body: FetchRequest, fetch_context: FetchContext
+        self,
+        context: Context,
+        request: Request,
+        body: FetchRequest,
+        reader: FetchReader,
+        fetch_context: FetchContext,
     ) -> None:
         self.context = context
         self.request = request
         self.fetch_context = fetch_context
-        self.isolation = (
-            FetchIsolation.LAST_STABLE
-            if body.isolation_level == READ_COMMITTED
-            else FetchIsolation.HIGH_WATERMARK
+        self.reader = reader
+        self.isolation = reader.isolation
+        self._sends_marks = (
+            reader.is_follower and context.settings.replica_selector_class is not None
         )
         self.max_bytes = min(body.max_bytes, context.settings.fetch_max_bytes)
         self.min_bytes = min(body.min_bytes, self.max_bytes)
@@ -224,7 +215,19 @@ class _Fetch:
             self.found >= self.min_bytes
             or self.max_wait_ms <= 0
             or not self.parts
-            or any(part.failure or part.divergence for part in self.parts)
+            or any(self._is_urgent(part) for part in self.parts)
+        )
+
+    def _is_urgent(self, part: Part) -> bool:
+        """Whether a part has something that the reader must not wait for."""
+        if part.failure is not None or part.divergence is not None:
+            return True
+        # Consumers that read from followers wait for the high watermark there (KIP-392).
+        replica = part.replica
+        return (
+            self._sends_marks
+            and replica is not None
+            and replica.high_watermark > part.want.sent_high_watermark
         )
 
     def _wait(self) -> None:
@@ -236,12 +239,12 @@ class _Fetch:
     def _watch(self, part: Part) -> None:
         replica = part.replica
         if replica is not None:
-            replica.watchers[self] = None
+            replica.watchers_of(self.isolation)[self] = None
             self._of.setdefault(replica, []).append(part)
 
     def _unwatch(self) -> None:
         for replica in self._of:
-            replica.watchers.pop(self, None)
+            replica.watchers_of(self.isolation).pop(self, None)
         self._of = {}
 
     def wake(self, replica: Replica) -> None:
@@ -263,7 +266,7 @@ class _Fetch:
         for part in woken:
             self._check(part)
             self._find(part)
-        return any(part.failure or part.divergence for part in woken)
+        return any(self._is_urgent(part) for part in woken)
 
     def expired(self) -> None:
         """The client has waited long enough: answer with what there is."""
@@ -289,7 +292,8 @@ class _Fetch:
         else:
             name = topic
         context = self.context
-        if not context.permits(self.request, READ_TOPIC, name):
+        reader = self.reader
+        if not reader.is_follower and not context.permits(self.request, READ_TOPIC, name):
             return Part(want, None, KafkaError(READ_TOPIC.refusal))
         replica = context.replicas.get(name, index)
         if replica is None:
@@ -297,7 +301,16 @@ class _Fetch:
             return Part(want, None, self._absences.setdefault(absence.code, absence))
         part = Part(want, replica, None)
         self._check(part)
+        if reader.is_follower and part.failure is None and part.divergence is None:
+            self._count(part, replica)
         return part
+
+    def _count(self, part: Part, replica: Replica) -> None:
+        """A follower has everything below the offset that it asks for, once per request."""
+        try:
+            self.reader.count(replica, part.want)
+        except KafkaError as refused:
+            part.failure = refused
 
     def _check(self, part: Part) -> None:
         """Whether the wanted offset can be served from here at all."""
@@ -305,7 +318,7 @@ class _Fetch:
             return
         want, replica = part.want, part.replica
         try:
-            replica.require_leader(want.current_leader_epoch)
+            self.reader.check(replica, want)
             if want.last_fetched_epoch != NO_EPOCH:
                 part.divergence = divergence(replica, want)
             if part.divergence is None:
@@ -452,6 +465,8 @@ class _Fetch:
             self.context.metrics.error(FETCH, answer.error_code)
             if replica is not None:
                 answer.aborted_transactions = None
+                if self.reader.is_follower:  # an offset out of range: where it may begin again
+                    answer.log_start_offset = replica.log_start_offset
             return answer
         if part.records and part.found is not None:
             counters = self.context.metrics.topic(replica.topic_partition.topic)

@@ -74,6 +74,8 @@ def divergence(replica: Replica, want: FetchPartition) -> Divergence | None:
         raise KafkaError(E.OFFSET_OUT_OF_RANGE, "the log does not know the epoch fetched last")
     if epoch == NO_EPOCH:
         raise KafkaError(E.OFFSET_OUT_OF_RANGE)  # an epoch that this log has not reached
+    if want.fetch_offset < replica.log_start_offset:
+        raise KafkaError(E.OFFSET_OUT_OF_RANGE)  # whatever the reader has instead, it is too old
     if epoch < want.last_fetched_epoch or end < want.fetch_offset:
         return Divergence(epoch=epoch, end_offset=end)
     return None

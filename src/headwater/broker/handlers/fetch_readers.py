@@ -1,0 +1,90 @@
+"""Who fetches: a consumer, which sees what is committed, or a follower, which sees all and is counted.
+
+A follower must have the right to act as a broker: what it claims to have moves the high watermark
+(CVE-2018-1288).
+"""
+
+from typing import NamedTuple
+
+from headwater.broker.fetch_session import FetchPartition
+from headwater.broker.handlers.fetch_parts import TopicAnswer
+from headwater.broker.request import Request
+from headwater.broker.turns import each
+from headwater.errors import E, KafkaError
+from headwater.model import NO_EPOCH
+from headwater.replication.isolation import FetchIsolation
+from headwater.replication.replica import Replica
+from headwater.security.acls import CLUSTER_NAME
+from headwater.wire.messages.fetch import FetchRequest, FetchResponse
+
+CONSUMER = -1
+READ_COMMITTED = 1
+
+
+class FetchReader(NamedTuple):
+    """The peer behind a fetch; `replica_id` is that of a follower's broker, or CONSUMER."""
+
+    replica_id: int
+    broker_epoch: int
+    isolation: FetchIsolation
+
+    @classmethod
+    def of(cls, body: FetchRequest) -> "FetchReader":
+        replica_id = _replica_id(body)
+        if replica_id > CONSUMER:
+            epoch = body.replica_state.replica_epoch
+            return cls(replica_id, epoch, FetchIsolation.LOG_END)
+        committed = body.isolation_level == READ_COMMITTED
+        isolation = FetchIsolation.LAST_STABLE if committed else FetchIsolation.HIGH_WATERMARK
+        return cls(CONSUMER, -1, isolation)
+
+    @property
+    def is_follower(self) -> bool:
+        return self.replica_id > CONSUMER
+
+    def check(self, replica: Replica, want: FetchPartition) -> None:
+        """Refuse a reader that the replica cannot serve, before its offset is looked at."""
+        if self.is_follower and want.current_leader_epoch == NO_EPOCH:
+            # Of whom nobody knows which leader it follows, it must not be counted (KIP-320).
+            raise KafkaError(E.FENCED_LEADER_EPOCH, "a follower names its leader's epoch")
+        replica.require_leader(want.current_leader_epoch)
+
+    def count(self, replica: Replica, want: FetchPartition) -> None:
+        """Tell the leader how far a follower has come; its offset is valid and does not diverge."""
+        if self.is_follower:
+            replica.follower_fetched(
+                self.replica_id, want.fetch_offset, want.log_start_offset, self.broker_epoch
+            )
+
+
+def _replica_id(body: FetchRequest) -> int:
+    return max(body.replica_id, body.replica_state.replica_id)
+
+
+# -- access
+
+
+def cluster_of_follower(request: Request, body: FetchRequest) -> str | None:
+    """The resource that a follower must have a right to; None for a fetch of a consumer."""
+    return CLUSTER_NAME if _replica_id(body) > CONSUMER else None
+
+
+def refuse_follower(request: Request, body: FetchRequest, error: E) -> FetchResponse:
+    """A client may not read like a follower."""
+
+    def of_partition(partition: FetchRequest.FetchPartition) -> FetchResponse.PartitionData:
+        return FetchResponse.PartitionData(
+            partition_index=partition.partition,
+            error_code=E.TOPIC_AUTHORIZATION_FAILED,
+            high_watermark=-1,
+            records=b"",
+        )
+
+    def of_topic(topic: FetchRequest.FetchTopic) -> TopicAnswer:
+        return TopicAnswer(
+            topic=topic.topic,
+            topic_id=topic.topic_id,
+            partitions=each(topic.partitions, of_partition),
+        )
+
+    return FetchResponse(responses=each(body.topics, of_topic))
