@@ -38,7 +38,6 @@ BEING_REWORDED: dict[str, int] = {
     "src/headwater/log": 25,
     "src/headwater/observe": 1,
     "src/headwater/records": 21,
-    "src/headwater/replication": 3,
     "src/headwater/seams": 1,
     "src/headwater/transport": 8,
     "src/headwater/wire": 16,

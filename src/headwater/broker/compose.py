@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from headwater.broker.alter_partition_loop import AlterPartitionManager
 from headwater.broker.compose_coordinators import compose_coordinators
 from headwater.broker.config_changes import ConfigChanges
 from headwater.broker.context import Context
@@ -14,6 +15,7 @@ from headwater.broker.disk_reserve import DiskReserve
 from headwater.broker.dispatch import Dispatch
 from headwater.broker.dynamic_config import DynamicConfig, controller_settings
 from headwater.broker.fetch_session import FetchSessionCache
+from headwater.broker.follower_loop import ReplicaFetchers
 from headwater.broker.housekeeping_loop import Housekeeping
 from headwater.broker.listening import connection_limits, memory_limit
 from headwater.broker.metadata_cache import MetadataCache
@@ -94,6 +96,8 @@ def compose(
         lambda broker: context.metadata.endpoint(broker, settings.inter_broker_listener.name),
         settings.request_timeout_ms,
     )
+    context.replica_fetchers = ReplicaFetchers(context, context.peers.open)
+    context.isr_proposals = AlterPartitionManager(context, context.peers.open)
     channels = Channels(asyncio.get_running_loop().call_soon)
     dynamic_config = DynamicConfig(context, open_files)
     _add_metadata(context, seams, store, channels, dynamic_config)

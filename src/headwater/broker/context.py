@@ -37,7 +37,9 @@ from headwater.transport.listener import ConnectionQuotas
 from headwater.transport.memory import MemoryBudget
 
 if TYPE_CHECKING:
+    from headwater.broker.alter_partition_loop import AlterPartitionManager
     from headwater.broker.config_changes import ConfigChanges
+    from headwater.broker.follower_loop import ReplicaFetchers
     from headwater.broker.peers import Peers
     from headwater.broker.producer_ids import ProducerIdBlocks
     from headwater.broker.request import Request
@@ -90,6 +92,8 @@ class Context:
     replicas: Replicas = field(init=False)
     controller: "ControllerLoop" = field(init=False)
     peers: "Peers" = field(init=False)
+    replica_fetchers: "ReplicaFetchers" = field(init=False)
+    isr_proposals: "AlterPartitionManager" = field(init=False)
     coordinators: "Coordinators" = field(init=False)
     groups: "GroupCoordinator" = field(init=False)
     producer_ids: "ProducerIdBlocks" = field(init=False)

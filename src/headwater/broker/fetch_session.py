@@ -8,7 +8,7 @@ remembered: a request that names others gets no session, and asks in full each t
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from headwater.errors import E, KafkaError
 
@@ -37,7 +37,15 @@ class FetchPartition:
     sent_log_start: int = -1
 
     def update(self, newer: "FetchPartition") -> None:
-        """The client changed its mind about this partition."""
+        """The client changed its mind about this partition.
+
+        A follower that went back or follows in another epoch needs the high watermark again.
+        """
+        if (
+            newer.fetch_offset < self.fetch_offset
+            or newer.current_leader_epoch != self.current_leader_epoch
+        ):
+            self.sent_high_watermark = -1
         self.fetch_offset = newer.fetch_offset
         self.max_bytes = newer.max_bytes
         self.current_leader_epoch = newer.current_leader_epoch
@@ -45,10 +53,19 @@ class FetchPartition:
         self.log_start_offset = newer.log_start_offset
 
 
+class WaitingFetch(Protocol):
+    """A fetch of a session that waits for records."""
+
+    def expired(self) -> None:
+        """Answer now."""
+
+
 class CachedSession:
     """One client's standing question."""
 
-    __slots__ = ("by_id", "epoch", "last_used_ms", "partitions", "privileged", "session_id")
+    __slots__ = (
+        "by_id", "epoch", "last_used_ms", "partitions", "privileged", "session_id", "waiting",
+    )  # fmt: skip
 
     def __init__(self, session_id: int, by_id: bool, privileged: bool, now_ms: int) -> None:
         self.session_id = session_id
@@ -57,6 +74,8 @@ class CachedSession:
         self.epoch = 1
         self.last_used_ms = now_ms
         self.partitions: dict[Key, FetchPartition] = {}
+        # The fetch that waits now: the next one of the session ends its wait.
+        self.waiting: WaitingFetch | None = None
 
     def update(self, wanted: Iterable[FetchPartition], forgotten: Iterable[Key]) -> None:
         """Add, change and forget partitions; the order is kept."""
@@ -164,6 +183,8 @@ class FetchSessionCache:
             raise KafkaError(E.INVALID_FETCH_SESSION_EPOCH)
         if session.by_id != by_id:
             raise KafkaError(E.FETCH_SESSION_TOPIC_ID_ERROR)
+        if session.waiting is not None:
+            session.waiting.expired()
         new = [want.key for want in wanted if want.key not in session.partitions]
         if new and (
             self.partitions + len(new) > self._most_partitions or not all(map(exists, new))

@@ -198,7 +198,7 @@ class Housekeeping:
         """Drop what retention has given up, in steps; whether the rest waits for a roll."""
         more = True
         needs_roll = False
-        while more and replica.offline is None and self._hosted(replica):
+        while more and self._may_retain(replica):
             try:
                 done = replica.upkeep.retain(now_ms, may_roll=may_roll)
                 more, needs_roll = done.more, done.needs_roll
@@ -213,6 +213,9 @@ class Housekeeping:
         elif may_roll:
             await asyncio.sleep(0)
         return needs_roll
+
+    def _may_retain(self, replica: Replica) -> bool:
+        return replica.offline is None and not replica.following.cutting and self._hosted(replica)
 
     def _retention_failed(self, replica: Replica, failure: OSError | KafkaError) -> None:
         """One partition that cannot be cleaned does not keep the others from it."""
@@ -277,12 +280,13 @@ class Housekeeping:
 
     async def _check_lag(self) -> None:
         async for replica in self._each_replica():
-            replica.check_lag()
+            replica.leading.check_lag()
 
     async def _expire_producers(self) -> None:
         before_ms = self._wall.believed_ms() - self._context.settings.producer_id_expiration_ms
         async for replica in self._each_replica():
-            replica.upkeep.expire_producers(before_ms)
+            if not replica.following.cutting:
+                replica.upkeep.expire_producers(before_ms)
 
 
 def _run_works(works: Sequence[FlushWork]) -> list[Exception | None]:

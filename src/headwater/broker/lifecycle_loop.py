@@ -202,6 +202,8 @@ class BrokerServer:
         context.tick.flush()
         for connection in list(context.connection_quotas.open):
             connection.close()
+        context.replica_fetchers.close()
+        context.isr_proposals.close()
         context.peers.close()
         context.coordinators.close()
         context.controller.stop()

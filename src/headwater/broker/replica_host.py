@@ -21,6 +21,27 @@ class BrokerReplicaHost:
         self.write_soon = context.tick.write_soon
         self.off_loop = context.off_loop
 
+    def leads(self, replica: Replica) -> None:
+        """Follow no more, and load the coordinator's shard if the partition has one."""
+        context = self._context
+        context.replica_fetchers.unfollow(replica.topic_partition)
+        context.coordinators.elected(replica.topic_partition, replica.leader_epoch)
+        context.changed()
+
+    def follows(self, replica: Replica) -> None:
+        """Give the coordinator's shard up, and fetch from the leader."""
+        context = self._context
+        context.coordinators.resigned(replica.topic_partition)
+        context.replica_fetchers.follow(replica)
+        context.changed()
+
+    def stopped(self, replica: Replica) -> None:
+        """Neither lead nor follow."""
+        context = self._context
+        context.replica_fetchers.unfollow(replica.topic_partition)
+        context.coordinators.resigned(replica.topic_partition)
+        context.changed()
+
     def high_watermark_advanced(self, replica: Replica) -> None:
         """Let coordinators send the answers that waited for it."""
         self._context.coordinators.high_watermark_advanced(
@@ -28,8 +49,8 @@ class BrokerReplicaHost:
         )
 
     def propose_isr(self, replica: Replica, proposal: ProposeIsr) -> None:
-        """A cluster of one has no follower to drop or to add."""
-        log.warning("%s: no controller accepts %s yet", replica.topic_partition, proposal)
+        """Ask the controller to store another in-sync set."""
+        self._context.isr_proposals.propose(replica, proposal)
 
     def storage_failed(self, replica: Replica, failure: OSError, *, flushing: bool) -> None:
         """The disk refused a write, or a flush of what was written."""

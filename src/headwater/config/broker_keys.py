@@ -383,32 +383,26 @@ class BrokerKeys(SettingsBase):
     num_replica_fetchers: int = key(
         "num.replica.fetchers", INT, default=1, at_least=1, mode=CLUSTER_WIDE,
         doc="The number of connections to each leader that this broker fetches from.",
-        idle=ALONE,
     )
     replica_fetch_min_bytes: int = key(
         "replica.fetch.min.bytes", INT, default=1,
         doc="The minimum bytes that a follower's fetch waits for.",
-        idle=ALONE,
     )
     replica_fetch_max_bytes: int = key(
         "replica.fetch.max.bytes", INT, default=1_048_576, at_least=0,
         doc="The maximum bytes per partition in a follower's fetch.",
-        idle=ALONE,
     )
     replica_fetch_response_max_bytes: int = key(
         "replica.fetch.response.max.bytes", INT, default=10_485_760, at_least=0,
         doc="The maximum bytes in a follower's fetch.",
-        idle=ALONE,
     )
     replica_fetch_wait_max_ms: int = key(
         "replica.fetch.wait.max.ms", INT, default=500,
         doc="How long a follower's fetch waits when there is nothing new.",
-        idle=ALONE,
     )
     replica_fetch_backoff_ms: int = key(
         "replica.fetch.backoff.ms", INT, default=1000, at_least=0,
         doc="How long a follower pauses after a failed fetch.",
-        idle=ALONE,
     )
     replica_lag_time_max_ms: int = key(
         "replica.lag.time.max.ms", LONG, default=30_000,
@@ -421,7 +415,6 @@ class BrokerKeys(SettingsBase):
     replica_socket_timeout_ms: int = key(
         "replica.socket.timeout.ms", INT, default=30_000,
         doc="How long a follower waits for a leader's answer.",
-        idle=ALONE,
     )
     replica_socket_receive_buffer_bytes: int = key(
         "replica.socket.receive.buffer.bytes", INT, default=65_536,

@@ -89,8 +89,17 @@ class LogSegments:
 
     @property
     def start_offset(self) -> int:
-        """Where the first segment begins."""
-        return self._list[0].base_offset
+        """Where the first segment begins; safe while another thread truncates the log."""
+        for first in self._list[:1]:
+            return first.base_offset
+        return self.active.base_offset
+
+    def use_descriptors(self, descriptors: Descriptors) -> Descriptors:
+        """Open files through another set from now on, and return the set used before."""
+        before, self._descriptors = self._descriptors, descriptors
+        for segment in self._list:
+            segment.use_descriptors(descriptors)
+        return before
 
     def rank(self, offset: int) -> int:
         """Return the rank of the segment that holds `offset`."""

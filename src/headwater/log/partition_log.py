@@ -310,6 +310,8 @@ class PartitionLog:
         if max(self.checkpointed, self.recovery_point) > offset:
             write_note(self.segments.files, self.directory, offset)
             self.has_truncation_note = True
+        # Before the count: a checkpoint that is made meanwhile must not have a higher point with it.
+        self.recovery_point = min(self.recovery_point, offset)
         self.truncations += 1
         self.segments.unsaved_from = 0
         self.snapshots = []

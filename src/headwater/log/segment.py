@@ -335,6 +335,11 @@ class Segment:
 
     # Changes other than appends.
 
+    def use_descriptors(self, descriptors: Descriptors) -> None:
+        """Open files through another set from now on; those of the old one are closed."""
+        self._descriptors.close_path(self.path)
+        self._descriptors = descriptors
+
     def cut(self, size: int, end_offset: int) -> None:
         """Keep the batches below `end_offset`, which are the first `size` bytes; on the disk too."""
         self.truncation_count += 1

@@ -141,6 +141,24 @@ class Flushes:
         else:
             call()
 
+    def hold(self, call: Callable[[], None]) -> None:
+        """Call back once no flush is under way, and begin none until `let_go`."""
+
+        def begin() -> None:
+            if self.flushing:
+                self._flush_ended.append(begin)
+            else:
+                self.flushing = True
+                call()
+
+        begin()
+
+    def let_go(self) -> None:
+        """Flush again, first what acknowledgements wait for."""
+        self._end_flush()
+        if self.behind:
+            self.flush()
+
     def sync_crash_tail(self) -> None:
         """Sync the records that a dead process had written and not synced, where that counts.
 

@@ -196,8 +196,17 @@ class Partition:
         return self._advance(now_ms)
 
     def isr_refused(self) -> None:
-        """The proposal came too late; what counts is what the controller says next."""
+        """The proposal is not stored, and never will be: what it would have added no longer counts."""
         self.proposed_isr = None
+
+    def proposes(self, proposal: ProposeIsr) -> bool:
+        """Return whether the outcome of this proposal is what the partition waits for."""
+        return (
+            self.role is _LEADER
+            and proposal.isr == self.proposed_isr
+            and proposal.leader_epoch == self.leader_epoch
+            and proposal.partition_epoch == self.partition_epoch
+        )
 
     def require_in_sync(self, min_insync: int) -> None:
         """The topic asks for another number of in-sync replicas."""

@@ -2,12 +2,12 @@
 
 Appends go through an ordered inbox, are staged, and are written once per tick. A waiter of acks=1
 completes after the write, one of acks=all when the high watermark passes it. Watchers (parked
-fetches) wake when what they may read grows. Only a leader takes client batches and markers; only a
-follower takes replicated batches and truncates.
+fetches) wake when what they may read grows. Only a leader takes client batches and markers; what it
+knows of its followers is in `leading`, and what a follower does is in `following`.
 """
 
 import errno
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import NoReturn
 
@@ -33,18 +33,18 @@ from headwater.records.validation import (
     check_batch,
     check_records,
 )
-from headwater.replication import truncation
 from headwater.replication.append_waiters import AppendWaiters
 from headwater.replication.effects import AdvanceHW, Effect, ProposeIsr
 from headwater.replication.flushes import Flushes
+from headwater.replication.following import Following
 from headwater.replication.inbox import HeldBatch, Inbox
 from headwater.replication.isolation import FetchIsolation
 from headwater.replication.leader_and_isr import LeaderAndIsr
+from headwater.replication.leading import Leading
 from headwater.replication.partition import Partition, Role
 from headwater.replication.replica_host import Pending, ReplicaHost, Watcher
 from headwater.replication.topic_policy import TopicPolicy
 from headwater.replication.upkeep import Upkeep
-from headwater.seams.files import Buffer
 
 ACKS_ALL = -1
 ACKS_NONE = 0
@@ -58,8 +58,8 @@ class Replica:
 
     __slots__ = (
         "_committing", "_held", "_inbox", "_staging", "_waiters", "_writing", "dirty", "end_watchers",
-        "flushes", "host", "log", "offline", "partition", "policy", "refusal", "topic_id",
-        "topic_partition", "upkeep",
+        "flushes", "following", "host", "leading", "log", "offline", "partition", "policy", "refusal",
+        "topic_id", "topic_partition", "upkeep",
         "watchers",
     )  # fmt: skip
 
@@ -89,6 +89,8 @@ class Replica:
         # Fetches of followers, which read up to the log's end.
         self.end_watchers: dict[Watcher, None] = {}
         self.flushes = Flushes(self)
+        self.leading = Leading(self)
+        self.following = Following(self)
         self.upkeep = Upkeep(partition_log, partition)
         self._inbox = Inbox(self.topic_partition, host)
         self._held = self._inbox.batches
@@ -112,12 +114,13 @@ class Replica:
 
     def become_leader(self, decided: LeaderAndIsr) -> None:
         """Lead in the epoch that the controller decided, or confirm it."""
-        if decided.leader_epoch > self.partition.leader_epoch:
+        is_new = decided.leader_epoch > self.partition.leader_epoch or not self.is_leader
+        if is_new:
             # Known before the first append of the epoch: those who truncate later must find a
             # leader that wrote nothing (KAFKA-7415).
             self._staging.begin_epoch(decided.leader_epoch)
             self.flushes.sync_crash_tail()
-        self._carry_out(
+        self.carry_out(
             self.partition.led(
                 self.host.now_ms(),
                 decided.leader_epoch,
@@ -127,9 +130,11 @@ class Replica:
                 self.flushes.durable_end,
             )
         )
+        if is_new:
+            self.host.leads(self)
 
     def become_follower(self, decided: LeaderAndIsr) -> None:
-        """Follow the leader that the controller decided; whoever waits here asks it instead."""
+        """Follow the leader that the controller decided; requests that wait here ask it instead."""
         self.partition.followed(
             decided.leader,
             decided.leader_epoch,
@@ -139,12 +144,14 @@ class Replica:
         )
         self.log.drop_staged()
         self.fail_waiters(KafkaError(E.NOT_LEADER_OR_FOLLOWER))
+        self.host.follows(self)
 
     def stop(self) -> None:
         """Serve no more: drop what is staged and fail every request that waits here."""
         self.partition.role = Role.NONE
         self.log.drop_staged()
         self.fail_waiters(KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION))
+        self.host.stopped(self)
 
     def mark_offline(self, why: KafkaError) -> None:
         """Refuse reads and writes with the reason: the partition can be neither led nor followed."""
@@ -162,7 +169,7 @@ class Replica:
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
         """Refuse unless this replica leads, in the epoch the client believes in."""
-        self._require_role(Role.LEADER, current_leader_epoch)
+        self.require_role(Role.LEADER, current_leader_epoch)
 
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Distinguish a client with old metadata from one that is ahead of this broker (KIP-320)."""
@@ -173,7 +180,8 @@ class Replica:
             E.FENCED_LEADER_EPOCH if current_leader_epoch < known else E.UNKNOWN_LEADER_EPOCH
         )
 
-    def _require_role(self, role: Role, leader_epoch: int) -> None:
+    def require_role(self, role: Role, leader_epoch: int) -> None:
+        """Refuse unless the replica has this role in the epoch that the caller believes in."""
         if self.offline is not None:
             raise self.offline
         if self.partition.role is not role:
@@ -243,13 +251,15 @@ class Replica:
     def _commit_later(self, pending: Pending, offsets: tuple[int, int]) -> None:
         pending.base_offset, pending.last_offset = offsets
         self._committing.append(pending)
-        self._write_soon()
+        self.write_soon()
 
     def _require_writable(self) -> None:
         if self.partition.role is not _LEADER:
             raise self.offline or KafkaError(E.NOT_LEADER_OR_FOLLOWER)
         if self.refusal is not None:
             raise self.refusal
+        if not self.partition.enough_in_sync:
+            raise KafkaError(E.NOT_ENOUGH_REPLICAS)
 
     def _refuse(self, header: RawHeader, now_ms: int) -> NoReturn:
         """Refuse a sound batch for now: a full disk, or too few replicas in sync."""
@@ -270,7 +280,8 @@ class Replica:
             self.dirty = True
             self.host.write_soon(self)
 
-    def _write_soon(self) -> None:
+    def write_soon(self) -> None:
+        """Have `write` called at the end of this tick."""
         if not self.dirty:
             self.dirty = True
             self.host.write_soon(self)
@@ -294,45 +305,6 @@ class Replica:
                 self._stage(held.batch, held.header, held.pending, held.acks, now_ms)
             except KafkaError as refused:
                 held.pending.fail(refused)
-
-    # -- following
-
-    def append_replicated(
-        self, batches: Buffer, leader_epoch: int, high_watermark: int, leader_log_start: int = 0
-    ) -> int:
-        """Stage what the leader of `leader_epoch` sent, and return the offset to fetch next.
-
-        Offsets and epochs stay as they are; a batch cut off at the end is left out. The bytes are
-        kept by reference until the end of the tick. Call this only with an answer that does not
-        diverge: the leader's high watermark counts for this log once both agree (KAFKA-14704).
-        """
-        self._require_role(Role.FOLLOWER, leader_epoch)
-        if self.refusal is not None:
-            raise self.refusal
-        try:
-            self.log.stage_replicated(batches, leader_epoch, self.host.wall_ms())
-        finally:
-            if self._staging.end_offset > self.log.log_end_offset:
-                self._write_soon()
-        self._carry_out(self.partition.leader_hw_received(high_watermark))
-        committed = min(leader_log_start, self.partition.high_watermark)
-        if committed > self.log.log_start_offset:
-            self.log.advance_start(committed)
-        return self._staging.end_offset
-
-    def truncate(self, offset: int, leader_epoch: int, *, unclean: bool = False) -> int:
-        """Drop everything at and above `offset`, and return the log's new end.
-
-        Never drops committed records, unless the leader was elected uncleanly. Waits for the disk.
-        """
-        self._require_role(Role.FOLLOWER, leader_epoch)
-        truncation.truncate(self, offset, unclean=unclean)
-        return self.log.log_end_offset
-
-    def truncate_fully(self, start: int, leader_epoch: int) -> None:
-        """Drop everything and continue at `start`, where the leader's log begins."""
-        self._require_role(Role.FOLLOWER, leader_epoch)
-        truncation.truncate_fully(self, start)
 
     # -- the end of a tick
 
@@ -362,7 +334,7 @@ class Replica:
         flushes.completed_end = end
         if self._writing:
             self._waiters.complete_written(end)
-        self._carry_out(self.partition.appended(self.host.now_ms(), end))
+        self.carry_out(self.partition.appended(self.host.now_ms(), end))
         if self.end_watchers:
             self._wake(self.end_watchers)
         if self._committing:
@@ -394,7 +366,8 @@ class Replica:
         """Return where a reader that waits for more puts itself."""
         return self.end_watchers if isolation is FetchIsolation.LOG_END else self.watchers
 
-    def _carry_out(self, effects: Sequence[Effect]) -> None:
+    def carry_out(self, effects: Sequence[Effect]) -> None:
+        """Do what the partition's state machine asks for."""
         for effect in effects:
             match effect:
                 case AdvanceHW():
@@ -437,7 +410,7 @@ class Replica:
     def read(
         self, offset: int, isolation: FetchIsolation, max_bytes: int, at_least_one: bool
     ) -> FileSlice | None:
-        """Return whole batches from the one that holds `offset`, or None where there is nothing."""
+        """Return whole batches from the batch with `offset` on, or None where there is nothing."""
         return self.log.read(offset, self.readable_end(isolation), max_bytes, at_least_one)
 
     def read_failed(self, failure: OSError) -> KafkaError:
@@ -480,29 +453,7 @@ class Replica:
         """Return the greatest epoch up to this one and its end, (-1, -1) where unknown (KIP-320)."""
         return self.log.epochs.end_offset(leader_epoch, self.log.log_end_offset)
 
-    # -- followers, as a leader sees them
-
-    def follower_fetched(
-        self, follower: int, offset: int, log_start: int, broker_epoch: int = -1
-    ) -> None:
-        """A follower asks for `offset`: it has everything from `log_start` up to there."""
-        self.check_in_range(offset)
-        partition = self.partition
-        partition.check_follower(follower, broker_epoch)
-        before = partition.follower_log_start(follower)
-        effects = partition.follower_fetched(
-            self.host.now_ms(), follower, offset, log_start, broker_epoch
-        )
-        self._carry_out(effects)
-        if log_start > before and not effects:
-            self.wake_watchers()  # DeleteRecords waits for the start of every replica's log
-
-    def check_lag(self) -> None:
-        """Propose to drop followers from the in-sync set that have been behind for too long."""
-        self._carry_out(self.partition.lag_checked(self.host.now_ms()))
-
-    def low_watermark(self, live: Container[int]) -> int:
-        return self.partition.low_watermark(self.log.log_start_offset, live)
+    # -- deleting
 
     def delete_records(self, offset: int) -> None:
         """Move the log's start to `offset`, which must be committed."""

@@ -56,6 +56,15 @@ class ReplicaHost(Protocol):
     def off_loop(self, call: Callable[[], object], done: Done, lane: Lane) -> None:
         """Run a slow call on a thread; `done(result, failure)` comes as a later event."""
 
+    def leads(self, replica: "Replica") -> None:
+        """The replica leads in a new epoch: coordinators load what it holds."""
+
+    def follows(self, replica: "Replica") -> None:
+        """The replica follows a leader, perhaps another one or in another epoch, or none for now."""
+
+    def stopped(self, replica: "Replica") -> None:
+        """The replica is no longer served here."""
+
     def high_watermark_advanced(self, replica: "Replica") -> None:
         """More is committed: coordinators answer what waited for it."""
 

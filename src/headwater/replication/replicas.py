@@ -92,10 +92,18 @@ class Replicas:
     # -- being told
 
     def apply(self, decided: LeaderAndIsr) -> E:
-        """Lead or follow as the controller says; the code for its answer."""
+        """Lead or follow as the controller says; the code for its answer.
+
+        While the log is being truncated this waits, and the answer is that of any other delay.
+        """
         known = self.get(*decided.topic_partition)
+        if known is not None and known.following.cutting:
+            known.following.when_cut(lambda: self._apply_late(decided))
+            return E.NONE
         if known is not None and decided.leader_epoch < known.leader_epoch:
             return E.STALE_CONTROLLER_EPOCH
+        if known is not None and self._knows(known, decided):
+            return E.NONE
         try:
             replica = known or self._open(decided)
             if decided.leader == self.node_id:
@@ -113,6 +121,20 @@ class Replicas:
         if offline is not None:
             replica.mark_online(offline.why)
         return E.NONE
+
+    def _apply_late(self, decided: LeaderAndIsr) -> None:
+        self.apply(decided)
+
+    def _knows(self, replica: Replica, decided: LeaderAndIsr) -> bool:
+        """Whether the replica already is as decided, or as decided after that.
+
+        A controller repeats what it decided; a leader may have changed the in-sync set since.
+        """
+        return (
+            decided.leader_epoch == replica.leader_epoch
+            and decided.partition_epoch <= replica.partition.partition_epoch
+            and decided.topic_partition not in self._offline
+        )
 
     def _mark_offline(self, offline: "_OfflinePartition") -> E:
         at = offline.decided.topic_partition
@@ -182,7 +204,11 @@ class Replicas:
         """Serve the partition no more; with `delete` its files go too."""
         topic, index = topic_partition
         partitions = self._topics.get(topic, {})
-        replica = partitions.pop(index, None)
+        replica = partitions.get(index)
+        if replica is not None and replica.following.cutting:
+            replica.following.when_cut(lambda: self.stop(topic_partition, delete))
+            return
+        partitions.pop(index, None)
         self._offline.pop(topic_partition, None)
         if topic in self._topics and not partitions:
             del self._topics[topic]

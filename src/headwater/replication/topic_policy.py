@@ -15,7 +15,7 @@ class TopicPolicy:
     rules: BatchRules
     log_settings: LogSettings
     sync_acks: bool
-    """flush.messages is set: a write that completes so many records is told after their flush."""
+    """flush.messages is set: a write that completes as many records is acknowledged after their flush."""
 
     @classmethod
     def of(cls, settings: TopicSettings, validate_records: bool = False) -> "TopicPolicy":

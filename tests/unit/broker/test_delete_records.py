@@ -23,7 +23,7 @@ def replica(tmp_path):
     for _ in range(5):
         leader.append(batch(now=NOW))
     leader.host.end_tick()
-    leader.replica.follower_fetched(2, 3, 0)
+    leader.replica.leading.follower_fetched(2, 3, 0)
     assert (leader.replica.partition.high_watermark, leader.replica.log.log_end_offset) == (3, 5)
     return leader.replica
 
@@ -47,7 +47,7 @@ def test_a_partition_that_is_done_first_is_no_longer_watched_after_the_answer(tm
     for leader in leaders:
         leader.append(batch(now=NOW))
         leader.host.end_tick()
-        leader.replica.follower_fetched(2, 1, 0)
+        leader.replica.leading.follower_fetched(2, 1, 0)
     answers, parked, woken = [], [], []
     context = SimpleNamespace(
         clock=SimpleNamespace(monotonic_ms=lambda: 0),
@@ -72,7 +72,7 @@ def test_a_partition_that_is_done_first_is_no_longer_watched_after_the_answer(tm
     for leader in leaders:
         assert not answers
         assert waiter in leader.replica.watchers
-        leader.replica.follower_fetched(2, 1, 1)
+        leader.replica.leading.follower_fetched(2, 1, 1)
         woken.pop().recheck()
     (answer,) = answers
     assert [row.low_watermark for row in answer.topics[0].partitions] == [1, 1]

@@ -60,9 +60,7 @@ def test_a_follower_reads_what_is_not_committed_and_commits_it_by_asking_on(live
     assert client.fetch(topic, 0).records
 
 
-def test_a_waiting_follower_wakes_when_the_log_grows_and_a_consumer_when_it_is_committed(
-    live, led
-):
+def test_a_waiting_follower_wakes_when_the_log_grows_and_a_consumer_when_it_is_committed(live, led):
     topic = led.topic_partition.topic
     with live.client() as consumer, live.client() as follower, live.client() as producer:
         polled = consumer.send(fetch_request({(topic, 0): 0}, max_wait_ms=LONG_MS), 12)
@@ -71,7 +69,8 @@ def test_a_waiting_follower_wakes_when_the_log_grows_and_a_consumer_when_it_is_c
         until(lambda: led.watchers and led.end_watchers)
         assert producer.produce(topic, batch(b"one"), acks=1).error_code == 0
         assert follower.answer(FetchResponse, VERSION, waiting).responses[0].partitions[0].records
-        assert led.watchers and not led.end_watchers
+        assert led.watchers
+        assert not led.end_watchers
         assert fetch(live, follower, led, 1).high_watermark == 1
         assert consumer.answer(FetchResponse, 12, polled).responses[0].partitions[0].records
 
@@ -101,7 +100,7 @@ def test_a_follower_with_another_history_hears_where_it_ends_and_counts_for_noth
     topic, epoch = led.topic_partition.topic, led.leader_epoch
     for _ in range(2):
         assert client.produce(topic, batch(b"one"), acks=1).error_code == 0
-    live.on_loop(lambda: led.log.begin_epoch(epoch + 1))
+    live.on_loop(lambda: led.log.staging.begin_epoch(epoch + 1))
     live.on_loop(lambda: led.partition.led(0, epoch + 1, 2, (0, FOLLOWER), (0, FOLLOWER), 2))
     assert client.produce(topic, batch(b"two", b"three"), acks=1).error_code == 0
     got = fetch(live, client, led, 4, last_fetched_epoch=epoch)

@@ -195,6 +195,7 @@ class Hosted:
             log.topic_partition: SimpleNamespace(
                 topic_partition=log.topic_partition,
                 offline=None,
+                following=SimpleNamespace(cutting=False),
                 upkeep=Upkeep(log, SimpleNamespace(high_watermark=log.log_end_offset)),
             )
             for log in logs

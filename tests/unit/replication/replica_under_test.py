@@ -25,6 +25,7 @@ class FakeHost:
         self.marks = []
         self.proposals = []
         self.failures = []
+        self.roles = []
 
     def now_ms(self):
         return self.now
@@ -37,6 +38,15 @@ class FakeHost:
 
     def off_loop(self, call, done, lane):
         self.off.append((call, done))
+
+    def leads(self, replica):
+        self.roles.append("leads")
+
+    def follows(self, replica):
+        self.roles.append("follows")
+
+    def stopped(self, replica):
+        self.roles.append("stopped")
 
     def high_watermark_advanced(self, replica):
         self.marks.append(replica.partition.high_watermark)

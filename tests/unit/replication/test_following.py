@@ -56,7 +56,7 @@ def content(replica) -> bytes:
 def test_batches_are_stored_byte_for_byte(broker, follower):
     first = sent(0, 3, leader=2, producer=7, sequence=0)
     second = sent(3, 1, leader=4)
-    assert follower.append_replicated(first + second, EPOCH, 0) == 4
+    assert follower.following.append(first + second, EPOCH, 0) == 4
     assert follower.log_end_offset == 0, "visible after the write only"
     broker.host.end_tick()
     assert (follower.log_end_offset, content(follower)) == (4, first + second)
@@ -70,25 +70,25 @@ def test_a_batch_cut_off_at_the_end_is_fetched_again(broker, follower):
         answer = (
             whole + cut[: len(cut) - missing] if not follower.log_end_offset else cut[:-missing]
         )
-        assert follower.append_replicated(answer, EPOCH, 0) == 1
+        assert follower.following.append(answer, EPOCH, 0) == 1
         broker.host.end_tick()
     assert content(follower) == whole
 
 
 def test_the_mark_follows_the_leaders_and_never_passes_the_own_log(broker, follower):
-    follower.append_replicated(sent(0, 4), EPOCH, 3)
+    follower.following.append(sent(0, 4), EPOCH, 3)
     assert follower.high_watermark == 0, "nothing is written yet"
     broker.host.end_tick()
     assert follower.high_watermark == 3
-    follower.append_replicated(b"", EPOCH, 100)
+    follower.following.append(b"", EPOCH, 100)
     assert follower.high_watermark == 4
     assert follower.readable_end(FetchIsolation.LOG_END) == 4
 
 
 def test_the_log_start_follows_the_leaders_within_what_is_committed(broker, follower):
-    follower.append_replicated(sent(0, 2) + sent(2, 2), EPOCH, 3, 4)
+    follower.following.append(sent(0, 2) + sent(2, 2), EPOCH, 3, 4)
     broker.host.end_tick()
-    follower.append_replicated(b"", EPOCH, 3, 4)
+    follower.following.append(b"", EPOCH, 3, 4)
     assert follower.log_start_offset == 3
 
 
@@ -109,7 +109,7 @@ def flipped(data: bytes) -> bytes:
 )
 def test_a_batch_that_cannot_follow_is_refused_and_those_before_it_stay(broker, follower, bad):
     good = sent(0, leader=2)
-    assert code(lambda: follower.append_replicated(good + bad, EPOCH, 9)) is E.CORRUPT_MESSAGE
+    assert code(lambda: follower.following.append(good + bad, EPOCH, 9)) is E.CORRUPT_MESSAGE
     broker.host.end_tick()
     assert (content(follower), follower.high_watermark) == (good, 0)
 
@@ -119,31 +119,31 @@ def test_an_epoch_in_which_this_broker_wrote_nothing_gives_way(broker):
     broker.written(sent(0))
     broker.lead(epoch=4)  # wrote nothing; the leader of 5 has a record of epoch 3 that we lack
     follower = follow(broker)
-    follower.append_replicated(sent(1, leader=3), EPOCH, 0)
+    follower.following.append(sent(1, leader=3), EPOCH, 0)
     broker.host.end_tick()
     assert (follower.log_end_offset, follower.offset_for_epoch(3)) == (2, (3, 2))
 
 
 def test_only_a_follower_of_this_epoch_is_appended_to_or_cut(broker, follower):
     for epoch, refusal in ((EPOCH - 1, E.FENCED_LEADER_EPOCH), (EPOCH + 1, E.UNKNOWN_LEADER_EPOCH)):
-        assert code(lambda epoch=epoch: follower.append_replicated(sent(0), epoch, 0)) is refusal
-        assert code(lambda epoch=epoch: follower.truncate(0, epoch)) is refusal
+        assert code(lambda epoch=epoch: follower.following.append(sent(0), epoch, 0)) is refusal
+        assert code(lambda epoch=epoch: follower.following.truncate(0, epoch, print)) is refusal
     broker.lead(epoch=EPOCH + 1)
     calls = [
-        lambda: follower.append_replicated(sent(0), EPOCH + 1, 0),
-        lambda: follower.truncate(0, EPOCH + 1),
-        lambda: follower.truncate_fully(0, EPOCH + 1),
+        lambda: follower.following.append(sent(0), EPOCH + 1, 0),
+        lambda: follower.following.truncate(0, EPOCH + 1, print),
+        lambda: follower.following.restart_at(0, EPOCH + 1, print),
     ]
     assert [code(call) for call in calls] == [E.NOT_LEADER_OR_FOLLOWER] * 3
 
 
 def test_a_write_that_fails_leaves_the_follower_where_it_was(broker, follower):
     broker.files.fail_write = OSError(errno.ENOSPC, "full")
-    follower.append_replicated(sent(0), EPOCH, 1)
+    follower.following.append(sent(0), EPOCH, 1)
     broker.host.end_tick()
     assert (follower.log_end_offset, follower.high_watermark) == (0, 0)
     broker.files.fail_write = None
-    assert follower.append_replicated(sent(0), EPOCH, 1) == 1
+    assert follower.following.append(sent(0), EPOCH, 1) == 1
     broker.host.end_tick()
     assert content(follower) == sent(0)
 
@@ -154,43 +154,101 @@ def test_a_write_that_fails_leaves_the_follower_where_it_was(broker, follower):
 @pytest.fixture
 def written(broker, follower):
     """Five batches of one record, three of them committed."""
-    follower.append_replicated(b"".join(sent(at, leader=3) for at in range(5)), EPOCH, 3)
+    follower.following.append(b"".join(sent(at, leader=3) for at in range(5)), EPOCH, 3)
     broker.host.end_tick()
     return follower
 
 
+def cut(broker, call, *where):
+    """Run a truncation to its end; the new end of the log."""
+    ends = []
+    call(*where, EPOCH, ends.append)
+    broker.host.run_off()
+    assert ends == [None]
+    return broker.replica().log_end_offset
+
+
 def test_a_truncation_drops_the_tail_and_its_epochs(broker, written):
-    assert written.truncate(4, EPOCH) == 4
+    assert cut(broker, written.following.truncate, 4) == 4
     assert (written.log_end_offset, written.high_watermark) == (4, 3)
     other = sent(4, leader=EPOCH, value=b"of the new leader")
-    written.append_replicated(other, EPOCH, 3)
+    written.following.append(other, EPOCH, 3)
     broker.host.end_tick()
     assert content(written).endswith(other)
     assert written.offset_for_epoch(3) == (3, 4)
 
 
-def test_committed_records_are_never_cut_unless_the_election_was_unclean(written):
-    assert code(lambda: written.truncate(2, EPOCH)) is E.KAFKA_STORAGE_ERROR
-    assert written.log_end_offset == 5
-    assert written.truncate(2, EPOCH, unclean=True) == 2
+def test_what_an_unclean_leader_lacks_goes_with_a_loud_line(broker, written, caplog):
+    assert cut(broker, written.following.truncate, 2) == 2
     assert written.high_watermark == 2
+    assert "below its high watermark 3" in caplog.text
 
 
 def test_an_old_mark_of_the_leader_does_not_commit_what_comes_after_a_truncation(broker, written):
-    written.append_replicated(b"", EPOCH, 5)
-    written.truncate(4, EPOCH, unclean=True)
-    written.append_replicated(sent(4), EPOCH, 4)
+    written.following.append(b"", EPOCH, 5)
+    cut(broker, written.following.truncate, 4)
+    written.following.append(sent(4), EPOCH, 4)
     broker.host.end_tick()
     assert written.high_watermark == 4
 
 
 def test_a_log_that_the_leader_no_longer_has_begins_again_where_it_starts(broker, written):
-    written.truncate_fully(100, EPOCH)
+    cut(broker, written.following.restart_at, 100)
     assert (written.log_start_offset, written.log_end_offset) == (100, 100)
     assert written.high_watermark == 100, "as a leader it would serve a mark below its log"
-    written.append_replicated(sent(100), EPOCH, 100)
+    written.following.append(sent(100), EPOCH, 100)
     broker.host.end_tick()
     assert written.log_end_offset == 101
+
+
+def test_while_a_thread_cuts_nothing_touches_the_log_and_decisions_wait(broker, written):
+    ends = []
+    written.following.truncate(4, EPOCH, ends.append)
+    assert code(lambda: written.following.append(sent(5), EPOCH, 3)) is E.REPLICA_NOT_AVAILABLE
+    assert not written.flushes.announce(1 << 40, 0)
+    assert broker.lead(epoch=EPOCH + 1) is E.NONE
+    assert not written.is_leader
+    broker.replicas.stop(PARTITION, delete=True)
+    assert broker.replica() is written
+    broker.host.run_off()
+    assert (ends, broker.replica(), broker.host.roles[-2:]) == ([None], None, ["leads", "stopped"])
+
+
+def test_a_flush_under_way_ends_before_the_cut_begins(broker, written):
+    assert written.flushes.announce(1 << 40, 0)
+    work = written.flushes.begin()
+    written.following.truncate(4, EPOCH, print)
+    assert not broker.host.off
+    work.run()
+    written.flushes.flushed(work)
+    broker.host.run_off()
+    assert written.log_end_offset == 4
+
+
+@pytest.mark.parametrize(
+    ("epochs", "leader_says", "cut_at"),
+    [
+        pytest.param({2: 0, 3: 3}, (3, 4), 4, id="the leader has less of the same epoch"),
+        pytest.param({2: 0, 4: 3}, (3, 5), 3, id="the leader lacks our last epoch"),
+        pytest.param({2: 0, 5: 3}, (3, 9), 3, id="we lack the leader's epoch: ask again below it"),
+        pytest.param({5: 0}, (3, 2), 0, id="no epoch is shared"),
+    ],
+)
+def test_where_two_logs_part(broker, epochs, leader_says, cut_at):
+    follower = follow(broker, 9)
+    starts = [*sorted(epochs.values()), 5]
+    for (epoch, start), end in zip(sorted(epochs.items()), starts[1:], strict=True):
+        follower.following.append(sent(start, end - start, leader=epoch), 9, 0)
+    broker.host.end_tick()
+    assert follower.following.position == (5, max(epochs), 0)
+    assert follower.following.common_end(*leader_says) == cut_at
+
+
+def test_an_epoch_without_records_is_nobodys_history(broker):
+    broker.lead(epoch=3)
+    broker.written(sent(0))
+    broker.lead(epoch=4)
+    assert follow(broker).following.position == (1, 3, 0)
 
 
 def test_after_a_truncation_below_the_flushed_point_a_crash_cuts_a_torn_tail(broker, written):
@@ -200,8 +258,8 @@ def test_after_a_truncation_below_the_flushed_point_a_crash_cuts_a_torn_tail(bro
     work.run()
     written.flushes.flushed(work)
     broker.dirs.checkpoint({})()
-    written.truncate(3, EPOCH)
-    written.append_replicated(sent(3, value=b"again"), EPOCH, 3)
+    cut(broker, written.following.truncate, 3)
+    written.following.append(sent(3, value=b"again"), EPOCH, 3)
     broker.host.end_tick()
     broker.dirs.abandon()
     with open(written.log.segments.active.path, "r+b") as file:
@@ -240,9 +298,9 @@ def test_a_follower_beyond_the_leaders_log_moves_nothing(tmp_path):
     leader = ReplicaUnderTest(tmp_path, replicas=(1, 2))
     leader.append(batch())
     leader.host.end_tick()
-    assert code(lambda: leader.replica.follower_fetched(2, 2, 0)) is E.OFFSET_OUT_OF_RANGE
+    assert code(lambda: leader.replica.leading.follower_fetched(2, 2, 0)) is E.OFFSET_OUT_OF_RANGE
     assert leader.replica.high_watermark == 0
-    leader.replica.follower_fetched(2, 1, 0)
+    leader.replica.leading.follower_fetched(2, 1, 0)
     assert leader.replica.high_watermark == 1
 
 

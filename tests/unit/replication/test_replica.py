@@ -67,9 +67,9 @@ def test_acks_1_is_told_after_the_write_and_acks_all_when_followers_have_it(tmp_
     leader.host.end_tick()
     assert (one.ends, everyone.ends) == (["done"], [])
     assert everyone.parked, "it outlived its tick"
-    leader.replica.follower_fetched(2, 1, 0)
+    leader.replica.leading.follower_fetched(2, 1, 0)
     assert everyone.ends == [], "the follower has the first batch only"
-    leader.replica.follower_fetched(2, 2, 0)
+    leader.replica.leading.follower_fetched(2, 2, 0)
     assert everyone.ends == ["done"]
     assert leader.host.marks == [1, 2]
 
@@ -482,5 +482,5 @@ def test_watchers_are_woken_when_more_is_committed(tmp_path):
     leader.append(batch())
     leader.host.end_tick()
     assert woken == []
-    leader.replica.follower_fetched(2, 1, 0)
+    leader.replica.leading.follower_fetched(2, 1, 0)
     assert woken == [1]

@@ -74,9 +74,6 @@ def _apply(
         tuple(state.isr),
         state.is_new,
     )
-    known = context.replicas.get(*decided.topic_partition)
-    led = known is not None and known.is_leader
-    epoch = -1 if known is None else known.leader_epoch
     code = context.replicas.apply(decided)
     log.debug(
         "%s: leader %d in epoch %d, in sync %s, by controller epoch %d: %s",
@@ -87,11 +84,6 @@ def _apply(
         context.control.controller_epoch,
         code.name,
     )
-    if code is E.NONE:
-        if state.leader == context.node_id and (not led or state.leader_epoch > epoch):
-            context.coordinators.elected(decided.topic_partition, state.leader_epoch)
-        elif state.leader != context.node_id and led:
-            context.coordinators.resigned(decided.topic_partition)
     return code
 
 
@@ -105,6 +97,7 @@ def handle_update_metadata(
     refusal = context.control.refuse(body.controller_epoch, body.broker_epoch)
     if refusal is E.NONE:
         removed = context.metadata.apply(body)
+        _learn_in_sync_sets(context, body)
         context.changed()
         known = context.metadata.topics
         deleted = dict.fromkeys(at.topic for at in removed if at.topic not in known)
@@ -112,6 +105,16 @@ def handle_update_metadata(
             context.topics_deleted(deleted)
         context.control.metadata_known.set()
     return UpdateMetadataResponse(error_code=refusal)
+
+
+def _learn_in_sync_sets(context: Context, body: UpdateMetadataRequest) -> None:
+    """Let leaders here know of sets that were stored without an answer reaching them (KAFKA-2729)."""
+    for topic in body.topic_states:
+        for state in topic.partition_states:
+            if state.leader == context.node_id:
+                replica = context.replicas.get(topic.topic_name, state.partition_index)
+                if replica is not None and replica.topic_id == topic.topic_id:
+                    replica.leading.isr_stored(state.isr, state.leader_epoch, state.zk_version)
 
 
 # -- StopReplica
@@ -140,7 +143,6 @@ def handle_stop_replica(
 
 
 def _stop(context: Context, at: TopicPartition, delete: bool) -> E:
-    context.coordinators.resigned(at)
     try:
         context.replicas.stop(at, delete)
     except OSError as failure:

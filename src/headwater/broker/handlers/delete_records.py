@@ -86,7 +86,7 @@ class _Deletion:
         self.waiting = [row for row in self.waiting if not self._finished(*row)]
 
     def _finished(self, replica: Replica, offset: int, mark: _LowWatermark) -> bool:
-        low = replica.low_watermark(self.context.metadata.brokers)
+        low = replica.leading.low_watermark(self.context.metadata.brokers)
         if low >= offset:
             mark.low_watermark = low
         return low >= offset

@@ -8,22 +8,22 @@ socket as they are on disk; what is not in the cache is read on a file thread me
 from typing import cast
 
 from headwater.broker.context import Context
-from headwater.broker.fetch_session import FINAL_EPOCH, FetchContext, FetchPartition, Key
+from headwater.broker.fetch_session import FetchContext, FetchPartition
 from headwater.broker.handlers.fetch_parts import (
     Answers,
     Loaded,
     Part,
-    TopicAnswer,
     divergence,
     load,
     topic_answer,
+    wanted_of,
 )
-from headwater.broker.handlers.fetch_readers import FetchReader
+from headwater.broker.handlers.fetch_readers import FIRST_WITH_TOPIC_ID, FetchReader, begin_fetch
 from headwater.broker.handlers.leader_hints import leader_endpoints
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, drained
 from headwater.errors import E, KafkaError
-from headwater.model import NO_EPOCH, READ_COMMITTED
+from headwater.model import NO_EPOCH
 from headwater.replication.isolation import FetchIsolation
 from headwater.replication.replica import Replica
 from headwater.seams.files import Buffer
@@ -31,8 +31,6 @@ from headwater.security.rights import READ_TOPIC
 from headwater.wire.apis import FETCH
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
-FIRST_WITH_SESSION = 7
-FIRST_WITH_TOPIC_ID = 13
 FIRST_WITH_LEADER_HINT = 16
 MAX_COPIED = 1024 * 1024
 """Bytes of records that one answer may keep in memory; the rest is the page cache's, or is read as
@@ -51,13 +49,13 @@ def handle_fetch(
         return _fetch_many(context, request, body)
     by_id = request.version >= FIRST_WITH_TOPIC_ID
     wanted = [
-        _wanted(topic.topic_id if by_id else topic.topic, partition)
+        wanted_of(topic.topic_id if by_id else topic.topic, partition)
         for topic in body.topics
         for partition in topic.partitions
     ]
     reader = FetchReader.of(body)
     try:
-        fetch_context = _begin(context, request, body, reader, wanted)
+        fetch_context = begin_fetch(context, request, body, reader, wanted)
     except KafkaError as refused:
         return FetchResponse(error_code=refused.code)
     fetch = _Fetch(context, request, body, reader, fetch_context)
@@ -75,62 +73,14 @@ def _fetch_many(
     wanted = []
     for topic in body.topics:
         for partition in drained(topic.partitions):
-            wanted.append(_wanted(topic.topic_id if by_id else topic.topic, partition))
+            wanted.append(wanted_of(topic.topic_id if by_id else topic.topic, partition))
             yield
     reader = FetchReader.of(body)
     try:
-        fetch_context = _begin(context, request, body, reader, wanted)
+        fetch_context = begin_fetch(context, request, body, reader, wanted)
     except KafkaError as refused:
         return FetchResponse(error_code=refused.code)
     return (yield from _Fetch(context, request, body, reader, fetch_context).start_in_turns())
-
-
-def _wanted(topic: str | bytes, partition: FetchRequest.FetchPartition) -> FetchPartition:
-    return FetchPartition(
-        (topic, partition.partition),
-        partition.fetch_offset,
-        partition.partition_max_bytes,
-        partition.current_leader_epoch,
-        partition.last_fetched_epoch,
-        partition.log_start_offset,
-    )
-
-
-def _begin(
-    context: Context,
-    request: Request,
-    body: FetchRequest,
-    reader: FetchReader,
-    wanted: list[FetchPartition],
-) -> FetchContext:
-    """What the request means in its session; KafkaError for an unknown one."""
-    if request.version < FIRST_WITH_SESSION:
-        return FetchContext(None, incremental=False, partitions=wanted)
-    by_id = request.version >= FIRST_WITH_TOPIC_ID
-    forgotten: list[Key] = [
-        (topic.topic_id if by_id else topic.topic, partition)
-        for topic in body.forgotten_topics_data
-        for partition in topic.partitions
-    ]
-    now_ms = context.clock.monotonic_ms()
-    if body.session_epoch == FINAL_EPOCH and body.session_id == 0 and not forgotten:
-        return FetchContext(None, incremental=False, partitions=wanted)
-
-    def exists(key: Key) -> bool:
-        topic, index = key
-        name = context.metadata.name_of.get(topic) if isinstance(topic, bytes) else topic
-        return name is not None and context.replicas.get(name, index) is not None
-
-    return context.sessions.begin(
-        now_ms,
-        body.session_id,
-        body.session_epoch,
-        by_id,
-        wanted,
-        forgotten,
-        privileged=reader.is_follower,
-        exists=exists,
-    )
 
 
 class _Fetch:
@@ -153,9 +103,6 @@ class _Fetch:
         self.fetch_context = fetch_context
         self.reader = reader
         self.isolation = reader.isolation
-        self._sends_marks = (
-            reader.is_follower and context.settings.replica_selector_class is not None
-        )
         self.max_bytes = min(body.max_bytes, context.settings.fetch_max_bytes)
         self.min_bytes = min(body.min_bytes, self.max_bytes)
         # A client whose polls are at their limit is not read, so that its leaving goes unseen:
@@ -220,18 +167,11 @@ class _Fetch:
 
     def _is_urgent(self, part: Part) -> bool:
         """Whether a part has something that the reader must not wait for."""
-        if part.failure is not None or part.divergence is not None:
-            return True
-        # Consumers that read from followers wait for the high watermark there (KIP-392).
-        replica = part.replica
-        return (
-            self._sends_marks
-            and replica is not None
-            and replica.high_watermark > part.want.sent_high_watermark
-        )
+        return part.failure is not None or part.divergence is not None
 
     def _wait(self) -> None:
         self.waiting = True
+        self._remember_waiting(self)
         self.request.on_gone = self._stop_waiting
         self.request.connection.poll_began()
         self.context.park(self.context.clock.monotonic_ms() + self.max_wait_ms, self)
@@ -275,8 +215,15 @@ class _Fetch:
             self._recheck_woken()
             self._answer()
 
+    def _remember_waiting(self, fetch: "_Fetch | None") -> None:
+        """Let the session know which fetch its next one interrupts."""
+        session = self.fetch_context.session
+        if session is not None:
+            session.waiting = fetch
+
     def _stop_waiting(self) -> None:
         self.waiting = False
+        self._remember_waiting(None)
         self.request.on_gone = None
         self.request.connection.poll_ended()
         self._unwatch()
@@ -308,7 +255,7 @@ class _Fetch:
     def _count(self, part: Part, replica: Replica) -> None:
         """A follower has everything below the offset that it asks for, once per request."""
         try:
-            self.reader.count(replica, part.want)
+            self.reader.count_follower(replica, part.want)
         except KafkaError as refused:
             part.failure = refused
 

@@ -9,7 +9,7 @@ from headwater.log.slices import FileSlice, SliceStream
 from headwater.model import NO_EPOCH
 from headwater.replication.replica import Replica
 from headwater.seams.files import Buffer
-from headwater.wire.messages.fetch import FetchResponse
+from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
 TopicAnswer: TypeAlias = FetchResponse.FetchableTopicResponse
 Divergence: TypeAlias = FetchResponse.EpochEndOffset
@@ -40,6 +40,18 @@ class Part:
     def news(self) -> bool:
         """Whether an incremental answer must mention it whatever its marks are."""
         return bool(self.records) or self.failure is not None or self.divergence is not None
+
+
+def wanted_of(topic: str | bytes, partition: FetchRequest.FetchPartition) -> FetchPartition:
+    """What a request wants of one partition."""
+    return FetchPartition(
+        (topic, partition.partition),
+        partition.fetch_offset,
+        partition.partition_max_bytes,
+        partition.current_leader_epoch,
+        partition.last_fetched_epoch,
+        partition.log_start_offset,
+    )
 
 
 class Answers:

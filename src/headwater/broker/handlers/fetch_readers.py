@@ -6,19 +6,21 @@ A follower must have the right to act as a broker: what it claims to have moves 
 
 from typing import NamedTuple
 
-from headwater.broker.fetch_session import FetchPartition
+from headwater.broker.context import Context
+from headwater.broker.fetch_session import FINAL_EPOCH, FetchContext, FetchPartition, Key
 from headwater.broker.handlers.fetch_parts import TopicAnswer
 from headwater.broker.request import Request
 from headwater.broker.turns import each
 from headwater.errors import E, KafkaError
-from headwater.model import NO_EPOCH
+from headwater.model import NO_EPOCH, READ_COMMITTED
 from headwater.replication.isolation import FetchIsolation
 from headwater.replication.replica import Replica
 from headwater.security.acls import CLUSTER_NAME
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
 CONSUMER = -1
-READ_COMMITTED = 1
+FIRST_WITH_SESSION = 7
+FIRST_WITH_TOPIC_ID = 13
 
 
 class FetchReader(NamedTuple):
@@ -49,12 +51,49 @@ class FetchReader(NamedTuple):
             raise KafkaError(E.FENCED_LEADER_EPOCH, "a follower names its leader's epoch")
         replica.require_leader(want.current_leader_epoch)
 
-    def count(self, replica: Replica, want: FetchPartition) -> None:
+    def count_follower(self, replica: Replica, want: FetchPartition) -> None:
         """Tell the leader how far a follower has come; its offset is valid and does not diverge."""
         if self.is_follower:
-            replica.follower_fetched(
+            replica.leading.follower_fetched(
                 self.replica_id, want.fetch_offset, want.log_start_offset, self.broker_epoch
             )
+
+
+def begin_fetch(
+    context: Context,
+    request: Request,
+    body: FetchRequest,
+    reader: FetchReader,
+    wanted: list[FetchPartition],
+) -> FetchContext:
+    """What the request means in its session; KafkaError for an unknown one."""
+    if request.version < FIRST_WITH_SESSION:
+        return FetchContext(None, incremental=False, partitions=wanted)
+    by_id = request.version >= FIRST_WITH_TOPIC_ID
+    forgotten: list[Key] = [
+        (topic.topic_id if by_id else topic.topic, partition)
+        for topic in body.forgotten_topics_data
+        for partition in topic.partitions
+    ]
+    now_ms = context.clock.monotonic_ms()
+    if body.session_epoch == FINAL_EPOCH and body.session_id == 0 and not forgotten:
+        return FetchContext(None, incremental=False, partitions=wanted)
+
+    def exists(key: Key) -> bool:
+        topic, index = key
+        name = context.metadata.name_of.get(topic) if isinstance(topic, bytes) else topic
+        return name is not None and context.replicas.get(name, index) is not None
+
+    return context.sessions.begin(
+        now_ms,
+        body.session_id,
+        body.session_epoch,
+        by_id,
+        wanted,
+        forgotten,
+        privileged=reader.is_follower,
+        exists=exists,
+    )
 
 
 def _replica_id(body: FetchRequest) -> int:

@@ -1,0 +1,70 @@
+"""What a replica that leads knows of its followers: how far they are, and who is in sync."""
+
+from collections.abc import Container, Sequence
+from typing import TYPE_CHECKING
+
+from headwater.replication.effects import ProposeIsr
+
+if TYPE_CHECKING:
+    from headwater.replication.replica import Replica
+
+
+class Leading:
+    """The leader's side of one replica towards its followers."""
+
+    __slots__ = ("_replica",)
+
+    def __init__(self, replica: "Replica") -> None:
+        self._replica = replica
+
+    # -- followers
+
+    def follower_fetched(
+        self, follower: int, offset: int, log_start: int, broker_epoch: int = -1
+    ) -> None:
+        """A follower asks for `offset`: it has everything from `log_start` up to there."""
+        replica = self._replica
+        replica.check_in_range(offset)
+        partition = replica.partition
+        partition.check_follower(follower, broker_epoch)
+        before = partition.follower_log_start(follower)
+        effects = partition.follower_fetched(
+            replica.host.now_ms(), follower, offset, log_start, broker_epoch
+        )
+        replica.carry_out(effects)
+        if log_start > before and not effects:
+            replica.wake_watchers()  # DeleteRecords waits for the start of every replica's log
+
+    def low_watermark(self, live: Container[int]) -> int:
+        """Return the least log start of the live replicas."""
+        replica = self._replica
+        return replica.partition.low_watermark(replica.log.log_start_offset, live)
+
+    def broker_epoch(self, follower: int) -> int:
+        """Return the registration of a follower's broker, -1 if it is not known."""
+        progress = self._replica.partition.followers.get(follower)
+        return -1 if progress is None else progress.broker_epoch
+
+    # -- the in-sync set
+
+    def check_lag(self) -> None:
+        """Propose to drop followers from the in-sync set that have been behind for too long."""
+        replica = self._replica
+        replica.carry_out(replica.partition.lag_checked(replica.host.now_ms()))
+
+    def proposes(self, proposal: ProposeIsr) -> bool:
+        """Return whether the in-sync set is still what this leader proposes."""
+        return self._replica.partition.proposes(proposal)
+
+    def isr_stored(self, isr: Sequence[int], leader_epoch: int, partition_epoch: int) -> None:
+        """The controller stored an in-sync set, proposed here or not."""
+        replica = self._replica
+        if replica.is_leader and leader_epoch == replica.leader_epoch:
+            now_ms = replica.host.now_ms()
+            replica.carry_out(replica.partition.isr_stored(now_ms, isr, partition_epoch))
+
+    def isr_refused(self, proposal: ProposeIsr) -> None:
+        """The controller did not store the proposal, and never will."""
+        partition = self._replica.partition
+        if partition.proposes(proposal):
+            partition.isr_refused()
