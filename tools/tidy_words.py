@@ -30,11 +30,9 @@ ABOUT_WORDS = {
 """Files that must mention banned words, and why."""
 
 BEING_REWORDED: dict[str, int] = {
-    "docs/clients": 1,
     "simulator": 2,
     "simulator/workload": 1,
     "src/headwater/broker": 8,
-    "src/headwater/client": 24,
     "src/headwater/log": 25,
     "src/headwater/observe": 1,
     "src/headwater/records": 21,

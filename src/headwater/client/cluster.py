@@ -1,8 +1,8 @@
 """The cluster as a client sees it: brokers, topics, leaders, and open connections to them.
 
-One request for metadata is under way at a time; whoever needs the answer waits for the same one.
-What is known may be out of date at any moment: a caller that is told so by a broker calls
-`suspect()` and asks again. Nothing here hangs: every wait has a timeout.
+At most one metadata request is in flight; callers that need its answer wait for the same one.
+Metadata may be out of date at any moment: a caller that learns so from a broker calls `suspect()`
+and asks again. Nothing here hangs: every wait has a timeout.
 """
 
 import asyncio
@@ -196,7 +196,7 @@ class Cluster(Connections):
             self._refresh_in(_ASK_AGAIN_MS)
 
     def suspect(self) -> None:
-        """What is known was wrong: ask anew, in the background, with a rest between attempts."""
+        """The metadata was wrong: refresh it in the background, with a backoff between attempts."""
         self._refresh_in(self._backoff.next_ms())
 
     async def _until_known(self, names: list[str]) -> None:

@@ -103,7 +103,7 @@ class SqlOffsets:
             raise ValueError(f"paramstyle is one of {', '.join(_PLACEHOLDERS)}, not {style!r}")
         self._mark = _PLACEHOLDERS[style]
         self._consumer: Consumer | AsyncConsumer | None = None
-        """Whoever reads the records; it goes back when a transaction fails."""
+        """The consumer of the records; it seeks back when a transaction fails."""
         self._undone: dict[TopicPartition, int] = {}
         """Where each partition must go on whose transaction failed."""
         _refuse_autocommit(connection)

@@ -31,7 +31,7 @@ _FINAL: Final = frozenset(
 
 
 class FetchedBatches(NamedTuple):
-    """Batches of one partition, from the one that has the offset asked for."""
+    """Batches of one partition; the first contains the requested offset."""
 
     records: memoryview
     """Memory that the next answer uses again."""

@@ -22,8 +22,8 @@ class Handover:
 
     def __init__(self) -> None:
         self.open = False
-        """Records were taken that poll() has not returned. Whoever returns them sets it to False
-        by a plain assignment right before the return: Python runs no signal handler in between."""
+        """Records were taken that poll() has not returned. The code that returns them sets it to
+        False by a plain assignment right before the return: Python runs no signal handler between."""
         self.undo = False
         """The loop must call `restore_positions` before positions are used."""
         self._before: list[_Row] = []

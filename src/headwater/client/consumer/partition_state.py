@@ -1,8 +1,8 @@
-"""Where a consumer stands in each partition that it has: pure bookkeeping.
+"""The position of a consumer in each of its partitions: pure bookkeeping.
 
 A `PartitionState` has two offsets: `position`, the next record to hand out, and `fetch_offset`, the next to
-ask the broker for, which runs ahead. Every jump raises `version`, so that what was fetched for the
-time before it is known to be stale. The caller's thread writes `position` and `drained`, the loop's
+ask the broker for, which runs ahead. Every seek raises `version`, which marks what was fetched before it as
+stale. The caller's thread writes `position` and `drained`, the loop's
 thread `fetch_offset` and `fetched`: neither needs a lock.
 """
 
@@ -83,7 +83,7 @@ class PartitionState:
         self.position, self.reset = None, timestamp
 
     def update_ends(self, high_watermark: int, last_stable: int, log_start: int) -> None:
-        """A broker told of the partition's ends."""
+        """Remember the ends of the partition, as a broker reported them."""
         self.high_watermark = high_watermark
         self.last_stable = last_stable if last_stable >= 0 else high_watermark
         if log_start >= 0:

@@ -1,10 +1,10 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 """The fast path of `send`, compiled: a record of bytes goes into its open batch in one C call.
 
-It takes no lock. From the look at `queue.open` to the end of `put` no Python code runs and nothing
-is made that could start a garbage collection, so no other thread has a turn in between; and whoever
-closes a batch makes `queue.open` None before it counts the records. What cannot be done in this way
-is left to `otherwise`, which is `send` in plain Python, under the lock.
+It takes no lock. Between reading `queue.open` and the end of `put`, no Python code runs and no object
+is created that could start a garbage collection, so no other thread gets a turn. Code that closes a
+batch sets `queue.open` to None before it counts the records. Everything else is left to `otherwise`,
+which is `send` in plain Python, under the lock.
 
 The objects on the way (topic, queue, batch) are Python's, with slots; they are read where the slots
 lie, which is known from their classes, instead of by name. Only objects of exactly these classes

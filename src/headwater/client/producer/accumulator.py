@@ -1,8 +1,8 @@
 """Records that wait to be sent: one queue of batches per partition, all within buffer.memory.
 
-Pure: `now_ms` is an argument, nobody is woken, nothing is locked. The producer's one lock is held
-by whoever calls, with one exception: the compiled `send` appends to `queue.open` without it. So a
-batch is taken out of `open` before its records are counted, and put there with its first one.
+Pure: `now_ms` is an argument; nothing here wakes a thread or takes a lock. Callers hold the
+producer's one lock, with one exception: the compiled `send` appends to `queue.open` without it. So a
+batch leaves `open` before its records are counted, and enters it with its first record.
 
 Ctrl-C may raise in the caller's thread after any call. So what belongs together is done by
 statements without a call between them, and a batch is in its queue whenever it is `incomplete`.
@@ -101,7 +101,7 @@ class ProducerBatch:
         return self.records
 
     def renumber(self, producer_id: int, epoch: int, base_sequence: int) -> None:
-        """Another identity; the bytes are made anew when they are next needed."""
+        """Set another producer id, epoch and sequence; the next reader encodes the batch again."""
         self.producer_id, self.epoch, self.base_sequence = producer_id, epoch, base_sequence
         self.records = None
 

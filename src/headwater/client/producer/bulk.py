@@ -21,7 +21,7 @@ Fill = Callable[[BatchWriter, int], int]
 
 _CHUNK = 10_000
 _PIECE = 32
-"""So many values of a generator at most wait for each other."""
+"""At most this many values of a generator are gathered before they are added."""
 _SLOW_MS = 5
 
 
@@ -44,7 +44,7 @@ class SentMany:
         self._pieces: list[tuple[BatchFuture, int, int]] = []
 
     def add(self, future: BatchFuture, first: int, records: int) -> None:
-        """So many records from index `first` on went into a batch."""
+        """Add a batch: `records` records, beginning with index `first`."""
         self._pieces.append((future, first, records))
         self.records += records
 

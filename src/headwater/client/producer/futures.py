@@ -96,7 +96,7 @@ class BatchFuture:
         self._finish(before_release)
 
     def split(self, parts: list[tuple[int, "BatchFuture"]]) -> None:
-        """Smaller batches take over; whoever waits here goes on waiting there."""
+        """Smaller batches replace this one; its waiters wait for them instead."""
         self.parts = parts
         self._finish()
 

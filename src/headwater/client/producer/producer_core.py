@@ -62,7 +62,7 @@ from headwater.seams.tasks import LoopTasks
 log = logging.getLogger(__name__)
 
 CROWD = 5
-"""So many sealed batches of one partition are more than the sender can have under way."""
+"""More sealed batches of one partition than the sender can have in flight."""
 IN_PYTHON = NAME != "compiled"
 
 
@@ -348,7 +348,7 @@ class ProducerCore:
     # -- topics
 
     def _update_topic(self, view: TopicView) -> TopicQueues:
-        """Make or renew the queues of a topic that metadata told of."""
+        """Create or update the queues of a topic from its metadata."""
         known = self._topics.get(view.name)
         with self.lock:
             if known is None or known.count != len(view.partitions):

@@ -44,7 +44,7 @@ from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
 log = logging.getLogger(__name__)
 
 BY_NAME = 12
-"""The newest version of Produce that names topics: a topic made anew is found without its id."""
+"""The newest version of Produce with topic names: it reaches a recreated topic without its id."""
 CHECK_MS = 100
 """How often batches under way are compared with their time limits."""
 MAX_BACKLOG = 1 << 20

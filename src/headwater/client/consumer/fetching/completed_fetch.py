@@ -245,6 +245,6 @@ class CompletedFetch:
         state = self.state
         return CorruptRecordError(
             f"{state.key}: the batch at offset {offset} cannot be read: {damage.message}. Poll "
-            f"again to fetch it anew, or seek past it to go on without it",
+            f"again to fetch it again, or seek past it to skip it",
             damage.code,
         )

@@ -71,7 +71,7 @@ class Fetcher:
         self.failures: deque[KafkaError] = deque()
         self.poll_wakeup = Wakeup()
         self.stalled = False
-        """Some lane waits for room: whoever drains the buffer must call `changed`."""
+        """A lane waits for room: code that drains the buffer must call `changed`."""
         self.on_lost_position: Callable[[], None] = lambda: None
         self._settings = settings
         self._cluster = cluster
@@ -287,9 +287,9 @@ class Fetcher:
     def _came(
         self, lane: FetchLane, connection: ClientConnection, frame: Frame, version: int
     ) -> tuple[FetchResponse, int]:
-        """Read an answer, and take in a small one: whoever polls has a few records at once.
+        """Read an answer; add a small one to the buffer at once, so that a poll gets its records soon.
 
-        Behind a large one the lane asks for more first, so that the broker is busy meanwhile.
+        After a large one the lane sends its next request first, so that the broker stays busy.
         """
         lane.parked_since_ms = -1
         answer = connection.decode(frame, FetchResponse, version)
@@ -409,12 +409,12 @@ class Fetcher:
         if timestamp is None:
             self.fail(
                 OffsetOutOfRangeError(
-                    f"{state.key}: the topic was deleted and made anew, and auto_offset_reset is "
-                    f"none: seek() in the new one (the position was {state.position})"
+                    f"{state.key}: the topic was deleted and recreated, and auto.offset.reset is none: "
+                    f"call seek() to choose a position (it was {state.position})"
                 )
             )
             return
-        log.warning("%s was deleted and made anew: going to the %s", state.topic,
+        log.warning("topic %s was deleted and recreated: resetting the position to %s", state.topic,
                     self._settings.auto_offset_reset)  # fmt: skip
         state.seek_to_timestamp(timestamp)
         self.on_lost_position()

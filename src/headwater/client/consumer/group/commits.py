@@ -85,7 +85,7 @@ class Commits:
         self._metrics = metrics
         self._under_way: set[asyncio.Task[None]] = set()
         self._in_turn = asyncio.Lock()
-        """Whoever looks for the coordinator first sends first, so that no commit overtakes another."""
+        """Commits are sent in the order in which they look for the coordinator: none overtakes another."""
         self.automatic = settings.enable_auto_commit
         """Whether positions are committed from time to time."""
         self._next_auto_ms = clock.monotonic_ms() + settings.auto_commit_interval_ms

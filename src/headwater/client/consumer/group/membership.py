@@ -30,7 +30,7 @@ _TRY_AGAIN = frozenset(
 
 
 class MemberState(Enum):
-    """Where a member stands."""
+    """The states of a member."""
 
     OUT = "not in the group"
     JOINING = "waiting for the others to join"
@@ -204,7 +204,7 @@ class Membership:
         self.wants(problem.text)
 
     def _ended(self, problem: E) -> KafkaError:
-        """Nothing that joining again would mend."""
+        """Leave the group for good: joining again would not help."""
         self.state, self.generation, self.member_id = MemberState.OUT, NO_GENERATION, ""
         self._prepared, self.leading = False, False
         self.rejoin_because = problem.text
