@@ -3,7 +3,8 @@
 A scenario is a text file. A paragraph of `#` lines says what it shows. Then follow steps: one or more
 events, a line `----`, and what the controller does about them. Events:
 
-    topic orders 0:1,2 leader=1 isr=1,2 epoch=4 version=6 [deleting] [KEY=VALUE ...]
+    topic orders 0:1,2 leader=1 isr=1,2 epoch=4 version=6 [adding=2] [removing=] [deleting]
+          [KEY=VALUE ...]
     elect epoch=2 brokers=0@10,1@11 [known=0@10,1@9]
                                              (a broker's id and the epoch of its registration; the
                                               epochs in the store, if they are not the same)
@@ -16,6 +17,10 @@ events, a line `----`, and what the controller does about them. Events:
     submit 77 alter broker 1 KEY=VALUE       (broker * for the default of all)
     submit 77 isr 1@11 orders-0/4/6/1@11,2   (leader; leader epoch, partition epoch, in-sync set)
     submit 77 isr 1@11 #o-0/4/6/1/recovering (topic by id, which is its first letter 16 times)
+    submit 77 elect preferred|unclean [orders-0 ...]     (without partitions, all)
+    submit 77 move orders-0:1,2 clicks-0:cancel
+    submit 77 moves                          (list them)
+    submit 77 shutdown 1@11
     stored [TICKET ...]                      (these writes are durable; without tickets, all)
     refused TICKET BAD_VERSION PATH
     ack [TICKET ...] [to=1] [error=NAME]     (brokers answered; without tickets, all)
@@ -27,7 +32,7 @@ events, a line `----`, and what the controller does about them. Events:
 Long work resumes at once. Tickets are the numbers after `write` and `send`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 from typing import Any
 
@@ -35,16 +40,24 @@ from headwater.controller.commands import (
     AlterConfigs,
     AlteredResource,
     AlterPartition,
+    AlterReassignments,
     Command,
     ConfigEdit,
     ConfigOperation,
+    ControlledShutdown,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    ElectLeaders,
+    HandoverAnswer,
     IsrAnswer,
     IsrOutcome,
     IsrProposal,
+    ListReassignments,
     MorePartitions,
+    OngoingReassignment,
+    PartitionOutcome,
+    Reassignment,
     ResourceKind,
     TopicCreation,
 )
@@ -69,7 +82,7 @@ from headwater.controller.store.metadata_store import Check, Create, Delete, Op,
 from headwater.controller.store.znodes import BrokerEndpoint, BrokerNode, config_path
 from headwater.controller.topic_rules import ControllerSettings
 from headwater.errors import E
-from headwater.model import ZERO_UUID
+from headwater.model import ZERO_UUID, TopicPartition
 from headwater.wire.messages.control import (
     LeaderAndIsrRequest,
     StopReplicaRequest,
@@ -109,6 +122,8 @@ class ControllerScript:
             _ids(given.pop("isr", "")),
             controller_epoch=1,
             version=int(given.pop("version", -1)),
+            adding=_ids(given.pop("adding", "")),
+            removing=_ids(given.pop("removing", "")),
         )
         topic = self._state.topics.get(name) or TopicState(name, name[:1].encode() * 16, {})
         topic.partitions[int(index)] = one
@@ -280,7 +295,25 @@ COMMANDS = {
     "grow": _grow,
     "alter": _alter,
     "isr": _isr,
+    "elect": lambda words: ElectLeaders(_partitions(words[1:]), unclean=words[0] == "unclean"),
+    "move": lambda words: AlterReassignments([_move(text) for text in words]),
+    "moves": lambda words: ListReassignments(_partitions(words)),
+    "shutdown": lambda words: ControlledShutdown(*_members(words[0])[0]),
 }
+
+
+def _partitions(words: list[str]) -> list[TopicPartition] | None:
+    return [_partition_of(text) for text in words] or None
+
+
+def _partition_of(text: str) -> TopicPartition:
+    name, _, index = text.rpartition("-")
+    return TopicPartition(name, int(index))
+
+
+def _move(text: str) -> Reassignment:
+    at, _, replicas = text.partition(":")
+    return Reassignment(_partition_of(at), None if replicas == "cancel" else _ids(replicas))
 
 
 def _ids(text: str) -> tuple[int, ...]:
@@ -348,6 +381,8 @@ def _partition(topic: str, state: Any) -> str:
         return f"[{at} delete]" if state.delete_partition else f"[{at}]"
     isr = ",".join(map(str, state.isr))
     text = f"{at} leader={state.leader} epoch={state.leader_epoch} isr={isr}"
+    if getattr(state, "adding_replicas", ()) or getattr(state, "removing_replicas", ()):
+        text += f" {_moving(state.adding_replicas, state.removing_replicas)}"
     if getattr(state, "is_new", False):
         text += " new"
     if getattr(state, "leader_recovery_state", 0):
@@ -358,12 +393,30 @@ def _partition(topic: str, state: Any) -> str:
 
 
 def _outcomes(outcome: Any) -> Iterator[str]:
-    if not isinstance(outcome, IsrAnswer):
+    if isinstance(outcome, list):
         yield from map(_outcome, outcome)
     elif outcome.error is not E.NONE:
         yield outcome.error.name
-    else:
+    elif isinstance(outcome, HandoverAnswer):
+        yield f"remaining: {' '.join(map(str, outcome.remaining)) or 'none'}"
+    elif isinstance(outcome, IsrAnswer):
         yield from map(_isr_outcome, outcome.outcomes)
+    else:
+        yield from map(_partition_outcome, outcome.outcomes)
+
+
+def _partition_outcome(one: PartitionOutcome | OngoingReassignment) -> str:
+    if isinstance(one, PartitionOutcome):
+        return f"{one.at} {one.error.name}" + (f" ({one.message})" if one.message else "")
+    return f"{one.at} replicas={_joined(one.replicas)} {_moving(one.adding, one.removing)}"
+
+
+def _joined(ids: Sequence[int]) -> str:
+    return ",".join(map(str, ids))
+
+
+def _moving(adding: Sequence[int], removing: Sequence[int]) -> str:
+    return f"adding={_joined(adding)} removing={_joined(removing)}"
 
 
 def _isr_outcome(one: IsrOutcome) -> str:

@@ -22,6 +22,7 @@ from headwater.broker.handlers import (
     offsets,
     produce,
     producers,
+    reassignments,
     sasl,
     topics,
 )
@@ -30,6 +31,7 @@ from headwater.errors import E
 from headwater.security.acls import CLUSTER_NAME
 from headwater.security.quotas import QuotaKind
 from headwater.security.rights import (
+    ALTER_CLUSTER,
     ALTER_CLUSTER_CONFIGS,
     ALTER_GROUP_CONFIGS,
     ALTER_TOPIC,
@@ -194,6 +196,13 @@ _ROWS = (
         Listeners.CONTROL,
     ),
     ServedApi(
+        API[7],
+        broker_requests.handle_controlled_shutdown,
+        _cluster(CLUSTER_ACTION),
+        QuotaKind.EXEMPT,
+        Listeners.CONTROL,
+    ),
+    ServedApi(
         API[8],
         group_offsets.handle_offset_commit,
         _group(READ_GROUP, READ_TOPIC, refuse=group_offsets.refuse_commit),
@@ -270,9 +279,18 @@ _ROWS = (
     ),
     ServedApi(API[42], groups.handle_delete_groups, _each(DELETE_GROUP)),
     ServedApi(
+        API[43],
+        reassignments.handle_elect_leaders,
+        _cluster(ALTER_CLUSTER, refuse=reassignments.refuse_election),
+    ),
+    ServedApi(
         API[44],
         configs.handle_incremental_alter_configs,
         _each(ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS),
+    ),
+    ServedApi(API[45], reassignments.handle_alter_partition_reassignments, _cluster(ALTER_CLUSTER)),
+    ServedApi(
+        API[46], reassignments.handle_list_partition_reassignments, _cluster(DESCRIBE_CLUSTER)
     ),
     ServedApi(API[47], group_offsets.handle_offset_delete, _group(DELETE_GROUP, READ_TOPIC)),
     ServedApi(
@@ -289,11 +307,6 @@ _ROWS = (
 )
 
 SERVED: dict[int, ServedApi] = {row.api.key: row for row in _ROWS}
-
-NOT_SERVED = {
-    7: "ControlledShutdown needs a second broker that takes the partitions over",
-}
-"""APIs of the wire table that have no row, and why."""
 
 
 def served_on(listeners: Listeners) -> dict[int, ServedApi]:

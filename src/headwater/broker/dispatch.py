@@ -11,7 +11,7 @@ from struct import Struct as Packer
 from types import GeneratorType
 from typing import Any, cast
 
-from headwater.broker.apis import NOT_SERVED, Listeners, ServedApi, served_on
+from headwater.broker.apis import Listeners, ServedApi, served_on
 from headwater.broker.context import Context
 from headwater.broker.request import Request
 from headwater.broker.server_connection import ServerConnection
@@ -76,7 +76,7 @@ class Dispatch:
         row = self._table.get(api_key) or self._row_for_brokers(connection, api_key)
         if row is None or not row.api.served.holds(version):
             if row is None or api_key != API_VERSIONS:
-                self._refuse(connection, _why_not_served(api_key, version))
+                self._refuse(connection, f"API key {api_key} version {version} is not served")
                 return
             version = 0
         if not (connection.authenticated or row.before_authentication):
@@ -199,11 +199,6 @@ class Dispatch:
     def _refuse(self, connection: ServerConnection, why: str) -> None:
         self._context.peer_log.warning("requests", connection.host, f"closed a connection: {why}")
         connection.dismiss()
-
-
-def _why_not_served(api_key: int, version: int) -> str:
-    reason = NOT_SERVED.get(api_key)
-    return f"API key {api_key} version {version} is not served{f' ({reason})' if reason else ''}"
 
 
 class _LocalRequest:

@@ -57,4 +57,7 @@ def controller_settings(settings: BrokerSettings) -> ControllerSettings:
         unclean_leader_election=settings.unclean_leader_election_enable,
         delete_topic_enable=settings.delete_topic_enable,
         inter_broker_listener=settings.inter_broker_listener.name,
+        auto_leader_rebalance=settings.auto_leader_rebalance_enable,
+        leader_imbalance_check_ms=settings.leader_imbalance_check_interval_seconds * 1000,
+        leader_imbalance_percentage=settings.leader_imbalance_per_broker_percentage,
     )

@@ -429,17 +429,14 @@ class BrokerKeys(SettingsBase):
     auto_leader_rebalance_enable: bool = key(
         "auto.leader.rebalance.enable", BOOLEAN, default=True,
         doc="Periodically return leadership to the preferred replicas.",
-        idle=ALONE,
     )
     leader_imbalance_check_interval_seconds: int = key(
         "leader.imbalance.check.interval.seconds", LONG, default=300, at_least=1,
         doc="How often leadership is checked against the preferred replicas.",
-        idle=ALONE,
     )
     leader_imbalance_per_broker_percentage: int = key(
         "leader.imbalance.per.broker.percentage", INT, default=10,
         doc="The percentage of a broker's preferred partitions that may be led elsewhere.",
-        idle=ALONE,
     )
     controlled_shutdown_enable: bool = key(
         "controlled.shutdown.enable", BOOLEAN, default=True,

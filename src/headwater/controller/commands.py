@@ -10,7 +10,7 @@ from enum import IntEnum
 from typing import Any, Generic, TypeVar
 
 from headwater.errors import E, KafkaError
-from headwater.model import NO_LEADER, ZERO_UUID, Uuid
+from headwater.model import NO_LEADER, ZERO_UUID, TopicPartition, Uuid
 
 R = TypeVar("R")
 
@@ -239,3 +239,105 @@ class AlterPartition(Command[IsrAnswer]):
     def overdue(self, outcome: IsrAnswer, why: KafkaError) -> IsrAnswer:
         """The leader asks again: whether the write takes place is not known."""
         return self.refusal(why)
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionOutcome:
+    """The result for one partition."""
+
+    at: TopicPartition
+    error: E = E.NONE
+    message: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionsAnswer:
+    """An error of the whole request, or an outcome for each partition."""
+
+    error: E = E.NONE
+    message: str | None = None
+    outcomes: Sequence[Any] = ()
+
+
+class PartitionsCommand(Command[PartitionsAnswer]):
+    """A command that is refused as a whole, or has an outcome for each partition."""
+
+    __slots__ = ()
+
+    def refusal(self, why: KafkaError) -> PartitionsAnswer:
+        return PartitionsAnswer(why.code, why.message)
+
+    def overdue(self, outcome: PartitionsAnswer, why: KafkaError) -> PartitionsAnswer:
+        return PartitionsAnswer(outcomes=Command.overdue(self, outcome.outcomes, why))
+
+
+@dataclass(frozen=True, slots=True)
+class ElectLeaders(PartitionsCommand):
+    """Elect the preferred leaders, or any live replica; None for all partitions."""
+
+    partitions: Sequence[TopicPartition] | None
+    unclean: bool = False
+    timeout_ms: int = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Reassignment:
+    """The replicas that a partition shall have; None cancels its move."""
+
+    at: TopicPartition
+    replicas: Sequence[int] | None
+
+
+@dataclass(frozen=True, slots=True)
+class AlterReassignments(PartitionsCommand):
+    """Begin or cancel moves, all of them or none."""
+
+    partitions: Sequence[Reassignment]
+    allow_factor_change: bool = True
+    timeout_ms: int = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class OngoingReassignment:
+    """A move under way; `replicas` has those that come and those that go."""
+
+    at: TopicPartition
+    replicas: tuple[int, ...]
+    adding: tuple[int, ...]
+    removing: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ListReassignments(PartitionsCommand):
+    """Name the moves under way; None for all partitions."""
+
+    partitions: Sequence[TopicPartition] | None
+    timeout_ms: int = 60_000
+
+    def overdue(self, outcome: PartitionsAnswer, why: KafkaError) -> PartitionsAnswer:
+        """It waits for nothing, so what is known is the answer."""
+        return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class HandoverAnswer:
+    """An error, or the partitions that the broker still leads because nobody else can."""
+
+    error: E = E.NONE
+    remaining: Sequence[TopicPartition] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ControlledShutdown(Command[HandoverAnswer]):
+    """A broker that is about to stop asks to hand over what it leads."""
+
+    broker_id: int
+    broker_epoch: int
+    timeout_ms: int = 30_000
+
+    def refusal(self, why: KafkaError) -> HandoverAnswer:
+        return HandoverAnswer(why.code)
+
+    def overdue(self, outcome: HandoverAnswer, why: KafkaError) -> HandoverAnswer:
+        """What is decided is done, though not every broker has applied it yet."""
+        return outcome

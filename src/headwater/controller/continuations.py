@@ -83,7 +83,15 @@ class NoteReplicasDeleted:
     last: bool
 
 
-AfterSend: TypeAlias = Release | NoteReplicasDeleted
+@dataclass(frozen=True, slots=True)
+class NoteReplicaRemoved:
+    """Note that a broker answered a request to delete a replica that has moved away."""
+
+    at: TopicPartition
+    broker_id: int
+
+
+AfterSend: TypeAlias = Release | NoteReplicasDeleted | NoteReplicaRemoved
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,4 +109,12 @@ class EndIntroduction:
     epoch: int
 
 
-AfterAllWrites: TypeAlias = RememberEpochs | EndIntroduction
+@dataclass(frozen=True, slots=True)
+class FinishReassignments:
+    """Delete the replicas that moves have dropped, and those that the `ready` ones leave behind."""
+
+    dropped: tuple[tuple[TopicPartition, int], ...] = ()
+    ready: tuple[TopicPartition, ...] = ()
+
+
+AfterAllWrites: TypeAlias = RememberEpochs | EndIntroduction | FinishReassignments

@@ -57,7 +57,8 @@ def leader_and_isr(
                 topic_name=topic.name,
                 topic_id=topic.topic_id,
                 partition_states=[
-                    _leadership(index, topic.partitions[index], new) for index in indexes
+                    _leadership(index, topic.partitions[index], new, to.broker_id)
+                    for index in indexes
                 ],
             )
         )
@@ -70,7 +71,7 @@ def leader_and_isr(
 
 
 def _leadership(
-    index: int, partition: PartitionRegistration, new: bool
+    index: int, partition: PartitionRegistration, new: bool, to: int
 ) -> LeaderAndIsrRequest.LeaderAndIsrPartitionState:
     return LeaderAndIsrRequest.LeaderAndIsrPartitionState(
         partition_index=index,
@@ -82,7 +83,7 @@ def _leadership(
         replicas=list(partition.replicas),
         adding_replicas=list(partition.adding),
         removing_replicas=list(partition.removing),
-        is_new=new,
+        is_new=new or (to in partition.adding and to not in partition.isr),
         leader_recovery_state=int(partition.recovering),
     )
 
@@ -172,6 +173,32 @@ def delete_replicas(
                         delete_partition=True,
                     )
                     for index in indexes
+                ],
+            )
+        ],
+    )
+
+
+def remove_replicas(
+    identity: ControllerIdentity,
+    to: LiveBroker,
+    at: TopicPartition,
+    partition: PartitionRegistration,
+) -> StopReplicaRequest:
+    """Tell a broker to delete its replica of a partition that lives on elsewhere."""
+    return StopReplicaRequest(
+        controller_id=identity.controller_id,
+        controller_epoch=identity.controller_epoch,
+        broker_epoch=to.epoch,
+        topic_states=[
+            StopReplicaRequest.StopReplicaTopicState(
+                topic_name=at.topic,
+                partition_states=[
+                    StopReplicaRequest.StopReplicaPartitionState(
+                        partition_index=at.partition,
+                        leader_epoch=partition.leader_epoch,
+                        delete_partition=True,
+                    )
                 ],
             )
         ],

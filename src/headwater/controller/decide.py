@@ -17,10 +17,14 @@ from headwater.controller.commands import (
     AlterConfigs,
     AlteredResource,
     AlterPartition,
+    AlterReassignments,
     ConfigOutcome,
+    ControlledShutdown,
     CreatePartitions,
     CreateTopics,
     DeleteTopics,
+    ElectLeaders,
+    ListReassignments,
 )
 from headwater.controller.config_edits import edited, entity_of
 from headwater.controller.continuations import (
@@ -30,7 +34,9 @@ from headwater.controller.continuations import (
     AwaitConfigChange,
     DeleteReplicas,
     EndIntroduction,
+    FinishReassignments,
     ForgetTopic,
+    NoteReplicaRemoved,
     NoteReplicasDeleted,
     Nothing,
     Release,
@@ -53,7 +59,10 @@ from headwater.controller.events import (
 )
 from headwater.controller.isr_changes import IsrChanges
 from headwater.controller.leader_elections import UNCLEAN, LeaderElections
+from headwater.controller.leadership_handover import LeadershipHandover
 from headwater.controller.outstanding import Outstanding
+from headwater.controller.preferred_leaders import PreferredLeaders
+from headwater.controller.reassignments import Reassignments
 from headwater.controller.store.metadata_store import Create, OpResult, Set
 from headwater.controller.store.znodes import (
     CONFIG_CHANGE_PREFIX,
@@ -68,6 +77,8 @@ from headwater.errors import E, KafkaError
 from headwater.model import Uuid
 
 RESOURCES_PER_STEP = 10
+REPORT_MS = 60_000
+"""How often deletions that wait for a broker are logged."""
 _DONE = object()
 
 
@@ -125,13 +136,13 @@ class Controller:
 
     def next_deadline(self) -> int | None:
         """When to feed TimePassed, or None."""
-        return self._term.outstanding.next_deadline() if self._term else None
+        return self._term.next_deadline() if self._term else None
 
     def on(self, now_ms: int, event: Event) -> list[Effect]:
         """Decide about `event`; the effects are to be carried out in order."""
         if isinstance(event, Elected):
             self._term = _Term(
-                self._broker_id, self._settings, self._new_topic_id, event, self._tickets
+                self._broker_id, self._settings, self._new_topic_id, event, self._tickets, now_ms
             )
             return self._term.drain_effects()
         if self._term is None:
@@ -169,6 +180,7 @@ class _Term:
         new_topic_id: Callable[[], Uuid],
         elected: Elected,
         first_ticket: int,
+        now_ms: int,
     ) -> None:
         brokers = dict(elected.state.brokers)
         elected.state.brokers.clear()  # so that each of them joins and gets the full state
@@ -177,16 +189,28 @@ class _Term:
         self._resuming = False
         self._elections = LeaderElections(self.outstanding, self._broker_gone)
         self._isr_changes = IsrChanges(self.outstanding)
+        self._preferred = PreferredLeaders(self.outstanding, self._elections)
+        self._handover = LeadershipHandover(self.outstanding, self._elections)
+        self._reassignments = Reassignments(self.outstanding, self._elections, self._jobs.append)
         self._topics = TopicChanges(
             self.outstanding, self._elections, new_topic_id, self._jobs.append
         )
+        self._next_rebalance_ms = now_ms + settings.leader_imbalance_check_ms
+        self._next_report_ms = now_ms + REPORT_MS
         self._jobs.append(self._elections.brokers_changed(brokers))
+        self._jobs.append(self._reassignments.resume())
         self._topics.resume_deletions()
         self._work()
 
     @property
     def idle(self) -> bool:
         return not self._jobs and self.outstanding.idle
+
+    def next_deadline(self) -> int:
+        """When something is due that no event announces."""
+        command = self.outstanding.next_deadline()
+        due = min(self._next_rebalance_ms, self._next_report_ms)
+        return due if command is None else min(due, command)
 
     def drain_effects(self) -> list[Effect]:
         effects, self.outstanding.effects = self.outstanding.effects, []
@@ -207,11 +231,22 @@ class _Term:
                     self._after_send(self.outstanding.requests.pop(ticket).then, error)
             case TimePassed():
                 self.outstanding.expire(now_ms)
+                self._time_passed(now_ms)
             case Resumed():
                 self._resuming = False
             case _:
                 raise AssertionError(f"unexpected event while leading: {event}")
         self._work()
+
+    def _time_passed(self, now_ms: int) -> None:
+        settings = self.outstanding.settings
+        if now_ms >= self._next_rebalance_ms:
+            self._next_rebalance_ms = now_ms + settings.leader_imbalance_check_ms
+            if settings.auto_leader_rebalance:
+                self._jobs.append(self._preferred.rebalance())
+        if now_ms >= self._next_report_ms:
+            self._next_report_ms = now_ms + REPORT_MS
+            self._topics.report_stuck(now_ms)
 
     def _after_write(self, then: AfterWrite, results: Sequence[OpResult]) -> None:
         match then:
@@ -219,6 +254,7 @@ class _Term:
                 self.outstanding.partitions_stored(then)
             case SendInSyncSets():
                 self.outstanding.in_sync_sets_stored(then)
+                self._reassignments.isr_changed(then.partitions)
             case AwaitConfigChange(token):
                 notification = int(str(results[-1]).removeprefix(CONFIG_CHANGE_PREFIX))
                 self.outstanding.await_config_change(token, notification)
@@ -235,6 +271,8 @@ class _Term:
                 self.outstanding.release(token)
             case NoteReplicasDeleted():
                 self._topics.replicas_deleted(then, error)
+            case NoteReplicaRemoved():
+                self._reassignments.replica_removed(then, error)
 
     def _broker_gone(self, broker_id: int) -> None:
         for then in self.outstanding.pop_requests_to(broker_id):
@@ -250,13 +288,16 @@ class _Term:
     def _work(self) -> None:
         """Run the oldest job until it pauses; only `Resumed` continues it."""
         paused = self._resuming
-        while self._jobs and not self._resuming:
-            if next(self._jobs[0], _DONE) is _DONE:
-                self._jobs.popleft()
-            else:
-                self._resuming = True
-        for then in self.outstanding.pop_due():
-            self._after_all_writes(then)
+        due = self.outstanding.pop_due()
+        while due or (self._jobs and not self._resuming):
+            for then in due:
+                self._after_all_writes(then)
+            while self._jobs and not self._resuming:
+                if next(self._jobs[0], _DONE) is _DONE:
+                    self._jobs.popleft()
+                else:
+                    self._resuming = True
+            due = self.outstanding.pop_due()
         if self._resuming and not paused:
             self.outstanding.effects.append(Resume())
 
@@ -266,6 +307,9 @@ class _Term:
                 self._elections.leaders_written(then)
             case EndIntroduction():
                 self._elections.introduced(then)
+            case FinishReassignments(_, ready):
+                self._reassignments.written(then)
+                self._reassignments.let_go(ready)
 
     def _submitted(self, now_ms: int, event: Submitted) -> None:
         command = event.command
@@ -280,6 +324,14 @@ class _Term:
                 self._jobs.append(self._topics.create_partitions(command, token))
             case AlterPartition():
                 self._jobs.append(self._isr_changes.alter(command, token))
+            case ElectLeaders():
+                self._jobs.append(self._preferred.elect(command, token))
+            case AlterReassignments():
+                self._jobs.append(self._reassignments.alter(command, token))
+            case ListReassignments():
+                self._jobs.append(self._reassignments.list(command, token))
+            case ControlledShutdown():
+                self._jobs.append(self._handover.hand_over(command, token))
             case AlterConfigs():
                 self._jobs.append(self._alter_configs(command, token))
             case _:

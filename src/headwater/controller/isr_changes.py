@@ -15,7 +15,7 @@ from headwater.errors import E
 from headwater.model import ZERO_UUID, TopicPartition
 
 ANY_EPOCH = -1
-"""Stands for an epoch that the leader does not know."""
+"""An epoch that the leader does not know."""
 
 
 class IsrChanges:
@@ -80,7 +80,11 @@ class IsrChanges:
             return E.INVALID_REQUEST
         if proposal.recovering and (len(isr) > 1 or not partition.recovering):
             return E.INVALID_REQUEST  # after an unclean election the leader recovers once, alone
+        if partition.caught_up and (isr - set(partition.isr)) & set(partition.removing):
+            return E.INELIGIBLE_REPLICA  # it is being deleted
         for broker, epoch in proposal.isr:
+            if broker in self._state.shutting_down and broker not in partition.isr:
+                return E.INELIGIBLE_REPLICA
             if broker not in self._state.brokers or not (
                 epoch == ANY_EPOCH or self._is_live(broker, epoch)
             ):

@@ -45,6 +45,26 @@ class PartitionRegistration:
     removing: tuple[int, ...] = ()
     recovering: bool = False
 
+    @property
+    def moving(self) -> bool:
+        """Whether a reassignment is under way."""
+        return bool(self.adding or self.removing)
+
+    @property
+    def origin(self) -> tuple[int, ...]:
+        """The replicas without those that are being added."""
+        return tuple(one for one in self.replicas if one not in self.adding)
+
+    @property
+    def target(self) -> tuple[int, ...]:
+        """The replicas without those that are being removed."""
+        return tuple(one for one in self.replicas if one not in self.removing)
+
+    @property
+    def caught_up(self) -> bool:
+        """Whether every replica of the target is in sync."""
+        return set(self.target) <= set(self.isr)
+
     def state_node(self) -> StateNode:
         """The state node to write."""
         return StateNode(
@@ -114,6 +134,21 @@ class ClusterState:
     ) -> None:
         """Add a partition to a topic."""
         topic.partitions[index] = partition
+        self._count(partition.replicas, 1)
+
+    def reassign(self, partition: PartitionRegistration, target: tuple[int, ...]) -> None:
+        """Begin to move a partition: it has its present and its new replicas until the end."""
+        origin = partition.origin
+        self._count(partition.replicas, -1)
+        partition.adding = tuple(one for one in target if one not in origin)
+        partition.removing = tuple(one for one in origin if one not in target)
+        partition.replicas = (*target, *partition.removing)
+        self._count(partition.replicas, 1)
+
+    def settle(self, partition: PartitionRegistration) -> None:
+        """End the move of a partition: it has only its new replicas."""
+        self._count(partition.replicas, -1)
+        partition.replicas, partition.adding, partition.removing = partition.target, (), ()
         self._count(partition.replicas, 1)
 
     def drop(self, name: str) -> None:

@@ -70,6 +70,8 @@ class TopicChanges:
         # By marked topic: the brokers that may still have replicas.
         self._owing: dict[str, set[int]] = {}
         self._waiting_for_deletion: dict[str, list[int]] = {}
+        # By topic: when its deletion was first found waiting.
+        self._stuck_since: dict[str, int] = {}
         self._attempts = 0
         self._failed_attempts: set[int] = set()
 
@@ -182,7 +184,7 @@ class TopicChanges:
         self._outstanding.report(
             f"topic {topic.name!r} grows from {plan.first} to {plan.first + plan.count} partitions"
         )
-        have = [topic.partitions[index].replicas for index in range(plan.first)]
+        have = [topic.partitions[index].replicas for index in range(plan.first)]  # none is moving
         node = TopicNode(topic.topic_id, dict(enumerate([*have, *added])))
         ops: list[Op] = [Set(TopicNode.path(topic.name), node.encode(), topic.version)]
         topic.version += 1
@@ -237,6 +239,18 @@ class TopicChanges:
         """Continue the deletions that wait for brokers."""
         for name in sorted(self._marked):
             self._later(self._delete_replicas(self._state.topics[name]))
+
+    def report_stuck(self, now_ms: int) -> None:
+        """Log the deletions that wait, since when and for which brokers."""
+        waiting = {name: owing for name, owing in self._owing.items() if owing}
+        self._stuck_since = {name: self._stuck_since.get(name, now_ms) for name in waiting}
+        for name, since in self._stuck_since.items():
+            if since < now_ms:
+                self._outstanding.report(
+                    f"the deletion of topic {name!r} waits for brokers {sorted(waiting[name])}, "
+                    f"for {(now_ms - since) // 1000} s: start them, or take them out of the cluster",
+                    loud=True,
+                )
 
     def _delete_replicas(self, topic: TopicState) -> Iterator[None]:
         """Hide the topic from clients of every broker, then delete its replicas on the live ones."""

@@ -25,6 +25,9 @@ class ControllerSettings:
     unclean_leader_election: bool = False
     delete_topic_enable: bool = True
     inter_broker_listener: str = "PLAINTEXT"
+    auto_leader_rebalance: bool = True
+    leader_imbalance_check_ms: int = 300_000
+    leader_imbalance_percentage: int = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +173,11 @@ def plan_partitions(more: MorePartitions, state: ClusterState) -> TopicPlan:
         )
     if more.total <= present:
         raise KafkaError(E.INVALID_PARTITIONS, _not_more(more, present))
+    if any(partition.moving for partition in topic.partitions.values()):
+        raise KafkaError(
+            E.REASSIGNMENT_IN_PROGRESS,
+            f"topic {more.name!r} is being reassigned; add partitions when that has ended",
+        )
     added = more.total - present
     factor = topic.replication_factor()
     if more.assignments is None:

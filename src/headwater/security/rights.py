@@ -42,6 +42,7 @@ ALTER_GROUP_CONFIGS = Right(AclOperation.ALTER_CONFIGS, AclResourceType.GROUP)
 
 CREATE_ON_CLUSTER = Right(AclOperation.CREATE, AclResourceType.CLUSTER)
 DELETE_ON_CLUSTER = Right(AclOperation.DELETE, AclResourceType.CLUSTER)
+ALTER_CLUSTER = Right(AclOperation.ALTER, AclResourceType.CLUSTER)
 DESCRIBE_CLUSTER = Right(AclOperation.DESCRIBE, AclResourceType.CLUSTER)
 CLUSTER_ACTION = Right(AclOperation.CLUSTER_ACTION, AclResourceType.CLUSTER)
 IDEMPOTENT_WRITE = Right(AclOperation.IDEMPOTENT_WRITE, AclResourceType.CLUSTER)

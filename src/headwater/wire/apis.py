@@ -17,6 +17,7 @@ from headwater.wire.messages import (
     offsets,
     produce,
     producers,
+    reassignments,
     sasl,
     topics,
 )
@@ -98,6 +99,17 @@ _ROWS = [
     _api(topics.CreatePartitionsRequest, topics.CreatePartitionsResponse, "0-3"),
     _api(groups.DeleteGroupsRequest, groups.DeleteGroupsResponse, "0-2"),
     _api(configs.IncrementalAlterConfigsRequest, configs.IncrementalAlterConfigsResponse, "0-1"),
+    _api(reassignments.ElectLeadersRequest, reassignments.ElectLeadersResponse, "0-2"),
+    _api(
+        reassignments.AlterPartitionReassignmentsRequest,
+        reassignments.AlterPartitionReassignmentsResponse,
+        "0-1",
+    ),
+    _api(
+        reassignments.ListPartitionReassignmentsRequest,
+        reassignments.ListPartitionReassignmentsResponse,
+        "0",
+    ),
     _api(offsets.OffsetDeleteRequest, offsets.OffsetDeleteResponse, "0"),
     _internal(control.AlterPartitionRequest, control.AlterPartitionResponse, "0-3"),
     _api(cluster.DescribeClusterRequest, cluster.DescribeClusterResponse, "0-2"),

@@ -21,7 +21,16 @@ from headwater.wire.messages.configs import (
     IncrementalAlterConfigsRequest,
     ListConfigResourcesRequest,
 )
-from headwater.wire.messages.control import AlterPartitionRequest, UpdateMetadataRequest
+from headwater.wire.messages.control import (
+    AlterPartitionRequest,
+    ControlledShutdownRequest,
+    UpdateMetadataRequest,
+)
+from headwater.wire.messages.reassignments import (
+    AlterPartitionReassignmentsRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
+)
 from headwater.wire.messages.topics import (
     CreatePartitionsRequest,
     CreateTopicsRequest,
@@ -358,3 +367,66 @@ def test_an_in_sync_set_is_stored_and_comes_back_with_its_partition_epoch(desk, 
 
     stale = ask(desk.broker.epoch - 1, [0])
     assert (stale.error_code, stale.topics) == (E.STALE_BROKER_EPOCH, [])
+
+
+# -- elections, moves and stops
+
+
+@pytest.mark.parametrize("version", versions(43))
+def test_elect_leaders(desk, version):
+    desk.create("t")
+    wanted = ElectLeadersRequest.ElectedTopic(topic="t", partitions=[0, 7])
+    answer = desk.ask(ElectLeadersRequest(topic_partitions=[wanted]), version)
+    (topic,) = answer.replica_election_results
+    assert [(one.partition_id, one.error_code) for one in topic.partition_result] == [
+        (0, E.ELECTION_NOT_NEEDED),
+        (7, E.UNKNOWN_TOPIC_OR_PARTITION),
+    ]
+    everywhere = desk.ask(ElectLeadersRequest(topic_partitions=None), version)
+    assert everywhere.replica_election_results == []
+
+
+def test_an_election_of_an_unknown_kind_or_without_the_right_is_refused(desk):
+    wanted = ElectLeadersRequest.ElectedTopic(topic="t", partitions=[0])
+    unknown = ElectLeadersRequest(election_type=2, topic_partitions=[wanted])
+    assert desk.ask(unknown).error_code == E.INVALID_REQUEST
+    desk.forbidden = {(AclOperation.ALTER, AclResourceType.CLUSTER)}
+    request = ElectLeadersRequest(topic_partitions=[wanted])
+    assert desk.ask(request).error_code == E.CLUSTER_AUTHORIZATION_FAILED
+    (topic,) = desk.ask(request, 0).replica_election_results
+    assert topic.partition_result[0].error_code == E.CLUSTER_AUTHORIZATION_FAILED
+
+
+@pytest.mark.parametrize("version", versions(45))
+def test_reassignments_that_cannot_be_done_are_refused_together(desk, version):
+    desk.create("t")
+    topics = [
+        AlterPartitionReassignmentsRequest.ReassignableTopic(
+            name="t",
+            partitions=[
+                AlterPartitionReassignmentsRequest.ReassignablePartition(
+                    partition_index=index, replicas=replicas
+                )
+                for index, replicas in enumerate([[0], [9], None])
+            ],
+        )
+    ]
+    answer = desk.ask(AlterPartitionReassignmentsRequest(topics=topics), version)
+    assert answer.error_code == E.NONE
+    assert [one.error_code for one in answer.responses[0].partitions] == [
+        E.OPERATION_NOT_ATTEMPTED,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+        E.UNKNOWN_TOPIC_OR_PARTITION,
+    ]
+    listed = desk.ask(ListPartitionReassignmentsRequest(topics=None))
+    assert (listed.error_code, listed.topics) == (E.NONE, [])
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_broker_with_single_replicas_hands_over_nothing(desk, version):
+    desk.create("t")
+    request = ControlledShutdownRequest(broker_id=0, broker_epoch=desk.broker.epoch)
+    answer = desk.ask(request, version)
+    assert (answer.error_code, answer.remaining_partitions) == (E.NONE, [])
+    stale = ControlledShutdownRequest(broker_id=0, broker_epoch=desk.broker.epoch - 1)
+    assert desk.ask(stale, version).error_code == E.STALE_BROKER_EPOCH

@@ -18,6 +18,7 @@ from headwater.wire.messages import (
     offsets,
     produce,
     producers,
+    reassignments,
     topics,
 )
 from headwater.wire.schema import Struct
@@ -35,6 +36,7 @@ FAMILIES = (
     offsets,
     produce,
     producers,
+    reassignments,
     topics,
 )
 

@@ -1,14 +1,26 @@
-"""AlterPartition: what brokers ask of the controller."""
+"""AlterPartition, ControlledShutdown: what brokers ask of the controller."""
 
 from collections.abc import Iterator
 
 from headwater.broker.context import Context
 from headwater.broker.request import Replier
 from headwater.broker.turns import Steps
-from headwater.controller.commands import AlterPartition, IsrAnswer, IsrOutcome, IsrProposal
+from headwater.controller.commands import (
+    AlterPartition,
+    ControlledShutdown,
+    HandoverAnswer,
+    IsrAnswer,
+    IsrOutcome,
+    IsrProposal,
+)
 from headwater.errors import E
 from headwater.model import ZERO_UUID
-from headwater.wire.messages.control import AlterPartitionRequest, AlterPartitionResponse
+from headwater.wire.messages.control import (
+    AlterPartitionRequest,
+    AlterPartitionResponse,
+    ControlledShutdownRequest,
+    ControlledShutdownResponse,
+)
 
 # -- AlterPartition
 
@@ -77,3 +89,26 @@ def _altered_partition(
         leader_recovery_state=int(outcome.recovering),
         partition_epoch=outcome.partition_epoch,
     )
+
+
+# -- ControlledShutdown
+
+
+def handle_controlled_shutdown(
+    context: Context, request: Replier, body: ControlledShutdownRequest
+) -> None:
+    """Move leadership away from a broker that is about to stop."""
+
+    def reply(answer: HandoverAnswer) -> None:
+        response = ControlledShutdownResponse(
+            error_code=answer.error,
+            remaining_partitions=[
+                ControlledShutdownResponse.RemainingPartition(
+                    topic_name=at.topic, partition_index=at.partition
+                )
+                for at in answer.remaining
+            ],
+        )
+        request.reply(response)
+
+    context.controller.submit(ControlledShutdown(body.broker_id, body.broker_epoch), reply)

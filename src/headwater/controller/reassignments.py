@@ -1,0 +1,320 @@
+"""Moves replicas to other brokers (AlterPartitionReassignments, KIP-455). Pure.
+
+A move has three steps, and what the store holds says which one it is in, so the next controller
+continues it: the new replicas are added; once all of them are in sync, leadership and the in-sync set
+leave the replicas that go; once these have deleted their logs, the assignment is final.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+
+from headwater.controller.commands import (
+    AlterReassignments,
+    ListReassignments,
+    OngoingReassignment,
+    PartitionOutcome,
+    PartitionsAnswer,
+    Reassignment,
+)
+from headwater.controller.continuations import FinishReassignments, NoteReplicaRemoved, Release
+from headwater.controller.control_requests import remove_replicas
+from headwater.controller.election import Election, elect
+from headwater.controller.leader_elections import (
+    PARTITIONS_PER_SCAN,
+    PARTITIONS_PER_STEP,
+    LeaderElections,
+    StateBatch,
+)
+from headwater.controller.outstanding import Outstanding
+from headwater.controller.state import PartitionRegistration, TopicState
+from headwater.controller.store.metadata_store import Op, Set
+from headwater.controller.store.znodes import TopicNode
+from headwater.errors import E, KafkaError
+from headwater.model import NO_LEADER, TopicPartition
+
+
+class Reassignments:
+    def __init__(
+        self,
+        outstanding: Outstanding,
+        elections: LeaderElections,
+        later: Callable[[Iterator[None]], None],
+    ) -> None:
+        self._outstanding = outstanding
+        self._elections = elections
+        self._state = outstanding.state
+        self._later = later
+        # Moves of which all new replicas may be in sync, to be looked at by one job.
+        self._to_check: dict[TopicPartition, None] = {}
+        # By partition: the brokers that have not yet deleted their replica.
+        self._stopping: dict[TopicPartition, set[int]] = {}
+        # Moves whose last step is to be written by one job.
+        self._stopped: dict[TopicPartition, None] = {}
+
+    # -- beginning and cancelling
+
+    def alter(self, command: AlterReassignments, token: int) -> Iterator[None]:
+        """Begin or cancel moves; one that is not possible refuses the whole request."""
+        refusals: dict[TopicPartition, KafkaError] = {}
+        seen: set[TopicPartition] = set()
+        for number, wanted in enumerate(command.partitions, 1):
+            try:
+                if wanted.at in seen:
+                    raise KafkaError(E.INVALID_REQUEST, f"{wanted.at} appears twice in the request")
+                self._check(wanted, command.allow_factor_change)
+            except KafkaError as refusal:
+                refusals[wanted.at] = refusal
+            seen.add(wanted.at)
+            if number % PARTITIONS_PER_STEP == 0:
+                yield
+        if not refusals:
+            yield from self._begin_all(command.partitions, token)
+        self._outstanding.decided(token, PartitionsAnswer(outcomes=_outcomes(command, refusals)))
+
+    def _check(self, wanted: Reassignment, allow_factor_change: bool) -> None:
+        partition = self._state.partition(wanted.at)
+        if partition is None:
+            raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {wanted.at}")
+        if wanted.replicas is None:
+            if not partition.moving:
+                raise KafkaError(
+                    E.NO_REASSIGNMENT_IN_PROGRESS, f"{wanted.at} is not being reassigned"
+                )
+            if not set(partition.origin) & set(partition.isr):
+                raise _bad(
+                    f"{wanted.at} cannot go back: none of its former replicas is in sync; "
+                    "wait until one is"
+                )
+            return
+        target = wanted.replicas
+        if not target:
+            raise _bad(f"{wanted.at} has no replicas in the request")
+        if len(set(target)) < len(target):
+            raise _bad(f"{wanted.at} names a broker twice: {list(target)}")
+        unknown = sorted(set(target) - set(self._state.brokers) - set(partition.origin))
+        if unknown:
+            raise _bad(f"{wanted.at} names brokers that are not live: {unknown}")
+        if not allow_factor_change and len(target) != len(partition.origin):
+            raise KafkaError(
+                E.INVALID_REPLICATION_FACTOR,
+                f"{wanted.at} has {len(partition.origin)} replicas, the request names {len(target)}",
+            )
+
+    def _begin_all(self, wanted: Sequence[Reassignment], token: int) -> Iterator[None]:
+        by_topic: dict[str, list[Reassignment]] = {}
+        for one in wanted:
+            by_topic.setdefault(one.at.topic, []).append(one)
+        for name, ones in by_topic.items():
+            for start in range(0, len(ones), PARTITIONS_PER_STEP):
+                topic = self._state.topics.get(name)
+                if topic is None or topic.deleting:
+                    break
+                self._begin(topic, ones[start : start + PARTITIONS_PER_STEP], token)
+                yield
+
+    def _begin(self, topic: TopicState, wanted: Sequence[Reassignment], token: int) -> None:
+        batch = StateBatch()
+        dropped: list[tuple[TopicPartition, int]] = []
+        for one in wanted:
+            partition = topic.partitions[one.at.partition]
+            # A broker that has begun to delete its replica may be asked to keep it, or to make it
+            # again: its answer no longer says anything.
+            self._stopping.pop(one.at, None)
+            before = partition.replicas
+            target = partition.origin if one.replicas is None else tuple(one.replicas)
+            self._state.reassign(partition, target)
+            dropped += [(one.at, broker) for broker in before if broker not in partition.replicas]
+            self._elections.install(one.at, partition, self._within(partition))
+            batch.add(one.at, partition)
+            self._to_check[one.at] = None
+            self._outstanding.report(
+                f"{one.at} moves from {list(before)} to {list(target)}"
+                if one.replicas is not None
+                else f"the move of {one.at} is cancelled: it stays on {list(target)}"
+            )
+        ops: list[Op] = [_assignment(topic), *batch.ops]
+        self._outstanding.write_partitions(ops, batch.changed, token)
+        self._outstanding.once_written(FinishReassignments(tuple(dropped)))
+
+    def _within(self, partition: PartitionRegistration) -> Election:
+        """The leader and the set without replicas that are no longer assigned."""
+        isr = tuple(broker for broker in partition.isr if broker in partition.replicas)
+        if partition.leader in partition.replicas:
+            return Election(partition.leader, isr)
+        partition.isr = isr
+        return elect(partition, self._state)
+
+    # -- going on
+
+    def resume(self) -> Iterator[None]:
+        """Look at every move: a former controller may have left it in any step."""
+        for seen, at in enumerate(list(self._state.partitions()), 1):
+            partition = self._state.partition(at)
+            if partition is not None and partition.moving:
+                self._to_check[at] = None
+            if seen % PARTITIONS_PER_SCAN == 0:
+                yield
+        yield from self._continue()
+
+    def written(self, then: FinishReassignments) -> None:
+        """Delete replicas that a new target no longer has, and look at what was written."""
+        for at, broker_id in then.dropped:
+            self._stop(at, broker_id, Release(None))
+        if self._to_check:
+            self._later(self._continue())
+
+    def isr_changed(self, partitions: Sequence[TopicPartition]) -> None:
+        """Look at the moves among partitions whose in-sync set has changed."""
+        for at in partitions:
+            partition = self._state.partition(at)
+            if partition is not None and partition.moving:
+                self._to_check[at] = None
+        if self._to_check:
+            self._later(self._continue())
+
+    def _continue(self) -> Iterator[None]:
+        """Let go of old replicas where all new ones are in sync."""
+        checked, self._to_check = list(self._to_check), {}
+        batch = StateBatch()
+        ready: list[TopicPartition] = []
+        for number, at in enumerate(checked, 1):
+            partition = self._state.partition(at)
+            if partition is not None and partition.moving and partition.caught_up:
+                ready.append(at)
+                if set(partition.isr) - set(partition.target):
+                    self._elections.install(at, partition, self._leaving_old(partition))
+                    batch.add(at, partition)
+            if batch.full or number % PARTITIONS_PER_SCAN == 0:
+                batch = self._write(batch, ready)
+                ready = []
+                yield
+        self._write(batch, ready)
+
+    def _leaving_old(self, partition: PartitionRegistration) -> Election:
+        isr = tuple(broker for broker in partition.isr if broker in partition.target)
+        if partition.leader in isr:
+            return Election(partition.leader, isr)
+        live = [broker for broker in partition.target if broker in self._state.brokers]
+        staying = [broker for broker in live if broker not in self._state.shutting_down]
+        return Election(next(iter(staying or live), NO_LEADER), isr)
+
+    def _write(self, batch: StateBatch, ready: Sequence[TopicPartition]) -> StateBatch:
+        if batch.changed:
+            self._outstanding.write_partitions(batch.ops, batch.changed)
+        if ready:
+            self._outstanding.once_written(FinishReassignments(ready=tuple(ready)))
+        return StateBatch()
+
+    def let_go(self, ready: Sequence[TopicPartition]) -> None:
+        """Delete the replicas that go: leadership and in-sync sets without them are durable."""
+        for at in ready:
+            partition = self._state.partition(at)
+            if partition is None or not partition.moving or at in self._stopping:
+                continue
+            live = [one for one in partition.removing if one in self._state.brokers]
+            self._stopping[at] = set(live)
+            for broker_id in live:
+                self._stop(at, broker_id, NoteReplicaRemoved(at, broker_id))
+            if not live:
+                self._removed(at)
+
+    def _stop(self, at: TopicPartition, broker_id: int, then: Release | NoteReplicaRemoved) -> None:
+        broker, partition = self._state.brokers.get(broker_id), self._state.partition(at)
+        if broker is not None and partition is not None:
+            request = remove_replicas(self._outstanding.identity, broker, at, partition)
+            self._outstanding.send(broker_id, request, then)
+
+    def replica_removed(self, note: NoteReplicaRemoved, error: E) -> None:
+        """Finish the move once every live broker has answered.
+
+        A broker that could not delete its replica, or is away, finds a stray at its next start.
+        """
+        if error is not E.NONE:
+            self._outstanding.report(
+                f"broker {note.broker_id} has not deleted its replica of {note.at} "
+                f"({error.name}); it sets it aside at its next start",
+                loud=True,
+            )
+        waiting = self._stopping.get(note.at)
+        if waiting is not None:
+            waiting.discard(note.broker_id)
+            if not waiting:
+                self._removed(note.at)
+
+    def _removed(self, at: TopicPartition) -> None:
+        if not self._stopped:
+            self._later(self._finish())
+        self._stopped[at] = None
+
+    def _finish(self) -> Iterator[None]:
+        """Write the final assignments, one write for each topic."""
+        yield
+        finished, self._stopped = list(self._stopped), {}
+        by_topic: dict[str, list[TopicPartition]] = {}
+        for at in finished:
+            stopped = self._stopping.pop(at, None) == set()
+            partition = self._state.partition(at)
+            if stopped and partition is not None and partition.moving and partition.caught_up:
+                by_topic.setdefault(at.topic, []).append(at)
+        for name, partitions in by_topic.items():
+            topic = self._state.topics[name]
+            batch = StateBatch()
+            for at in partitions:
+                partition = topic.partitions[at.partition]
+                self._state.settle(partition)
+                self._elections.install(at, partition, self._within(partition))
+                batch.add(at, partition)
+                self._outstanding.report(f"{at} has moved to {list(partition.replicas)}")
+            self._outstanding.write_partitions([_assignment(topic), *batch.ops], batch.changed)
+            yield
+
+    # -- listing
+
+    def list(self, command: ListReassignments, token: int) -> Iterator[None]:
+        """Name the moves under way, among the partitions asked for."""
+        ongoing: list[OngoingReassignment] = []
+        wanted = (
+            list(self._state.partitions()) if command.partitions is None else command.partitions
+        )
+        for seen, at in enumerate(wanted, 1):
+            partition = self._state.partition(at)
+            if partition is not None and partition.moving:
+                ongoing.append(
+                    OngoingReassignment(
+                        at, partition.replicas, partition.adding, partition.removing
+                    )
+                )
+            if seen % PARTITIONS_PER_SCAN == 0:
+                yield
+        self._outstanding.decided(token, PartitionsAnswer(outcomes=ongoing))
+
+
+def _assignment(topic: TopicState) -> Op:
+    """Write the topic's node over the version that is known, and count it."""
+    node = TopicNode(
+        topic.topic_id,
+        {index: one.replicas for index, one in topic.partitions.items()},
+        {index: one.adding for index, one in topic.partitions.items() if one.adding},
+        {index: one.removing for index, one in topic.partitions.items() if one.removing},
+    )
+    topic.version += 1
+    return Set(TopicNode.path(topic.name), node.encode(), topic.version - 1)
+
+
+def _outcomes(
+    command: AlterReassignments, refusals: dict[TopicPartition, KafkaError]
+) -> list[PartitionOutcome]:
+    outcomes = []
+    for at in dict.fromkeys(wanted.at for wanted in command.partitions):
+        refusal = refusals.get(at)
+        if refusal is not None:
+            outcomes.append(PartitionOutcome(at, refusal.code, refusal.message))
+        elif refusals:
+            why = "nothing is moved, because another partition of the request is refused"
+            outcomes.append(PartitionOutcome(at, E.OPERATION_NOT_ATTEMPTED, why))
+        else:
+            outcomes.append(PartitionOutcome(at))
+    return outcomes
+
+
+def _bad(message: str) -> KafkaError:
+    return KafkaError(E.INVALID_REPLICA_ASSIGNMENT, message)
