@@ -32,7 +32,6 @@ ABOUT_WORDS = {
 BEING_REWORDED: dict[str, int] = {
     "simulator": 2,
     "simulator/workload": 1,
-    "src/headwater/broker": 8,
     "src/headwater/log": 25,
     "src/headwater/observe": 1,
     "src/headwater/records": 21,

@@ -1,1 +1,1 @@
-"""The broker process: connections, dispatch, handlers, and the root that composes the rooms."""
+"""The broker process: composition, connections, dispatch and handlers."""

@@ -58,7 +58,7 @@ from headwater.wire.apis import API, Api
 from headwater.wire.schema import Struct
 
 Handler = Callable[[Context, Any, Any], Struct | Steps[Struct | None] | None]
-"""A handler whose work grows with its request or answer is a generator: see `turns`."""
+"""A handler is a generator if its work grows with its request or response: see `turns`."""
 
 
 class Listeners(Flag):

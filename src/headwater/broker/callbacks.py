@@ -1,4 +1,4 @@
-"""Waiting for calls that answer by calling back."""
+"""Helpers to wait for callbacks."""
 
 import asyncio
 from collections.abc import Callable
@@ -19,14 +19,14 @@ class Latch:
         self._calls: list[Callable[[], None]] = []
 
     def set(self) -> None:
-        """It happened: call everyone who waits. Later calls do nothing."""
+        """Call the registered callbacks; later calls do nothing."""
         self.is_set = True
         calls, self._calls = self._calls, []
         for call in calls:
             call()
 
     def when_set(self, call: Callable[[], None]) -> None:
-        """Call once it has happened, at once if it has."""
+        """Call `call` once the latch is set, at once if it is set already."""
         if self.is_set:
             call()
         else:
@@ -41,7 +41,7 @@ async def wait_for_callback(start: Callable[[Callable[[], None]], None]) -> None
 
 
 async def wait_for_reply(ask: Callable[[Callable[[T | StoreError], None]], None]) -> T:
-    """Ask the store and wait for its reply; StoreError is raised."""
+    """Call the store and wait for its reply; raise a StoreError."""
     answered: asyncio.Future[T | StoreError] = asyncio.get_running_loop().create_future()
     ask(answered.set_result)
     answer = await answered

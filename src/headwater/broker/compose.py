@@ -48,7 +48,7 @@ log = logging.getLogger("headwater.server")
 
 @dataclass(slots=True)
 class Parts:
-    """What a broker consists of, for the code that starts and stops it."""
+    """The parts of a broker, for the code that starts and stops it."""
 
     context: Context
     store: MetadataStore

@@ -1,4 +1,4 @@
-"""Builds the coordinators of a broker. A further one is one more function and one more row."""
+"""Builds the coordinators of a broker, one function for each."""
 
 from headwater.broker.context import Context
 from headwater.broker.partition_writer import PartitionWriter
@@ -14,7 +14,7 @@ from headwater.seams.timers import CallLater
 
 
 def compose_coordinators(context: Context, call_later: CallLater) -> None:
-    """Give `context` its coordinators; the replicas must be there already."""
+    """Add the coordinators to `context`, whose replicas must exist."""
     timers = PatientTimers(call_later, context.clock.monotonic_ms)
     context.coordinators = Coordinators()
     context.groups = _groups(context, timers)

@@ -34,7 +34,7 @@ _NAME_PREFIX = CONFIG_CHANGE_PREFIX.rpartition("/")[2]
 
 
 class ConfigChanges:
-    """The overrides that this broker knows. `on_broker_config` gets "" for the default of all."""
+    """The overrides known to this broker. `on_broker_config` gets "" for the cluster-wide default."""
 
     def __init__(
         self,
@@ -61,11 +61,11 @@ class ConfigChanges:
         return self._topics.get(name, {})
 
     def broker_overrides(self, scope: str) -> Mapping[str, str]:
-        """What is set for this broker (its id), or "" for all brokers."""
+        """Return the overrides of a broker by its id, or of all brokers for ""."""
         return self._brokers.get(scope, {})
 
     def learn(self, topics: Iterable[str], then: Callable[[], None]) -> None:
-        """Call `then` once the overrides of `topics` are known, perhaps at once."""
+        """Call `then` once the overrides of `topics` are known, at once if they are."""
         unknown = [name for name in dict.fromkeys(topics) if name not in self._topics]
         if not unknown:
             then()
@@ -75,7 +75,7 @@ class ConfigChanges:
             reads.get(config_path("topics", name), partial(self._read, "topics", name))
 
     def forget(self, topic: str) -> None:
-        """Forget a deleted topic: another one of that name has its own overrides."""
+        """Drop the overrides of a deleted topic: a new topic of that name has its own."""
         self._topics.pop(topic, None)
 
     def when_applied(self, notification: int, then: Callable[[], object]) -> None:
@@ -94,7 +94,7 @@ class ConfigChanges:
 
     def _listed(self, ready: Callable[[], None] | None, names: list[str] | StoreError) -> None:
         if isinstance(names, StoreError):
-            log.warning("config changes cannot be followed: %s", names)
+            log.warning("cannot read config changes from the metadata store: %s", names)
             return
         numbers = sorted(int(name.removeprefix(_NAME_PREFIX)) for name in names)
         fresh = [number for number in numbers if number > self._applied]

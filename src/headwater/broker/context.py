@@ -1,4 +1,4 @@
-"""What handlers work with: the broker's services, passed to each call."""
+"""The services of the broker, passed to each handler."""
 
 import logging
 from collections.abc import Callable, Iterable
@@ -59,15 +59,15 @@ class OffLoop(Protocol):
         done: Callable[[object, Exception | None], None],
         lane: Lane = Lane.READ,
     ) -> None:
-        """Run `call`; `done` hears its result and failure on the loop, unless the broker stops."""
+        """Run `call`; pass its result or failure to `done` on the loop, unless the broker stops."""
 
 
 @dataclass(slots=True)
 class Context:
-    """The broker, as its handlers see it.
+    """The broker's services and state for handlers.
 
-    `generation` grows with every change of metadata, settings or access rules; whoever keeps a
-    look-up beyond one request keeps the generation with it and drops it when they differ.
+    `generation` grows with every change of metadata, settings or access rules. Code that caches a
+    lookup across requests keeps the generation with it and drops the entry when they differ.
     """
 
     node_id: int
@@ -88,7 +88,7 @@ class Context:
     credentials: BrokerCredentials
     """Who this broker is to the others of its cluster."""
     memory: MemoryBudget
-    """What connections hold together; it bounds what is read from them."""
+    """The memory of all connections; it limits reading from them."""
     replicas: Replicas = field(init=False)
     controller: "ControllerLoop" = field(init=False)
     peers: "Peers" = field(init=False)
@@ -101,7 +101,7 @@ class Context:
     topics_deleted: Callable[[Iterable[str]], None] = field(init=False)
     """Called with topics that the cluster no longer has."""
     quotas: ClientQuotas | None = None
-    """Without quotas nobody is throttled."""
+    """None disables throttling."""
     turns: Turns = field(default_factory=Turns)
     """Runs what would hold the event loop in steps."""
     serving: bool = False
@@ -114,13 +114,13 @@ class Context:
         return listener in self.settings.listeners_of_brokers
 
     def permits(self, request: "Request", right: Right, name: str = CLUSTER_NAME) -> bool:
-        """Whether the client has a right that its API's row lists under `each`."""
+        """Return whether the client has a right that its API's row lists under `each`."""
         if right not in request.row.access.each:
             raise LookupError(f"{request.row.api.name} does not list {right} in broker/apis.py")
         return self.authorize(request, right, name)
 
     def authorize(self, request: "Request", right: Right, name: str) -> bool:
-        """Whether the client behind `request` has the right to the resource."""
+        """Return whether the client of `request` has the right to the resource."""
         connection = request.connection
         return self.authorizer.authorize(
             connection.principal, connection.host, right.operation, right.resource_type, name
@@ -129,7 +129,7 @@ class Context:
     def authorized_operations(
         self, request: "Request", resource_type: AclResourceType, name: str
     ) -> int:
-        """The bit field of what the client may do to a resource.
+        """Return the bit field of operations that the client may perform on a resource.
 
         Without access rules all operations are shown, as Kafka does, though acting as a broker is
         refused to clients.
@@ -150,23 +150,25 @@ class Context:
         self.purgatory.park(deadline_ms, waiter)
 
     def topic_settings(self, topic: str) -> TopicSettings:
-        """The settings in force for a topic."""
+        """Return the effective settings of a topic."""
         return TopicSettings.resolve(self.settings, self.topic_overrides.get(topic, {}))
 
     def policy(self, topic: str) -> TopicPolicy:
-        """What those settings mean for batches and logs."""
+        """Return the resolved policy of a topic."""
         return TopicPolicy.of(self.topic_settings(topic), self.settings.log_validate_records)
 
     def create_topic_on_demand(self, name: str) -> None:
-        """Make a topic that a client named and that is not there, with the broker's defaults."""
+        """Create a missing topic that a client requested, with the broker's defaults."""
 
         def created(outcomes: list[TopicOutcome]) -> None:
             for outcome in outcomes:
                 if outcome.error not in (E.NONE, E.TOPIC_ALREADY_EXISTS):
-                    log.warning("%s could not be created: %s", name, outcome.message)
+                    log.warning(
+                        "topic %s could not be created on demand: %s", name, outcome.message
+                    )
 
         self.controller.submit(CreateTopics([TopicCreation(name, -1, -1)]), created)
 
     def changed(self) -> None:
-        """Something that look-ups depend on is different now."""
+        """Invalidate cached lookups: metadata, settings or access rules changed."""
         self.generation += 1

@@ -1,4 +1,4 @@
-"""Which controller this broker obeys, and how much it has heard from it."""
+"""The controller that this broker follows, and the state received from it."""
 
 from headwater.broker.callbacks import Latch
 from headwater.errors import E

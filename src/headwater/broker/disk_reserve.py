@@ -1,8 +1,8 @@
-"""Room set aside for a start on a full disk.
+"""Disk space reserved for a start on a full disk.
 
-A broker that starts must write a little: its registration, its controller's epoch. A file of zeros
-beside the metadata store keeps that room; it is given up when a start finds the disk full, so that
-the broker can serve reads and retention can free space, and made again once there is room.
+A broker that starts must write a little: its registration, the controller's epoch. A file of zeros beside
+the metadata store reserves that space. A start that finds the disk full deletes the file, so that the
+broker can serve reads and retention can free space; later the file is created again.
 """
 
 import logging
@@ -15,7 +15,7 @@ FILE_NAME = "reserve"
 SIZE = 1 << 20
 ROOM_TO_MAKE = 16 * SIZE
 SHARE_TO_MAKE = 8
-"""What must be free before a part of it is set aside: this many bytes, or this part of the disk."""
+"""The free space required to create the reserve: this many bytes, or this fraction of the disk."""
 
 
 class DiskReserve:
@@ -29,16 +29,17 @@ class DiskReserve:
         self._complete = False
 
     def give_up_if_full(self) -> None:
-        """Before anything is written: free the room if there is nothing else.
+        """Delete the reserve if the disk is full; call before anything is written.
 
-        What an earlier start gave up is not for records: without a reserve, little room is none.
+        Space that an earlier start released is not for records: without a reserve, little free space
+        counts as full.
         """
         total, usable = self._files.space(self._folder)
         if usable >= (SIZE if self._is_whole() else _plenty(total)):
             return
         self.given_up = True
         log.error(
-            "%s: the disk is full; writes are refused until there is room, reads and retention go on",
+            "%s: the disk is full; writes are refused until space is free, reads and retention continue",
             self._folder,
         )
         if self._files.exists(self._path):
@@ -46,11 +47,11 @@ class DiskReserve:
 
     @property
     def missing(self) -> bool:
-        """Whether the room is still to be set aside."""
+        """Return whether the reserve does not exist."""
         return not self._complete
 
     def make(self) -> None:
-        """Set the room aside if there is plenty. Any thread."""
+        """Create the reserve if there is enough space. Callable on any thread."""
         try:
             if not self._is_whole():
                 total, usable = self._files.space(self._folder)
@@ -58,7 +59,11 @@ class DiskReserve:
                     return
                 replace_file(self._files, self._path, bytes(SIZE), sync=False)
         except OSError as failure:
-            log.warning("%s cannot be written now: %s", self._path, failure.strerror)
+            log.warning(
+                "disk reserve %s could not be written, retrying later: %s",
+                self._path,
+                failure.strerror,
+            )
         else:
             self._complete = True
 
@@ -67,5 +72,5 @@ class DiskReserve:
 
 
 def _plenty(total: int) -> int:
-    """What must be free on a disk of `total` bytes before a reserve is set aside."""
+    """Return the free space required to create the reserve on a disk of `total` bytes."""
     return max(2 * SIZE, min(ROOM_TO_MAKE, total // SHARE_TO_MAKE))

@@ -1,8 +1,7 @@
-"""From a frame to its handler: which API, which version, and what to do with nonsense.
+"""Dispatches a frame to its handler by API key and version, and rejects invalid requests.
 
-A request of an unknown API or version, or one that cannot be read, closes the connection, as
-Kafka does; only ApiVersions answers a version that it does not know, so that a client can find
-one in common.
+A request with an unknown API or version, or one that cannot be decoded, closes the connection, as in
+Kafka. Only ApiVersions answers an unknown version, so that a client can find a common one.
 """
 
 import asyncio
@@ -38,10 +37,10 @@ from headwater.wire.schema import Struct
 log = logging.getLogger("headwater.server")
 
 LARGE = 8 * 1024
-"""A request of more bytes is decoded in turns; its array items are counted before they are made."""
+"""A larger request is decoded in turns; its array items are counted before they are created."""
 MAX_CONTROLLER_ELEMENTS = 10_000
-"""The most array items in a request that changes topics or configs. Kafka's controller refuses what
-would make more records than this at a time, and makes one or more of each item."""
+"""The most array items in a request that changes topics or configs. Kafka's controller refuses requests
+that would create more records than this, with one or more records per item."""
 _CONTROLLER_APIS = frozenset(
     {CREATE_TOPICS, DELETE_TOPICS, CREATE_PARTITIONS, ALTER_CONFIGS, INCREMENTAL_ALTER_CONFIGS}
 )
@@ -50,7 +49,7 @@ _read_start = Packer(">hh").unpack_from
 
 
 class Dispatch:
-    """Serves requests of clients, from their frames, and those of the local controller."""
+    """Serves requests of clients and of the local controller."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -120,7 +119,7 @@ class Dispatch:
     def _decode_large(
         self, connection: ServerConnection, row: ServedApi, start: int, end: int
     ) -> None:
-        """Decode a large request in turns; the client's next one is taken after it.
+        """Decode a large request in turns; the client's next request is read after it.
 
         Batches of a produce request are used where they were received, so it is decoded at once.
         """
@@ -186,7 +185,7 @@ class Dispatch:
             request.reply(cast("Struct", response))
 
     def _throttle(self, quotas: ClientQuotas, request: Request, size: int) -> None:
-        """Answer at once, but do not read from a client beyond its quota for a while (KIP-219)."""
+        """Answer at once, but pause reading from a client beyond its quota (KIP-219)."""
         connection, kind = request.connection, request.row.quota
         if kind is QuotaKind.EXEMPT:
             return

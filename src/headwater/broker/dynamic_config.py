@@ -13,28 +13,28 @@ log = logging.getLogger("headwater.server")
 
 
 class DynamicConfig:
-    """Keeps `Context.settings` and `Context.topic_overrides` current, and what depends on them."""
+    """Updates `Context.settings`, `Context.topic_overrides` and the state derived from them."""
 
     def __init__(self, context: Context, open_files: OpenFiles) -> None:
         self._context = context
         self._open_files = open_files
 
     def topic_changed(self, topic: str, overrides: Mapping[str, str]) -> None:
-        """Use new overrides of one topic."""
+        """Apply new overrides of one topic."""
         context = self._context
         context.topic_overrides[topic] = dict(overrides)
         context.replicas.topic_settings_changed(topic)
         context.changed()
 
     def broker_changed(self, scope: str, overrides: Mapping[str, str]) -> None:
-        """Use new overrides of this broker, or of all brokers: both are read again."""
+        """Apply new overrides of this broker, or of all brokers; both are read again."""
         context = self._context
         settings = context.settings.with_dynamic(
             context.configs.broker_overrides(""),
             context.configs.broker_overrides(str(context.node_id)),
         )
         for problem in settings.ignored:
-            log.warning("a stored setting is ignored: %s", problem.message)
+            log.warning("ignored a stored broker setting: %s", problem.message)
         context.settings = settings
         context.connection_quotas.limits = connection_limits(settings, self._open_files)
         context.controller.use_settings(controller_settings(settings))
@@ -43,14 +43,14 @@ class DynamicConfig:
         context.changed()
 
     def topics_deleted(self, topics: Iterable[str]) -> None:
-        """Forget the overrides of topics that are gone."""
+        """Drop the overrides of deleted topics."""
         for topic in topics:
             self._context.configs.forget(topic)
             self._context.topic_overrides.pop(topic, None)
 
 
 def controller_settings(settings: BrokerSettings) -> ControllerSettings:
-    """What the controller needs to know of this broker's settings."""
+    """Return the broker settings that the controller uses."""
     return ControllerSettings(
         num_partitions=settings.num_partitions,
         default_replication_factor=settings.default_replication_factor,

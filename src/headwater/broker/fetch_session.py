@@ -1,9 +1,9 @@
-"""Fetch sessions (KIP-227): a client names its partitions once and then only what changed.
+"""Fetch sessions (KIP-227): a client names its partitions once and then only changes.
 
-Pure: the handler asks `begin` which partitions a request means, and lets the session choose
-what an incremental answer must mention. A session id of 0 in an answer means "none granted",
-which is always legal, so a full cache only costs bytes. Only partitions that exist are
-remembered: a request that names others gets no session, and asks in full each time.
+Pure: `begin` returns the partitions of a request, and the session selects the partitions of an
+incremental response. A session id of 0 in a response means "no session", which is always allowed, so a
+full cache only costs bytes. Sessions contain only existing partitions: a request that names others gets
+no session and must send all its partitions each time.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,16 +16,16 @@ FULL_EPOCH = 0
 FINAL_EPOCH = -1
 EVICTION_MS = 120_000
 PARTITIONS_PER_SLOT = 100
-"""All sessions together remember at most this many partitions for each slot of the cache."""
+"""The most partitions of all sessions, per slot of the cache."""
 _LAST_EPOCH = 2**31 - 1
 
 Key: TypeAlias = tuple[str | bytes, int]
-"""(topic id, partition) in sessions that speak by id, (topic name, partition) in older ones."""
+"""(topic id, partition) in sessions by topic id, (topic name, partition) in older ones."""
 
 
 @dataclass(slots=True)
 class FetchPartition:
-    """What a client wants of one partition, and what it was told of it last."""
+    """A client's fetch of one partition, and the state that the last response reported."""
 
     key: Key
     fetch_offset: int
@@ -61,7 +61,7 @@ class WaitingFetch(Protocol):
 
 
 class CachedSession:
-    """One client's standing question."""
+    """The fetch session of one client."""
 
     __slots__ = (
         "by_id", "epoch", "last_used_ms", "partitions", "privileged", "session_id", "waiting",
@@ -78,7 +78,7 @@ class CachedSession:
         self.waiting: WaitingFetch | None = None
 
     def update(self, wanted: Iterable[FetchPartition], forgotten: Iterable[Key]) -> None:
-        """Add, change and forget partitions; the order is kept."""
+        """Add, change and remove partitions; keep their order."""
         for want in wanted:
             known = self.partitions.get(want.key)
             if known is None:
@@ -89,13 +89,13 @@ class CachedSession:
             self.partitions.pop(key, None)
 
     def rotate(self, key: Key) -> None:
-        """A partition that got bytes goes to the end, so that the others have their turn."""
+        """Move a partition that got bytes to the end, so that the others are served first."""
         self.partitions[key] = self.partitions.pop(key)
 
 
 @dataclass(slots=True)
 class FetchContext:
-    """One fetch: the partitions it means and how its answer is cut down."""
+    """One fetch: its partitions, and the selection for its response."""
 
     session: CachedSession | None
     incremental: bool
@@ -103,20 +103,20 @@ class FetchContext:
 
     @property
     def session_id(self) -> int:
-        """What the answer carries."""
+        """Return the session id of the response."""
         return 0 if self.session is None else self.session.session_id
 
     def mentions(
         self, want: FetchPartition, high_watermark: int, log_start: int, news: bool
     ) -> bool:
-        """Whether the answer must carry this partition; remembers what it is told."""
+        """Return whether the response must include this partition; record what it reports."""
         changed = want.sent_high_watermark != high_watermark or want.sent_log_start != log_start
         if self.session is not None:
             want.sent_high_watermark, want.sent_log_start = high_watermark, log_start
         return news or changed or not self.incremental
 
     def served(self, wants: Iterable[FetchPartition]) -> None:
-        """These partitions got bytes."""
+        """Rotate the partitions that got bytes."""
         if self.session is not None:
             for want in wants:
                 if want.key in self.session.partitions:
@@ -124,7 +124,7 @@ class FetchContext:
 
 
 class FetchSessionCache:
-    """The bounded cache of sessions."""
+    """A bounded cache of sessions."""
 
     def __init__(self, slots: int, fresh_id: "Iterator[int]") -> None:
         self.slots = slots
@@ -132,7 +132,7 @@ class FetchSessionCache:
         self._fresh_id = fresh_id
         self._sessions: dict[int, CachedSession] = {}
         self.partitions = 0
-        """How many all sessions remember."""
+        """The number of partitions in all sessions."""
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -148,7 +148,7 @@ class FetchSessionCache:
         privileged: bool = False,
         exists: Callable[[Key], bool] = lambda key: True,
     ) -> FetchContext:
-        """What this request means; KafkaError for an unknown session or a wrong epoch."""
+        """Return the context of a request; KafkaError for an unknown session or a wrong epoch."""
         if epoch in (FULL_EPOCH, FINAL_EPOCH):
             self._drop(session_id)
             session = None
@@ -189,7 +189,7 @@ class FetchSessionCache:
         if new and (
             self.partitions + len(new) > self._most_partitions or not all(map(exists, new))
         ):
-            self._drop(session_id)  # the client asks in full next, and gets no session
+            self._drop(session_id)  # the client sends a full request next, and gets no session
             raise KafkaError(E.FETCH_SESSION_ID_NOT_FOUND)
         self.partitions -= len(session.partitions)
         session.update(wanted, forgotten)
@@ -227,7 +227,7 @@ class FetchSessionCache:
         return True
 
     def _evict(self, now_ms: int, size: int, privileged: bool) -> bool:
-        """Drop the longest unused session if it is idle, or worth less than the newcomer."""
+        """Drop the least recently used session if it is idle or smaller than the new one."""
         for session_id, old in self._sessions.items():
             idle = now_ms - old.last_used_ms > EVICTION_MS
             outranked = privileged and not old.privileged

@@ -1,7 +1,7 @@
-"""What a broker does beside serving: flushing, checkpoints, retention, and sweeping up.
+"""Background jobs of a broker: flushes, checkpoints, retention, idle connections.
 
-Each job is a named task that repeats; a job that fails once is logged and tried again. Whatever
-waits for the disk runs on a file thread.
+Each job is a named task that repeats; a failure is logged and the job runs again. Disk I/O runs on a
+file thread.
 """
 
 import asyncio
@@ -24,16 +24,16 @@ from headwater.seams.tasks import Lane, Tasks
 log = logging.getLogger("headwater.server")
 
 FLUSH_CHECK_S = 0.5
-"""A flush slows the writes beside it, so that a flood is flushed twice a second, not every 64 MiB."""
+"""A flush slows concurrent writes, so heavy load is flushed twice a second, not every 64 MiB."""
 FLUSHED_CHECK_S = 0.25
 PROBE_S = 1.0
 MEMORY_CHECK_S = 2.0
 SWEEP_S = 5.0
 CHUNK = 500
-"""Partitions that a job looks at before it lets the loop turn."""
+"""Partitions that a job checks before it yields to the loop."""
 FLUSH_LANES = 2
 FLUSH_BITE = 8
-"""Partitions that are flushed one after another by one call to a file thread."""
+"""Partitions that one call to a file thread flushes one after another."""
 
 
 class Housekeeping:
@@ -49,7 +49,7 @@ class Housekeeping:
         self._running: set[asyncio.Task[None]] = set()
         self._wall = WallClockWatch(context.clock)
         self._looked_ms = context.clock.monotonic_ms()
-        """When the written partitions were last looked at."""
+        """When the written partitions were last checked."""
         self._due: deque[Replica] = deque()
         """Partitions that wait for a flush."""
         self._lanes = 0
@@ -59,7 +59,7 @@ class Housekeeping:
         """Whether a recovery point moved since the checkpoint was written."""
 
     def start(self) -> None:
-        """Begin every job."""
+        """Start every job."""
         settings = self._context.settings
         jobs: list[tuple[str, float, Callable[[], Awaitable[None]]]] = [
             ("flush", FLUSH_CHECK_S, self._flush),
@@ -84,12 +84,12 @@ class Housekeeping:
             self._keep(self._tasks.spawn(self._repeat(name, interval_s, job), name))
 
     def _keep(self, task: "asyncio.Task[None]") -> None:
-        """Cancel the task at the stop, unless it has ended before."""
+        """Cancel the task at the stop, unless it ends before."""
         self._running.add(task)
         task.add_done_callback(self._running.discard)
 
     def stop(self) -> None:
-        """End every job."""
+        """Stop every job."""
         for task in self._running:
             task.cancel()
 
@@ -101,7 +101,7 @@ class Housekeeping:
             try:
                 await job()
             except Exception:
-                log.exception("%s failed; it is tried again in %.0f s", name, interval_s)
+                log.exception("background job '%s' failed; retrying in %.0f s", name, interval_s)
 
     # -- disks
 
@@ -172,7 +172,7 @@ class Housekeeping:
             self._context.changed()
 
     async def _checkpoint_flushed(self) -> None:
-        """A flush saves a recovery its scan only once the recovery point is on the disk too."""
+        """Write the checkpoint after flushes: recovery skips flushed data only by its recovery point."""
         if self._flushed:
             await self._checkpoint()
 
@@ -184,7 +184,7 @@ class Housekeeping:
             await self._tasks.in_thread(replicas.log_dirs.checkpoint(marks))
 
     async def _retain(self) -> None:
-        """Partitions whose only segment has expired come last: they need room for a new one."""
+        """Apply retention; partitions whose only segment has expired come last, since they need a new one."""
         now_ms = self._wall.believed_ms()
         rolling = [
             replica
@@ -195,7 +195,7 @@ class Housekeeping:
             await self._retain_one(replica, now_ms, may_roll=True)
 
     async def _retain_one(self, replica: Replica, now_ms: int, *, may_roll: bool) -> bool:
-        """Drop what retention has given up, in steps; whether the rest waits for a roll."""
+        """Drop expired segments in steps; return whether the rest waits for a roll."""
         more = True
         needs_roll = False
         while more and self._may_retain(replica):
@@ -218,9 +218,9 @@ class Housekeeping:
         return replica.offline is None and not replica.following.cutting and self._hosted(replica)
 
     def _retention_failed(self, replica: Replica, failure: OSError | KafkaError) -> None:
-        """One partition that cannot be cleaned does not keep the others from it."""
+        """Log the failure and continue with the other partitions."""
         log.warning(
-            "retention of %s failed, the next pass tries again: %s",
+            "retention of %s failed, retrying in the next pass: %s",
             replica.topic_partition,
             failure,
         )
@@ -228,7 +228,7 @@ class Housekeeping:
             self._health.failed(self._context.replicas, replica, failure, flushing=False)
 
     async def _each_replica(self) -> AsyncIterator[Replica]:
-        """Every partition that is still here; the loop turns after each CHUNK of them."""
+        """Yield every partition that still exists; the loop turns after each CHUNK of them."""
         for rank, replica in enumerate(list(self._context.replicas)):
             if rank % CHUNK == CHUNK - 1:
                 await asyncio.sleep(0)
@@ -236,7 +236,7 @@ class Housekeeping:
                 yield replica
 
     def _unlink_later(self, replica: Replica, garbage: list[str]) -> None:
-        """Dropped segments stay for reads that are under way."""
+        """Delete dropped segments after a delay, for reads in flight."""
         files = self._context.files
 
         def unlink() -> None:
@@ -263,15 +263,15 @@ class Housekeeping:
                 _sweep(connection, now_ms, limit_ms)
 
     async def _free_memory(self) -> None:
-        """Close connections that hold memory which others wait for, and do not move."""
+        """Close connections that hold memory without progress while others wait for it."""
         memory = self._context.memory
         for holder in memory.stuck():
             if isinstance(holder, ServerConnection):
                 self._context.peer_log.warning(
                     "memory",
                     holder.host,
-                    f"closed a connection that held {memory.held.get(holder, 0)} bytes and did not "
-                    "move, while others waited for memory (queued.max.request.bytes)",
+                    f"closed a connection that held {memory.held.get(holder, 0)} bytes and made no "
+                    "progress, while others waited for memory (queued.max.request.bytes)",
                 )
                 holder.abort()
                 holder.leave_budget()
@@ -290,7 +290,7 @@ class Housekeeping:
 
 
 def _run_works(works: Sequence[FlushWork]) -> list[Exception | None]:
-    """Run flushes one after another; what became of each."""
+    """Run flushes one after another; return the exception of each, or None."""
     failures: list[Exception | None] = []
     for work in works:
         try:
@@ -303,11 +303,11 @@ def _run_works(works: Sequence[FlushWork]) -> list[Exception | None]:
 
 
 def _sweep(connection: ServerConnection, now_ms: int, limit_ms: int) -> None:
-    """Close a connection that said nothing for too long; give back what a quiet one holds."""
+    """Close a connection that was idle for too long; free the buffer of a quiet one."""
     idle_ms = connection.idle.for_ms(now_ms, connection.frames_read)
     if 0 <= limit_ms < idle_ms and not connection.pending:
         if connection.gone:
-            connection.abort()  # closed before this, but the peer does not take its last answers
+            connection.abort()  # already closed, but the peer does not read its last responses
         else:
             connection.close()
     elif idle_ms > SWEEP_S * 1000:

@@ -37,7 +37,7 @@ from headwater.transport.listener import open_listener
 log = logging.getLogger("headwater.server")
 
 OpenStore: TypeAlias = Callable[[Seams, str], LocalStore]
-"""Opens the metadata store in the first log dir; the simulator puts its own here."""
+"""Opens the metadata store in the first log dir; the simulator replaces it."""
 
 
 class BrokerServer:

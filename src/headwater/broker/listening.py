@@ -1,4 +1,4 @@
-"""What the settings and the system allow of connections, and what an operator should know of them."""
+"""The limits of connections from the settings and the system, and warnings about them."""
 
 import logging
 
@@ -13,7 +13,7 @@ LEAST_MEMORY = 256 * 1024 * 1024
 
 
 def connection_limits(settings: BrokerSettings, shares: OpenFiles) -> ConnectionLimits:
-    """The limits in force: the settings', and never more than there are descriptors for."""
+    """Return the limits of the settings, reduced to the available descriptors."""
     if settings.is_set("max.connections") and settings.max_connections > shares.connections:
         log.warning(
             "max.connections=%d is more than the limit of open files allows: %d connections are "
@@ -30,18 +30,18 @@ def connection_limits(settings: BrokerSettings, shares: OpenFiles) -> Connection
 
 
 def memory_limit(settings: BrokerSettings) -> int:
-    """How many bytes connections may hold together."""
+    """Return the most bytes that all connections may hold together."""
     if settings.queued_max_request_bytes > 0:
         return settings.queued_max_request_bytes
     return max(LEAST_MEMORY, 2 * settings.socket_request_max_bytes)
 
 
 def warn_of_plaintext(listener: Listener) -> None:
-    """Anybody who reaches the address can read and write everything: that should be a decision."""
+    """Warn about a listener through which anybody in the network can read and write everything."""
     if listener.protocol == "PLAINTEXT" and not _is_loopback(listener.host):
         log.warning(
-            "%s is open to the network without encryption or login: bind it to 127.0.0.1, or keep "
-            "strangers out of the network",
+            "%s accepts connections from the network without encryption or authentication: bind it to "
+            "127.0.0.1, or restrict access to the network",
             listener,
         )
 

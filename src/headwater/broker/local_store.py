@@ -10,7 +10,7 @@ from headwater.log.log_dir import LogDirError
 from headwater.seams import Seams
 
 STORE_FOLDER = "headwater-metadata"
-"""Where the store lies, in the first log dir; no topic's folder can have this name."""
+"""The store's folder in the first log dir; no topic's folder can have this name."""
 
 
 class LocalStore:
@@ -51,5 +51,5 @@ class LocalStore:
         return cls(store, reserve, lock, seams)
 
     def unlock(self) -> None:
-        """Let another broker use the folder; the store must be closed."""
+        """Release the folder; the store must be closed."""
         self._files.close(self._lock)

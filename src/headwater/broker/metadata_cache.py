@@ -1,4 +1,4 @@
-"""What this broker knows of the cluster: brokers, topics, leaders. Told by the controller."""
+"""This broker's view of the cluster: brokers, topics, leaders. The controller updates it."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -9,7 +9,7 @@ from headwater.wire.messages.control import UpdateMetadataRequest
 
 
 class BrokerInfo(NamedTuple):
-    """A live broker and how to reach it, by listener."""
+    """A live broker and its address by listener."""
 
     id: int
     endpoints: dict[str, tuple[str, int]]
@@ -17,7 +17,7 @@ class BrokerInfo(NamedTuple):
 
 
 class PartitionInfo(NamedTuple):
-    """Who leads and holds one partition."""
+    """The leader and replicas of one partition."""
 
     leader: int
     leader_epoch: int
@@ -37,7 +37,7 @@ class TopicInfo:
 
     @property
     def internal(self) -> bool:
-        """Whether only brokers write to it."""
+        """Return whether only brokers write to it."""
         return self.name in INTERNAL_TOPICS
 
 
@@ -52,7 +52,7 @@ class MetadataCache:
         self.name_of: dict[Uuid, str] = {}
 
     def apply(self, update: UpdateMetadataRequest) -> list[TopicPartition]:
-        """Take an update; the partitions that it removes."""
+        """Apply an update; return the partitions that it removes."""
         self.controller_id = update.controller_id
         if update.live_brokers:
             self.brokers = {broker.id: _broker(broker) for broker in update.live_brokers}
@@ -93,15 +93,15 @@ class MetadataCache:
         self.topics.pop(topic.name, None)
         self.name_of.pop(topic.topic_id, None)
 
-    # -- asking
+    # -- reading
 
     def partition(self, topic: str, index: int) -> PartitionInfo | None:
-        """One partition, if it exists."""
+        """Return a partition, if it exists."""
         info = self.topics.get(topic)
         return None if info is None else info.partitions.get(index)
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions a topic has; 0 if it does not exist."""
+        """Return the number of partitions of a topic; 0 if it does not exist."""
         info = self.topics.get(topic)
         return 0 if info is None else len(info.partitions)
 
@@ -111,7 +111,7 @@ class MetadataCache:
         return None if info is None else info.topic_id
 
     def endpoint(self, broker: int, listener: str) -> tuple[str, int] | None:
-        """Where clients of `listener` reach a broker, if it is alive and has that listener."""
+        """Return the address of a broker for clients of `listener`, if it is alive and has it."""
         info = self.brokers.get(broker)
         return None if info is None else info.endpoints.get(listener)
 

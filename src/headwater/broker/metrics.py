@@ -1,7 +1,7 @@
-"""What a broker counts about itself.
+"""The metrics of a broker.
 
-Counting is an addition to an integer in a slot; names, labels and sums are made when somebody
-reads. Nothing here may run per record, nor look anything up per request on the fast path.
+Counting is an addition to an integer in a slot; names, labels and sums are computed when metrics are
+read. Nothing here may run per record, or look anything up per request on the fast path.
 """
 
 from collections import Counter as Tally
@@ -20,7 +20,7 @@ REQUEST_MS = (0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1
 
 
 class ApiCounters:
-    """The requests of one API that were decoded; a route's are counted with its topic."""
+    """The decoded requests of one API; requests on the fast path are counted with their topic."""
 
     __slots__ = ("requests", "time_ms")
 
@@ -30,7 +30,7 @@ class ApiCounters:
 
 
 class TopicCounters:
-    """What clients wrote to a topic and read from it."""
+    """The bytes that clients wrote to a topic and read from it."""
 
     __slots__ = ("bytes_in", "bytes_out", "fast_requests")
 
@@ -58,14 +58,14 @@ class BrokerMetrics:
     # -- counting
 
     def topic(self, name: str) -> TopicCounters:
-        """The counters of a topic; callers on the fast path keep them."""
+        """Return the counters of a topic; callers on the fast path keep them."""
         found = self.topics.get(name)
         if found is None:
             found = self.topics[name] = TopicCounters()
         return found
 
     def topics_deleted(self, names: Iterable[str]) -> None:
-        """A deleted topic leaves no counters behind."""
+        """Drop the counters of deleted topics."""
         for name in names:
             deleted = self.topics.pop(name, None)
             if deleted is not None:
@@ -78,7 +78,7 @@ class BrokerMetrics:
     # -- reading
 
     def requests(self, api_key: int) -> int:
-        """How many requests of an API were served."""
+        """Return the number of served requests of an API."""
         served = self.apis[api_key].requests
         if api_key == PRODUCE:
             fast = sum(topic.fast_requests for topic in self.topics.values())
@@ -86,7 +86,7 @@ class BrokerMetrics:
         return served
 
     def register(self, context: "Context") -> None:
-        """Show everything that the broker counts in `registry`."""
+        """Register all metrics of the broker in `registry`."""
         show = self.registry
         quotas, sessions = context.connection_quotas, context.sessions
         show.callback("headwater_requests_total", "counter", self._requests, "Requests served.")

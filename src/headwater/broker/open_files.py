@@ -1,25 +1,25 @@
-"""How the process's descriptors are divided between files, connections and a reserve.
+"""Divides the process's descriptors between segments, connections and a reserve.
 
-Kept apart, neither a log dir with many partitions nor a peer that opens connections can take the
-descriptors that a flush, a checkpoint or a cold read needs.
+So neither a log dir with many partitions nor a peer with many connections can use up the descriptors
+that a flush, a checkpoint or a cold read needs.
 """
 
 from typing import NamedTuple
 
 LEAST_RESERVE = 64
 MOST_FILES = 32_768
-"""Open segments: with more partitions than this the least recently used ones are opened again."""
+"""The most open segments; beyond that the least recently used are closed and reopened on use."""
 LEAST_SHARE = 8
 
 
 class OpenFiles(NamedTuple):
-    """The shares of one broker."""
+    """The descriptors of one broker by use."""
 
     files: int
-    """Segments that stay open."""
+    """The most open segments."""
     connections: int
     backlog: int
-    """Connections the kernel may hand over at once: they exist before they are counted."""
+    """Connections that the kernel may accept at once, before they are counted."""
 
     @classmethod
     def of(cls, limit: int) -> "OpenFiles":

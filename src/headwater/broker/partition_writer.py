@@ -1,4 +1,4 @@
-"""How coordinators write to and read from their internal topic on this broker."""
+"""Writes and reads the internal topic of a coordinator on this broker."""
 
 from collections.abc import Callable
 from typing import TypeAlias, cast
@@ -18,7 +18,7 @@ OffLoop: TypeAlias = Callable[
 
 
 class PartitionWriter:
-    """One internal topic, as its coordinator sees it."""
+    """The log of one internal topic, for its coordinator."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class PartitionWriter:
         self._append_failed = append_failed
 
     def stage(self, partition: int, records: list[tuple[bytes, bytes | None]], now_ms: int) -> int:
-        """Append one batch; the offset after it. KafkaError when it cannot be."""
+        """Append one batch and return the offset after it; KafkaError if the log refuses it."""
         replica = self._replicas.leader(self._topic, partition)
         batch = build_batch(
             [Record(index, now_ms, key, value, ()) for index, (key, value) in enumerate(records)],
@@ -50,7 +50,7 @@ class PartitionWriter:
         max_bytes: int,
         done: Callable[[Buffer | KafkaError], None],
     ) -> None:
-        """Whole batches from the first one that ends after `offset`; empty at the log end.
+        """Pass whole batches, from the first that ends after `offset`, to `done`; empty at the log end.
 
         What the page cache lacks is read on a file thread, and `done` is called after that.
         """
@@ -82,7 +82,7 @@ class PartitionWriter:
         return self._leader(partition).log_end_offset
 
     def high_watermark(self, partition: int) -> int:
-        """Up to where the log is committed."""
+        """Return the high watermark."""
         return self._leader(partition).high_watermark
 
     def _leader(self, partition: int) -> Replica:
@@ -94,7 +94,7 @@ def _unreadable(failure: Exception) -> KafkaError:
 
 
 class _Staged:
-    """A coordinator's batch: its success shows in the high watermark, its failure must be told."""
+    """A coordinator's pending batch: the high watermark reports its success, `fail` its failure."""
 
     __slots__ = (
         "_append_failed",
@@ -112,15 +112,15 @@ class _Staged:
         self.parked = False
 
     def park(self) -> None:
-        """A coordinator waits for as long as it takes."""
+        """Do nothing: a coordinator waits without a deadline."""
         self.parked = True
 
     def holding(self, size: int) -> None:
-        """Never: what a broker builds is staged at once."""
+        """Never called: a batch that the broker builds is staged at once."""
 
     def complete(self) -> None:
-        """The high watermark tells."""
+        """Do nothing: the high watermark reports success."""
 
     def fail(self, failure: KafkaError) -> None:
-        """What the coordinator believes to have written is not there."""
+        """Report the failure to the coordinator, whose state is ahead of the log."""
         self._append_failed(self._at)

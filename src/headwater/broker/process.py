@@ -1,4 +1,4 @@
-"""A broker as a process: signals, the garbage collector, the real seams."""
+"""Runs a broker as a process: signals, the garbage collector, the real seams."""
 
 import asyncio
 import gc
@@ -17,7 +17,7 @@ from headwater.seams.randomness import SystemRandomness
 from headwater.seams.tasks import LoopTasks
 
 GC_THRESHOLD = 20_000
-"""New objects between two collections: requests make no cycles, so frequent ones are waste."""
+"""Allocations between two collections: requests create no cycles, so few are needed."""
 
 
 def system_seams() -> Seams:
@@ -58,7 +58,7 @@ async def _serve(settings: BrokerSettings, on_ready: Callable[[str], None]) -> N
 
 
 def _collect_rarely() -> None:
-    """What a start made stays: the collector never looks at it again."""
+    """Freeze the objects of the start, so that the collector skips them, and collect rarely."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(GC_THRESHOLD)

@@ -82,7 +82,7 @@ def share_secret(
 def read_log_dirs(
     store: MetadataStore, node_id: int, reply: Callable[[dict[str, str] | StoreError], None]
 ) -> None:
-    """Read the directory ids that this broker had at earlier starts, with their paths."""
+    """Read the directory ids of this broker's earlier starts, with their paths."""
 
     def read(result: Znode | StoreError) -> None:
         if not isinstance(result, StoreError):
@@ -149,7 +149,7 @@ class Registration:
         if not isinstance(result, StoreError) or result.kind in _PERHAPS_MADE:
             self._store.exists(self._path, self._found, self._node_changed)
         else:
-            log.warning("this broker could not register: %s", result)
+            log.warning("broker registration failed: %s", result)
 
     def _found(self, stat: Stat | StoreError | None) -> None:
         if isinstance(stat, Stat):

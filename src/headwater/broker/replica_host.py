@@ -1,4 +1,4 @@
-"""What replicas ask of the broker around them: `replication.replica`'s host, for this process."""
+"""Implements `ReplicaHost` for the replicas of this broker."""
 
 import logging
 
@@ -43,7 +43,7 @@ class BrokerReplicaHost:
         context.changed()
 
     def high_watermark_advanced(self, replica: Replica) -> None:
-        """Let coordinators send the answers that waited for it."""
+        """Let coordinators send the replies that waited for it."""
         self._context.coordinators.high_watermark_advanced(
             replica.topic_partition, replica.high_watermark
         )
@@ -53,5 +53,5 @@ class BrokerReplicaHost:
         self._context.isr_proposals.propose(replica, proposal)
 
     def storage_failed(self, replica: Replica, failure: OSError, *, flushing: bool) -> None:
-        """The disk refused a write, or a flush of what was written."""
+        """Report a failed write or flush to the storage health."""
         self._health.failed(self._context.replicas, replica, failure, flushing=flushing)

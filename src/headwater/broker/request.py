@@ -1,4 +1,4 @@
-"""A request that is being handled, and the place where its answer goes."""
+"""A request being handled, and its reply."""
 
 import logging
 from collections.abc import Callable
@@ -17,17 +17,17 @@ log = logging.getLogger("headwater.server")
 
 
 class Replier(Protocol):
-    """Who gets the response to a request: a client, or the controller in this process."""
+    """Receives the response to a request: a client, or the controller in this process."""
 
     def reply(self, response: Struct) -> None:
-        """Answer, exactly once."""
+        """Send the response; call exactly once."""
 
     def reply_in_turns(self, response: Struct | Steps[Struct | None]) -> None:
         """Answer, exactly once, with a response that may be long."""
 
 
 class Request(PendingResponse):
-    """One request of one client; `reply` may come at any later moment, exactly once."""
+    """One request of one client; `reply` is called exactly once, now or later."""
 
     __slots__ = (
         "client_id",
@@ -55,10 +55,10 @@ class Request(PendingResponse):
         self.throttle_ms = 0
         self.started_us = connection.context.clock.monotonic_us()
         self.on_gone: Callable[[], None] | None = None
-        """Called if the client leaves before its answer: nobody waits for this any more."""
+        """Called if the client disconnects before the response."""
 
     def fill(self, buffers: list[Buffer]) -> None:
-        """Give the response, and count how long it took."""
+        """Set the response, and record how long it took."""
         if self.buffers is None:
             context = self.connection.context
             took_us = context.clock.monotonic_us() - self.started_us
@@ -66,7 +66,7 @@ class Request(PendingResponse):
             super().fill(buffers)
 
     def reply(self, response: Struct) -> None:
-        """Answer, on the loop thread; the connection keeps the order."""
+        """Send the response, on the loop thread; the connection keeps the order."""
         if self.buffers is None:
             self._finish(response)
             buffers = framing.response(self.correlation_id, self.version, response)
@@ -74,17 +74,17 @@ class Request(PendingResponse):
             self.fill(buffers)
 
     def reply_in_turns(self, response: Struct | Steps[Struct | None]) -> None:
-        """Answer with a response that is long, or that is still to be made.
+        """Send a response that is long or still to be built.
 
-        It is made and encoded over several rounds of the event loop. Nothing more is read from
-        this client meanwhile. The steps that make a response may call this again at their end.
+        It is built and encoded over several rounds of the event loop. Nothing more is read from this
+        client meanwhile. The steps that build a response may call this again at their end.
         """
         hold = _Hold(self.connection)
         if not self.connection.context.turns.start(self._make(response, hold), self.connection):
             hold.acquire()
 
     def _finish(self, response: Any) -> None:
-        """Count an error of the whole request, and say for how long the client is not read."""
+        """Count an error of the whole request, and set the throttle time."""
         code = getattr(response, "error_code", 0)
         if code:
             self.connection.context.metrics.error(self.row.api.key, code)
@@ -112,17 +112,17 @@ class Request(PendingResponse):
             hold.release()
 
     def peer_gone(self) -> None:
-        """The client left."""
+        """Handle the disconnect of the client."""
         if self.on_gone is not None:
             self.on_gone()
 
     def reply_nothing(self) -> None:
-        """The protocol wants no answer (acks=0)."""
+        """Complete without a response (acks=0)."""
         self.fill([])
 
 
 class _Hold:
-    """The hold of one series of steps on its connection, if it took one."""
+    """Pauses reading from a connection while a series of steps runs."""
 
     __slots__ = ("_connection", "_taken")
 
@@ -131,11 +131,11 @@ class _Hold:
         self._taken = False
 
     def acquire(self) -> None:
-        """The steps go on in later rounds."""
+        """Pause reading: the steps continue in later rounds."""
         self._taken = True
         self._connection.hold()
 
     def release(self) -> None:
-        """The steps are done."""
+        """Resume reading: the steps are done."""
         if self._taken:
             self._connection.release()

@@ -1,10 +1,9 @@
-"""One client's connection: frames in, answers out in the order of their requests.
+"""One client's connection: frames in, responses out in the order of their requests.
 
-Requests are handled as they come and may finish in any order; each has a slot in the order of
-arrival, and an answer leaves when all before it have left. A client that leaves too many
-requests unanswered, or does not read its answers, is not read from until it catches up. Records
-that the page cache lacks are read from the disk a piece at a time, as fast as the client takes
-them.
+Requests are handled as they arrive and may finish in any order; each has a slot in the order of
+arrival, and a response is sent when all before it have been sent. A client with too many unanswered
+requests, or one that does not read its responses, is not read from until it catches up. Records that
+are not in the page cache are read from the disk piece by piece, as fast as the client reads them.
 """
 
 import asyncio
@@ -26,19 +25,19 @@ if TYPE_CHECKING:
 
 MAX_UNANSWERED = 128
 MAX_UNSENT = 1024 * 1024
-"""Bytes of answers: with more of them unsent, no further request is taken."""
+"""Bytes of unsent responses above which no further request is read."""
 MAX_HELD = 4 * 1024 * 1024
-"""Bytes of requests that wait for a codec or a turn: with more of them no further one is taken."""
+"""Bytes of requests waiting for a codec or a turn above which no further request is read."""
 MAX_POLLS = 2
-"""Long polls of one client at a time: all of them may come true at the same moment."""
+"""The most long polls of one client: all of them may complete at the same moment."""
 PIECE = 1024 * 1024
 SMALL_PIECE = 64 * 1024
-"""What is read from the disk at a time for one client, and while memory is short."""
+"""Bytes read from the disk at a time for one client, and while memory is short."""
 WORTH_COUNTING = 64 * 1024
-"""Smaller answers are not counted in the memory budget: the transport takes them at once."""
+"""Smaller responses do not count in the memory budget: the transport sends them at once."""
 
 SENT: list[Buffer] = []
-"""In the slot of an answer that has left: whoever still knows the slot must not keep the bytes."""
+"""The content of the slot of a sent response: a reference to the slot must not keep the bytes."""
 
 log = logging.getLogger("headwater.server")
 
@@ -48,7 +47,7 @@ OnFrame: TypeAlias = Callable[["ServerConnection", int, int], None]
 
 
 class PendingResponse:
-    """The place of one answer in its connection's order."""
+    """The slot of one response in its connection's order."""
 
     __slots__ = ("buffers", "connection")
 
@@ -59,21 +58,21 @@ class PendingResponse:
 
     @property
     def answered(self) -> bool:
-        """Whether the answer is known."""
+        """Return whether the response is set."""
         return self.buffers is not None
 
     def fill(self, buffers: list[Buffer]) -> None:
-        """Give the answer; empty for a request that has none. Exactly once."""
+        """Set the response, empty for a request without one; call exactly once."""
         if self.buffers is None:
             self.buffers = buffers
             self.connection.response_ready(self)
 
     def peer_gone(self) -> None:
-        """The client left before its answer."""
+        """Handle a disconnect before the response."""
 
 
 class IdleTracker:
-    """Whether a connection did anything between two looks: counting costs the hot path nothing."""
+    """Detects idle connections by comparing frame counts between two checks."""
 
     __slots__ = ("_frames", "_since_ms")
 
@@ -82,14 +81,14 @@ class IdleTracker:
         self._since_ms = 0
 
     def for_ms(self, now_ms: int, frames_read: int) -> int:
-        """For how long no request has come, as far as the looks can tell."""
+        """Return how long no request has arrived, by the resolution of the checks."""
         if frames_read != self._frames:
             self._frames, self._since_ms = frames_read, now_ms
         return now_ms - self._since_ms
 
 
 class ServerConnection(FrameProtocol):
-    """A client as the broker sees it."""
+    """The broker's end of a client's connection."""
 
     __slots__ = (
         "_answers",
@@ -129,7 +128,7 @@ class ServerConnection(FrameProtocol):
         self.context = context
         self.listener = listener
         self.principal: Principal = ANONYMOUS
-        # A listener with SASL sets this once the client has proven who it is.
+        # A listener with SASL sets this once the client has authenticated.
         self.authenticated = True
         self.handshake: CalledBroker | None = None
         """A broker that is proving who it is."""
@@ -140,11 +139,11 @@ class ServerConnection(FrameProtocol):
         self.pending: deque[PendingResponse] = deque()
         self.idle = IdleTracker()
         self.route: FastRoute | None = None
-        """The way of this client's last produce request, so that its next one need not be parsed."""
+        """The route of this client's last produce request, for the fast path."""
         self.last_shape: object = None
-        """Of the last produce request that was decoded: its partitions, without their records."""
+        """The partitions of the last decoded produce request."""
         self.frame = (0, 0)
-        """Where the request being handled lies in the buffer."""
+        """The position of the request being handled in the buffer."""
         self._answers: list[Any] = []
         self._unsent = 0
         self._polls = 0
@@ -154,16 +153,16 @@ class ServerConnection(FrameProtocol):
         self._handed = 0
         self._streams = 0
         self._stream: SliceStream | None = None
-        """What is being sent piece by piece; answers behind it wait."""
+        """The response being sent piece by piece; later responses wait."""
         self._writing_paused = False
         self._tick = context.tick
         self._too_many = False
         self._leaving = False
 
-    # -- coming and going
+    # -- connect and disconnect
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Let the peer in, or not."""
+        """Accept the peer, or close the connection if there are too many."""
         super().connection_made(transport)
         peer = transport.get_extra_info("peername")
         self.host = peer[0] if peer else "unknown"
@@ -187,7 +186,7 @@ class ServerConnection(FrameProtocol):
             self.release()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the peer; answers still to come go nowhere."""
+        """Release the connection; later responses are dropped."""
         self.context.connection_quotas.leave(self, self.host)
         self.context.metrics.closed_bytes_in += self.bytes_in
         self.context.metrics.closed_bytes_out += self.bytes_out
@@ -199,7 +198,7 @@ class ServerConnection(FrameProtocol):
             slot.peer_gone()
 
     def leave_budget(self) -> None:
-        """Give back what was received and not sent; what is being worked on stays counted."""
+        """Release the memory of received and unsent bytes; requests being handled stay counted."""
         if self.memory is not self.context.memory:
             return
         self.memory.leave(self)
@@ -210,11 +209,11 @@ class ServerConnection(FrameProtocol):
 
     @property
     def gone(self) -> bool:
-        """Whether answers can no longer reach the peer."""
+        """Return whether the peer can no longer get responses."""
         return self.transport is None or self.transport.is_closing()
 
     def dismiss(self) -> None:
-        """Take nothing more from this peer; what it asked before is answered, then it is closed."""
+        """Read nothing more; answer pending requests, then close."""
         self._leaving = True
         self.hold()
         self._tick.send_soon(self)
@@ -222,7 +221,7 @@ class ServerConnection(FrameProtocol):
     # -- requests
 
     def turn_ended(self) -> None:
-        """Send what is ready, and take no more from a client that has too much under way."""
+        """Send ready responses, and pause reading from a client with too many pending requests."""
         if self.memory.tight:
             self.shrink()  # ends the tick, which may answer: before the answers are sent
         if self._answers:
@@ -237,7 +236,7 @@ class ServerConnection(FrameProtocol):
             self._tick.flush()
 
     def frame_refused(self, size: int) -> None:
-        """Not a Kafka client, or a hostile one."""
+        """Close the connection of a peer that announced an invalid frame size."""
         self.context.peer_log.warning(
             "frames", self.host, f"closed a connection: a frame of {size} bytes was announced"
         )
@@ -245,7 +244,7 @@ class ServerConnection(FrameProtocol):
     # -- answers
 
     def response_ready(self, slot: PendingResponse) -> None:
-        """An answer is known: it leaves if it is its turn."""
+        """Send a response if all earlier ones have been sent."""
         pending = self.pending
         if pending[0] is not slot:
             return
@@ -264,7 +263,7 @@ class ServerConnection(FrameProtocol):
             self._tick.send_soon(self)
 
     def answer_made(self, buffers: list[Buffer]) -> None:
-        """An answer waits until it is sent; what of it is this process's memory is counted."""
+        """Queue a response; count its bytes in this process's memory."""
         size = sum(map(len, buffers))
         before = self._unsent
         self._unsent += size
@@ -290,19 +289,19 @@ class ServerConnection(FrameProtocol):
             self.release()
 
     def poll_began(self) -> None:
-        """A request of this client waits for records."""
+        """Count a waiting fetch of this client."""
         self._polls += 1
         if self._polls == MAX_POLLS:
             self.hold()
 
     def poll_ended(self) -> None:
-        """It has them, or waits no longer."""
+        """Count the end of a waiting fetch."""
         self._polls -= 1
         if self._polls == MAX_POLLS - 1:
             self.release()
 
     def send_answers(self) -> None:
-        """Hand the answers to the transport; the buffer is free once all of it is written."""
+        """Pass the responses to the transport; the buffer is free once all of it is written."""
         transport = self.transport
         if transport is None or transport.is_closing():
             return
@@ -334,7 +333,7 @@ class ServerConnection(FrameProtocol):
     # -- answers that are read from the disk while they are sent
 
     def _up_to_stream(self, answers: list[Any]) -> list[Any]:
-        """What can be sent now; the stream behind it is next, and the rest waits."""
+        """Return the responses before the next streamed one, which is sent next; the rest waits."""
         for rank, buffer in enumerate(answers):
             if isinstance(buffer, SliceStream):
                 self._stream, self._answers = buffer, answers[rank + 1 :] + self._answers
@@ -379,18 +378,22 @@ class ServerConnection(FrameProtocol):
             self.send_answers()
 
     def _stream_failed(self, failure: Exception | None) -> None:
-        """The answer's size was promised: only a closed connection can take that back."""
+        """Close the connection: the size of the response is already sent."""
         if not self.gone:
-            log.warning("closed the connection of %s: its records are gone: %s", self.host, failure)
+            log.warning(
+                "closed the connection of %s: the records of its fetch cannot be read: %s",
+                self.host,
+                failure,
+            )
             self.abort()
 
     def pause_writing(self) -> None:
-        """The peer reads more slowly than it asks: take nothing more from it."""
+        """Pause reading: the peer reads responses too slowly."""
         self._writing_paused = True
         self.hold()
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
+        """Resume reading: the peer has caught up."""
         self._writing_paused = False
         self._charge(-self._charged)
         self.release()
@@ -407,7 +410,7 @@ class ServerConnection(FrameProtocol):
             self.memory.charge(self, size)
 
     def progress(self) -> int | None:
-        """Bytes moved, near enough; None where this client waits for the broker."""
+        """Return an approximate count of transferred bytes; None if the client waits for the broker."""
         if self.transport is None or self.transport.is_closing():
             return None
         if super().progress() is None and not self._writing_paused:
@@ -416,7 +419,7 @@ class ServerConnection(FrameProtocol):
 
 
 def _own(buffers: list[Buffer]) -> int:
-    """Bytes of an answer that are this process's memory: not the page cache's, not the disk's."""
+    """Return the bytes of a response in this process's memory, without page cache and disk."""
     return sum(
         len(buffer) for buffer in buffers if not isinstance(buffer, (memoryview, SliceStream))
     )

@@ -1,9 +1,9 @@
-"""What happens when a disk refuses: full ones are asked again, broken ones are left alone.
+"""Handles disk errors: full disks are probed, failed disks go offline.
 
-A full log dir refuses writes, is probed each second and takes them again when there is room. A
-dir that failed in any other way (EIO, read-only, a flush that failed) is offline until the broker
-starts again: after a failed flush the page cache no longer tells the truth. A process without a
-descriptor left is no sick disk: open files are closed, and what was refused is tried again.
+A full log dir refuses writes, is probed each second and accepts writes again when it has space. A dir
+that failed in any other way (EIO, read-only, a failed flush) is offline until the broker restarts:
+after a failed flush the page cache may differ from the disk. Running out of file descriptors is not a
+disk error: idle files are closed, and the operation is retried.
 """
 
 import errno
@@ -21,12 +21,12 @@ log = logging.getLogger("headwater.server")
 
 ROOM_TO_RETURN = 16 * 1024 * 1024
 SHARE_TO_RETURN = 8
-"""What must be free before a full dir takes writes again: so many bytes, or such a part of it."""
+"""The free space at which a full dir accepts writes again: bytes, or a fraction of the disk."""
 _FULL = {errno.ENOSPC, errno.EDQUOT}
 
 
 class StorageHealth:
-    """Knows which log dirs can be written to."""
+    """Tracks which log dirs are full or failed."""
 
     def __init__(self, log_dirs: LogDirs, files: Files, all_lost: Callable[[], None]) -> None:
         self._log_dirs = log_dirs
@@ -37,7 +37,7 @@ class StorageHealth:
     def failed(
         self, replicas: Iterable[Replica], culprit: Replica, failure: OSError, *, flushing: bool
     ) -> None:
-        """A write or flush on the culprit's dir failed."""
+        """Handle a failed write or flush in the culprit's dir."""
         directory = _dir_of(culprit)
         if failure.errno in EXHAUSTED:
             self._free_descriptors(culprit, failure)
@@ -49,13 +49,13 @@ class StorageHealth:
             self._take_offline(directory, here, failure)
 
     def found_full(self, directory: str, replicas: Iterable[Replica]) -> None:
-        """A start found no room in the dir."""
+        """Mark a dir as full: a start found no space in it."""
         self._fill(directory, [replica for replica in replicas if _dir_of(replica) == directory])
 
     def _free_descriptors(self, culprit: Replica, failure: OSError) -> None:
         log.error(
-            "%s: %s; closed %d files and refused the request, raise the limit of open files "
-            "(ulimit -n) or have fewer connections",
+            "%s: %s; closed %d files and refused the request: raise the limit of open files "
+            "(ulimit -n) or reduce the number of connections",
             culprit.topic_partition,
             failure.strerror,
             self._log_dirs.free_descriptors(),
@@ -63,7 +63,10 @@ class StorageHealth:
 
     def _fill(self, directory: str, here: list[Replica]) -> None:
         if directory not in self._full:
-            log.error("%s is full: writes are refused until there is room", directory)
+            log.error(
+                "%s is full: writes are refused until space is free; delete records or add disk space",
+                directory,
+            )
             self._full[directory] = None
         refusal = KafkaError(E.KAFKA_STORAGE_ERROR, f"the disk of {directory} is full")
         for replica in here:
@@ -71,7 +74,7 @@ class StorageHealth:
 
     def _take_offline(self, directory: str, here: list[Replica], failure: OSError) -> None:
         log.critical(
-            "%s failed (%s): its %d partitions are offline; mend the disk and restart the broker",
+            "%s failed (%s): its %d partitions are offline; repair the disk and restart the broker",
             directory,
             failure,
             len(here),
@@ -84,30 +87,32 @@ class StorageHealth:
             replica.refusal = replica.offline
             replica.fail_waiters(replica.offline)
         if all(log_dir.offline for log_dir in self._log_dirs.dirs):
-            log.critical("no log dir is left: the broker stops")
+            log.critical(
+                "all log dirs have failed: the broker stops; repair the disks and restart it"
+            )
             self._all_lost()
 
     def probe(self, replicas: Iterable[Replica]) -> None:
-        """Let full dirs that have room again take writes."""
+        """Let full dirs with free space accept writes again."""
         for directory in list(self._full):
             total, usable = self._files.space(directory)
             if usable < min(ROOM_TO_RETURN, total // SHARE_TO_RETURN):
                 continue
             del self._full[directory]
-            log.warning("%s has room again: writes are taken", directory)
+            log.warning("%s has free space again: writes are accepted", directory)
             for replica in replicas:
                 if _dir_of(replica) == directory and replica.offline is None:
                     replica.refusal = None
 
     def store_session_changed(self, session: SessionState) -> None:
-        """Without its store a broker can create no topic and give out no producer id."""
+        """Stop the broker if the store is lost: it could create no topics and no producer ids."""
         if session is SessionState.EXPIRED:
             log.critical("the metadata store failed: the broker stops; repair the disk, restart it")
             self._all_lost()
 
     @property
     def any_full(self) -> bool:
-        """Whether a dir waits for room."""
+        """Return whether a dir is full."""
         return bool(self._full)
 
 

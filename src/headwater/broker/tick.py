@@ -1,9 +1,8 @@
-"""One tick of the loop: what requests staged is written once, then everybody is answered.
+"""One tick of the loop: writes staged batches once, then sends the responses.
 
-Requests of all connections that arrive in one round of the event loop share the writes: each
-dirty partition is written once, the readers it wakes are looked at once, each connection sends
-once. A replica's slices of receive buffers are let go of here, so a connection that wants to use
-its buffer again ends the tick early.
+Requests of all connections that arrive in one round of the event loop share the writes: each dirty
+partition is written once, the readers it wakes are checked once, each connection sends once. The tick
+releases a replica's slices of receive buffers, so a connection that needs its buffer ends it early.
 """
 
 import asyncio
@@ -17,21 +16,21 @@ from headwater.replication.replica import Replica
 log = logging.getLogger("headwater.server")
 
 RECHECKS_A_TICK = 200
-"""So many waiting readers are looked at in one tick: one record may wake thousands of them."""
+"""The most woken readers checked in one tick: one record may wake thousands of them."""
 
 
 class WokenReader(Protocol):
     """A parked fetch that was woken in this tick."""
 
     def recheck(self) -> None:
-        """Answer if there is enough now."""
+        """Reply if there is enough now."""
 
 
 class ResponseSender(Protocol):
-    """A connection with answers to send."""
+    """A connection with responses to send."""
 
     def send_answers(self) -> None:
-        """Hand them to the transport."""
+        """Pass them to the transport."""
 
 
 class Tick:
@@ -40,7 +39,7 @@ class Tick:
     def __init__(self) -> None:
         self.number = 0
         self.written: dict[Replica, None] = {}
-        """Replicas written to since somebody last looked: they are what may need a flush."""
+        """Replicas written since the last check for flushes."""
         self.dirty: list[Replica] = []
         """Replicas with staged batches, which may be slices of receive buffers."""
         self._woken: dict[WokenReader, None] = {}
@@ -49,19 +48,19 @@ class Tick:
         self._flushing = False
 
     def write_soon(self, replica: Replica) -> None:
-        """The replica has staged batches."""
+        """Write the replica's staged batches at the end of the tick."""
         self.dirty.append(replica)
         if not self._scheduled:
             self._schedule()
 
     def recheck_soon(self, reader: WokenReader) -> None:
-        """The reader may have enough now."""
+        """Check the reader at the end of the tick."""
         self._woken[reader] = None
         if not self._scheduled:
             self._schedule()
 
     def send_soon(self, sender: ResponseSender) -> None:
-        """The connection has answers."""
+        """Send the connection's responses at the end of the tick."""
         self._senders[sender] = None
         if not self._scheduled:
             self._schedule()
@@ -77,10 +76,9 @@ class Tick:
         self.flush()
 
     def flush(self) -> None:
-        """Write, wake, send. Asked for while it runs, it has nothing to add.
+        """Write, wake, send. A call during a flush does nothing.
 
-        All that is dirty is written; of readers that were woken, some may have to wait for the
-        next tick.
+        All dirty replicas are written; some of the woken readers may have to wait for the next tick.
         """
         if self._flushing:
             return
@@ -97,7 +95,7 @@ class Tick:
             if self._woken and not self._scheduled:
                 self._schedule()
 
-    # One that fails in an unforeseen way must not cost the others of the tick their turn.
+    # An unexpected failure of one must not stop the others of the tick.
 
     def _write(self) -> None:
         dirty, self.dirty = self.dirty, []
@@ -110,7 +108,7 @@ class Tick:
             self.written[replica] = None
 
     def _recheck_woken(self, most: int) -> int:
-        """Look at up to `most` readers, the others have their turn in the next tick; how many."""
+        """Check up to `most` readers, leave the others for the next tick; return how many."""
         woken = self._woken
         if len(woken) <= most:
             self._woken = {}

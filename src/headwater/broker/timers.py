@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 LATE_MS = 200
-"""A timer that fires this much too late finds a loop that stood still."""
+"""A timer that fires this late means that the loop was stalled."""
 GRACE_S = 0.1
 MOST_GRACES = 10
 
@@ -16,9 +16,9 @@ class _Handle(Protocol):
 class PatientTimers:
     """`call_later` for deadlines of clients.
 
-    After a stall the event loop runs its timers before it reads: a client whose heartbeats wait in
-    the socket would be taken for dead. A call that comes late is put off for a moment, in which
-    everything that has arrived is read.
+    After a stall the event loop runs its timers before it reads sockets: a client whose heartbeats
+    wait in the socket would expire. A late call is postponed for a moment, so that arrived data is
+    read first.
     """
 
     def __init__(
@@ -35,7 +35,7 @@ class PatientTimers:
 
 
 class PatientTimer:
-    """One call to come."""
+    """One scheduled call."""
 
     __slots__ = ("_call", "_call_later", "_due_ms", "_graces", "_handle", "_now_ms")
 
@@ -64,5 +64,5 @@ class PatientTimer:
             self._call()
 
     def cancel(self) -> None:
-        """Do not call."""
+        """Cancel the call."""
         self._handle.cancel()

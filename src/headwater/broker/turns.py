@@ -1,7 +1,7 @@
-"""Long requests in bounded steps: no request holds the event loop for more than one step.
+"""Runs long requests in bounded steps, so that no request holds the event loop for longer.
 
-A generator that yields after each element it handles is run for some hundred elements per round
-of the event loop. One generator has its turn in a round, so several long requests do not add up.
+A generator that yields after each element runs for some hundred elements per round of the event loop.
+Only one generator runs per round, so several long requests do not add up.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ ELEMENTS_A_TURN = 400
 
 
 MAX_RUNNING = 8
-"""Generators that take turns; the others begin as these end. Each keeps what it has made so far."""
+"""The most generators that take turns; others start as these end. Each keeps its partial result."""
 MAX_WEIGHT = 4 * 1024 * 1024
-"""Bytes of large requests that are decoded at a time, or one larger request: decoded, a request is
-many times as large as received."""
+"""The most bytes of large requests decoded at a time, or one larger request: a decoded request is many
+times as large as its bytes."""
 
 
 class Requester(Protocol):
@@ -34,14 +34,14 @@ class Requester(Protocol):
 
     @property
     def gone(self) -> bool:
-        """Whether nobody waits for the result any more."""
+        """Return whether the client has disconnected."""
 
     def hold_bytes(self, size: int) -> None:
-        """Count `size` bytes of its requests as memory in use; negative to give them back."""
+        """Count `size` bytes of its requests as memory in use; negative to release them."""
 
 
 class _Work:
-    """A generator on its way, with the bytes of the large request that it works on."""
+    """A running generator, with the bytes of its large request."""
 
     __slots__ = ("peer", "steps", "weight")
 
@@ -52,10 +52,10 @@ class _Work:
 
 
 class Turns:
-    """Runs generators in turns on the event loop; those of clients that left are closed.
+    """Runs generators in turns on the event loop; closes those of disconnected clients.
 
-    A large request waits as it was received until few others are being decoded, and counts in the
-    memory budget until it is handled: thousands of clients must not have theirs decoded at once.
+    A large request waits undecoded until few others are being decoded, and counts in the memory
+    budget until it is handled: the requests of thousands of clients must not be decoded at once.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Turns:
         self._scheduled = False
 
     def start(self, steps: Steps[None], peer: Requester) -> bool:
-        """Run the first step now and the others in later rounds; whether it is done already."""
+        """Run the first step now and the others in later rounds; return whether it is done."""
         work = _Work(steps, peer, self._inherited)
         if self._step(work):
             return True
@@ -81,7 +81,7 @@ class Turns:
         return False
 
     def start_large(self, steps: Steps[None], peer: Requester, weight: int) -> None:
-        """Run the steps that decode a request of `weight` bytes, once there is room for it."""
+        """Run the steps that decode a request of `weight` bytes, once the limits allow it."""
         work = _Work(steps, peer, weight)
         self._count(work, 1)
         self._received.append(work)
@@ -89,7 +89,7 @@ class Turns:
         self._schedule()
 
     def _admit(self) -> None:
-        """Begin with large requests in their order, after all that was begun before."""
+        """Start waiting large requests in order, after the generators that already run."""
         running = self._running
         while self._begun and len(running) < MAX_RUNNING:
             running.append(self._begun.popleft())
@@ -157,14 +157,14 @@ def finish(work: Steps[T]) -> T:
 
 
 def drained(items: list[T]) -> Iterator[T]:
-    """The items in order; the list lets go of each as it is handed out, and is empty at the end."""
+    """Yield the items in order and remove each from the list."""
     items.reverse()
     while items:
         yield items.pop()
 
 
 class _Each(Generic[T, R]):
-    """An array of an answer whose items are made while the answer is encoded."""
+    """An array of a response whose items are built while the response is encoded."""
 
     __slots__ = ("_items", "_make")
 
@@ -180,5 +180,5 @@ class _Each(Generic[T, R]):
 
 
 def each(items: Collection[T], make: Callable[[T], R]) -> list[R]:
-    """`[make(item) for item in items]`, made one by one as a `Request.reply_in_turns` encodes it."""
+    """Return `[make(item) for item in items]`, built lazily while `Request.reply_in_turns` encodes it."""
     return cast("list[R]", _Each(items, make))

@@ -1,9 +1,8 @@
-"""What time it is for those who delete by age: a clock that jumped ahead is not believed at once.
+"""The wall clock for deletion by age; it ignores a sudden jump ahead for a while.
 
 A wall clock set years ahead by mistake would make every record and every producer look expired.
-Real time goes on at the pace of the monotonic clock; if the wall clock runs ahead of it by more
-than an hour, deletions go on by real time until the clock is put right or an operator had an hour
-to notice.
+Real time advances with the monotonic clock. If the wall clock runs ahead of it by more than an hour,
+deletions use real time until the clock is corrected or an hour has passed.
 """
 
 import logging
@@ -13,9 +12,9 @@ from headwater.seams.clock import Clock
 log = logging.getLogger("headwater.server")
 
 JUMP_MS = 3_600_000
-"""How far the wall clock may run ahead of real time between two looks."""
+"""How far the wall clock may run ahead of real time between two checks."""
 DEFER_MS = 3_600_000
-"""How long a clock that jumped ahead is not believed."""
+"""How long a jump ahead is ignored."""
 
 
 class WallClockWatch:
@@ -28,7 +27,7 @@ class WallClockWatch:
         self._jumped_at_ms: int | None = None
 
     def believed_ms(self) -> int:
-        """The time by which records and producers may expire, in milliseconds since 1970."""
+        """Return the time for expiring records and producers, in milliseconds since 1970."""
         wall_ms, monotonic_ms = self._clock.wall_ms(), self._clock.monotonic_ms()
         expected_ms = self._wall_ms + monotonic_ms - self._monotonic_ms
         ahead_ms = wall_ms - expected_ms
@@ -43,9 +42,11 @@ class WallClockWatch:
                 )
             if monotonic_ms - self._jumped_at_ms < DEFER_MS:
                 return expected_ms
-            log.warning("the wall clock is still %d s ahead: it is believed now", ahead_ms // 1000)
+            log.warning(
+                "the wall clock is still %d s ahead: deletion by age uses it now", ahead_ms // 1000
+            )
         elif self._jumped_at_ms is not None:
-            log.warning("the wall clock is right again: deletion by age goes on")
+            log.warning("the wall clock is correct again: deletion by age continues")
         self._jumped_at_ms = None
         self._wall_ms, self._monotonic_ms = wall_ms, monotonic_ms
         return wall_ms

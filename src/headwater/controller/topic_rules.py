@@ -203,7 +203,7 @@ def existing_topic(name: str, state: ClusterState) -> TopicState:
     """The topic, unless it is unknown or being deleted."""
     topic = state.topics.get(name)
     if topic is None or topic.deleting:
-        raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
     return topic
 
 

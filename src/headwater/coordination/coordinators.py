@@ -1,7 +1,7 @@
-"""The coordinators of this broker, by the topic in which each keeps its records.
+"""The coordinators of this broker, by the topic that stores their records.
 
-Replicas and control requests report what happens to any partition; here it reaches the coordinator
-that owns the partition's topic, if there is one. A new coordinator is one more row.
+Replicas and control requests report events of all partitions; this table passes each event to the
+coordinator that owns the partition's topic, if there is one.
 """
 
 from typing import Any
@@ -17,16 +17,16 @@ class Coordinators:
         self._by_topic: dict[str, CoordinatorRuntime[Any, Any]] = {}
 
     def add(self, runtime: CoordinatorRuntime[Any, Any]) -> None:
-        """Let `runtime` own its topic."""
+        """Register `runtime` as the owner of its topic."""
         self._by_topic[runtime.topic.name] = runtime
 
     def elected(self, at: TopicPartition, leader_epoch: int) -> None:
-        """Load the shard of a partition that this broker leads from now on."""
+        """Load the shard of a partition: this broker became its leader."""
         if runtime := self._by_topic.get(at.topic):
             runtime.elected(at.partition, leader_epoch)
 
     def resigned(self, at: TopicPartition) -> None:
-        """Give up the shard of a partition that this broker no longer leads."""
+        """Close the shard of a partition that this broker no longer leads."""
         if runtime := self._by_topic.get(at.topic):
             runtime.resigned(at.partition)
 
@@ -36,12 +36,12 @@ class Coordinators:
             runtime.high_watermark_advanced(at.partition, high_watermark)
 
     def append_failed(self, at: TopicPartition) -> None:
-        """Load a shard again whose staged records did not reach the log."""
+        """Reload a shard whose staged records did not reach the log."""
         if runtime := self._by_topic.get(at.topic):
             runtime.append_failed(at.partition)
 
     def topic_deleted(self, name: str) -> None:
-        """Let every coordinator drop what it keeps about a deleted topic."""
+        """Let every coordinator drop its state of a deleted topic."""
         for runtime in self._by_topic.values():
             runtime.topic_deleted(name)
 

@@ -14,9 +14,9 @@ SPARE_ENTRIES = 256
 
 
 class Now(NamedTuple):
-    """One reading of both clocks: deadlines use the first, stored timestamps the second.
+    """One reading of both clocks: deadlines use the monotonic, stored timestamps the wall clock.
 
-    The wall clock may jump by years; sessions must not expire because of it, so the two never mix.
+    The wall clock may jump by years, and sessions must not expire because of it, so the two never mix.
     """
 
     monotonic_ms: int
@@ -46,13 +46,13 @@ class Deadlines(Generic[K]):
             self._push(key, at_ms)
 
     def cancel(self, key: K) -> None:
-        """Forget the deadline of `key`, if any."""
+        """Remove the deadline of `key`, if any."""
         self._at.pop(key, None)
         if len(self._heap) > SPARE_ENTRIES + 4 * len(self._at):
             self._rebuild()
 
     def next(self) -> int | None:
-        """When to call `pop_due` again, or None. May be early, never late."""
+        """Return when to call `pop_due` again, or None. May be early, never late."""
         self._drop_forgotten()
         return self._heap[0][0] if self._heap else None
 

@@ -22,7 +22,7 @@ GroupCommand: TypeAlias = Command[GroupShard, C, CoordinatorRecord]
 
 
 def offsets_topic(settings: BrokerSettings) -> InternalTopic:
-    """`__consumer_offsets`, as the broker's settings describe it."""
+    """Return `__consumer_offsets` with the broker's settings."""
     return InternalTopic(
         CONSUMER_OFFSETS,
         settings.offsets_topic_num_partitions,
@@ -47,7 +47,7 @@ def group_coordinator(
     call_later: CallLater,
     rebalances: Rebalances,
 ) -> GroupCoordinator:
-    """The runtime of all group shards on this broker; it loads a shard when one is elected."""
+    """Return the runtime of all group shards on this broker."""
 
     def new_member_id(prefix: str) -> str:
         return f"{prefix}-{uuid.UUID(bytes=randomness.uuid())}"

@@ -1,12 +1,12 @@
-"""Runs the shards of a coordinator that this broker leads: append, replay, answer once it is safe.
+"""Runs the shards of a coordinator on this broker: append, replay, reply when committed.
 
 A command's records are staged in the log and replayed at once, so that the next command sees them.
 Its replies, and those of every later command, reads included, wait until the high watermark has
-passed the shard's last staged record: no client ever learns what a failover could take back.
+passed the shard's last staged record: a client never gets a reply that a failover could undo.
 A failed append drops the shard and loads it again from the log.
 
-The runtime knows nothing of what its shards coordinate: the topic, the shards, the codec of their
-records and the receiver of their effects are parameters.
+The runtime is generic: the topic, the shards, the codec of their records and the receiver of their
+effects are parameters.
 """
 
 import logging
@@ -40,7 +40,7 @@ R = TypeVar("R")
 C = TypeVar("C")
 Command: TypeAlias = Callable[[S, Now, C, Token], Outcome[R]]
 Reply: TypeAlias = Callable[[object], None]
-"""Takes the shard's answer, or a KafkaError if the shard is gone before it can answer."""
+"""Gets the shard's answer, or a KafkaError if the shard closes before."""
 
 LOAD_CHUNK_BYTES = 64 * 1024
 MAX_LOAD_CHUNK_BYTES = 256 * 1024 * 1024
@@ -73,7 +73,7 @@ class CoordinatorLog(Protocol):
         """The log end offset."""
 
     def high_watermark(self, partition: int) -> int:
-        """Up to where the log is committed; `high_watermark_advanced` reports later moves."""
+        """Return the high watermark; `high_watermark_advanced` reports later moves."""
 
 
 class ShardState(Enum):
@@ -184,7 +184,7 @@ class ShardRuntime(Generic[S, R]):
         if self._load_offset > before:
             self._load_bytes = LOAD_CHUNK_BYTES
         elif not chunk:
-            self._load_offset = self._staged  # compaction left nothing up to the end (KAFKA-9065)
+            self._load_offset = self._staged  # compaction removed the rest (KAFKA-9065)
         elif self._load_bytes < MAX_LOAD_CHUNK_BYTES:
             self._load_bytes *= 2  # a batch larger than the chunk (KAFKA-7286)
         else:
@@ -272,7 +272,7 @@ class ShardRuntime(Generic[S, R]):
         self._call_later(0, self._answer_some)
 
     def close(self, why: KafkaError) -> None:
-        """Give the shard up and answer every waiting request with `why`."""
+        """Close the shard and answer every waiting request with `why`."""
         self.state = ShardState.CLOSED
         self._timer.cancel()
         held = [reply for _, reply, _ in self._held]
@@ -372,13 +372,13 @@ class CoordinatorRuntime(Generic[S, R]):
     # -- what happens to partitions of the topic
 
     def elected(self, partition: int, leader_epoch: int) -> None:
-        """Load a partition that this broker leads from now on; a new epoch starts over."""
+        """Load a partition that this broker now leads; a new epoch loads it again."""
         self._close(partition, E.NOT_COORDINATOR)
         log.debug("%s: loading (leader epoch %d)", self._at(partition), leader_epoch)
         self._load(partition)
 
     def resigned(self, partition: int) -> None:
-        """Give up a partition that another broker leads from now on."""
+        """Close a partition that another broker now leads."""
         self._close(partition, E.NOT_COORDINATOR)
 
     def high_watermark_advanced(self, partition: int, high_watermark: int) -> None:
@@ -388,13 +388,13 @@ class CoordinatorRuntime(Generic[S, R]):
             shard.high_watermark_advanced(high_watermark)
 
     def append_failed(self, partition: int) -> None:
-        """Load a shard again, because staged records did not reach the log."""
+        """Reload a shard whose staged records did not reach the log."""
         if partition in self._shards:
             self._close(partition, E.NOT_COORDINATOR)
             self._load(partition)
 
     def topic_deleted(self, name: str) -> None:
-        """Let every shard drop what it keeps about a deleted topic."""
+        """Let every shard drop its state of a deleted topic."""
         for shard in list(self._shards.values()):
             shard.topic_deleted(name)
 
@@ -422,7 +422,7 @@ def _as_reply(token: Token) -> Reply:
 
 
 def _as_coordinator_error(failure: KafkaError) -> KafkaError:
-    """The error as a client can act on it: ask again here, find the coordinator again, or give up."""
+    """Map an error to a coordinator error: retry here, find the coordinator again, or fail."""
     if failure.code in (
         E.NOT_ENOUGH_REPLICAS,
         E.NOT_ENOUGH_REPLICAS_AFTER_APPEND,

@@ -1,4 +1,4 @@
-"""What a coordinator shard is: a command gives an Outcome, and replay changes what is stored.
+"""The interface of a coordinator shard: commands return an Outcome, only replay changes stored state.
 
 A shard holds the state of one partition of a coordinator's topic. It never waits and never writes.
 It returns records to append, replies for tokens, and effects; the runtime appends the records first,
@@ -20,7 +20,7 @@ Token: TypeAlias = object
 
 @dataclass(slots=True)
 class Outcome(Generic[R]):
-    """What a command wants done, in this order: records, then effects, then replies."""
+    """The result of a command, applied in this order: records, effects, replies."""
 
     records: list[R] = field(default_factory=list)
     replies: list[tuple[Token, object]] = field(default_factory=list)
@@ -41,16 +41,16 @@ class Shard(Protocol[R]):
         """Start working: every record of the log has been replayed."""
 
     def expire(self, now: Now) -> Outcome[R]:
-        """Do what is due."""
+        """Handle the deadlines that have passed."""
 
     def next_deadline(self) -> int | None:
         """When to call `expire`, by the monotonic clock."""
 
     def topic_deleted(self, now: Now, topic: str) -> Outcome[R]:
-        """Drop what the shard keeps about a topic that no longer exists."""
+        """Drop the state of a deleted topic."""
 
     def survives_loss_of(self, records: Sequence[R]) -> bool:
-        """Whether the shard still equals its log although `records` were never appended.
+        """Return whether the shard still equals its log if `records` are not appended.
 
         False makes the runtime drop the shard and load it again.
         """
@@ -63,7 +63,7 @@ class Shard(Protocol[R]):
 
 
 class RecordCodec(Protocol[R]):
-    """How a coordinator's records become keys and values."""
+    """Encodes a coordinator's records as keys and values."""
 
     def encode(self, record: R) -> tuple[bytes, bytes | None]:
         """The key and the value; a value of None deletes."""
@@ -86,11 +86,11 @@ class TopicImage(Protocol):
 
 
 class InternalTopic(NamedTuple):
-    """The topic in which a coordinator keeps its records, as it is to be created."""
+    """The topic of a coordinator's records, with the settings to create it."""
 
     name: str
     partitions: int
     replication_factor: int
     configs: Mapping[str, str]
     clamped: bool = False
-    """Whether fewer live brokers than replicas reduce the replication factor."""
+    """Whether to reduce the replication factor to the number of live brokers."""

@@ -1,4 +1,5 @@
-"""Replicas of partitions: who leads, what is committed, who waits for it.
+"""Replicas of partitions: leadership, the high watermark, and requests that wait for it.
 
-`partition` and `isr` are pure machines; `replica` and `replicas` put them over a log. Nothing here knows sockets, tasks or the event loop.
+`partition` and `isr` are pure state machines; `replica` and `replicas` connect them to a log. Nothing
+here uses sockets, tasks or the event loop.
 """

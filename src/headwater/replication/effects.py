@@ -1,16 +1,16 @@
-"""What a partition asks of its surroundings, in the order it must happen."""
+"""The effects of a partition, to be carried out in order."""
 
 from typing import NamedTuple, TypeAlias
 
 
 class AdvanceHW(NamedTuple):
-    """Everything below `high_watermark` is committed: release who waits for it."""
+    """Everything below `high_watermark` is committed: complete the requests that wait for it."""
 
     high_watermark: int
 
 
 class ProposeIsr(NamedTuple):
-    """Ask the controller to store another in-sync set; it counts only once stored."""
+    """Ask the controller to store another in-sync set; it takes effect once stored."""
 
     isr: frozenset[int]
     leader_epoch: int

@@ -1,9 +1,9 @@
-"""The flushes of a replica's log, and how much of the log is durable enough to be acknowledged.
+"""The flushes of a replica's log, and the end of the log that may be acknowledged.
 
-Where `flush.messages` is set, a write is visible and acknowledged only once so few records are
-unflushed; elsewhere the page cache is enough, and housekeeping flushes later. One flush at a time:
-the older of two could end last and undo the newer. After a failed sync the same data is never
-synced again, because the kernel may have dropped the pages.
+If `flush.messages` is N, a write is visible and acknowledged only once fewer than N records are unflushed.
+Otherwise the page cache is enough, and housekeeping flushes later. Only one flush runs at a time: the
+older of two could end last and undo the newer. After a failed sync the same data is never synced again,
+because the kernel may have dropped the pages.
 """
 
 import logging
@@ -35,7 +35,7 @@ class Flushes:
 
     @property
     def durable_end(self) -> int:
-        """The end of what is as durable as the topic asks before anybody may see it.
+        """Return the end of the records that are as durable as the topic requires before they are visible.
 
         With flush.messages=N a write waits for the disk if N records or more would be unflushed.
         """
@@ -50,7 +50,7 @@ class Flushes:
 
     @property
     def behind(self) -> bool:
-        """Whether written records still wait for a flush before they count."""
+        """Return whether written records wait for a flush before they are visible."""
         return self.durable_end < self._replica.log.log_end_offset
 
     # -- flushes of housekeeping: announced, begun on the loop, run on a thread, then reported
@@ -58,7 +58,7 @@ class Flushes:
     def announce(self, now_ms: int, looked_ms: int) -> bool:
         """Announce a flush if one is due and none is under way; return whether it is announced.
 
-        Both times are monotonic: now, and when the caller last asked.
+        Both times are monotonic: now, and the time of the caller's last check.
         """
         if self.flushing or not self._replica.log.flush_due(now_ms, looked_ms):
             return False
@@ -66,7 +66,7 @@ class Flushes:
         return True
 
     def begin(self) -> FlushWork | None:
-        """Return the work of an announced flush for a file thread; None where nothing is to do."""
+        """Return the work of an announced flush for a file thread; None if there is none."""
         work = self._replica.log.unflushed()
         if work is None:
             self._end_flush()
@@ -95,7 +95,7 @@ class Flushes:
         replica.host.off_loop(work.run, done, Lane.FLUSH)
 
     def flushed(self, work: FlushWork) -> None:
-        """The flush succeeded: complete what it satisfies, and flush what came meanwhile."""
+        """Handle a successful flush: complete waiters, and flush later writes."""
         self._end_flush()
         replica = self._replica
         if replica.log.presence.removed:
@@ -106,16 +106,16 @@ class Flushes:
             self.flush()
 
     def failed(self, work: FlushWork | None, failure: Exception) -> None:
-        """The flush raised: nothing more is durable, and nobody is answered as if it were.
+        """Handle a failed flush: nothing more is durable, and no waiter completes.
 
-        An error of the disk takes the log dir offline or finds it full. Without a descriptor nothing
-        was synced: the flush is due again, and waiters keep waiting, because their batches are in the
-        log. Any other error is a defect of the broker.
+        A disk error takes the log dir offline or marks it full. If no file descriptor was available,
+        nothing was synced: the flush is repeated, and waiters keep waiting, because their batches
+        are in the log. Any other error is a defect of the broker.
         """
         self._end_flush()
         replica = self._replica
         if replica.log.presence.removed and isinstance(failure, FileNotFoundError):
-            return  # the partition was deleted meanwhile: the disk is fine
+            return  # the partition was deleted meanwhile; the disk is healthy
         syncing = work is not None and work.syncing
         passing = isinstance(failure, OSError) and failure.errno in EXHAUSTED
         if isinstance(failure, OSError):
@@ -160,9 +160,9 @@ class Flushes:
             self.flush()
 
     def sync_crash_tail(self) -> None:
-        """Sync the records that a dead process had written and not synced, where that counts.
+        """Sync the records that a crashed process wrote but did not sync, if the topic requires it.
 
-        Waits for the disk: only a log that was not closed has such a tail, and it is not served yet.
+        Blocks on the disk: only a log that was not closed has such a tail, and it is not served yet.
         """
         self.completed_end = 0
         replica = self._replica

@@ -38,7 +38,7 @@ class HeldBatch:
         self.failure: KafkaError | None = None
 
     def release_memory(self) -> None:
-        """The batch left the inbox: its bytes no longer count as held."""
+        """Stop counting the bytes of the batch: it left the inbox."""
         self.pending.holding(-self._size)
 
 
@@ -53,7 +53,7 @@ class Inbox:
         self.batches: deque[HeldBatch] = deque()
 
     def hold(self, batch: memoryview, header: RawHeader, pending: Pending, acks: int) -> None:
-        """Keep a batch that is ready behind those that are not."""
+        """Queue a ready batch behind batches that are not ready."""
         self.batches.append(HeldBatch(batch, header, pending, acks))
 
     def prepare(
@@ -63,7 +63,7 @@ class Inbox:
         now_ms: int,
         ready: Callable[[], None],
     ) -> None:
-        """Keep a batch, prepare it on a codec thread and then call `ready`."""
+        """Queue a batch, prepare it on a codec thread and then call `ready`."""
         held.ready = False
         self.batches.append(held)
         batch, header = held.batch, held.header
@@ -92,7 +92,7 @@ class Inbox:
         return held
 
     def pop_all(self) -> list[HeldBatch]:
-        """Remove and return every batch; what threads still prepare is dropped when it comes."""
+        """Remove and return every batch; results of running preparations are dropped."""
         held = list(self.batches)
         self.batches.clear()
         for entry in held:

@@ -1,15 +1,15 @@
-"""How far each follower has come, and whether it counts as in sync (KIP-16, KIP-497)."""
+"""Tracks how far each follower has fetched, and whether it is in sync (KIP-16, KIP-497)."""
 
 from dataclasses import dataclass
 
 
 @dataclass(slots=True)
 class FollowerProgress:
-    """What the leader knows of one follower.
+    """The progress of one follower, as the leader sees it.
 
-    `caught_up_ms` is the last moment at which the follower had everything the leader had; a
-    follower that always fetches a little late still counts, because reaching the end that the
-    leader had at the previous fetch moves it to the time of that fetch.
+    `caught_up_ms` is the last time at which the follower had everything the leader had. A follower
+    that always fetches a little late still counts: when it reaches the end that the leader had at
+    the previous fetch, `caught_up_ms` moves to the time of that fetch.
     """
 
     broker_epoch: int = -1
@@ -21,7 +21,7 @@ class FollowerProgress:
     end_at_previous_fetch: int = -1
 
     def fetched(self, now_ms: int, offset: int, leader_end: int) -> None:
-        """The follower asks for `offset`: it has everything below."""
+        """Record a fetch from `offset`: the follower has everything below it."""
         if offset >= leader_end:
             self.caught_up_ms = max(self.caught_up_ms, now_ms)
         elif offset >= self.end_at_previous_fetch >= 0:
@@ -31,5 +31,5 @@ class FollowerProgress:
         self.end_at_previous_fetch = leader_end
 
     def in_sync(self, now_ms: int, leader_end: int, lag_limit_ms: int) -> bool:
-        """Whether it has everything, or had within the limit."""
+        """Return whether the follower is caught up, or was within the limit."""
         return self.log_end >= leader_end or now_ms - self.caught_up_ms <= lag_limit_ms

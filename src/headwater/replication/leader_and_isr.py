@@ -1,4 +1,4 @@
-"""What the controller decided for one partition."""
+"""The controller's decision for one partition."""
 
 from typing import NamedTuple
 
@@ -16,4 +16,4 @@ class LeaderAndIsr(NamedTuple):
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     is_new: bool = True
-    """Whether the partition was just made: an older one may lie on a disk that is offline."""
+    """Whether the partition was just created; the log of an older one may be on an offline disk."""

@@ -22,7 +22,7 @@ class Leading:
     def follower_fetched(
         self, follower: int, offset: int, log_start: int, broker_epoch: int = -1
     ) -> None:
-        """A follower asks for `offset`: it has everything from `log_start` up to there."""
+        """Record a follower's fetch from `offset`: it has everything from `log_start` up to it."""
         replica = self._replica
         replica.check_in_range(offset)
         partition = replica.partition

@@ -1,9 +1,9 @@
-"""One partition as its local replica sees it: role, epochs, in-sync set, high watermark.
+"""The state of one partition at its local replica: role, epochs, in-sync set, high watermark.
 
-A decide machine: inputs in the past tense, effects out. It never reads a clock, a file or a
-socket, and holds for any number of replicas. Invariants: the high watermark never goes back
-while this replica leads, and never passes the end of any replica that is or may soon be in the
-in-sync set; a change of that set counts only when the controller stored it.
+A pure state machine: inputs in the past tense, effects out. It never reads a clock, a file or a socket,
+and supports any number of replicas. Invariants: the high watermark never goes back while this replica
+leads, and never passes the end of a replica that is, or may soon be, in the in-sync set; a change of
+that set takes effect only once the controller has stored it.
 """
 
 from collections.abc import Container, Sequence
@@ -16,14 +16,14 @@ from headwater.replication.isr import FollowerProgress
 
 
 class Role(Enum):
-    """What the local replica does for the partition."""
+    """The role of the local replica."""
 
     NONE = "none"
     LEADER = "leader"
     FOLLOWER = "follower"
 
 
-# Members of an Enum are slow to look up, and these are asked for with every batch.
+# Enum members are slow to look up, and every batch needs these.
 _LEADER = Role.LEADER
 
 
@@ -54,12 +54,12 @@ class Partition:
         self.lag_limit_ms = lag_limit_ms
         self.min_insync = min_insync
         self.enough_in_sync = False
-        """Whether acks=all writes may be taken."""
+        """Whether acks=all writes are accepted."""
         self.role = Role.NONE
         self.leader = NO_LEADER
         self.leader_epoch = NO_EPOCH
         self.leader_epoch_start = -1
-        # The mark that the current leader sent last; a follower's own may lag behind its log.
+        # The high watermark that the current leader sent last; it may be above the follower's log end.
         self.leader_high_watermark = 0
         self.partition_epoch = -1
         self.replicas: tuple[int, ...] = ()
@@ -102,7 +102,7 @@ class Partition:
         replicas: Sequence[int],
         isr: Sequence[int],
     ) -> None:
-        """The controller made another replica the leader; `leader` may be none for now."""
+        """The controller made another replica the leader; `leader` may be NO_LEADER."""
         self.role, self.leader = Role.FOLLOWER, leader
         self.followers = {}
         self.leader_high_watermark = 0
@@ -138,7 +138,7 @@ class Partition:
     def follower_fetched(
         self, now_ms: int, replica: int, offset: int, log_start: int, broker_epoch: int = -1
     ) -> Sequence[Effect]:
-        """A follower asked for `offset`, so it has everything from `log_start` to there."""
+        """A follower fetched from `offset`, so it has everything from `log_start` up to it."""
         progress = self.followers.get(replica)
         if progress is None:
             return NOTHING
@@ -156,12 +156,12 @@ class Partition:
         return -1 if progress is None else progress.log_start
 
     def leader_hw_received(self, high_watermark: int) -> Sequence[Effect]:
-        """The leader sent its mark with a fetch; this replica's own never passes its log."""
+        """The leader sent its high watermark; this replica's own never passes its log end."""
         self.leader_high_watermark = high_watermark
         return self._raise_to(min(high_watermark, self.log_end))
 
     def truncated(self, log_end: int) -> None:
-        """The local log was cut back to `log_end`, and the mark with it."""
+        """The local log was truncated to `log_end`; the high watermark follows."""
         self.log_end = log_end
         self.high_watermark = min(self.high_watermark, log_end)
         self.leader_high_watermark = 0
@@ -169,7 +169,8 @@ class Partition:
     def restarted(self, start: int) -> None:
         """The local log was emptied and continues at `start`, which its leader has committed.
 
-        The mark moves there too, or this replica would lead with a mark below its log (KAFKA-9491).
+        The high watermark moves there too; otherwise this replica could lead with a high watermark
+        below its log start (KAFKA-9491).
         """
         self.log_end = self.high_watermark = start
         self.leader_high_watermark = 0
@@ -188,7 +189,7 @@ class Partition:
         return [self._propose(self.isr - late)] if late else NOTHING
 
     def isr_stored(self, now_ms: int, isr: Sequence[int], partition_epoch: int) -> Sequence[Effect]:
-        """The controller stored the set; from now on it counts."""
+        """The controller stored the set; it takes effect now."""
         if partition_epoch <= self.partition_epoch:
             return NOTHING
         self.isr, self.partition_epoch, self.proposed_isr = frozenset(isr), partition_epoch, None
@@ -209,7 +210,7 @@ class Partition:
         )
 
     def require_in_sync(self, min_insync: int) -> None:
-        """The topic asks for another number of in-sync replicas."""
+        """The topic's min.insync.replicas changed."""
         self.min_insync = min_insync
         self._count_in_sync()
 
@@ -218,16 +219,16 @@ class Partition:
         self.enough_in_sync = len(self.isr) >= needed
 
     def low_watermark(self, log_start: int, live: Container[int]) -> int:
-        """The least log start of the live replicas: below it no broker in reach has records."""
+        """Return the smallest log start of the live replicas: none of them has records below it."""
         starts = [
             progress.log_start for replica, progress in self.followers.items() if replica in live
         ]
         return min([log_start, *starts])
 
-    # -- inside
+    # -- helpers
 
     def _may_join(self, replica: int, progress: FollowerProgress) -> bool:
-        """At the mark, and past the start of this leader's own epoch (KAFKA-7128)."""
+        """Return whether a follower is at the high watermark and past the start of this epoch (KAFKA-7128)."""
         return (
             replica not in self.isr
             and self.proposed_isr is None
@@ -241,7 +242,7 @@ class Partition:
 
     def _advance(self, now_ms: int) -> Sequence[Effect]:
         if self.role is not _LEADER:
-            # A follower's own end says nothing of the others: its mark is the leader's.
+            # A follower does not know the others' log ends: it uses the leader's high watermark.
             return self._raise_to(min(self.leader_high_watermark, self.log_end))
         if not self.enough_in_sync:
             return NOTHING
@@ -252,7 +253,7 @@ class Partition:
         return self._raise_to(mark)
 
     def _counts(self, now_ms: int, replica: int, progress: FollowerProgress) -> bool:
-        """In the set, about to be by proposal, or caught up and so about to ask."""
+        """Return whether a follower is in the set, proposed for it, or caught up and about to join."""
         if replica in self.isr or (self.proposed_isr is not None and replica in self.proposed_isr):
             return True
         return progress.log_end >= 0 and now_ms - progress.caught_up_ms <= self.lag_limit_ms

@@ -1,4 +1,4 @@
-"""The local replica of one partition: the only door to its log and its state.
+"""The local replica of one partition: the only access to its log and its state.
 
 Appends go through an ordered inbox, are staged, and are written once per tick. A waiter of acks=1
 completes after the write, one of acks=all when the high watermark passes it. Watchers (parked
@@ -48,7 +48,7 @@ from headwater.replication.upkeep import Upkeep
 
 ACKS_ALL = -1
 ACKS_NONE = 0
-# Members of an Enum are slow to look up, and these are asked for with every batch or read.
+# Enum members are slow to look up, and every batch or read needs these.
 _LEADER, _NONE = Role.LEADER, Role.NONE
 _HIGH_WATERMARK, _LAST_STABLE = FetchIsolation.HIGH_WATERMARK, FetchIsolation.LAST_STABLE
 
@@ -70,7 +70,7 @@ class Replica:
         policy: TopicPolicy,
         host: ReplicaHost,
     ) -> None:
-        # The log and the partition's state: for this room alone, others call the methods below.
+        # The log and the partition's state: private to this package, others call the methods below.
         self.log = partition_log
         self._staging = partition_log.staging
         self.partition = partition
@@ -116,7 +116,7 @@ class Replica:
         """Lead in the epoch that the controller decided, or confirm it."""
         is_new = decided.leader_epoch > self.partition.leader_epoch or not self.is_leader
         if is_new:
-            # Known before the first append of the epoch: those who truncate later must find a
+            # Known before the first append of the epoch: replicas that truncate later must find a
             # leader that wrote nothing (KAFKA-7415).
             self._staging.begin_epoch(decided.leader_epoch)
             self.flushes.sync_crash_tail()
@@ -147,14 +147,14 @@ class Replica:
         self.host.follows(self)
 
     def stop(self) -> None:
-        """Serve no more: drop what is staged and fail every request that waits here."""
+        """Stop serving: drop staged batches and fail every waiting request."""
         self.partition.role = Role.NONE
         self.log.drop_staged()
         self.fail_waiters(KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION))
         self.host.stopped(self)
 
     def mark_offline(self, why: KafkaError) -> None:
-        """Refuse reads and writes with the reason: the partition can be neither led nor followed."""
+        """Refuse reads and writes with this reason."""
         self.offline = self.refusal = why
 
     def mark_online(self, why: KafkaError) -> None:
@@ -168,7 +168,7 @@ class Replica:
         self.partition.require_in_sync(min_insync)
 
     def require_leader(self, current_leader_epoch: int = NO_EPOCH) -> None:
-        """Refuse unless this replica leads, in the epoch the client believes in."""
+        """Raise KafkaError unless this replica leads in the client's epoch."""
         self.require_role(Role.LEADER, current_leader_epoch)
 
     def check_epoch(self, current_leader_epoch: int) -> None:
@@ -193,7 +193,7 @@ class Replica:
     def append(
         self, batch: memoryview, pending: Pending, acks: int, now_ms: int, zstd_known: bool = True
     ) -> None:
-        """Check and stage one client batch; KafkaError leaves nothing behind.
+        """Check and stage one client batch; a KafkaError means that nothing is staged.
 
         `batch` is a slice of the receive buffer: patched in place and released at the flush.
         """
@@ -262,7 +262,7 @@ class Replica:
             raise KafkaError(E.NOT_ENOUGH_REPLICAS)
 
     def _refuse(self, header: RawHeader, now_ms: int) -> NoReturn:
-        """Refuse a sound batch for now: a full disk, or too few replicas in sync."""
+        """Refuse a valid batch: the disk is full, or too few replicas are in sync."""
         self.log.producers.batch_refused(header, now_ms)
         raise self.refusal or KafkaError(E.NOT_ENOUGH_REPLICAS)
 
@@ -352,7 +352,7 @@ class Replica:
         self.wake_watchers()
 
     def wake_watchers(self) -> None:
-        """There may be more to read, or nothing ever again."""
+        """There is more to read, or the replica stopped."""
         if self.watchers:
             self._wake(self.watchers)
         if self.end_watchers:
@@ -400,7 +400,7 @@ class Replica:
         return self.log.log_end_offset
 
     def readable_end(self, isolation: FetchIsolation) -> int:
-        """The offset before which such a reader may read."""
+        """Return the end offset for a reader with this isolation."""
         if isolation is _HIGH_WATERMARK:
             return self.partition.high_watermark
         if isolation is _LAST_STABLE:
@@ -420,7 +420,7 @@ class Replica:
         return KafkaError(E.KAFKA_STORAGE_ERROR, f"the read failed: {failure.strerror}")
 
     def check_in_range(self, offset: int) -> None:
-        """Refuse an offset that is not, or no longer, in the log."""
+        """Raise KafkaError for an offset outside of the log."""
         if not self.log.log_start_offset <= offset <= self.log.log_end_offset:
             raise KafkaError(E.OFFSET_OUT_OF_RANGE)
 
@@ -450,7 +450,7 @@ class Replica:
         return lookup.newest if timestamp is None else partial(lookup.at_or_after, timestamp)
 
     def offset_for_epoch(self, leader_epoch: int) -> tuple[int, int]:
-        """Return the greatest epoch up to this one and its end, (-1, -1) where unknown (KIP-320)."""
+        """Return the largest epoch up to this one and its end, (-1, -1) if unknown (KIP-320)."""
         return self.log.epochs.end_offset(leader_epoch, self.log.log_end_offset)
 
     # -- deleting

@@ -1,4 +1,4 @@
-"""What a replica needs from the broker that hosts it, and what it promises to those who wait."""
+"""The interfaces between a replica and its broker: the host, pending batches, watchers."""
 
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol, TypeAlias
@@ -14,7 +14,7 @@ Done: TypeAlias = Callable[[object, Exception | None], None]
 
 
 class Pending(Protocol):
-    """One batch under way; the replica calls exactly one of `complete` and `fail`, once."""
+    """A pending batch; the replica calls exactly one of `complete` and `fail`, once."""
 
     base_offset: int
     last_offset: int
@@ -22,23 +22,23 @@ class Pending(Protocol):
     parked: bool
 
     def park(self) -> None:
-        """The batch outlives its tick: set a deadline."""
+        """Set a deadline: the batch is still pending after its tick."""
 
     def holding(self, size: int) -> None:
-        """`size` bytes of the batch wait in the inbox; a negative size gives them back."""
+        """Count `size` bytes of the batch as held in the inbox; negative when they leave it."""
 
     def complete(self) -> None:
-        """The batch is as durable as its producer asked for."""
+        """The batch is as durable as its acks require."""
 
     def fail(self, failure: KafkaError) -> None:
-        """The batch is not in the log, or not known to be."""
+        """The batch is not in the log, or its state is unknown."""
 
 
 class Watcher(Protocol):
-    """A request that waits for more to read."""
+    """A request that waits for more records."""
 
     def wake(self, replica: "Replica") -> None:
-        """There may be more to read, or nothing ever again."""
+        """There is more to read, or the replica stopped."""
 
 
 class ReplicaHost(Protocol):
@@ -66,10 +66,10 @@ class ReplicaHost(Protocol):
         """The replica is no longer served here."""
 
     def high_watermark_advanced(self, replica: "Replica") -> None:
-        """More is committed: coordinators answer what waited for it."""
+        """The high watermark advanced: coordinators send pending replies."""
 
     def propose_isr(self, replica: "Replica", proposal: ProposeIsr) -> None:
         """Send a change of the in-sync set to the controller."""
 
     def storage_failed(self, replica: "Replica", failure: OSError, *, flushing: bool) -> None:
-        """The disk refused a write, or a flush of what was written."""
+        """A write or a flush failed."""

@@ -1,4 +1,4 @@
-"""All replicas of this broker: found by name, told their role, stopped and re-configured."""
+"""All replicas of this broker: looks them up, applies their roles, settings and deletion."""
 
 import errno
 import logging
@@ -21,11 +21,11 @@ from headwater.seams.tasks import Lane
 log = logging.getLogger("headwater.state-change")
 
 PASSING = {errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE}
-"""What may be different in a second. A disk that fails is not asked again."""
+"""Errors that may go away by themselves; after others the disk is not tried again."""
 
 
 class _OfflinePartition(NamedTuple):
-    """A partition that should be here and is not."""
+    """A partition that should be on this broker but could not be opened."""
 
     decided: LeaderAndIsr
     why: KafkaError
@@ -33,7 +33,7 @@ class _OfflinePartition(NamedTuple):
 
 
 class Replicas:
-    """The partitions that live here."""
+    """The replicas of this broker."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class Replicas:
         self._host = host
         self._topics: dict[str, dict[int, Replica]] = {}
         self._offline: dict[TopicPartition, _OfflinePartition] = {}
-        """Partitions that should be here but cannot be opened, and why."""
+        """Partitions that could not be opened, and why."""
 
     def __iter__(self) -> Iterator[Replica]:
         for partitions in self._topics.values():
@@ -61,16 +61,16 @@ class Replicas:
     # -- finding
 
     def get(self, topic: str, partition: int) -> Replica | None:
-        """The replica, if this broker has one."""
+        """Return the replica, if this broker has one."""
         partitions = self._topics.get(topic)
         return None if partitions is None else partitions.get(partition)
 
     def of_topic(self, topic: str) -> list[Replica]:
-        """Every replica of a topic here."""
+        """Return all replicas of a topic on this broker."""
         return list(self._topics.get(topic, {}).values())
 
     def leader(self, topic: str, partition: int, current_leader_epoch: int = NO_EPOCH) -> Replica:
-        """The replica, if it leads; KafkaError says where the client went wrong."""
+        """Return the replica if it leads; KafkaError otherwise."""
         replica = self.get(topic, partition)
         if replica is None:
             raise self.absence(topic, partition)
@@ -78,18 +78,18 @@ class Replicas:
         return replica
 
     def absence(self, topic: str, partition: int) -> KafkaError:
-        """Why `get` has no such replica."""
+        """Return the error for a replica that `get` does not find."""
         offline = self._offline.get(TopicPartition(topic, partition))
         return KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION) if offline is None else offline.why
 
     def is_offline(self, topic: str, partition: int) -> bool:
-        """Whether the partition should be served here and cannot be."""
+        """Return whether the partition should be served here but could not be opened."""
         replica = self.get(topic, partition)
         if replica is None:
             return TopicPartition(topic, partition) in self._offline
         return replica.offline is not None
 
-    # -- being told
+    # -- applying decisions of the controller
 
     def apply(self, decided: LeaderAndIsr) -> E:
         """Lead or follow as the controller says; the code for its answer.
@@ -147,7 +147,7 @@ class Replicas:
         return offline.why.code
 
     def retry_offline(self) -> bool:
-        """Open what a disk refused before, a full one for instance; whether anything was opened."""
+        """Try again to open offline partitions, such as those of a full disk; return whether one opened."""
         waiting = [offline.decided for offline in self._offline.values() if offline.may_come_back]
         return E.NONE in [self.apply(decided) for decided in waiting]
 
@@ -173,7 +173,7 @@ class Replicas:
         return replica
 
     def _identify(self, found: PartitionLog, decided: LeaderAndIsr) -> PartitionLog | None:
-        """The log, if it is this topic's after all; None once that of another topic is set aside."""
+        """Return the log if it belongs to this topic; None after moving another topic's log aside."""
         at = decided.topic_partition
         if found.topic_id == ZERO_UUID:
             self.log_dirs.name(at, decided.topic_id)
@@ -185,7 +185,7 @@ class Replicas:
                 f"{uuid_text(decided.topic_id)}, and no checksum: correct topic_id if the records "
                 "are this topic's, or move the folder away, then restart the broker",
             )
-        log.warning("%s belongs to an older topic: set aside", at)
+        log.warning("%s: the log on disk belongs to an older topic of this name; moved aside", at)
         self.log_dirs.set_aside(at)
         return None
 
@@ -201,7 +201,7 @@ class Replicas:
         return Replica(partition_log, partition, policy, self._host)
 
     def stop(self, topic_partition: TopicPartition, delete: bool) -> None:
-        """Serve the partition no more; with `delete` its files go too."""
+        """Stop serving the partition; with `delete`, delete its files too."""
         topic, index = topic_partition
         partitions = self._topics.get(topic, {})
         replica = partitions.get(index)
@@ -228,7 +228,7 @@ class Replicas:
             replica.apply_policy(policy, settings.min_insync_replicas)
 
     def topics(self) -> list[str]:
-        """The topics with a replica here."""
+        """Return the topics with a replica on this broker."""
         return list(self._topics)
 
 

@@ -1,4 +1,4 @@
-"""What a topic's settings mean for its batches and its log; made once per change of settings."""
+"""A topic's settings in the form that the hot path uses; built once per change of settings."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from headwater.records.rules import BatchRules
 
 @dataclass(frozen=True, slots=True)
 class TopicPolicy:
-    """Settings in the form that the hot path compares with."""
+    """The resolved settings of a topic."""
 
     rules: BatchRules
     log_settings: LogSettings
@@ -19,7 +19,7 @@ class TopicPolicy:
 
     @classmethod
     def of(cls, settings: TopicSettings, validate_records: bool = False) -> "TopicPolicy":
-        """Translate."""
+        """Resolve the settings of a topic."""
         codec = _codec(settings.compression_type)
         return cls(
             BatchRules(

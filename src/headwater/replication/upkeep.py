@@ -1,4 +1,4 @@
-"""What housekeeping and describing requests need of a replica's log."""
+"""Access to a replica's log for housekeeping and describe requests."""
 
 from headwater.log import retention
 from headwater.log.partition_log import PartitionLog
@@ -18,7 +18,7 @@ class Upkeep:
 
     @property
     def is_damaged(self) -> bool:
-        """Whether the log takes no more appends because its files are damaged."""
+        """Return whether the log refuses appends because its files are damaged."""
         return self._log.failure is not None
 
     @property
@@ -31,7 +31,7 @@ class Upkeep:
         return self._log.settings.file_delete_delay_ms
 
     def retain(self, now_ms: int, *, may_roll: bool) -> RetentionStep:
-        """Drop some of the segments that retention allows to go."""
+        """Drop some of the segments that have expired."""
         return retention.step(self._log, now_ms, self._partition.high_watermark, may_roll=may_roll)
 
     def pop_garbage(self) -> list[str]:
@@ -39,9 +39,9 @@ class Upkeep:
         return self._log.segments.pop_garbage()
 
     def active_producers(self) -> list[ProducerStateEntry]:
-        """Return what the log remembers of its idempotent producers."""
+        """Return the states of the log's idempotent producers."""
         return list(self._log.producers)
 
     def expire_producers(self, before_ms: int) -> None:
-        """Forget the producers that wrote nothing since `before_ms`."""
+        """Drop the states of producers that wrote nothing since `before_ms`."""
         self._log.producers.expire(before_ms)

@@ -1,1 +1,1 @@
-"""Who may do what: principals, access rules, and later credentials and quotas. Never sockets."""
+"""Principals, access rights and the interfaces of authorizer and quotas. Uses no sockets."""

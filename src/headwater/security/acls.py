@@ -1,6 +1,6 @@
-"""The words of authorization, and the authorizer that decides.
+"""The operations and resource types of authorization, and the authorizer.
 
-Every handler asks before it acts; the broker's default authorizer allows all.
+The broker checks the rights of every request; its default authorizer allows all.
 """
 
 from enum import IntEnum
@@ -12,7 +12,7 @@ CLUSTER_NAME = "kafka-cluster"
 
 
 class AclOperation(IntEnum):
-    """What a principal wants to do; the numbers are the wire's."""
+    """An operation, with its number in the protocol."""
 
     ALL = 2
     READ = 3
@@ -28,7 +28,7 @@ class AclOperation(IntEnum):
 
 
 class AclResourceType(IntEnum):
-    """What it wants to do it to; the numbers are the wire's."""
+    """The type of a resource, with its number in the protocol."""
 
     TOPIC = 2
     GROUP = 3
@@ -68,7 +68,7 @@ OPERATIONS_ON = {
 
 
 class Authorizer(Protocol):
-    """Says yes or no; never waits."""
+    """Decides about rights; must not wait."""
 
     def authorize(
         self,
@@ -78,7 +78,7 @@ class Authorizer(Protocol):
         resource_type: AclResourceType,
         name: str,
     ) -> bool:
-        """Whether `principal`, calling from `host`, may do `operation` to the resource."""
+        """Return whether `principal` at `host` may perform `operation` on the resource."""
 
 
 class AllowAll:
@@ -92,5 +92,5 @@ class AllowAll:
         resource_type: AclResourceType,
         name: str,
     ) -> bool:
-        """Yes, except that only a broker may act as one."""
+        """Return True, except that only a broker may perform CLUSTER_ACTION."""
         return operation is not AclOperation.CLUSTER_ACTION or principal.kind == BROKER

@@ -1,10 +1,10 @@
-"""Identities of the peers behind connections."""
+"""The identity of a connection's peer."""
 
 from typing import NamedTuple
 
 
 class Principal(NamedTuple):
-    """Who a connection speaks for, in Kafka's form `User:alice`."""
+    """The authenticated identity of a connection, in Kafka's form `User:alice`."""
 
     kind: str
     name: str

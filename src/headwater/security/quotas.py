@@ -1,4 +1,4 @@
-"""What a quota counts, and the interface of whatever enforces quotas."""
+"""The kinds of quotas, and the interface that enforces them."""
 
 from enum import Enum
 from typing import Protocol
@@ -7,7 +7,7 @@ from headwater.security.principals import Principal
 
 
 class QuotaKind(Enum):
-    """Which quota of a client a request counts against."""
+    """The quota that a request counts against."""
 
     PRODUCE = "bytes produced"
     FETCH = "bytes fetched"
@@ -17,9 +17,9 @@ class QuotaKind(Enum):
 
 
 class ClientQuotas(Protocol):
-    """Says for how long a client must pause; never waits."""
+    """Returns how long to throttle a client; must not wait."""
 
     def throttle_ms(
         self, principal: Principal, client_id: str | None, kind: QuotaKind, size: int
     ) -> int:
-        """Count a request of `size` bytes; 0 while the client is within its quota."""
+        """Count a request of `size` bytes; return the throttle time in ms, 0 within the quota."""

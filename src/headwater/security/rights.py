@@ -21,7 +21,7 @@ class Right:
 
     @property
     def refusal(self) -> E:
-        """What a client without the right is answered."""
+        """Return the error code for a client without the right."""
         return _REFUSALS[self.resource_type]
 
 

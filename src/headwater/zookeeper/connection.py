@@ -1,8 +1,8 @@
 """One client's connection to the store: frames in, responses and watch events out.
 
-The first frame opens a session or takes one up again; until that is durable nothing else is
-answered. Requests then run in the engine's order. Watches belong to the connection, not to the
-session: a client that reconnects brings them along.
+The first frame opens or resumes a session; until that is durable, no other request is answered. Requests
+then run in the engine's order. Watches belong to the connection, not to the session: a client that
+reconnects sends them again.
 """
 
 import asyncio
@@ -23,23 +23,23 @@ from headwater.zookeeper.messages import Code, Connect, OpCode
 log = logging.getLogger(__name__)
 
 MAX_FRAME_BYTES = 0xFFFFF
-"""ZooKeeper's default (jute.maxbuffer): what is too large there is too large here."""
+"""The largest frame, ZooKeeper's default of jute.maxbuffer."""
 MAX_IN_FLIGHT = 1000
-"""Requests of one connection that wait for the disk; more are left in the socket."""
+"""The most requests of one connection that wait for the disk; more stay in the socket."""
 
 _LENGTH = struct.Struct(">i")
 
 
 class SessionHost(Protocol):
-    """What a connection asks of its server."""
+    """The server, as a connection sees it."""
 
     engine: StoreEngine
 
     def answer_word(self, word: bytes) -> bytes | None:
-        """The answer to a four-letter word, None if it is not one."""
+        """Return the response to a four-letter word, None if it is not one."""
 
     def begin_session(self, connection: "StoreConnection", connect: Connect) -> None:
-        """Open a session, or take up again what `connect` names; calls `session_begun`."""
+        """Open a session, or resume the one in `connect`; then call `session_begun`."""
 
     def heard(self, session: int) -> None: ...
 
@@ -49,7 +49,7 @@ class SessionHost(Protocol):
 
 
 class StoreConnection(asyncio.Protocol):
-    """Speaks ZooKeeper's protocol with one client."""
+    """The protocol of one client's connection."""
 
     def __init__(self, host: SessionHost) -> None:
         self._host = host
@@ -105,7 +105,7 @@ class StoreConnection(asyncio.Protocol):
                 break
             (size,) = _LENGTH.unpack_from(buffer, at)
             if not 0 < size <= MAX_FRAME_BYTES:
-                raise MalformedFrame(f"a frame of {size} bytes")
+                raise MalformedFrame(f"frame size {size}")
             if len(buffer) - at - _LENGTH.size < size:
                 break
             at += _LENGTH.size
@@ -115,7 +115,7 @@ class StoreConnection(asyncio.Protocol):
 
     @property
     def _may_read(self) -> bool:
-        """Whether the next frame can be handled: behind the first one, only once a session began."""
+        """Return whether the next frame can be handled: after the first, only once a session began."""
         return self._connect is None or self.session != 0
 
     def _frame(self, frame: bytes) -> None:
@@ -130,7 +130,7 @@ class StoreConnection(asyncio.Protocol):
         self._handle(xid, request)
 
     def session_begun(self, session: int, timeout_ms: int, password: bytes) -> None:
-        """Answer the first frame; a session of 0 is one that has expired."""
+        """Answer the first frame; session 0 means that the session has expired."""
         if self._connect is None:
             return
         self.session = session
@@ -148,7 +148,7 @@ class StoreConnection(asyncio.Protocol):
             case messages.Ping():
                 self._respond(xid, Code.OK)
             case messages.Unserved(opcode):
-                log.warning("%s asked for operation %d, which is not served", self.peer, opcode)
+                log.warning("%s sent operation %d, which is not supported", self.peer, opcode)
                 self._respond(xid, Code.UNIMPLEMENTED)
             case messages.Close():
                 self._host.end_session(self.session, partial(self._closed, xid))

@@ -1,6 +1,6 @@
-"""Jute, ZooKeeper's serialization: big-endian numbers, strings and vectors behind their length.
+"""Jute, ZooKeeper's serialization: big-endian numbers, length-prefixed strings and vectors.
 
-Decoding never trusts a length: whatever would read past the end of the frame is a MalformedFrame.
+Decoding never trusts a length: a read past the end of the frame raises MalformedFrame.
 """
 
 import struct
@@ -14,11 +14,11 @@ _LONG = struct.Struct(">q")
 
 
 class MalformedFrame(ValueError):
-    """The bytes are not what the protocol says; the connection that sent them is closed."""
+    """The bytes violate the protocol; the connection that sent them is closed."""
 
 
 class Decoder:
-    """Reads one frame from front to back."""
+    """Decodes one frame from front to back."""
 
     __slots__ = ("_at", "_data")
 
@@ -29,7 +29,9 @@ class Decoder:
     def _next(self, size: int) -> int:
         at = self._at
         if size < 0 or at + size > len(self._data):
-            raise MalformedFrame(f"{size} bytes at {at} of a frame of {len(self._data)}")
+            raise MalformedFrame(
+                f"a field of {size} bytes at {at} in a frame of {len(self._data)} bytes"
+            )
         self._at = at + size
         return at
 
@@ -49,7 +51,7 @@ class Decoder:
         return self._data[self._next(1)] != 0
 
     def buffer(self) -> bytes:
-        """Bytes; a length of -1 is ZooKeeper's null and reads as empty."""
+        """Return bytes; a length of -1, ZooKeeper's null, gives empty bytes."""
         size = self.int32()
         if size == -1:
             return b""
@@ -104,7 +106,7 @@ class Encoder:
         return self
 
     def raw(self, value: bytes) -> "Encoder":
-        """Bytes that are encoded already."""
+        """Append bytes that are already encoded."""
         self._parts.append(value)
         return self
 
@@ -112,6 +114,6 @@ class Encoder:
         return b"".join(self._parts)
 
     def frame(self) -> bytes:
-        """Everything so far, behind its length."""
+        """Return the collected fields, prefixed with their length."""
         body = self.body()
         return _INT.pack(len(body)) + body

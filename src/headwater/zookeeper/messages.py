@@ -1,8 +1,7 @@
-"""ZooKeeper's requests and responses, as far as `headwater store` serves them.
+"""ZooKeeper's requests and responses that `headwater store` supports.
 
-Requests decode to the store's own operations where it has them. An opcode that is missing here
-(containers, TTL nodes, reconfig, persistent watches) is answered with UNIMPLEMENTED, as ZooKeeper
-answers what it was not started with.
+Requests decode to the store's own operations where it has them. Other opcodes (containers, TTL nodes,
+reconfig, persistent watches) get UNIMPLEMENTED, as from a ZooKeeper without these features.
 """
 
 from collections.abc import Sequence
@@ -89,14 +88,14 @@ _EPHEMERAL, _SEQUENTIAL = 1, 2
 
 
 class Connect(NamedTuple):
-    """The first frame of a connection: a new session, or one to go on with."""
+    """The first frame of a connection: opens or resumes a session."""
 
     last_zxid: int
     timeout_ms: int
     session_id: int
     password: bytes
     read_only: bool | None
-    """None where the client is too old to send the field, and so to read it back."""
+    """None if the client is too old to send the field; then the response omits it too."""
 
 
 def decode_connect(frame: bytes) -> Connect:
@@ -112,7 +111,7 @@ def decode_connect(frame: bytes) -> Connect:
 
 
 def encode_connected(connect: Connect, timeout_ms: int, session_id: int, password: bytes) -> bytes:
-    """A timeout of 0 tells the client that its session has expired."""
+    """Encode the response; a timeout of 0 means that the session has expired."""
     writer = Encoder().int32(0).int32(timeout_ms).int64(session_id).buffer(password)
     if connect.read_only is not None:
         writer.boolean(False)
@@ -164,7 +163,7 @@ class Auth:
 
 @dataclass(frozen=True, slots=True)
 class SetWatches:
-    """Watches that a client brings along when it reconnects; what it missed fires at once."""
+    """The watches of a client that reconnects; missed changes fire at once."""
 
     since_zxid: int
     data: tuple[str, ...]
@@ -191,7 +190,7 @@ Request: TypeAlias = (
 
 
 def decode_request(frame: bytes) -> tuple[int, Request]:
-    """The xid and the request."""
+    """Return the xid and the request."""
     reader = Decoder(frame)
     xid, code = reader.int32(), reader.int32()
     try:
@@ -237,7 +236,7 @@ def _decode_write(code: int, reader: Decoder) -> WriteRequest:
                 reader.text(), reader.buffer(), _decode_acl(reader), reader.int32(),
             )  # fmt: skip
             if flags & ~(_EPHEMERAL | _SEQUENTIAL):
-                raise MalformedFrame(f"create flags {flags}")
+                raise MalformedFrame(f"unknown create flags {flags}")
             ephemeral, sequential = bool(flags & _EPHEMERAL), bool(flags & _SEQUENTIAL)
             return WriteRequest(
                 Create(path, data, ephemeral, sequential, acl), with_stat=code == OpCode.CREATE2
@@ -249,7 +248,7 @@ def _decode_write(code: int, reader: Decoder) -> WriteRequest:
         case OpCode.CHECK:
             return WriteRequest(Check(reader.text(), reader.int32()))
         case _:
-            raise MalformedFrame(f"operation {code} inside a multi")
+            raise MalformedFrame(f"unexpected operation {code} inside a multi")
 
 
 def _decode_multi(reader: Decoder) -> Multi:
@@ -269,12 +268,12 @@ def _decode_acl(reader: Decoder) -> tuple[Acl, ...]:
 
 
 def encode_response(xid: int, zxid: int, code: int, body: bytes = b"") -> bytes:
-    """Header and body in one frame."""
+    """Return header and body in one frame."""
     return Encoder().int32(xid).int64(zxid).int32(code).raw(body).frame()
 
 
 def encode_event(change: WatchEvent, path: str) -> bytes:
-    """A watch fires."""
+    """Encode a watch event."""
     event = Encoder().int32(_EVENTS[change]).int32(_CONNECTED).text(path).body()
     return encode_response(WATCH_XID, -1, Code.OK, event)
 
@@ -305,7 +304,7 @@ def encode_acl(acl: Sequence[Acl]) -> bytes:
 
 
 def encode_result(write: WriteRequest, result: OpResult, stat: Stat | None) -> bytes:
-    """The body of one write's answer; `stat` is the created node's, for create2."""
+    """Return the body of a write's response; `stat` is that of the created node, for create2."""
     if isinstance(result, str):
         path = Encoder().text(result).body()
         return path + encode_stat(stat) if write.with_stat and stat is not None else path
@@ -315,7 +314,7 @@ def encode_result(write: WriteRequest, result: OpResult, stat: Stat | None) -> b
 def encode_multi(
     writes: Sequence[WriteRequest], results: Sequence[tuple[OpResult, Stat | None]]
 ) -> bytes:
-    """The results of a multi that was applied."""
+    """Return the results of an applied multi."""
     writer = Encoder()
     for write, (result, stat) in zip(writes, results, strict=True):
         writer.int32(_opcode(write)).boolean(False).int32(0).raw(encode_result(write, result, stat))
@@ -323,7 +322,7 @@ def encode_multi(
 
 
 def encode_failed_multi(count: int, failed_at: int, code: int) -> bytes:
-    """The error of each operation: none before the failure, inconsistent behind it."""
+    """Return an error for each operation: OK before the failure, RUNTIME_INCONSISTENCY after it."""
     writer = Encoder()
     for index in range(count):
         error = (

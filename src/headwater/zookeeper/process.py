@@ -1,4 +1,4 @@
-"""`headwater store` as a process: its folder, its signals, its end."""
+"""Runs `headwater store` as a process: its folder, signals and exit."""
 
 import asyncio
 import signal
@@ -52,7 +52,7 @@ async def _serve(host: str, port: int, folder: str, on_ready: Callable[[str], No
 
 
 def _lock(files: OsFiles, folder: str) -> None:
-    """Make sure that no other process uses the folder."""
+    """Lock the folder against other processes."""
     try:
         files.mkdir(folder)
         files.lock(f"{folder}/.lock")

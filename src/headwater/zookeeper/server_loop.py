@@ -1,4 +1,4 @@
-"""The server behind `headwater store`: a listener, the sessions, and the engine that they share."""
+"""The server of `headwater store`: a listener, the sessions, and the engine they share."""
 
 import logging
 from collections.abc import Callable
@@ -45,13 +45,13 @@ class StoreServer:
             self._deadlines.add(session.session, session.timeout_ms, clock.monotonic_ms())
 
     async def start(self, host: str, port: int) -> int:
-        """Listen; returns the port."""
+        """Listen and return the port."""
         self._listening = await self._network.serve(self._connection, host, port, BACKLOG)
         self._call_later(TICK_MS / 1000, self._tick)
         return self._listening.port
 
     def close(self) -> None:
-        """Close the connections and stop. Sessions live on: their clients find them after a restart."""
+        """Close the connections and stop. Clients can resume their sessions after a restart."""
         if self._listening is not None:
             self._listening.close()
             self._listening = None
@@ -119,7 +119,7 @@ class StoreServer:
         self.engine.submit(lambda: self.engine.open_session(timeout_ms, password), opened, writes=1)
 
     def _bind(self, connection: StoreConnection, session: int) -> None:
-        """The newest connection of a session replaces the others."""
+        """Bind a session to its newest connection and close the others."""
         older = self._by_session.get(session)
         self._by_session[session] = connection
         if older is not None and older is not connection:

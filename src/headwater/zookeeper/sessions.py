@@ -1,20 +1,19 @@
-"""When sessions expire. Pure: the time is an argument, and what to do is the caller's.
+"""Decides when sessions expire. Pure: callers pass the time and end the sessions.
 
-A session lives as long as its client is heard from within its timeout, on whatever connection. If
-this process itself did not run for a while (stopped, suspended, starved), the silence was not the
-clients': nobody expires for it.
+A session expires if its client sends nothing within the timeout, on any connection. Time in which this
+process itself did not run (stopped, suspended, starved) does not count.
 """
 
 MIN_TIMEOUT_MS = 500
 MAX_TIMEOUT_MS = 60_000
 TICK_MS = 100
-"""How often `expired` wants to be asked."""
+"""How often to call `expired`."""
 
 _LATE_MS = 4 * TICK_MS
 
 
 def negotiated(timeout_ms: int) -> int:
-    """The timeout that a client gets when it asks for `timeout_ms`."""
+    """Return the granted timeout for a requested `timeout_ms`."""
     return min(max(timeout_ms, MIN_TIMEOUT_MS), MAX_TIMEOUT_MS)
 
 
@@ -38,13 +37,13 @@ class SessionDeadlines:
         self._deadlines.pop(session, None)
 
     def heard(self, session: int, now_ms: int) -> None:
-        """The client of `session` sent something."""
+        """Extend the deadline: the client of `session` sent something."""
         timeout_ms = self._timeouts.get(session)
         if timeout_ms is not None:
             self._deadlines[session] = now_ms + timeout_ms
 
     def expired(self, now_ms: int) -> list[int]:
-        """The sessions whose time is over. They stay until `remove`."""
+        """Return the expired sessions. They stay until `remove`."""
         late = now_ms - self._last_tick_ms
         self._last_tick_ms = now_ms
         if late > _LATE_MS:

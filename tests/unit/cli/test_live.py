@@ -121,7 +121,7 @@ def test_configs_show_where_they_come_from(broker: str) -> None:
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (("--topic", "nowhere", "retention.ms=1"), "there is no topic 'nowhere'"),
+        (("--topic", "nowhere", "retention.ms=1"), "topic 'nowhere' does not exist"),
         (("--broker", "1", "node.id=7"), "cannot be changed while the broker runs"),
         (("--broker", "9", "message.max.bytes=7"), "broker 9 is not in the cluster"),
         (("--cluster-default", "mesage.max.bytes=7"), "did you mean message.max.bytes?"),
@@ -146,7 +146,7 @@ def test_a_group_is_shown_with_its_lag_and_deleted(broker: str) -> None:
     [row] = group["partitions"]
     assert (row["topic"], row["committed"], row["end"], row["lag"]) == ("clicks", 1, 3, 2)
     assert run(broker, "groups", "delete", "readers").stdout == "readers: deleted\n"
-    assert "readers does not exist" in run(broker, "groups", "describe", "readers").stderr
+    assert "group 'readers' does not exist" in run(broker, "groups", "describe", "readers").stderr
 
 
 def test_groups_are_deleted_one_by_one_and_described_all_at_once(broker: str) -> None:
@@ -262,11 +262,11 @@ def test_a_reset_by_the_number_0_is_a_reset(broker: str, option: str, after: int
 
 
 def test_an_error_names_what_it_is_about_once(broker: str) -> None:
-    assert run(broker, "groups", "describe", "g").stderr == "Error: the group g does not exist\n"
+    assert run(broker, "groups", "describe", "g").stderr == "Error: group 'g' does not exist\n"
     missing = run(broker, "groups", "delete", "g").stderr
     assert missing == "Error: g: there is no such group (GROUP_ID_NOT_FOUND)\n"
     missing = run(broker, "configs", "describe", "--topic", "nosuch").stderr
-    assert missing == "Error: there is no topic 'nosuch'\n"
+    assert missing == "Error: topic 'nosuch' does not exist\n"
 
 
 def test_shells_complete_names_of_topics_and_groups(broker: str) -> None:

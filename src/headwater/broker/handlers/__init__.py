@@ -1,1 +1,1 @@
-"""One file per API family; each maps API keys to functions of (context, request, body)."""
+"""The handlers of requests, one file per API family."""

@@ -1,4 +1,4 @@
-"""ApiVersions: what this broker serves, and the one answer that every client can read."""
+"""ApiVersions: the APIs and versions that this broker serves."""
 
 import re
 
@@ -29,10 +29,9 @@ _KEYS_FOR_BROKERS = _KEYS + [
 def handle_api_versions(
     context: Context, request: Request, body: ApiVersionsRequest | None
 ) -> ApiVersionsResponse:
-    """Tell the versions; `body` is None for a version of this API that is not known here.
+    """Return the versions; `body` is None for an unknown version of this API.
 
-    That answer has the form of version 0 and names the versions that are, so that the client
-    can ask again.
+    That response has version 0 and lists the supported versions, so that the client can retry.
     """
     if body is None:
         mine = [row for row in _KEYS if row.api_key == API_VERSIONS]

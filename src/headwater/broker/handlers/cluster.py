@@ -14,9 +14,9 @@ CONTROLLERS = 2
 def handle_describe_cluster(
     context: Context, request: Request, body: DescribeClusterRequest
 ) -> DescribeClusterResponse:
-    """Every live broker that has the listener the client came by.
+    """Return every live broker with the client's listener.
 
-    1: a client that wants controllers is told that it talks to a broker. 2: no broker is fenced.
+    1: a client that requests controllers gets MISMATCHED_ENDPOINT_TYPE. 2: no broker is fenced.
     """
     if body.endpoint_type != BROKERS:
         return _wrong_kind(body.endpoint_type)
@@ -40,17 +40,20 @@ def handle_describe_cluster(
 
 def _wrong_kind(endpoint_type: int) -> DescribeClusterResponse:
     if endpoint_type == CONTROLLERS:
-        error, message = E.MISMATCHED_ENDPOINT_TYPE, "this is a broker's listener, no controller's"
+        error, message = (
+            E.MISMATCHED_ENDPOINT_TYPE,
+            "this is a listener of a broker, not of a controller: connect to a controller",
+        )
     else:
         error, message = (
             E.UNSUPPORTED_ENDPOINT_TYPE,
-            f"endpoints of type {endpoint_type} are unknown",
+            f"unknown endpoint type {endpoint_type}",
         )
     return DescribeClusterResponse(error_code=error, error_message=message)
 
 
 def cluster_operations(context: Context, request: Request) -> int:
-    """The bit field of what the client may do to the cluster; 0 if it may not even see it."""
+    """Return the bit field of the client's operations on the cluster; 0 without Describe."""
     if not context.permits(request, DESCRIBE_CLUSTER):
         return 0
     return context.authorized_operations(request, AclResourceType.CLUSTER, CLUSTER_NAME)

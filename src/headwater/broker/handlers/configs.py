@@ -45,7 +45,7 @@ _Synonym = DescribeConfigsResponse.DescribeConfigsSynonym
 
 
 class ConfigResourceKind(IntEnum):
-    """What can have configs, with the number the protocol gives it."""
+    """A kind of resource with configs, by its number in the protocol."""
 
     TOPIC = ResourceKind.TOPIC
     BROKER = ResourceKind.BROKER
@@ -61,7 +61,7 @@ _ALTER = (ALTER_TOPIC_CONFIGS, ALTER_GROUP_CONFIGS, ALTER_CLUSTER_CONFIGS)
 def _authorize(
     context: Context, request: Request, rights: tuple[Right, Right, Right], kind: int, name: str
 ) -> None:
-    """KafkaError unless the client may do this to the configs of the resource."""
+    """Raise KafkaError unless the client has the right to the resource's configs."""
     of_topic, of_group, of_cluster = rights
     if kind == ConfigResourceKind.TOPIC:
         right, resource = of_topic, name
@@ -79,7 +79,7 @@ def _authorize(
 def handle_describe_configs(
     context: Context, request: Request, body: DescribeConfigsRequest
 ) -> None:
-    """Every config of each resource, with where it comes from."""
+    """Return every config of each resource, with its source."""
     described = partial(_described, context, request, body)
     request.reply_in_turns(DescribeConfigsResponse(results=each(body.resources, described)))
 
@@ -127,14 +127,15 @@ def _topic_rows(context: Context, name: str) -> Sequence[ConfigRow]:
     if problem:
         raise KafkaError(E.INVALID_TOPIC_EXCEPTION, problem)
     if name not in context.metadata.topics:
-        raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
     return topic_rows(context.settings, context.topic_overrides.get(name, {}))
 
 
 def _refuse_other_broker(context: Context, name: str) -> None:
     if name != str(context.node_id):
         raise KafkaError(
-            E.INVALID_REQUEST, f"this is broker {context.node_id}: ask broker {name!r} itself"
+            E.INVALID_REQUEST,
+            f"this is broker {context.node_id}: send the request to broker {name!r}",
         )
 
 
@@ -232,7 +233,7 @@ def _alter(
 
 
 def _refuse_misnamed(resource: AlteredResource) -> None:
-    """What cannot be the name of a resource, whether there is one or not."""
+    """Raise KafkaError for a name that is invalid for the kind of resource."""
     if resource.kind not in set(ConfigResourceKind):
         raise KafkaError(E.INVALID_REQUEST, f"resources of type {resource.kind} are unknown")
     if resource.kind == ConfigResourceKind.TOPIC:
@@ -248,7 +249,7 @@ def _refuse_misnamed(resource: AlteredResource) -> None:
 def handle_list_config_resources(
     context: Context, request: Request, body: ListConfigResourcesRequest
 ) -> ListConfigResourcesResponse:
-    """What has configs. 0: client metrics only. 1: by type, none given means every type."""
+    """Return the resources with configs. 0: client metrics only. 1: by type; by default all types."""
     kinds = body.resource_types or list(ConfigResourceKind)
     if request.version == 0:
         kinds = [ConfigResourceKind.CLIENT_METRICS]

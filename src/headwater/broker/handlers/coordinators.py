@@ -1,7 +1,7 @@
-"""FindCoordinator: which broker looks after a group.
+"""FindCoordinator: finds the coordinator of a group.
 
-The first question for a group creates `__consumer_offsets` and is answered when it has leaders. If
-that fails the answer is COORDINATOR_NOT_AVAILABLE, and clients ask again.
+The first request for a group creates `__consumer_offsets` and is answered when it has leaders. If that
+fails, the response is COORDINATOR_NOT_AVAILABLE, and clients retry.
 """
 
 from collections.abc import Callable
@@ -23,7 +23,7 @@ _Coordinator = FindCoordinatorResponse.Coordinator
 
 
 class KeyType(IntEnum):
-    """What a coordinator is asked for."""
+    """The kind of key that a coordinator manages."""
 
     GROUP = 0
     TRANSACTION = 1
@@ -33,7 +33,7 @@ class KeyType(IntEnum):
 def handle_find_coordinator(
     context: Context, request: Request, body: FindCoordinatorRequest
 ) -> None:
-    """Name the coordinator of each key."""
+    """Return the coordinator of each key."""
     topic = context.groups.topic
     if body.key_type == KeyType.GROUP and not context.metadata.partition_count(topic.name):
         _create_topic(context, topic, lambda problem: _answer(context, request, body, problem))
@@ -47,7 +47,7 @@ def _answer(
     body: FindCoordinatorRequest,
     problem: str | None = None,
 ) -> None:
-    """Name the coordinators; `problem` says why there are none."""
+    """Reply with the coordinators; `problem` says why there are none."""
     if request.version >= FIRST_WITH_SEVERAL_KEYS:
         find = partial(_find, context, request, body.key_type, problem)
         found = FindCoordinatorResponse(coordinators=each(body.coordinator_keys, find))
@@ -113,7 +113,7 @@ def _leader(context: Context, request: Request, partition: int) -> tuple[int, st
 def _create_topic(
     context: Context, topic: InternalTopic, then: Callable[[str | None], None]
 ) -> None:
-    """Create the topic with the first request, so that the first group need not ask again."""
+    """Create the topic with the first request, so that the first group need not retry."""
 
     def created(outcomes: list[TopicOutcome]) -> None:
         problem = None

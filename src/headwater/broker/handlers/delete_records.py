@@ -1,4 +1,4 @@
-"""DeleteRecords: move the start of logs forward, on every replica."""
+"""DeleteRecords: moves the start of logs forward on every replica."""
 
 from headwater.broker.context import Context
 from headwater.broker.request import Request
@@ -16,7 +16,7 @@ _LowWatermark = DeleteRecordsResponse.DeleteRecordsPartitionResult
 def handle_delete_records(
     context: Context, request: Request, body: DeleteRecordsRequest
 ) -> Steps[None]:
-    """Move log starts forward; the answer waits until every live replica has followed."""
+    """Move log starts forward; reply when every live replica has followed."""
     call = _Deletion(context, request, body)
     for topic in body.topics:
         yield from call.add_topic(topic)
@@ -24,7 +24,7 @@ def handle_delete_records(
 
 
 class _Deletion:
-    """One DeleteRecords request under way: watches its partitions until all are done."""
+    """A pending DeleteRecords request: watches its partitions until all are done."""
 
     def __init__(self, context: Context, request: Request, body: DeleteRecordsRequest) -> None:
         self.context = context
@@ -58,7 +58,7 @@ class _Deletion:
         return context.replicas.leader(topic, partition)
 
     def finish_or_wait(self) -> None:
-        """Answer when nothing is left to wait for, else watch."""
+        """Reply if every replica has followed, else watch."""
         self.recheck()
         if self.waiting:
             self.watched = {replica: None for replica, _, _ in self.waiting}
@@ -71,13 +71,13 @@ class _Deletion:
         self.context.tick.recheck_soon(self)
 
     def recheck(self) -> None:
-        """Answer if every replica has followed."""
+        """Reply if every replica has followed."""
         self._drop_finished()
         if not self.waiting:
             self._answer()
 
     def expired(self) -> None:
-        """Time is up for those that have not."""
+        """Reply with a timeout for the partitions that have not."""
         for _, _, mark in self.waiting:
             mark.error_code = E.REQUEST_TIMED_OUT
         self._answer()

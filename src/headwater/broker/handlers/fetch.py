@@ -1,8 +1,8 @@
-"""Fetch: ranges of logs to clients, at once or when there is enough.
+"""Fetch: sends ranges of logs to clients, at once or when enough bytes are available.
 
-A fetch that finds too little waits as a watcher of its partitions and looks again when one of
-them grows, or answers with what there is at its deadline. Bytes go from the page cache to the
-socket as they are on disk; what is not in the cache is read on a file thread meanwhile.
+A fetch that finds too little watches its partitions and checks again when one of them grows, or
+answers with what it has at its deadline. Bytes go from the page cache to the socket unchanged; a file
+thread reads what is not in the cache.
 """
 
 from typing import cast
@@ -33,7 +33,7 @@ from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
 FIRST_WITH_LEADER_HINT = 16
 MAX_COPIED = 1024 * 1024
-"""Bytes of records that one answer may keep in memory; the rest is the page cache's, or is read as
+"""The most record bytes of one response in memory; the rest stays in the page cache or is read while
 it is sent."""
 LONG = 500
 """A fetch of more partitions than this is handled in turns."""
@@ -44,7 +44,7 @@ _PartitionAnswer = FetchResponse.PartitionData
 def handle_fetch(
     context: Context, request: Request, body: FetchRequest
 ) -> FetchResponse | Steps[FetchResponse | None] | None:
-    """Answer with bytes, or wait for them."""
+    """Reply with bytes, or wait for them."""
     if sum(len(topic.partitions) for topic in body.topics) > LONG:
         return _fetch_many(context, request, body)
     by_id = request.version >= FIRST_WITH_TOPIC_ID
@@ -68,7 +68,7 @@ def handle_fetch(
 def _fetch_many(
     context: Context, request: Request, body: FetchRequest
 ) -> Steps[FetchResponse | None]:
-    """A fetch that names many partitions."""
+    """Handle a fetch of many partitions in turns."""
     by_id = request.version >= FIRST_WITH_TOPIC_ID
     wanted = []
     for topic in body.topics:
@@ -84,10 +84,10 @@ def _fetch_many(
 
 
 class _Fetch:
-    """One fetch under way.
+    """A pending fetch.
 
-    Of a fetch that waits only partitions that woke it are looked at again: the others have what
-    they had. A long one, of more than LONG partitions, is worked through in turns.
+    A waiting fetch checks only the partitions that woke it again: the others have not changed. A
+    fetch of more than LONG partitions is handled in turns.
     """
 
     def __init__(
@@ -105,8 +105,8 @@ class _Fetch:
         self.isolation = reader.isolation
         self.max_bytes = min(body.max_bytes, context.settings.fetch_max_bytes)
         self.min_bytes = min(body.min_bytes, self.max_bytes)
-        # A client whose polls are at their limit is not read, so that its leaving goes unseen:
-        # no poll outlasts the time after which a silent client is let go.
+        # A client at its limit of polls is not read, so its disconnect goes unnoticed: no poll
+        # may outlast the idle timeout of connections.
         idle_ms = context.settings.connections_max_idle_ms
         self.max_wait_ms = min(body.max_wait_ms, idle_ms) if idle_ms >= 0 else body.max_wait_ms
         self.parts: list[Part] = []
@@ -117,17 +117,17 @@ class _Fetch:
         self._of: dict[Replica, list[Part]] = {}
         self._woken: dict[Part, None] = {}
         self._absences: dict[E, KafkaError] = {}
-        """One refusal of each kind for all partitions that are not here: they may be thousands."""
+        """One shared error of each kind for absent partitions: they may be thousands."""
 
     # -- the life of a fetch
 
     @property
     def answered(self) -> bool:
-        """Whether the client has its answer (or will, once cold bytes are read)."""
+        """Return whether the response is sent, or will be once cold bytes are read."""
         return not self.waiting
 
     def start(self) -> None:
-        """Answer now if there is enough or nothing to wait for."""
+        """Reply now if there is enough, or nothing to wait for."""
         self.parts = [self._part(want) for want in self.fetch_context.partitions]
         for part in self.parts:
             self._find(part)
@@ -139,7 +139,7 @@ class _Fetch:
             self._wait()
 
     def start_in_turns(self) -> Steps[FetchResponse | None]:
-        """The same for many partitions; each is watched before it is looked at."""
+        """Do the same for many partitions; each is watched before it is checked."""
         try:
             for want in self.fetch_context.partitions:
                 part = self._part(want)
@@ -188,20 +188,20 @@ class _Fetch:
         self._of = {}
 
     def wake(self, replica: Replica) -> None:
-        """A partition grew, or stopped: look at the end of the tick."""
+        """Check at the end of the tick: a partition grew or stopped."""
         for part in self._of.get(replica, ()):
             self._woken[part] = None
         if self.waiting:
             self.context.tick.recheck_soon(self)
 
     def recheck(self) -> None:
-        """Answer if there is enough by now."""
+        """Reply if there is enough now."""
         if self.waiting and (self._recheck_woken() or self.found >= self.min_bytes):
             self._stop_waiting()
             self._answer()
 
     def _recheck_woken(self) -> bool:
-        """Look at the partitions that changed; whether one has news that cannot wait."""
+        """Check the partitions that changed; return whether one requires an immediate reply."""
         woken, self._woken = self._woken, {}
         for part in woken:
             self._check(part)
@@ -209,7 +209,7 @@ class _Fetch:
         return any(self._is_urgent(part) for part in woken)
 
     def expired(self) -> None:
-        """The client has waited long enough: answer with what there is."""
+        """Reply with what there is: the deadline has passed."""
         if self.waiting:
             self._stop_waiting()
             self._recheck_woken()
@@ -260,7 +260,7 @@ class _Fetch:
             part.failure = refused
 
     def _check(self, part: Part) -> None:
-        """Whether the wanted offset can be served from here at all."""
+        """Raise KafkaError if the offset cannot be served here."""
         if part.replica is None:
             return
         want, replica = part.want, part.replica
@@ -274,7 +274,7 @@ class _Fetch:
             part.failure = refused
 
     def _find(self, part: Part) -> None:
-        """Find the range to send, within what the others left of the limit."""
+        """Find the range to send, within the rest of the byte limit."""
         if part.found is not None:
             self.found -= part.found.size
             part.found = None
@@ -316,7 +316,7 @@ class _Fetch:
         return (yield from self._response_in_turns())
 
     def _load(self, part: Part) -> bool:
-        """Take the bytes of a part from the page cache; whether that needs no disk."""
+        """Read a part from the page cache; return False if it needs the disk."""
         assert part.found is not None
         try:
             part.records = part.found.send_now(self._left)
@@ -328,10 +328,10 @@ class _Fetch:
         return part.records is not None
 
     def _warm(self, cold: list[Part]) -> None:
-        """Read on a thread what the page cache lacks, then answer.
+        """Read on a thread what the page cache lacks, then reply.
 
-        What is more than an answer may keep in memory is read while it is sent: a client that
-        does not take it must not make the broker hold it.
+        Bytes beyond the memory limit of a response are read while it is sent: a slow client must
+        not make the broker keep them.
         """
         slices = [part.found for part in cold if part.found is not None]
 
@@ -395,7 +395,7 @@ class _Fetch:
         response.node_endpoints = leader_endpoints(
             self.context, self.request, answers.hinted, FetchResponse.NodeEndpoint
         )
-        # This fetch may stay among the parked ones until its deadline: it must not keep records.
+        # This fetch may stay in the purgatory until its deadline: it must not keep records.
         self.parts, self.fetch_context.partitions = [], []
         self._of, self._woken = {}, {}
         return response
@@ -439,7 +439,7 @@ class _Fetch:
         return answer
 
     def _hint_leader(self, part: Part, answer: _PartitionAnswer, hinted: set[int]) -> None:
-        """Tell a client that came to the wrong broker where to go (KIP-951)."""
+        """Add the current leader for a client that asked the wrong broker (KIP-951)."""
         if part.replica is None or answer.error_code not in (
             E.NOT_LEADER_OR_FOLLOWER,
             E.FENCED_LEADER_EPOCH,

@@ -1,4 +1,4 @@
-"""What a fetch wants of one partition, what was found there, and the answer as it comes together."""
+"""One partition of a fetch, the bytes found for it, and the response under construction."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -18,7 +18,7 @@ Loaded: TypeAlias = bytes | SliceStream
 
 @dataclass(slots=True, eq=False)
 class Part:
-    """One partition of a fetch: what is wanted and what was found."""
+    """One partition of a fetch and its result."""
 
     want: FetchPartition
     replica: Replica | None
@@ -28,7 +28,7 @@ class Part:
     records: Buffer | list[Buffer] | SliceStream | None = None
 
     def fail(self, failure: Exception) -> None:
-        """The bytes cannot be read."""
+        """Set the error of the partition: its bytes cannot be read."""
         if isinstance(failure, KafkaError):
             self.failure = failure
         elif isinstance(failure, OSError) and self.replica is not None:
@@ -38,7 +38,7 @@ class Part:
 
     @property
     def news(self) -> bool:
-        """Whether an incremental answer must mention it whatever its marks are."""
+        """Return whether an incremental response must include it even without changed offsets."""
         return bool(self.records) or self.failure is not None or self.divergence is not None
 
 
@@ -55,7 +55,7 @@ def wanted_of(topic: str | bytes, partition: FetchRequest.FetchPartition) -> Fet
 
 
 class Answers:
-    """The answer of a fetch as it comes together."""
+    """The response of a fetch under construction."""
 
     __slots__ = ("hinted", "topics")
 
@@ -65,7 +65,7 @@ class Answers:
 
 
 def load(piece: FileSlice, most: int) -> Loaded | Exception:
-    """The bytes of a cold range, or why there are none: one bad disk must not spoil the rest."""
+    """Return the bytes of a cold range, or the exception: a bad disk must not fail other parts."""
     try:
         return piece.load_up_to(most)
     except (OSError, KafkaError) as failure:
@@ -73,17 +73,17 @@ def load(piece: FileSlice, most: int) -> Loaded | Exception:
 
 
 def topic_answer(topic: str | bytes) -> TopicAnswer:
-    """An empty answer for a topic that is named as the client named it."""
+    """Return an empty response for a topic, by name or id as in the request."""
     if isinstance(topic, bytes):
         return TopicAnswer(topic_id=topic)
     return TopicAnswer(topic=topic)
 
 
 def divergence(replica: Replica, want: FetchPartition) -> Divergence | None:
-    """Where the client's history leaves this log's, if it does (KIP-595)."""
+    """Return where the client's log diverges from this log, if it does (KIP-595)."""
     epoch, end = replica.offset_for_epoch(want.last_fetched_epoch)
     if end < 0:
-        raise KafkaError(E.OFFSET_OUT_OF_RANGE, "the log does not know the epoch fetched last")
+        raise KafkaError(E.OFFSET_OUT_OF_RANGE, "the last fetched epoch is unknown to this log")
     if epoch == NO_EPOCH:
         raise KafkaError(E.OFFSET_OUT_OF_RANGE)  # an epoch that this log has not reached
     if want.fetch_offset < replica.log_start_offset:

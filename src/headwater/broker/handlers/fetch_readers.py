@@ -66,7 +66,7 @@ def begin_fetch(
     reader: FetchReader,
     wanted: list[FetchPartition],
 ) -> FetchContext:
-    """What the request means in its session; KafkaError for an unknown one."""
+    """Return the request's context in its session; KafkaError for an unknown session."""
     if request.version < FIRST_WITH_SESSION:
         return FetchContext(None, incremental=False, partitions=wanted)
     by_id = request.version >= FIRST_WITH_TOPIC_ID
@@ -104,7 +104,7 @@ def _replica_id(body: FetchRequest) -> int:
 
 
 def cluster_of_follower(request: Request, body: FetchRequest) -> str | None:
-    """The resource that a follower must have a right to; None for a fetch of a consumer."""
+    """Return the resource that a follower needs a right to; None for a consumer's fetch."""
     return CLUSTER_NAME if _replica_id(body) > CONSUMER else None
 
 

@@ -1,4 +1,4 @@
-"""How a handler asks group shards and waits for their answers."""
+"""Calls from handlers to group shards."""
 
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
@@ -19,7 +19,7 @@ def call_shard(
     refused: Callable[[E], A],
     done: Callable[[A], None],
 ) -> None:
-    """Run a command on the shard of a group; `refused` makes the answer of a shard that cannot."""
+    """Run a command on the shard of a group; `refused` builds the answer if the shard cannot."""
 
     def reply(answer: object) -> None:
         if isinstance(answer, KafkaError):
@@ -34,7 +34,7 @@ def call_shard(
 
 
 class Gather(Generic[A]):
-    """Waits for a fixed number of answers, and gives them on in the order of the questions."""
+    """Collects a fixed number of answers and passes them on in the order of the calls."""
 
     def __init__(self, count: int, done: Callable[[list[A]], None]) -> None:
         self._answers: list[A | None] = [None] * count
@@ -44,7 +44,7 @@ class Gather(Generic[A]):
             done([])
 
     def slot(self, place: int) -> Callable[[A], None]:
-        """Where the answer to one question goes; the last one ends the wait."""
+        """Return the callback for one answer; the last answer completes the collection."""
 
         def put(answer: A) -> None:
             self._answers[place] = answer

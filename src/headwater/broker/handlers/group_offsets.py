@@ -1,7 +1,7 @@
 """The offsets of groups on the wire: OffsetCommit, OffsetFetch, OffsetDelete.
 
-Each partition has its own error. What a client may not touch, or does not exist, is answered here;
-the rest goes to the shard of the group.
+Each partition has its own error. The handler refuses partitions that do not exist or that the client
+has no right to; the shard of the group handles the rest.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -43,11 +43,11 @@ FIRST_FETCH_WITH_GROUP_ERROR = 2
 FIRST_FETCH_OF_SEVERAL_GROUPS = 8
 NOTHING_COMMITTED = CommittedOffset(-1)
 PIECE = 500
-"""Offsets that a shard is asked for, or takes, at a time."""
+"""The most offsets in one call to a shard."""
 
 
 class _Topic(NamedTuple):
-    """A topic that a client named by name or by id, and whether it may touch it."""
+    """A topic of a request, by name or id, and the error if it cannot be used."""
 
     name: str
     topic_id: Uuid
@@ -64,7 +64,7 @@ class _Topics:
         self._by_id = request.version >= FIRST_WITH_TOPIC_ID
 
     def find(self, name: str, topic_id: Uuid = ZERO_UUID) -> _Topic:
-        """The topic, with the reason why it cannot be used."""
+        """Return the topic, with an error if it cannot be used."""
         metadata = self._context.metadata
         if self._by_id:
             known = metadata.name_of.get(topic_id)
@@ -77,7 +77,7 @@ class _Topics:
         return _Topic(name, topic_id, E.NONE if allowed else self._right.refusal)
 
     def refuse_partition(self, topic: _Topic, partition: int) -> E:
-        """Why a partition cannot be written about, or NONE."""
+        """Return the error for a partition, or NONE."""
         if topic.error is not E.NONE:
             return topic.error
         known = self._context.metadata.partition(topic.name, partition)
@@ -90,7 +90,7 @@ class _Topics:
 def handle_offset_commit(
     context: Context, request: Request, body: OffsetCommitRequest
 ) -> Steps[OffsetCommitResponse | None]:
-    """Store how far a group has come; the shard takes the offsets in pieces."""
+    """Commit offsets; the shard gets them in pieces."""
     topics = _Topics(context, request, READ_TOPIC)
     offsets: list[NewOffset] = []
     errors: list[E] = []
@@ -125,7 +125,7 @@ def handle_offset_commit(
 
 
 def refuse_commit(request: Request, body: OffsetCommitRequest, error: E) -> OffsetCommitResponse:
-    """The response for a client without the right to the group."""
+    """Return the response for a client without the right to the group."""
     return _commit_response(body, repeat(error))
 
 
@@ -158,7 +158,7 @@ def _commit_command(
 
 
 def _commit_response(body: OffsetCommitRequest, errors: Iterable[E]) -> OffsetCommitResponse:
-    """The answer; it takes the errors one by one as it is encoded."""
+    """Return the response; it consumes the errors one by one while it is encoded."""
     rest = iter(errors)
 
     def of_partition(
@@ -184,7 +184,7 @@ def _commit_response(body: OffsetCommitRequest, errors: Iterable[E]) -> OffsetCo
 
 
 class _Fetched:
-    """The answer for one group as it comes together."""
+    """The response for one group under construction."""
 
     __slots__ = ("error", "group_id", "topics")
 
@@ -197,7 +197,7 @@ class _Fetched:
 def handle_offset_fetch(
     context: Context, request: Request, body: OffsetFetchRequest
 ) -> Steps[None]:
-    """Say how far groups have come; shards are asked piece by piece."""
+    """Return committed offsets of groups; shards are called in pieces."""
     several = request.version >= FIRST_FETCH_OF_SEVERAL_GROUPS
     groups = body.groups if several else [_as_group(body)]
 
@@ -215,7 +215,7 @@ def handle_offset_fetch(
 
 
 class _OffsetFetch:
-    """One OffsetFetch under way: answers when the shards have answered every piece."""
+    """A pending OffsetFetch: replies when the shards have answered every piece."""
 
     def __init__(self, context: Context, request: Request, done: Callable[[], None]) -> None:
         self.answers: list[_Fetched] = []
@@ -223,10 +223,10 @@ class _OffsetFetch:
         self._request = request
         self._topics = _Topics(context, request, DESCRIBE_TOPIC)
         self._done = done
-        self._missing = 1  # the request itself, until everything was asked
+        self._missing = 1  # the request itself, until all pieces are submitted
 
     def add(self, group: OffsetFetchRequest.OffsetFetchRequestGroup) -> Steps[None]:
-        """Ask for the offsets of one group."""
+        """Submit the lookups of one group."""
         group_id = group.group_id
         answer = _Fetched(group_id)
         self.answers.append(answer)
@@ -263,7 +263,9 @@ class _OffsetFetch:
                     yield
         answer.topics += refused
         if not asked:
-            self._ask(answer, (), lambda found: None)  # whether the group is here at all
+            self._ask(
+                answer, (), lambda found: None
+            )  # checks whether this broker coordinates the group
 
     def _ask(
         self,
@@ -295,7 +297,7 @@ class _OffsetFetch:
         answer.topics = [(topic, E.NONE) for topic in shown]
 
     def all_asked(self) -> None:
-        """Every group of the request was asked for."""
+        """Reply once the pending pieces are answered: all are submitted."""
         self._answered()
 
     def _answered(self) -> None:
@@ -326,7 +328,7 @@ def _as_group(body: OffsetFetchRequest) -> OffsetFetchRequest.OffsetFetchRequest
 def _visible(
     context: Context, request: Request, topics: Sequence[FetchedTopic]
 ) -> list[FetchedTopic]:
-    """Of all offsets of a group those of topics that the client may see, with their ids."""
+    """Return the offsets of topics that the client may see, with their topic ids."""
     by_id = request.version >= FIRST_WITH_TOPIC_ID
     shown: list[FetchedTopic] = []
     for topic in topics:
@@ -378,7 +380,7 @@ def _fetched_topic(
 def _one_fetched(
     request: Request, body: OffsetFetchRequest, answer: _Fetched
 ) -> OffsetFetchResponse:
-    """The form of versions 1 to 7; the first had no place for an error of the whole group."""
+    """Return the response of versions 1 to 7; version 1 has no error for the whole group."""
     topics = answer.topics
     if answer.error is not E.NONE and request.version < FIRST_FETCH_WITH_GROUP_ERROR:
         topics = [
@@ -420,7 +422,7 @@ def _older_topic(topic: tuple[FetchedTopic, E]) -> OffsetFetchResponse.OffsetFet
 def handle_offset_delete(
     context: Context, request: Request, body: OffsetDeleteRequest
 ) -> Steps[OffsetDeleteResponse | None]:
-    """Forget offsets of topics that nobody in the group reads."""
+    """Delete offsets of topics that no member of the group reads."""
     topics = _Topics(context, request, READ_TOPIC)
     allowed: list[TopicPartition] = []
     errors: list[E] = []
@@ -455,7 +457,7 @@ def handle_offset_delete(
 
 
 def _delete_response(body: OffsetDeleteRequest, errors: Iterable[E]) -> OffsetDeleteResponse:
-    """The answer; it takes the errors one by one as it is encoded."""
+    """Return the response; it consumes the errors one by one while it is encoded."""
     rest = iter(errors)
 
     def of_partition(

@@ -1,7 +1,7 @@
-"""Groups on the wire: translation between requests and the commands of a group shard.
+"""Translates between group requests and the commands of a group shard.
 
-What a version implies is decided here, so that the shard knows no versions. A group that cannot be
-asked (elsewhere, or still loading) is an error in the answer, never a closed connection.
+Handles version differences here, so that the shard is independent of versions. If the group is on
+another broker or still loading, the response has an error; the connection stays open.
 """
 
 from itertools import chain, islice
@@ -58,7 +58,7 @@ FIRST_DESCRIBE_WITH_NOT_FOUND = 6
 
 
 def handle_join_group(context: Context, request: Request, body: JoinGroupRequest) -> None:
-    """Park the member until its generation is formed."""
+    """Park the member until its generation is complete."""
     call_shard(
         context,
         body.group_id,
@@ -70,7 +70,7 @@ def handle_join_group(context: Context, request: Request, body: JoinGroupRequest
 
 
 def refuse_join(request: Request, body: JoinGroupRequest, error: E) -> JoinGroupResponse:
-    """The response for a client without the right to the group."""
+    """Return the response for a client without the right to the group."""
     return _join_response(request, Joined(error, body.member_id))
 
 
@@ -115,7 +115,7 @@ def _joined_member(member: JoinedMember) -> JoinGroupResponse.JoinGroupResponseM
 
 
 def group_of_sync(request: Request, body: SyncGroupRequest) -> str | None:
-    """The group, unless the request lacks the protocol that its version demands."""
+    """Return the group, unless the request lacks the protocol that its version requires."""
     lacks_protocol = request.version >= FIRST_SYNC_WITH_PROTOCOL and None in (
         body.protocol_type,
         body.protocol_name,
@@ -126,7 +126,7 @@ def group_of_sync(request: Request, body: SyncGroupRequest) -> str | None:
 def handle_sync_group(
     context: Context, request: Request, body: SyncGroupRequest
 ) -> SyncGroupResponse | None:
-    """Take the leader's assignments; park everyone until they are there."""
+    """Store the leader's assignments; park the other members until they arrive."""
     if group_of_sync(request, body) is None:
         return SyncGroupResponse(error_code=E.INCONSISTENT_GROUP_PROTOCOL)
     command = SyncGroup(
@@ -150,7 +150,7 @@ def handle_sync_group(
 
 
 def _refuse_sync(error: E) -> Synced:
-    """A coordinator that loads has lost the rebalance under way: the member must join again."""
+    """Map the error of a loading coordinator: the rebalance is lost, and the member must rejoin."""
     loading = error is E.COORDINATOR_LOAD_IN_PROGRESS
     return Synced(E.REBALANCE_IN_PROGRESS if loading else error)
 
@@ -165,7 +165,7 @@ def _sync_response(synced: Synced) -> SyncGroupResponse:
 
 
 def handle_heartbeat(context: Context, request: Request, body: HeartbeatRequest) -> None:
-    """Keep a member's session."""
+    """Extend a member's session."""
     command = Heartbeat(body.group_id, body.member_id, body.group_instance_id, body.generation_id)
     call_shard(
         context,
@@ -178,14 +178,14 @@ def handle_heartbeat(context: Context, request: Request, body: HeartbeatRequest)
 
 
 def _refuse_heartbeat(error: E) -> E:
-    """While the group is loaded nobody's session runs, so every heartbeat is welcome."""
+    """Accept heartbeats while the group is loading: no session runs then."""
     return E.NONE if error is E.COORDINATOR_LOAD_IN_PROGRESS else error
 
 
 def handle_leave_group(
     context: Context, request: Request, body: LeaveGroupRequest
 ) -> Steps[LeaveGroupResponse | None]:
-    """Let members go, some hundred at a time."""
+    """Remove members, some hundred at a time."""
     members = body.members
     if request.version < FIRST_LEAVE_OF_SEVERAL:
         members = [LeaveGroupRequest.MemberIdentity(member_id=body.member_id)]
@@ -231,7 +231,7 @@ def _leave_response(request: Request, left: Left) -> LeaveGroupResponse:
 def handle_describe_groups(
     context: Context, request: Request, body: DescribeGroupsRequest
 ) -> Steps[None]:
-    """Describe each group that was asked for, in order."""
+    """Describe each requested group, in order."""
 
     def done(answers: list[Described]) -> None:
         def of_group(place: int) -> DescribeGroupsResponse.DescribedGroup:
@@ -265,7 +265,7 @@ def _described_group(
 ) -> DescribeGroupsResponse.DescribedGroup:
     error = described.error
     if error is E.GROUP_ID_NOT_FOUND and request.version < FIRST_DESCRIBE_WITH_NOT_FOUND:
-        error = E.NONE  # older clients know a missing group by its state, Dead
+        error = E.NONE  # older clients recognize a missing group by its state, Dead
     group = DescribeGroupsResponse.DescribedGroup(
         error_code=error,
         group_id=group_id,
@@ -275,7 +275,7 @@ def _described_group(
         members=each(described.members, _described_member),
     )
     if error is E.GROUP_ID_NOT_FOUND:
-        group.error_message = f"the group {group_id} does not exist"
+        group.error_message = f"group {group_id!r} does not exist"
     if body.include_authorized_operations and error is E.NONE:
         group.authorized_operations = context.authorized_operations(
             request, AclResourceType.GROUP, group_id
@@ -297,7 +297,7 @@ def _described_member(member: DescribedMember) -> DescribeGroupsResponse.Describ
 def handle_list_groups(
     context: Context, request: Request, body: ListGroupsRequest
 ) -> ListGroupsResponse | None:
-    """List what the client may see of the groups that this broker coordinates."""
+    """List the groups of this broker that the client may see."""
     sees_all = context.permits(request, DESCRIBE_CLUSTER)
 
     def sees(group: Listed) -> bool:

@@ -1,4 +1,4 @@
-"""Where the leaders are, for a client that asked the wrong broker (KIP-951)."""
+"""Addresses of leaders for a client that asked the wrong broker (KIP-951)."""
 
 from collections.abc import Iterable
 from typing import Protocol, TypeVar
@@ -10,7 +10,7 @@ Endpoint = TypeVar("Endpoint", covariant=True)
 
 
 class NodeEndpoint(Protocol[Endpoint]):
-    """The struct of that name in a response, which Produce and Fetch each have."""
+    """The NodeEndpoint struct of Produce and Fetch responses."""
 
     def __call__(self, *, node_id: int, host: str, port: int, rack: str | None) -> Endpoint: ...
 
@@ -18,7 +18,7 @@ class NodeEndpoint(Protocol[Endpoint]):
 def leader_endpoints(
     context: Context, request: Request, leaders: Iterable[int], make: NodeEndpoint[Endpoint]
 ) -> list[Endpoint]:
-    """The addresses of brokers, as seen from the listener that the client uses."""
+    """Return the addresses of brokers on the client's listener."""
     found = []
     for node in sorted(leaders):
         endpoint = context.metadata.endpoint(node, request.connection.listener)

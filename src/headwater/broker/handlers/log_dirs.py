@@ -1,4 +1,4 @@
-"""DescribeLogDirs: where partitions lie on this broker's disks and how large they are."""
+"""DescribeLogDirs: the log dirs of this broker's partitions and their sizes."""
 
 from collections.abc import Iterable
 
@@ -15,7 +15,7 @@ _Topic = DescribeLogDirsResponse.DescribeLogDirsTopic
 def handle_describe_log_dirs(
     context: Context, request: Request, body: DescribeLogDirsRequest
 ) -> DescribeLogDirsResponse:
-    """Sizes of partitions by log dir, and the room that is left."""
+    """Return the sizes of partitions by log dir, and the free space."""
     wanted = None
     if body.topics is not None:
         wanted = {(topic.topic, index) for topic in body.topics for index in topic.partitions}

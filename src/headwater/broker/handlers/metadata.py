@@ -1,4 +1,4 @@
-"""Metadata: which brokers there are, which topics, and who leads their partitions."""
+"""Metadata: the brokers, the topics, and the leaders of their partitions."""
 
 from functools import partial
 from typing import TypeAlias
@@ -26,14 +26,14 @@ FIRST_WITH_TOPIC_ID = 12
 _Topic = MetadataResponse.MetadataResponseTopic
 _Partition = MetadataResponse.MetadataResponsePartition
 _Wanted: TypeAlias = dict[str | Uuid, Uuid | None]
-"""Topics by name, or by an id without a topic, and the ids by which they were asked for."""
+"""Topics by name, or by an unknown id, and the ids in the request."""
 
 
 # -- Metadata
 
 
 def handle_metadata(context: Context, request: Request, body: MetadataRequest) -> None:
-    """Describe the cluster to a client, as seen from the listener it came through."""
+    """Describe the cluster with the addresses of the client's listener."""
     if request.version < FIRST_WITH_TOPIC_ID and any(map(_is_by_id, body.topics or ())):
         request.reply_in_turns(_refuse_ids(body))
     else:
@@ -65,7 +65,7 @@ def _is_by_id(wanted: MetadataRequest.MetadataRequestTopic) -> bool:
 
 
 def _refuse_ids(body: MetadataRequest) -> MetadataResponse:
-    """Versions 10 and 11 have room for ids but no way to ask by them."""
+    """Refuse ids in versions 10 and 11, which have the field but do not support lookups by id."""
     return MetadataResponse(
         topics=each(
             body.topics or (),
@@ -154,7 +154,7 @@ def _topic(
 
 
 def _missing(context: Context, request: Request, body: MetadataRequest, name: str) -> _Topic:
-    """A topic that is not there: make it if that is wanted, and let the client ask again."""
+    """Return the error for a missing topic; create the topic if allowed, so that a retry finds it."""
     if topic_name_problem(name) is not None:
         return _Topic(error_code=E.INVALID_TOPIC_EXCEPTION, name=name)
     if (
@@ -198,7 +198,7 @@ def _partition(
 def handle_describe_topic_partitions(
     context: Context, request: Request, body: DescribeTopicPartitionsRequest
 ) -> Steps[DescribeTopicPartitionsResponse]:
-    """Topics in pages: at most so many partitions an answer, and where to go on (KIP-966)."""
+    """Describe topics in pages of a limited number of partitions, with a cursor (KIP-966)."""
     if body.cursor is not None and not _is_in_place(body.cursor, body.topics):
         refused = [_PageTopic(error_code=E.INVALID_REQUEST, name=it.name) for it in body.topics]
         return DescribeTopicPartitionsResponse(topics=refused)
@@ -231,7 +231,7 @@ def _is_in_place(
     cursor: DescribeTopicPartitionsRequest.Cursor,
     topics: list[DescribeTopicPartitionsRequest.TopicRequest],
 ) -> bool:
-    """Whether a page can begin there: at a topic of the list, where there is one."""
+    """Return whether the cursor is valid: its topic must be in the list, if there is a list."""
     return cursor.partition_index >= 0 and (
         not topics or any(topic.name == cursor.topic_name for topic in topics)
     )
@@ -250,7 +250,7 @@ _PagePartition = DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponse
 def _page(
     context: Context, request: Request, name: str, start: int, limit: int
 ) -> tuple[_PageTopic, int | None]:
-    """Some partitions of one topic, and the first one that did not fit."""
+    """Return some partitions of one topic, and the first partition that did not fit."""
     if not context.permits(request, DESCRIBE_TOPIC, name):
         return _PageTopic(error_code=DESCRIBE_TOPIC.refusal, name=name), None
     info: TopicInfo | None = context.metadata.topics.get(name)

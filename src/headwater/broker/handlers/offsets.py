@@ -1,4 +1,4 @@
-"""Offsets of a log: by time and by leader epoch."""
+"""Looks up offsets of a log by time and by leader epoch."""
 
 import logging
 from collections.abc import Callable
@@ -35,7 +35,7 @@ _KNOWN_SINCE = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
-_EPOCH_SINCE = 4  # the first version that has room for a leader epoch
+_EPOCH_SINCE = 4  # the first version with a leader epoch
 _NOT_FOUND = (NO_TIMESTAMP, -1, NO_EPOCH)
 
 _OffsetAnswer = ListOffsetsResponse.ListOffsetsPartitionResponse
@@ -47,7 +47,7 @@ _OffsetAnswer = ListOffsetsResponse.ListOffsetsPartitionResponse
 def handle_list_offsets(
     context: Context, request: Request, body: ListOffsetsRequest
 ) -> Steps[ListOffsetsResponse | None]:
-    """Find offsets by time or by name; times are looked up on a file thread."""
+    """Find offsets by time, or the first and last offset; times are looked up on a file thread."""
     call = _ListOffsets(context, request, body)
     yield from call.collect()
     if not call.lookups:
@@ -57,7 +57,7 @@ def handle_list_offsets(
 
 
 class _ListOffsets:
-    """One ListOffsets request under way."""
+    """A pending ListOffsets request."""
 
     def __init__(self, context: Context, request: Request, body: ListOffsetsRequest) -> None:
         self.context = context
@@ -73,7 +73,7 @@ class _ListOffsets:
         self._twice: set[TopicPartition] = set()
 
     def collect(self) -> Steps[None]:
-        """Find the partitions that appear twice, and those that are asked for a time."""
+        """Find duplicate partitions and those that need a lookup by time."""
         seen: dict[str, set[int]] = {}
         for topic in self.body.topics:
             known = seen.setdefault(topic.name, set())
@@ -92,13 +92,13 @@ class _ListOffsets:
         try:
             replica = self._leader(place, wanted)
         except KafkaError as refused:
-            self._found[place] = refused.with_traceback(None)  # which would keep its frames
+            self._found[place] = refused.with_traceback(None)  # a traceback would keep its frames
             return
         timestamp = None if wanted.timestamp == MAX_TIMESTAMP else wanted.timestamp
         self.lookups.append((place, replica.offset_for_time(timestamp, self.isolation)))
 
     def look_up_next(self) -> None:
-        """Look into one log after the other, so that other work has its turn between them."""
+        """Look up one log after the other, so that other work can run in between."""
         if self.request.connection.gone:
             return
         if not self.lookups:
@@ -126,7 +126,7 @@ class _ListOffsets:
         return KafkaError(E.UNKNOWN_SERVER_ERROR, str(failure))
 
     def response(self) -> ListOffsetsResponse:
-        """The answer, made as it is encoded."""
+        """Return the response, built while it is encoded."""
         return ListOffsetsResponse(topics=each(self.body.topics, self._topic))
 
     def _topic(
@@ -153,7 +153,7 @@ class _ListOffsets:
     def _leader(
         self, place: TopicPartition, wanted: ListOffsetsRequest.ListOffsetsPartition
     ) -> Replica:
-        """The replica to ask, or KafkaError."""
+        """Return the replica; KafkaError if it cannot be used."""
         context = self.context
         if place in self._twice:
             raise KafkaError(E.INVALID_REQUEST)
@@ -168,7 +168,7 @@ class _ListOffsets:
     def _find(
         self, place: TopicPartition, wanted: ListOffsetsRequest.ListOffsetsPartition
     ) -> Found:
-        """(timestamp, offset, leader epoch) of what is asked for."""
+        """Return (timestamp, offset, leader epoch) of the request."""
         replica, timestamp = self._leader(place, wanted), wanted.timestamp
         if timestamp == LATEST:
             return replica.offset_for_latest(self.isolation)
@@ -186,7 +186,7 @@ class _ListOffsets:
 def handle_offset_for_leader_epoch(
     context: Context, request: Request, body: OffsetForLeaderEpochRequest
 ) -> None:
-    """Tell a client or follower where the records of an epoch end (KIP-320)."""
+    """Return the end offset of a leader epoch (KIP-320)."""
 
     def of_topic(
         topic: OffsetForLeaderEpochRequest.OffsetForLeaderTopic,

@@ -180,7 +180,7 @@ class _Append:
 
 
 def _hint_leaders(context: Context, request: Request, response: ProduceResponse) -> None:
-    """Tell a client that came to the wrong broker where to go (KIP-951)."""
+    """Add the current leader for a client that asked the wrong broker (KIP-951)."""
     nodes: set[int] = set()
     for topic in response.responses:
         name = topic.name or context.metadata.name_of.get(topic.topic_id, "")

@@ -1,4 +1,4 @@
-"""Producers: their ids, and what a partition remembers of them."""
+"""Producer ids, and the producer states of partitions."""
 
 from functools import partial
 
@@ -18,16 +18,16 @@ from headwater.wire.messages.producers import (
 )
 
 MAX_EXPLAINED = 500
-"""Refusals of more partitions than this carry no text: it would be most of a long answer."""
+"""Errors of more partitions than this have no message, which would be most of the response."""
 
 
 def handle_init_producer_id(
     context: Context, request: Request, body: InitProducerIdRequest
 ) -> InitProducerIdResponse | None:
-    """A fresh producer id for an idempotent producer.
+    """Return a new producer id for an idempotent producer.
 
-    A transactional id is refused with a code that Java and librdkafka take as final, so that a
-    transactional producer fails at once instead of looking for a coordinator for ever.
+    A transactional id is refused with a code that Java and librdkafka treat as fatal, so that a
+    transactional producer fails at once instead of looking for a coordinator forever.
     """
     problem = _problem(body)
     if problem is not E.NONE:
@@ -44,7 +44,7 @@ def handle_init_producer_id(
 
 
 def cluster_of_idempotent_producer(request: Request, body: InitProducerIdRequest) -> str | None:
-    """The resource to check, unless the request is refused for another reason."""
+    """Return the resource to check, unless the request is refused for another reason."""
     return CLUSTER_NAME if _problem(body) is E.NONE else None
 
 
@@ -60,14 +60,14 @@ def _problem(body: InitProducerIdRequest) -> E:
 def refuse_producer_id(
     request: Request, body: InitProducerIdRequest, error: E
 ) -> InitProducerIdResponse:
-    """The response without an id."""
+    """Return a response without an id."""
     return InitProducerIdResponse(error_code=error, producer_epoch=NO_EPOCH)
 
 
 def handle_describe_producers(
     context: Context, request: Request, body: DescribeProducersRequest
 ) -> None:
-    """What partitions remember of the producers that wrote to them (KIP-664)."""
+    """Return the producer states of partitions (KIP-664)."""
     explained = sum(len(topic.partition_indexes) for topic in body.topics) <= MAX_EXPLAINED
 
     def of_topic(

@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions: checked for rights here, decided by the controller."""
+"""CreateTopics, DeleteTopics, CreatePartitions: checks rights; the controller decides."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -60,7 +60,7 @@ def _unauthorized(name: str | None) -> TopicOutcome:
 def handle_create_topics(
     context: Context, request: Request, body: CreateTopicsRequest
 ) -> Steps[None]:
-    """Create topics, and answer once this broker serves them.
+    """Create topics, and reply once this broker serves them.
 
     2-3: as later. 5: the topic's counts and configs come back. 7: its id, too.
     """
@@ -130,7 +130,7 @@ def _created(
 # DeleteTopics
 
 _Named: TypeAlias = str | Uuid | tuple[str, Uuid]
-"""What a topic is called in a request; a pair only by mistake."""
+"""The name and id of a topic in a request; setting both is an error."""
 
 
 def handle_delete_topics(
@@ -195,7 +195,7 @@ def _refuse_ambiguous(name: str | None, topic_id: Uuid, times: int) -> None:
 
 
 def _deletable(context: Context, request: Request, name: str | None, topic_id: Uuid) -> str:
-    """The name of the topic that is meant, if the client may delete it."""
+    """Return the name of the topic, if the client may delete it."""
     resolved = context.metadata.name_of.get(topic_id) if name is None else name
     if resolved is None:
         raise KafkaError(E.UNKNOWN_TOPIC_ID, "no topic has this id")

@@ -54,7 +54,7 @@ NewId: TypeAlias = Callable[[str], str]
 
 
 class InitialDelay(NamedTuple):
-    """A new group waits for more members, and again while they come, up to a limit."""
+    """How long a new group waits for more members; each new member extends the wait, up to a limit."""
 
     delay_ms: int
     remaining_ms: int
@@ -91,7 +91,7 @@ class ClassicGroup:
         deadlines: Deadlines[DeadlineKey],
         now: Now,
     ) -> "ClassicGroup":
-        """The group as the log has it: sessions start again, and no member has to rejoin."""
+        """Restore the group from the log: sessions start again, and no member has to rejoin."""
         group = cls(group_id, settings, deadlines, now)
         group.state_timestamp = stored.state_timestamp
         group.generation = stored.generation
@@ -178,7 +178,7 @@ class ClassicGroup:
         unchanged = member.protocols == command.protocols
         leads = self.members.leader == member.member_id
         if unchanged and (self.state is COMPLETING or (self.state is STABLE and not leads)):
-            # It may have missed the answer to its join: answer again.
+            # The member may have missed the response to its join: send it again.
             out.reply(token, self.joined(member))
             return
         reason = rejoin_reason(command.reason, unchanged_leader=leads and unchanged)
@@ -234,7 +234,7 @@ class ClassicGroup:
             leads = self.members.leader == new_id
             answer = self.joined(member)._replace(skip_assignment=leads)
         else:
-            # An old client must not take itself for the leader: it would compute an assignment.
+            # An old client must not see itself as the leader: it would compute an assignment.
             answer = self.joined(member)._replace(leader=former_leader or NO_MEMBER, members=())
         self._answer_join(member, answer, out)
 
@@ -424,11 +424,11 @@ class ClassicGroup:
         self._members_went(now, self._because(RebalanceReason.SESSION, member_id), out)
 
     def newest_pending(self) -> str | None:
-        """The id handed out last to a client that has not joined with it."""
+        """Return the newest member id that has not joined yet."""
         return next(reversed(self.pending), None)
 
     def drop_pending(self, now: Now, member_id: str, out: GroupOutcome) -> bool:
-        """Take back an id that has not joined; False if it is not pending."""
+        """Drop an id that has not joined; return False if it is not pending."""
         if member_id not in self.pending:
             return False
         self._forget_pending(member_id)
@@ -449,7 +449,7 @@ class ClassicGroup:
     # -- validating
 
     def validate_commit(self, member_id: str, instance_id: str | None, generation: int) -> E:
-        """Whether offsets may be committed: by a member of this generation, or by any client while Empty."""
+        """Return NONE if the member may commit: a member of this generation, or any client while Empty."""
         if generation < 0 and self.state is EMPTY:
             return E.NONE
         if generation < 0 and member_id == NO_MEMBER and instance_id is None:
@@ -465,13 +465,13 @@ class ClassicGroup:
         return E.NONE if self.state is EMPTY else E.NON_EMPTY_GROUP
 
     def validate_offset_delete(self) -> E:
-        """Whether single offsets may be deleted; for consumers, subscriptions are checked per topic."""
+        """Return NONE if offsets may be deleted; for consumers, subscriptions are checked per topic."""
         if self.state is EMPTY or self.protocol_type == CONSUMER_PROTOCOL_TYPE:
             return E.NONE
         return E.NON_EMPTY_GROUP
 
     def validate_sync(self, command: SyncGroup) -> E:
-        """Whether the command comes from a member of this generation and, if it names one, protocol."""
+        """Return NONE if the command matches the member, its generation and, if set, its protocol."""
         refusal = self.members.validate(command.member_id, command.instance_id)
         if refusal is not E.NONE:
             return refusal
@@ -482,7 +482,7 @@ class ClassicGroup:
             return E.INCONSISTENT_GROUP_PROTOCOL
         return E.REBALANCE_IN_PROGRESS if self.state is PREPARING else E.NONE
 
-    # -- asking
+    # -- reading
 
     @property
     def vacant(self) -> bool:
@@ -490,7 +490,7 @@ class ClassicGroup:
         return not self.members.by_id and not self.pending
 
     def subscribed_among(self, topics: Collection[str]) -> frozenset[str]:
-        """Those of `topics` that a member reads; all if a consumer group's subscription is unknown."""
+        """Return the `topics` that a member subscribes to; all if a subscription is unknown."""
         known = self._subscribed_topics()
         if known is None:
             unknown = self.protocol_type == CONSUMER_PROTOCOL_TYPE
@@ -498,7 +498,7 @@ class ClassicGroup:
         return known.intersection(topics)
 
     def retention(self) -> Retention | None:
-        """Which offsets may expire; None during a rebalance or if the subscription is unknown."""
+        """Return which offsets may expire; None during a rebalance or if a subscription is unknown."""
         if self.protocol_type is None:
             return Retention()
         if self.state is EMPTY:
@@ -509,7 +509,7 @@ class ClassicGroup:
         return Retention(kept_topics=topics)
 
     def describe(self) -> Described:
-        """The group as DescribeGroups shows it: metadata only while it is Stable."""
+        """Describe the group for DescribeGroups: metadata only while it is Stable."""
         protocol = self.protocol if self.state is STABLE else None
         return Described(
             E.NONE,
@@ -530,7 +530,7 @@ class ClassicGroup:
         )
 
     def joined(self, member: Member) -> Joined:
-        """The answer to a member's join: the current generation."""
+        """Return the response to a member's join: the current generation."""
         leader = self.members.leader or NO_MEMBER
         leads = leader == member.member_id
         return Joined(
@@ -602,7 +602,7 @@ class ClassicGroup:
 
 
 def _names(members: set[str]) -> str:
-    """A few ids and the number of the others, for the log."""
+    """Return a few ids and the number of the others, for the log."""
     shown = sorted(members)[:SHOWN_MEMBERS]
     more = len(members) - len(shown)
     return ", ".join(shown) + (f" and {more} more" if more else "")

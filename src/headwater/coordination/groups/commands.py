@@ -15,7 +15,7 @@ NO_MEMBER = ""
 
 
 class JoinGroup(NamedTuple):
-    """A client joins, or a member asks for a new generation."""
+    """A client joins, or a member requests a new generation."""
 
     group_id: str
     member_id: str
@@ -53,7 +53,7 @@ class Joined(NamedTuple):
 
 
 class SyncGroup(NamedTuple):
-    """A member asks for its assignment; the leader sends everyone's."""
+    """A member requests its assignment; the leader sends the assignments of all members."""
 
     group_id: str
     member_id: str
@@ -143,14 +143,14 @@ class RebalanceReason(Enum):
     SESSION = "a member's session expired"
     SYNC = "members did not fetch their assignment in time"
     METADATA = "a member changed its subscription"
-    LEADER = "the leader asked for a new assignment"
+    LEADER = "the leader requested a new assignment"
     TOPICS = "subscribed topics were created, deleted or given more partitions"
     STATIC = "a static member came back during a rebalance or with other protocols"
     CAPACITY = "the group is over group.max.size"
 
 
 def leave_reason(client_reason: str | None) -> RebalanceReason:
-    """Why members left; clients that polled too slowly say so in their reason."""
+    """Return why members left; clients that polled too slowly give that reason."""
     return (
         RebalanceReason.POLL_TIMEOUT
         if _mentions(client_reason, _POLL_TIMEOUT)
@@ -159,7 +159,7 @@ def leave_reason(client_reason: str | None) -> RebalanceReason:
 
 
 def rejoin_reason(client_reason: str | None, *, unchanged_leader: bool) -> RebalanceReason:
-    """Why a member joins again, by its reason or by what it changed."""
+    """Return why a member joins again: its own reason, or the change that it made."""
     if _mentions(client_reason, _TOPICS_CHANGED):
         return RebalanceReason.TOPICS
     return RebalanceReason.LEADER if unchanged_leader else RebalanceReason.METADATA

@@ -1,4 +1,4 @@
-"""What a shard needs of a group, whatever protocol its members speak."""
+"""The interface of a group to its shard, independent of the group protocol."""
 
 from collections.abc import Collection
 from typing import Protocol, TypeAlias
@@ -12,7 +12,7 @@ from headwater.coordination.shard import Outcome, Token
 from headwater.errors import E
 
 DeadlineKey: TypeAlias = tuple[str, str, str]
-"""Group, what for, member (empty if the deadline is the whole group's)."""
+"""Group, purpose, member (empty for a deadline of the whole group)."""
 
 GroupOutcome: TypeAlias = Outcome[CoordinatorRecord]
 
@@ -37,19 +37,19 @@ class CoordinatorGroup(Protocol):
         """Whether it has no members and expects none."""
 
     def validate_commit(self, member_id: str, instance_id: str | None, generation: int) -> E:
-        """Whether this member may commit offsets now."""
+        """Return NONE if this member may commit offsets now."""
 
     def validate_delete(self) -> E:
-        """Whether the group may be deleted."""
+        """Return NONE if the group may be deleted."""
 
     def validate_offset_delete(self) -> E:
-        """Whether offsets of topics that nobody reads may be deleted."""
+        """Return NONE if offsets of topics without subscribers may be deleted."""
 
     def subscribed_among(self, topics: Collection[str]) -> frozenset[str]:
-        """Those of `topics` that a member reads; all of them if the group cannot tell."""
+        """Return the `topics` that a member subscribes to; all if a subscription is unknown."""
 
     def committed_by(self, now: Now, member_id: str) -> None:
-        """Take a commit as a sign of life."""
+        """Extend the session of a member that committed."""
 
     def retention(self) -> Retention | None:
         """Which offsets may expire; None if none may."""
@@ -58,10 +58,10 @@ class CoordinatorGroup(Protocol):
         """The group as DescribeGroups shows it."""
 
     def expire(self, now: Now, what: str, member_id: str, out: GroupOutcome) -> None:
-        """Do what a deadline of the group asks for."""
+        """Handle a deadline of the group."""
 
     def parked(self) -> list[Token]:
-        """The tokens that wait in this group."""
+        """Return the tokens that wait in this group."""
 
     def close(self) -> None:
         """Drop every deadline: the group was deleted."""

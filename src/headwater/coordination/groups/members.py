@@ -1,7 +1,7 @@
 """The members of a classic group: their protocols, the leader, and the static identities.
 
-Always consistent: one leader while there are members, one member per instance id. Knows nothing of
-states, time or replies.
+Always consistent: one leader while there are members, one member per instance id. Independent of
+states, time and replies.
 """
 
 from collections import Counter

@@ -82,7 +82,7 @@ class OffsetsDeleted(NamedTuple):
 
 
 class Retention(NamedTuple):
-    """From when offsets age: from their commit, or from when the group became empty."""
+    """The start of the retention time: the commit, or the moment when the group became empty."""
 
     since_ms: int = NO_TIMESTAMP
     kept_topics: frozenset[str] = frozenset()  # still subscribed to, so never expired
@@ -209,7 +209,7 @@ def _fetch_topic(known: dict[str, dict[int, CommittedOffset]], wanted: WantedTop
 
 
 def same_topic(committed: CommittedOffset | None, topic_id: Uuid) -> CommittedOffset | None:
-    """The offset, unless it belongs to an earlier topic of the name; without ids the name decides."""
+    """Return the offset, or None if it belongs to an earlier topic of the same name."""
     if committed is None or ZERO_UUID in (committed.topic_id, topic_id):
         return committed
     return committed if committed.topic_id == topic_id else None

@@ -1,11 +1,11 @@
-"""Member ids that were handed out to clients which have not joined with them yet."""
+"""Member ids that were assigned to clients which have not joined with them yet."""
 
 from collections.abc import Iterator
 
 MAX_BYTES = 2 * 1024 * 1024
-"""The memory that such ids may take in one shard: some thousand of them."""
+"""The memory limit of such ids in one shard: a few thousand ids."""
 OVERHEAD_BYTES = 400
-"""What one id costs beside its text."""
+"""The memory of one id beside its text."""
 
 
 class PendingIds:

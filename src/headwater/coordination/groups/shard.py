@@ -103,7 +103,7 @@ class GroupShard:
         return out
 
     def survives_loss_of(self, records: Sequence[CoordinatorRecord]) -> bool:
-        """Whether only offsets are among `records`: offsets change by replay alone."""
+        """Return whether `records` are only offsets, which change by replay alone."""
         return all(isinstance(record, OffsetRecord) for record in records)
 
     def summary(self) -> str:
@@ -131,7 +131,7 @@ class GroupShard:
         return out
 
     def _limit_pending(self, now: Now, group: ClassicGroup, out: GroupOutcome) -> None:
-        """Take back the oldest ids that never joined, once they take too much memory."""
+        """Drop the oldest ids that never joined, once they take too much memory."""
         newest = group.newest_pending()
         if newest is None:
             return
@@ -289,7 +289,7 @@ class GroupShard:
         return out
 
     def _expire_offsets(self, now: Now, out: GroupOutcome) -> None:
-        """Check some groups, and the others a moment later, so that the event loop is not held."""
+        """Check some groups now and the others later, so as not to hold the event loop."""
         if not self._unchecked and not self._clock_jumped(now):
             self._unchecked = list(self.groups)
         checked, self._unchecked = (
@@ -363,7 +363,7 @@ class GroupShard:
 
 
 def _too_long(name: str) -> bool:
-    """Whether an id made of it would not fit into the records, whose strings have int16 lengths."""
+    """Return whether a member id with this name is too long for a string with an int16 length."""
     return len(name.encode()) > LONGEST_NAME
 
 
