@@ -140,7 +140,6 @@ class AlterPartitionManager:
                     partition_index=partition,
                     leader_epoch=row.proposal.leader_epoch,
                     partition_epoch=row.proposal.partition_epoch,
-                    new_isr=[broker for broker, _ in members],
                     new_isr_with_epochs=[
                         AlterPartitionRequest.IsrMember(broker_id=broker, broker_epoch=epoch)
                         for broker, epoch in members
