@@ -217,8 +217,9 @@ class FollowerFetch:
         while self._delayed and self._delayed[0][0] <= now_ms:
             _, _, followed = heapq.heappop(self._delayed)
             followed.delayed_until_ms = None
-            self._changed[followed.key] = None
-            self.urgent = True
+            if self._partitions.get(followed.topic_partition) is followed:
+                self._changed[followed.key] = None
+                self.urgent = True
 
     # -- asking
 
