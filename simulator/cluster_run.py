@@ -269,7 +269,9 @@ class _ClusterRun:
                     EVENTS, _partitions(EVENTS), synced=False, forgetful=False,
                     now_us=self._cluster.scheduler.now_us,
                 )  # fmt: skip
-                await admin.create(self._new_topic(EVENTS))
+                while EVENTS not in self._view.topics():  # the controller may be behind
+                    await admin.create(self._new_topic(EVENTS))
+                    await admin.pause(100)
                 self.promises.topics[EVENTS] = _partitions(EVENTS)
 
         return RealAdmin(self._cluster, self.promises, "recreator", recreate)

@@ -148,7 +148,7 @@ class CommittedLogs:
             partition.role, partition.leader_epoch, partition.high_watermark,
             replica.log.log_end_offset,
         )  # fmt: skip
-        if replica not in self._views:
+        if replica not in self._views or (before is not None and now.log_end < before.log_end):
             self._views[replica] = LogView(node, replica.log.directory)
         if now.leader_epoch == NO_EPOCH or now.role is Role.NONE:
             return
