@@ -38,11 +38,11 @@ class AbortedIndex(IndexFile):
             yield AbortedTransaction(*aborted)
 
     def cut_from(self, offset: int) -> None:
-        """Drop the transactions whose markers stood at or above the (absolute) offset."""
+        """Drop the transactions whose markers are at or above the (absolute) offset."""
         self.cut(sum(1 for aborted in self if aborted.last_offset < offset))
 
     def _load(self) -> bytearray:
-        # Most segments have no aborted transaction and therefore no file: that is no damage.
+        # Most segments have no aborted transaction and therefore no file: it is not missing.
         if self._files.exists(self.path):
             return super()._load()
         self._entries = entries = bytearray()

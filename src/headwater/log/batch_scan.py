@@ -1,7 +1,7 @@
 """Walks over the batches of a segment: a quick one by headers, and one that checks every byte.
 
-Both read large pieces and unpack in place. They are the price of every repair: a crash costs one
-checked walk over what was not flushed, a lost index or snapshot one quick walk.
+Both read large pieces and unpack in place. After a crash, one checked walk goes over what was not
+flushed; a lost index or snapshot costs one quick walk.
 """
 
 from collections.abc import Callable, Iterator
@@ -25,7 +25,7 @@ from headwater.seams.files import Buffer
 PIECE = 4 << 20
 
 Absorb = Callable[[RawHeader, Buffer], None]
-"""Told of each batch that has a producer: its header and its bytes."""
+"""Called with header and bytes of each batch that has a producer."""
 
 
 class Readable(Protocol):
@@ -35,11 +35,11 @@ class Readable(Protocol):
     size: int
 
     def read_blocking(self, size: int, position: int) -> bytes:
-        """Bytes, from the disk if need be."""
+        """Return bytes, from the disk if the page cache lacks them."""
 
 
 class Walked(NamedTuple):
-    """How far a checked walk came."""
+    """How far a checked walk got."""
 
     next_offset: int
     scanned: int
@@ -49,7 +49,7 @@ class Walked(NamedTuple):
 def headers(
     segment: Readable, position: int = 0, piece: int = PIECE
 ) -> Iterator[tuple[int, RawHeader]]:
-    """Position and header of each batch from `position` on; DamagedSegment where the chain breaks."""
+    """Yield position and header of each batch from `position` on; DamagedSegment if one is damaged."""
     while position < segment.size:
         data = segment.read_blocking(min(piece, segment.size - position), position)
         at, last = 0, len(data) - HEADER_SIZE
@@ -67,12 +67,12 @@ def headers(
 
 
 def batch_at(segment: Segment, position: int, header: RawHeader) -> bytes:
-    """The bytes of the batch that `headers` told of."""
+    """Return the bytes of a batch that `headers` yielded."""
     return segment.read_blocking(header[LENGTH] + OVERHEAD, position)
 
 
 class EpochRule:
-    """Which leader epoch a batch may bear: the cache's, or any that does not go back."""
+    """Which leader epoch a batch may have: the cache's, or any that does not go back."""
 
     __slots__ = ("_epochs", "_known", "epoch", "until")
 
@@ -83,12 +83,12 @@ class EpochRule:
         self.until = offset
 
     def allows(self, epoch: int, offset: int) -> bool:
-        """Whether `epoch` fits at `offset`; `epoch` and `until` then say for how long it goes on."""
+        """Return whether `epoch` fits at `offset`; `self.epoch` then holds until `self.until`."""
         if self._known:
             self.epoch = self._epochs.epoch_at(offset)
             later = [start for start in self._epochs.starts if start > offset]
             self.until = later[0] if later else 1 << 63
-            # Before the first epoch it knows, the cache can only say that a later one is wrong.
+            # Before its first epoch the cache can only rule out later ones.
             return epoch == self.epoch or (self.epoch < 0 and epoch <= self._epochs.latest)
         if epoch < self._epochs.latest:
             return False
@@ -106,7 +106,7 @@ def check(
     interval: int,
     absorb: Absorb,
 ) -> Walked:
-    """Take the batches in the file beyond `segment.size` into the segment, up to the first bad one."""
+    """Add the batches in the file beyond `segment.size` to the segment, up to the first bad one."""
     start = segment.size
     problem = None
     while problem is None and segment.size < file_size:
@@ -128,7 +128,7 @@ def check(
 def _check_piece(
     piece: bytes, next_offset: int, rule: EpochRule, gaps: bool, absorb: Absorb
 ) -> tuple[list[Staged], int, int, str | None]:
-    """The good batches of a piece, the offset after them, the size of what follows, what is wrong."""
+    """Return the good batches of a piece, the offset after them, the next batch's size, the problem."""
     unpack, checksum = HEADER.unpack_from, crc32c
     view, end = memoryview(piece), len(piece)
     rows: list[Staged] = []

@@ -36,7 +36,7 @@ _LOG_CHECKPOINT_VERSION = "1"
 
 
 class DamagedCheckpoint(Exception):
-    """The file is not what was written; the caller goes on without it."""
+    """The file is damaged; the caller does without it."""
 
 
 def render_rows(rows: Iterable[tuple[str, ...]]) -> bytes:
@@ -46,7 +46,7 @@ def render_rows(rows: Iterable[tuple[str, ...]]) -> bytes:
 
 
 def parse_rows(content: bytes, fields: int) -> list[list[str]]:
-    """The rows of a checkpoint; DamagedCheckpoint if anything about it is odd."""
+    """The rows of a checkpoint; DamagedCheckpoint if it is not as it was written."""
     try:
         version, count, *lines = content.decode("ascii").split("\n")
         expected = int(count)
@@ -84,7 +84,7 @@ class LogRow(NamedTuple):
     """What a checkpoint says of one log."""
 
     topic_id: Uuid | None = None
-    """The topic that it speaks of; None where the file gives only its name."""
+    """The id of its topic; None if the file has only the name."""
     recovery_point: int | None = 0
     """Everything below is on the disk; None if that is not known."""
     log_start: int = 0

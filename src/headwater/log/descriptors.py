@@ -1,4 +1,4 @@
-"""Open files, as few as the system allows: a bounded, least recently used set of descriptors.
+"""Open files: a bounded set of descriptors, least recently used first out.
 
 Where the process or the system has no descriptor left, half of the set is closed and the open is
 tried again: too few descriptors say nothing about a disk. Only the thread that owns the logs may ask here. A descriptor is valid until the next call, so it
@@ -12,11 +12,11 @@ from headwater.log.mmap_cache import MmapCache
 from headwater.seams.files import Files
 
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
-"""No descriptor is left, for this process or for the whole system."""
+"""No descriptor is left in this process or in the system."""
 
 
 class Descriptors:
-    """Descriptors by path, opened on first use and closed when others need the room."""
+    """Descriptors by path, opened on first use and closed when there are too many."""
 
     __slots__ = ("_files", "_limit", "_open", "mmaps")
 
@@ -42,14 +42,14 @@ class Descriptors:
         return self._cache(path, self._open_file(path, create=True))
 
     def close_path(self, path: str) -> None:
-        """Close the file if it is open: its name is about to mean something else."""
+        """Close the file if it is open: it is about to be renamed or removed."""
         self.mmaps.evict(path)
         fd = self._open.pop(path, None)
         if fd is not None:
             self._files.close(fd)
 
     def close_half(self) -> int:
-        """Close the half that was not used for the longest time; how many that were."""
+        """Close the least recently used half, and return how many."""
         count = (len(self._open) + 1) // 2
         for _ in range(count):
             self._files.close(self._open.popitem(last=False)[1])

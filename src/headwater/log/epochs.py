@@ -1,9 +1,9 @@
 """Leader epochs of one log: at which offset each leader began to write (KIP-101, KIP-279).
 
-Kept in `leader-epoch-checkpoint` as text, in Kafka's form, which has no checksum: that stands in a
-file beside it. The files are written before the first batch of an epoch reaches the log, so that a
-batch whose epoch they do not know is known to be damaged. If it is the files that are damaged, the
-epochs are learnt again from the batches.
+Kept as text in `leader-epoch-checkpoint`, in Kafka's format, which has no checksum: a file beside it
+has one. Both files are written before the first batch of an epoch reaches the log, so that a batch
+with an unknown epoch is known to be damaged. If the files are damaged, the epochs are rebuilt from
+the batches.
 """
 
 from bisect import bisect_right
@@ -40,7 +40,7 @@ class EpochCache:
         self.unsaved = False
         self.unsynced = False
         self.idle_from: int | None = None
-        """Where all that is unsaved begins, if it concerns only epochs without batches so far."""
+        """The start of what is unsaved, if that is only epochs without batches so far."""
 
     def load(self) -> None:
         """Read the file; an absent or damaged one gives an empty cache with `damaged` set."""
@@ -58,7 +58,7 @@ class EpochCache:
             self.epochs, self.starts = [], []
 
     def save(self, *, sync: bool = False) -> None:
-        """Write the file in one piece."""
+        """Replace both files."""
         rows = zip(map(str, self.epochs), map(str, self.starts), strict=True)
         content = render_rows(rows)
         replace_file(self._files, self.path + CHECKSUM, _checksum(content), sync=sync)
@@ -68,7 +68,7 @@ class EpochCache:
 
     @property
     def paths(self) -> tuple[str, str]:
-        """The files, for whoever syncs them."""
+        """The files to be synced."""
         return self.path, self.path + CHECKSUM
 
     @property
@@ -77,7 +77,7 @@ class EpochCache:
         return self.epochs[-1] if self.epochs else -1
 
     def assign(self, epoch: int, start: int) -> None:
-        """Leader `epoch` begins at `start`. An epoch that wrote nothing gives way to the next."""
+        """Begin leader `epoch` at `start`; it replaces epochs that wrote nothing."""
         if self.epochs and epoch <= self.epochs[-1]:
             return
         self._drop_from(start)
@@ -86,12 +86,12 @@ class EpochCache:
         self._changed_from(start)
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch that wrote `offset`, or -1."""
+        """Return the epoch that wrote `offset`, or -1."""
         rank = bisect_right(self.starts, offset)
         return self.epochs[rank - 1] if rank else -1
 
     def end_offset(self, epoch: int, log_end: int) -> tuple[int, int]:
-        """The answer to OffsetForLeaderEpoch: (epoch, end offset), or (-1, -1) where unknown."""
+        """Return the answer to OffsetForLeaderEpoch: (epoch, end offset), (-1, -1) if unknown."""
         if not self.epochs or epoch > self.epochs[-1] or epoch < 0:
             return UNKNOWN
         if epoch == self.epochs[-1]:
@@ -102,14 +102,14 @@ class EpochCache:
         return self.epochs[rank - 1], self.starts[rank]
 
     def worth_saving(self, log_end: int) -> bool:
-        """Whether the file lacks something that batches depend on.
+        """Return whether the file lacks something that batches depend on.
 
-        An epoch that wrote nothing is nobody's: the next leader begins another one.
+        An epoch that wrote nothing is not missed: the next leader begins another one.
         """
         return self.unsaved and (self.idle_from is None or self.idle_from < log_end)
 
     def truncate_end(self, offset: int) -> None:
-        """The log now ends at `offset`: later epochs wrote nothing that is left."""
+        """Drop the epochs that begin at or after the log's new end."""
         if not self.starts or self.starts[-1] < offset:
             return
         if self.starts[-1] > offset:
@@ -119,7 +119,7 @@ class EpochCache:
         self._drop_from(offset)
 
     def truncate_start(self, offset: int) -> None:
-        """The log now starts at `offset`: earlier epochs are of no use."""
+        """Drop the epochs that end before the log's new start."""
         rank = bisect_right(self.starts, offset)
         if rank and self.starts[rank - 1] < offset:
             del self.epochs[: rank - 1], self.starts[: rank - 1]
@@ -133,7 +133,7 @@ class EpochCache:
         self.unsaved, self.idle_from = True, None
 
     def _changed_from(self, offset: int) -> None:
-        """Epochs from `offset` on changed, where the log ends: without batches nobody misses them."""
+        """Note a change at the end of the log: it needs saving once a batch follows."""
         if not self.unsaved:
             self.idle_from = offset
         self.unsaved = True
@@ -146,9 +146,9 @@ class EpochCache:
     def _rows(self) -> list[list[str]]:
         content = read_file(self._files, self.path)
         checksum = self.path + CHECKSUM
-        # A folder that Kafka wrote has no checksum.
+        # Kafka writes no checksum.
         if self._files.exists(checksum) and read_file(self._files, checksum) != _checksum(content):
-            raise DamagedCheckpoint("the checksum is another one")
+            raise DamagedCheckpoint("the checksum does not match")
         return parse_rows(content, fields=2)
 
 

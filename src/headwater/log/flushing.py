@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from headwater.log.partition_log import PartitionLog
 
 FEW_PRODUCERS = 64
-"""Up to this number their states are written by every flush, which tells how far the log was flushed."""
+"""Every flush writes the states of up to this many producers: they show how far the log was flushed."""
 BYTES_PER_PRODUCER = 256
-"""For each further one, a flush writes the states again only after this many bytes of batches."""
+"""For each further producer, this many bytes of batches must come before the states are written again."""
 
 
 class FlushWork:
@@ -66,8 +66,8 @@ class FlushWork:
     def _add_segment(self, segment: Segment, *, sync: bool) -> None:
         """Flush the segment's file if it has something new, and what its indexes lack.
 
-        An entry that a power cut tore would be believed: the final one of a time index decides
-        when its segment expires, and nobody looks at those batches again.
+        An entry torn by a power cut would be trusted: the final entry of a time index decides when its
+        segment expires, and the batches are not read again.
         """
         if sync:
             self._paths.append(segment.path)
@@ -80,7 +80,7 @@ class FlushWork:
                 self._indexes.append(index)
 
     def run(self) -> None:
-        """Do it. OSError means that the log must go offline: the kernel drops what it cannot write."""
+        """Write and sync. After an OSError the log must go offline: the kernel drops what it cannot write."""
         for index, start, data in self._entries:
             with self._presence:
                 save_entries(self._files, index.path, start, data)
@@ -99,7 +99,7 @@ class FlushWork:
                 self._remove_old_snapshots()
 
     def mark_saved(self) -> None:
-        """Back on the owner's thread: the indexes know what is saved."""
+        """Note in the indexes what is saved. For the owner's thread."""
         for index, start, data in self._entries:
             index.mark_saved(start, len(data))
         for index in self._indexes:
@@ -121,7 +121,7 @@ class FlushWork:
         except LogRemoved:
             raise
         except FileNotFoundError:
-            # Retention took the segment away meanwhile; what is gone needs no flush.
+            # Retention dropped the segment meanwhile.
             return
         try:
             self._files.fdatasync(fd)
@@ -130,7 +130,7 @@ class FlushWork:
 
 
 def snapshot_due(log: "PartitionLog", *, closing: bool) -> bool:
-    """Whether a flush should write the producers' states beside the data."""
+    """Return whether a flush should write the producers' states beside the data."""
     if log.snapshot_offset == log.log_end_offset:
         return False
     base, size = log.snapshot_at

@@ -2,8 +2,8 @@
 
 Entries are appended in memory and reach the file when the log is flushed, rolled or closed: an
 index is only a shortcut through the log and can be rebuilt from it, so the append path never
-waits for one. A file that was cut, padded with zeros or damaged is taken up to its last good
-entry and says so.
+waits for one. Of a file that was cut, padded with zeros or damaged, the entries up to the first bad
+one are used, and `damaged` is set.
 """
 
 import struct
@@ -24,7 +24,7 @@ class IndexFile:
         self.path = path
         self.damaged = False
         self._entries: bytearray | None = bytearray() if fresh else None
-        # Bytes known to be in the file; -1 while the file itself is not known to be right.
+        # Bytes known to be in the file; -1 if the whole file must be written.
         self._saved = -1 if fresh else 0
         # Whether a power cut could tear what the file has.
         self.unsynced = False
@@ -32,7 +32,7 @@ class IndexFile:
     @property
     def entries(self) -> bytearray:
         """All entries, packed."""
-        entries = self._entries  # once: a file thread may look while the owner gives it back
+        entries = self._entries  # read once: the owner may release it while a file thread reads
         return self._load() if entries is None else entries
 
     @property
@@ -41,7 +41,7 @@ class IndexFile:
         return len(self.entries) // self.ENTRY.size
 
     def clear(self) -> None:
-        """Forget every entry, to be built anew."""
+        """Forget every entry, before they are rebuilt."""
         self._entries = bytearray()
         self._saved = -1
         self.damaged = False
@@ -55,7 +55,7 @@ class IndexFile:
             self._saved = -1
 
     def unsaved(self) -> tuple[int, bytes] | None:
-        """What must be written and where; -1 means the whole file. None when all is saved."""
+        """Return where to write and what (-1: the whole file); None if all is saved."""
         entries = self._entries
         if entries is None or len(entries) == self._saved:
             return None
@@ -66,19 +66,19 @@ class IndexFile:
         )
 
     def mark_saved(self, start: int, size: int) -> None:
-        """The bytes that `unsaved` told of are in the file, unless they were dropped since."""
+        """Note that what `unsaved` returned is in the file, unless it was dropped since."""
         if start == -1 and self._saved == -1:
             self._saved = min(size, len(self.entries))
         elif start == self._saved:
             self._saved = start + size
 
     def release(self) -> None:
-        """Give the memory back where the file has it all."""
+        """Free the memory if the file has everything."""
         if self._entries is not None and len(self._entries) == self._saved:
             self._entries = None
 
     def save(self) -> None:
-        """Write what is missing, now."""
+        """Write what the file lacks."""
         missing = self.unsaved()
         if missing is not None:
             save_entries(self._files, self.path, *missing)
@@ -100,7 +100,7 @@ class IndexFile:
         return data
 
     def _good_prefix(self, data: bytearray) -> int:
-        """How many entries from the start make sense together."""
+        """Return how many entries from the start are consistent."""
         raise NotImplementedError
 
 

@@ -2,9 +2,9 @@
 
 After a clean stop the recovery point is the end and nothing is read. After a crash everything
 beyond the recovery point is checked byte by byte and cut at the first batch that is not whole; what
-is below it was on the disk, so damage there is no torn tail: the log goes offline with the reason
+is below it was on the disk, so damage there is not a torn tail: the log goes offline with the reason
 and is never cut and served. Indexes, snapshots and checkpoints are shortcuts: damaged ones are
-built anew, and none of them keeps a broker from starting.
+rebuilt, and none of them keeps a broker from starting.
 """
 
 import errno
@@ -47,20 +47,20 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(slots=True)
 class LastKnown:
-    """What the checkpoints of the folder say of a log."""
+    """What the checkpoints of the log dir say about a log."""
 
     recovery_point: int | None = None
     certain: bool = False
-    """Whether the recovery point is known to be this log's: by topic id, in a sound file."""
+    """Whether the recovery point is certainly this log's: by topic id, in a sound file."""
     log_start: int = 0
     clean: bool = False
     clean_end: tuple[int, int] | None = None
-    """Bytes of the active segment and end offset at the clean stop, where the marker tells."""
+    """Bytes of the active segment and end offset at the clean stop, if the marker has them."""
 
 
 @dataclass(slots=True)
 class Recovered:
-    """What loading a log took and what it cost."""
+    """What loading a log read, dropped and rebuilt."""
 
     scanned_bytes: int = 0
     dropped_bytes: int = 0
@@ -97,7 +97,7 @@ class LogLoader:
         self._state = LogState()
         # Everything below this offset is known to have been on the disk.
         self._point = known.recovery_point or 0
-        # The highest offset that anything but the checkpoint speaks of.
+        # The highest offset that anything but the checkpoint mentions.
         self._trace = 0
         self.report = Recovered()
 
@@ -154,19 +154,19 @@ class LogLoader:
             self._begin_empty()
 
     def _begin_empty(self) -> None:
-        """A folder without segments: of a log that was just created, or lost."""
+        """Begin at the start of a folder without segments: the log is new, or its files are lost."""
         point = self._known.recovery_point
         if point:
-            # No file is made: the next start must find the folder as it is.
+            # Create no file: the next start must find the folder as it is.
             segment = Segment(self._files, self._descriptors, self._segments.directory, point, 0)
             self._segments.adopt(segment)
             raise DamagedSegment(f"no segments, though {point} offsets were flushed")
-        # A log without an id may be a new one: the start of its namesake is not its own.
+        # A log without an id may be new: the log start may be that of an older topic of the same name.
         start = self._known.log_start if self._topic_id != ZERO_UUID else 0
         self._segments.add(start, start, self._now_ms)
 
     def _clear_leftovers(self, names: list[str]) -> list[str]:
-        """Finish what a crash interrupted: removals and half-made files go, whole swaps stay."""
+        """Finish what a crash interrupted: removals and unfinished files go, complete swaps stay."""
         directory = self._segments.directory
         for name in names:
             path = f"{directory}/{name}"
@@ -201,7 +201,7 @@ class LogLoader:
             self._rebuild_epochs(segment)
 
     def _rebuild_epochs(self, segment: Segment) -> None:
-        """Take epochs from the flushed batches; the checked walk over the others does the rest."""
+        """Rebuild the epochs of the flushed batches; the checked walk adds those of the others."""
         try:
             for _, header in headers(segment):
                 if header[BASE_OFFSET] >= self._point:
@@ -211,15 +211,15 @@ class LogLoader:
             return
 
     def _loaded_clean(self) -> bool:
-        """After a clean stop the end is known; if anything differs from the marker, check it all."""
+        """Load without a check after a clean stop; return False if anything differs from the marker."""
         known, active = self._known, self._segments.active
         if not known.clean or known.recovery_point is None:
             return False
         if active.base_offset > known.recovery_point:
-            # A segment that was dropped, whose removal a power cut undid.
+            # A power cut undid the removal of a dropped segment.
             return False
         if known.clean_end is None:
-            # Another broker's marker, which does not tell where the logs ended.
+            # Kafka's marker does not say where the logs ended.
             if not self._ends_at(active, known.recovery_point):
                 return False
         elif known.clean_end != (active.size, known.recovery_point):
@@ -253,9 +253,9 @@ class LogLoader:
         for segment in segments.from_rank(rank):
             self._save_indexes(segment)
         if self.report.problem is not None:
-            # What was dropped must not come back in the place of what is written from now on.
+            # What was dropped must not come back in place of what is written from now on.
             self._files.sync_dir(segments.directory)
-        # Whether the file's last version had reached the disk before the crash is not known.
+        # The last version of the file may not have reached the disk before the crash.
         self._epochs.unsynced = bool(self._epochs.epochs)
         remove_snapshots(self._files, segments.directory, above=end)
 
@@ -266,14 +266,14 @@ class LogLoader:
         return replayed.read_bytes
 
     def _require_flushed(self, end: int) -> None:
-        """Refuse a log that ends too early, unless only an uncertain checkpoint speaks of more."""
+        """Refuse a log that ends too early, unless only an uncertain checkpoint says so."""
         if end < self._point and (self._known.certain or self._trace > end):
             raise DamagedSegment(
                 f"the log ends at {end}, though {self._point} offsets were flushed"
             )
 
     def _seal_again(self, segment: Segment) -> None:
-        """The last flush came before the roll, and a crash took the last time index entry."""
+        """Seal a segment again: a crash after the roll lost its last time index entry."""
         if not segment.size:
             return
         try:
@@ -287,16 +287,16 @@ class LogLoader:
         self._save_indexes(segment)
 
     def _save_indexes(self, segment: Segment) -> None:
-        """A full disk keeps no broker from starting: a later flush saves what is in memory."""
+        """Save the indexes, unless the disk is full: a later flush saves them then."""
         try:
             segment.save_indexes()
         except OSError as failure:
             if failure.errno not in FULL:
                 raise
-            log.warning("%s: its indexes are not saved: %s", segment.path, failure.strerror)
+            log.warning("the indexes of %s are not saved: %s", segment.path, failure.strerror)
 
     def _flushed_end(self, segment: Segment) -> tuple[int, int]:
-        """Where in the segment the flushed part ends: offset and position."""
+        """Return offset and position at which the flushed part of the segment ends."""
         point = self._point
         if point <= segment.base_offset or not segment.size:
             return segment.base_offset, 0
@@ -324,7 +324,7 @@ class LogLoader:
         return True
 
     def _begin_walk(self, segment: Segment, position: int, offset: int) -> None:
-        """Trust the first `position` bytes of the segment and forget what is known of the rest."""
+        """Trust the first `position` bytes of the segment and forget the rest."""
         if position == 0:
             segment.index.clear()
             segment.time_index.clear()
@@ -336,9 +336,9 @@ class LogLoader:
         walk_tail(segment, offset)
 
     def _joined(self, segment: Segment, size: int, end: int) -> bool:
-        """Take the next segment where it follows the last; drop it behind a torn or missing one."""
+        """List the next segment if it follows the last; drop it after a torn or missing one."""
         if self.report.problem is None and segment.base_offset != end:
-            self.report.problem = f"a segment at {segment.base_offset} where {end} must be"
+            self.report.problem = f"a segment begins at {segment.base_offset}, not at {end}"
             self.report.dropped_from = end
         if self.report.problem is not None:
             self.report.dropped_bytes += size
@@ -390,11 +390,11 @@ class LogLoader:
                 where, report.dropped_bytes, report.dropped_from, report.problem,
             )  # fmt: skip
         if report.repairs:
-            log.warning("%s: built anew: %s", where, ", ".join(report.repairs))
+            log.warning("%s: rebuilt %s", where, ", ".join(report.repairs))
 
 
 def _require_whole(segment: Segment, position: int) -> int:
-    """Where the flushed batch at `position` ends; DamagedSegment if it is not all there."""
+    """Return where the flushed batch at `position` ends; DamagedSegment if it is not whole."""
     header: RawHeader = HEADER.unpack_from(segment.read_blocking(HEADER_SIZE, position))
     end = position + header[LENGTH] + OVERHEAD
     if end > segment.size:
@@ -409,5 +409,8 @@ def _require_whole(segment: Segment, position: int) -> int:
 
 
 def _flushed_before(offsets: list[int]) -> int:
-    """A flush ends with its snapshots; another broker's may be written before the flush is done."""
+    """Return up to where snapshots show that the log was flushed.
+
+    A flush ends with its snapshots; Kafka may write the newest one before its flush is done.
+    """
     return offsets[1] if len(offsets) > 1 else 0

@@ -23,13 +23,13 @@ class CleanStop(NamedTuple):
 
     ends: CleanEnds
     complete: bool
-    """Whether it lists every log that ended well; another broker's marker lists none."""
+    """Whether it lists every log; Kafka's marker lists none."""
     broker_epoch: int = -1
-    """The epoch of the registration that ended, -1 if the marker does not say."""
+    """The broker epoch at the stop, -1 if the marker does not say."""
 
 
 class LogDirError(KafkaError):
-    """The folder cannot be used; one line that says why and what to do."""
+    """The folder cannot be used; the message says why and what to do."""
 
     def __init__(self, message: str) -> None:
         super().__init__(E.KAFKA_STORAGE_ERROR, message)
@@ -82,11 +82,11 @@ class LogDir:
 
     @property
     def has_data(self) -> bool:
-        """Whether there is more in the folder than in a fresh mount point."""
+        """Whether the folder has more than an empty mount point has."""
         return bool(set(self._files.listdir(self.path)) - {LOCK, META, "lost+found"})
 
     def mark(self, node_id: int, cluster_id: str, directory_id: str) -> None:
-        """Make a new folder this node's."""
+        """Write the identity of this node into a new folder."""
         self.directory_id = directory_id
         self._write_identity(node_id, cluster_id)
 
@@ -97,14 +97,14 @@ class LogDir:
             self._lock = None
 
     def sync_renames(self) -> None:
-        """Let no power cut bring back a folder that was renamed away. Any thread."""
+        """Sync the renames of folders, so that a power cut cannot undo them. Any thread."""
         renames = self.renames
         if renames > self.renames_synced:
             self._files.sync_dir(self.path)
             self.renames_synced = max(self.renames_synced, renames)
 
     def fail(self, reason: str) -> None:
-        """Do not touch the folder any more."""
+        """Take the folder offline."""
         self.offline = self.offline or reason
 
     def folders(self) -> list[str]:
@@ -114,7 +114,7 @@ class LogDir:
         ]
 
     def consume_clean_marker(self) -> CleanStop | None:
-        """How each log ended if the last stop was clean; the marker is gone."""
+        """Remove the marker of a clean stop and return it, if there is one."""
         path = self.join(CLEAN_MARKER)
         if not self._files.exists(path):
             return None
@@ -133,7 +133,7 @@ class LogDir:
             return None
 
     def mark_clean(self, ends: CleanEnds, broker_epoch: int) -> None:
-        """Everything is flushed and the checkpoints tell it."""
+        """Write the marker: everything is flushed and the checkpoints are written."""
         marker = {"version": 0, "brokerEpoch": broker_epoch, "ends": ends}
         replace_file(self._files, self.join(CLEAN_MARKER), json.dumps(marker).encode())
 

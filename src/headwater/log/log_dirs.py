@@ -1,4 +1,4 @@
-"""The folders of `log.dirs`: who owns them, which partitions they hold, what was flushed.
+"""The folders of `log.dirs`: their owner, their partitions, and what was flushed.
 
 A folder belongs to one node of one cluster (`meta.properties`) and to one process at a time
 (`.lock`). One that fails goes offline alone. Every path is built from a checked topic name below
@@ -32,7 +32,7 @@ SettingsOf = Callable[[str], LogSettings]
 
 @dataclass(slots=True)
 class BrokerIdentity:
-    """Whose folders they are."""
+    """The broker that owns the log dirs."""
 
     node_id: int
     cluster_id: str
@@ -40,12 +40,12 @@ class BrokerIdentity:
 
 @dataclass(slots=True, eq=False)
 class _Loaded:
-    """A log as it was found in one of the folders."""
+    """A log that was found in one of the log dirs."""
 
     log: PartitionLog
     log_dir: LogDir
     high_watermark: int
-    # Whether a checksum vouches for its topic id.
+    # Whether a checksum confirms its topic id.
     verified: bool
 
 
@@ -70,11 +70,11 @@ class LogDirs:
         # High watermarks of the last checkpoint: where a replica begins after a restart.
         self.high_watermarks: dict[TopicPartition, int] = {}
         self._dir_of: dict[TopicPartition, LogDir] = {}
-        # Where a folder of this name was renamed away; a new one waits until the disk has that.
+        # Where a folder of this name was renamed; a new one is created once the disk has the rename.
         self._retired: dict[TopicPartition, LogDir] = {}
         # Directory ids of earlier starts that no folder has now, with their paths.
         self.missing: dict[str, str] = {}
-        # Logs whose topic id a flipped bit could have changed: written by Kafka, or damaged.
+        # Logs whose topic id has no valid checksum: written by Kafka, or damaged.
         self.unverified: set[TopicPartition] = set()
         # All logs of each partition that was found in several folders; `logs` has the first.
         self._rivals: dict[TopicPartition, list[_Loaded]] = {}
@@ -107,10 +107,10 @@ class LogDirs:
         self._warn_of_shared_disks()
 
     def _restore_identity(self, log_dir: LogDir) -> None:
-        """Write a lost meta.properties again: what else is in the folder shows that it is the one."""
+        """Rewrite a lost meta.properties: the other files show that it is the missing folder."""
         ids = [at for at, path in self.missing.items() if path == log_dir.path]
         if ids and log_dir.is_new and log_dir.has_data:
-            log.warning("%s was lost and is written again", log_dir.join(META))
+            log.warning("%s is missing and is written again", log_dir.join(META))
             self._try(log_dir, partial(log_dir.mark, directory_id=ids[0]))
             del self.missing[ids[0]]
 
@@ -158,7 +158,7 @@ class LogDirs:
         self._refuse_if_all_are_offline()
 
     def _give_up(self, log_dir: LogDir, error: OSError) -> None:
-        """A folder that cannot be read goes offline as a whole; what was read of it is let go."""
+        """Take a folder that cannot be read offline, and forget what was loaded of it."""
         for partition in self.fail(log_dir, str(error)):
             del self.logs[partition], self._dir_of[partition]
 
@@ -170,7 +170,7 @@ class LogDirs:
     def create(
         self, partition: TopicPartition, topic_id: Uuid, settings: LogSettings, now_ms: int
     ) -> PartitionLog:
-        """A new, empty log in the folder with the fewest partitions."""
+        """Create an empty log in the folder with the fewest partitions."""
         usable = [log_dir for log_dir in self.dirs if not log_dir.offline]
         if not usable:
             raise KafkaError(E.KAFKA_STORAGE_ERROR, "every log dir is offline")
@@ -189,11 +189,11 @@ class LogDirs:
         return partition_log
 
     def delete(self, partition: TopicPartition) -> str:
-        """Rename the partition's folder out of the way; the path for `remove` on a file thread."""
+        """Rename the partition's folder, and return the path for `remove` on a file thread."""
         return self._retire(partition, folders.deleted_name(partition, self._randomness.uuid()))
 
     def set_aside(self, partition: TopicPartition) -> str:
-        """Rename a folder that the cluster does not know (another topic id): kept, never served."""
+        """Rename a folder with a topic id that the cluster does not know: kept, never served."""
         return self._retire(partition, folders.stray_name(partition, self._randomness.uuid()))
 
     def choose(self, partition: TopicPartition, topic_id: Uuid) -> None:
@@ -223,7 +223,7 @@ class LogDirs:
             self._serve(rival)
 
     def name(self, partition: TopicPartition, topic_id: Uuid) -> None:
-        """Give a log its topic's id where the file that held it was lost; its records are sound."""
+        """Write the topic id of a log that has lost it; its records are sound."""
         partition_log = self.logs[partition]
         folders.write_topic_id(self._files, partition_log.directory, topic_id)
         partition_log.topic_id = topic_id
@@ -232,7 +232,7 @@ class LogDirs:
         """Unlink a folder renamed by `delete`, with what is in it. Safe on any thread."""
         holders = [log_dir for log_dir in self.dirs if log_dir.holds(path)]
         if not folders.is_deleted(path.rpartition("/")[2]) or not holders:
-            raise ValueError(f"{path} is no deleted partition")
+            raise ValueError(f"{path} is not the folder of a deleted partition")
         holders[0].sync_renames()
         for name in self._files.listdir(path):
             self._files.unlink(f"{path}/{name}")
@@ -246,11 +246,11 @@ class LogDirs:
         return next(iter(self._stopped_epochs)) if len(self._stopped_epochs) == 1 else -1
 
     def free_descriptors(self) -> int:
-        """Close half of the open files, where the process has no descriptor left; how many."""
+        """Close half of the open files and return how many, when no descriptor is left."""
         return self._descriptors.close_half()
 
     def fail(self, log_dir: LogDir, reason: str) -> list[TopicPartition]:
-        """Take a folder offline until the next start; its partitions, which no longer write."""
+        """Take a folder offline until the next start, and return its partitions."""
         log.error("log dir %s is offline: %s", log_dir.path, reason)
         log_dir.fail(reason)
         lost = [partition for partition, owner in self._dir_of.items() if owner is log_dir]
@@ -259,7 +259,7 @@ class LogDirs:
         return lost
 
     def checkpoint(self, high_watermarks: Mapping[TopicPartition, int]) -> Callable[[], None]:
-        """Write recovery points, log starts and high watermarks: call the result on a file thread."""
+        """Return a call for a file thread that writes recovery points, starts and high watermarks."""
         writes = [
             write for log_dir in self.dirs for write in self._checkpoint(log_dir, high_watermarks)
         ]
@@ -276,7 +276,7 @@ class LogDirs:
         broker_epoch: int = -1,
         run_all: RunAll = run_in_turn,
     ) -> None:
-        """The clean stop: flush all, write the checkpoints, leave the marker, unlock.
+        """Stop cleanly: flush all logs, write the checkpoints and the marker, unlock.
 
         `run_all` may run the flushes side by side: the disk then commits many at once.
         """
@@ -297,7 +297,7 @@ class LogDirs:
             self.fail(self._dir_of[partition], str(error))
 
     def abandon(self) -> None:
-        """Give up all descriptors and locks as a crash would, without writing anything."""
+        """Release all descriptors and locks as a crash would, without writing anything."""
         for log_dir in self.dirs:
             log_dir.unlock()
         self._descriptors.close()
@@ -331,7 +331,7 @@ class LogDirs:
             self._take(_Loaded(partition_log, log_dir, row.high_watermark, verified))
 
     def _take(self, found: _Loaded) -> None:
-        """Serve a log that was loaded, unless another folder has one of the same partition."""
+        """Serve a loaded log, unless another folder has one of the same partition."""
         partition = found.log.topic_partition
         if partition not in self.logs:
             self._serve(found)
@@ -357,7 +357,7 @@ class LogDirs:
         try:
             self.remove(path)
         except OSError as failure:
-            log.warning("%s of a deleted topic cannot be removed: %s", path, failure)
+            log.warning("%s, of a deleted topic, cannot be removed: %s", path, failure)
 
     def _load_log(
         self,
@@ -405,10 +405,12 @@ class LogDirs:
         partition = rival.log.topic_partition
         name = folders.stray_name(partition, self._randomness.uuid())
         path = self._rename(rival.log, rival.log_dir, name)
-        log.warning("another folder has %s: this one is set aside as %s", partition, path)
+        log.warning(
+            "%s is in two log dirs: the copy of another topic is set aside as %s", partition, path
+        )
 
     def _rename(self, partition_log: PartitionLog, log_dir: LogDir, new_name: str) -> str:
-        """Rename a log's folder; nothing is written to it or read from it any more."""
+        """Rename a log's folder; the log neither reads nor writes from now on."""
         partition_log.segments.close_files()
         partition_log.drop_staged()
         partition_log.fail("the partition was deleted")
@@ -463,7 +465,7 @@ class LogDirs:
         starts: Mapping[TopicPartition, int],
         marks: Mapping[TopicPartition, int],
     ) -> None:
-        """The same for Kafka's tools; a start reads it only without our own file."""
+        """Write Kafka's checkpoint files; a start reads them only if our own is missing."""
         points = {at: row.recovery_point or 0 for at, row in rows.items()}
         for name, offsets in (
             (checkpoints.RECOVERY_POINTS, points),

@@ -1,7 +1,7 @@
 """The segments of one log, in the order of their offsets; the last one is active and grows.
 
 This class alone changes the list of segments. Truncation drops from its end, retention from its
-start, a roll adds to it; whoever rewrites whole segments replaces them here. Readers skip gaps
+start, a roll adds to it; compaction will replace whole segments here. Readers skip gaps
 between batches and segments that hold nothing at or above their offset.
 
 Reading never waits for the disk on the owner's thread: a reader thread fetches what the page cache
@@ -67,7 +67,7 @@ class LogSegments:
         self._warm: list[Segment] = []
         # Draws a number below a limit: which share of segment.jitter.ms a new segment gets.
         self.draw: Callable[[int], int] = _no_jitter
-        # Segments before the one that holds this offset have saved and synced all index entries.
+        # The indexes of all segments before this offset are saved and synced.
         self.unsaved_from = NOTHING
         # Called with the reason when batches are damaged.
         self.on_damage: Callable[[str], None] = _ignore
@@ -120,9 +120,9 @@ class LogSegments:
     def read(
         self, offset: int, upper: int, log_end: int, max_bytes: int, at_least_one: bool
     ) -> FileSlice | None:
-        """Return whole batches of one segment, from the one that holds `offset`, all below `upper`.
+        """Return whole batches of one segment, from the batch that holds `offset` to below `upper`.
 
-        None where there is nothing. An `upper` inside a batch excludes that batch.
+        None if there is nothing. An `upper` inside a batch excludes that batch.
         """
         segments = self._list
         rank = self.rank(offset)
@@ -250,7 +250,7 @@ class LogSegments:
         """All segments of the folder are listed: count their bytes, and which indexes to save."""
         self.size = sum(segment.size for segment in self._list)
         self.active.jitter = self.draw(JITTER_SHARES)
-        # Recovery may have sealed the segment before the one that it walked.
+        # Recovery may have sealed the segment before the first that it walked.
         rank = max(0, self.rank(recovery_point) - 1)
         self.unsaved_from = min(self.unsaved_from, self._list[rank].base_offset)
 

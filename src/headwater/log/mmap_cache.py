@@ -1,7 +1,7 @@
-"""Mapped windows of segments, a few at a time: what consumers read in bulk is sent from them.
+"""A few mapped windows of segments, from which large reads are sent.
 
-A window is a piece of a file at a fixed place, so that a growing segment needs no new mapping for
-each read, and memory that counts as the broker's stays bounded however large the logs are.
+A window covers a fixed range of a file, so that a growing segment needs no new mapping for each
+read, and mapped memory stays bounded however large the logs are.
 """
 
 from collections import OrderedDict
@@ -13,7 +13,7 @@ WINDOWS = 16
 
 
 class MmapCache:
-    """The windows used last. Only for the thread that owns the logs."""
+    """The windows used last. For the thread that owns the logs."""
 
     __slots__ = ("_files", "_open")
 
@@ -36,7 +36,7 @@ class MmapCache:
         return pieces
 
     def evict(self, path: str) -> None:
-        """The file is about to be cut or renamed; slices that were given out stay as they are."""
+        """Unmap a file that is about to be cut or renamed; slices in use keep their pages."""
         for key in [key for key in self._open if key[0] == path]:
             del self._open[key]
 

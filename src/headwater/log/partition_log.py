@@ -259,9 +259,9 @@ class PartitionLog:
     # -- reading
 
     def read(self, offset: int, upper: int, max_bytes: int, at_least_one: bool) -> FileSlice | None:
-        """Return whole batches of one segment, from the one that holds `offset`, all below `upper`.
+        """Return whole batches of one segment, from the batch that holds `offset` to below `upper`.
 
-        None where there is nothing. An `upper` inside a batch excludes that batch.
+        None if there is nothing. An `upper` inside a batch excludes that batch.
         """
         end = self.log_end_offset
         if offset >= upper or offset >= end:

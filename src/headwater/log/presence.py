@@ -11,7 +11,7 @@ from types import TracebackType
 
 
 class LogRemoved(FileNotFoundError):
-    """The log was deleted or set aside; its folder has another name now."""
+    """The log was deleted or set aside: its folder was renamed."""
 
 
 class Presence:
@@ -38,6 +38,6 @@ class Presence:
         self._lock.release()
 
     def end(self) -> None:
-        """The folder gets another name: nobody uses the old one for this log any more."""
+        """End the log's use of its folder, which is about to be renamed."""
         with self._lock:
             self.removed = True

@@ -39,7 +39,7 @@ the old one back."""
 
 
 class ProducerStateEntry(NamedTuple):
-    """One producer's state, for those who describe it."""
+    """One producer's state, as DescribeProducers reports it."""
 
     producer_id: int
     epoch: int
@@ -84,12 +84,12 @@ class ProducerStates:
         return states
 
     def get(self, producer_id: int) -> ProducerStateEntry | None:
-        """What is known of a producer."""
+        """Return the state of a producer."""
         state = self._states.get(producer_id)
         return None if state is None else ProducerStateEntry(producer_id, *state)
 
     def admit(self, header: RawHeader, base_offset: int, now_ms: int) -> tuple[int, int] | None:
-        """Take a batch that is to get `base_offset`, or give the offsets of its original.
+        """Accept a batch that gets `base_offset`, or return the offsets of its original.
 
         Raises OUT_OF_ORDER_SEQUENCE_NUMBER or INVALID_PRODUCER_EPOCH for one that does not fit.
         """
@@ -135,10 +135,10 @@ class ProducerStates:
             )
 
     def batch_refused(self, header: RawHeader, now_ms: int) -> None:
-        """A batch was refused for now and will be sent again.
+        """Note that a batch was refused for now; its producer will send it again.
 
-        The first of a producer counts as lost: the second, which may be under way already, must
-        not be taken before it.
+        If it is the producer's first, the second, which may be in flight already, must not be
+        accepted before it.
         """
         producer_id = header[PRODUCER_ID]
         if producer_id >= 0 and header[BASE_SEQUENCE] == 0 and producer_id not in self._states:
@@ -147,7 +147,7 @@ class ProducerStates:
     def replay_batch(self, header: RawHeader, batch: Buffer, now_ms: int) -> None:
         """Take note of a batch that a leader has checked: its sequence and its transaction.
 
-        Of a batch that is no marker only the header is read.
+        Only the header is read, unless the batch is a marker.
         """
         if header[ATTRIBUTES] & CONTROL:
             self._end_transaction(header, batch, now_ms)
@@ -222,15 +222,15 @@ class ProducerStates:
         return first_offset
 
     def commit_staged(self) -> None:
-        """What was staged is written."""
+        """Make the changes final: what was staged is written."""
         if self._undo:
             self._undo.clear()
 
     def rollback_staged(self, log_end: int) -> None:
-        """What was staged is lost; the log ends at `log_end`.
+        """Take the changes back: what was staged is lost, and the log ends at `log_end`.
 
-        A producer whose very first batch was lost is remembered as one that wrote nothing: its
-        second batch, which may be under way already, must not be taken before the first.
+        A producer whose first batch was lost is kept as one that wrote nothing: its second batch,
+        which may be in flight already, must not be accepted before the first.
         """
         for producer_id, state in self._undo.items():
             if state is None:

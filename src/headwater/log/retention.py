@@ -1,4 +1,4 @@
-"""What a log may forget: whole segments that are too old, too much, or below its start.
+"""Retention: drops whole segments that are too old, too many, or below the log's start.
 
 Segments go from the oldest on, never past the high watermark, and the active one only after a
 roll. Their files are renamed at once and unlinked later by a file thread. A pass over a log is a
@@ -21,13 +21,13 @@ class RetentionStep(NamedTuple):
 
     dropped: list[Segment]
     more: bool
-    """Whether the next step would drop more."""
+    """Whether another step is needed."""
     needs_roll: bool
-    """Whether the only segment has expired: it goes once a new one is begun."""
+    """Whether the only segment has expired: it is dropped after a roll."""
 
 
 def step(log: "PartitionLog", now_ms: int, high_watermark: int, *, may_roll: bool) -> RetentionStep:
-    """Drop some of what `retention.ms`, `retention.bytes` and DeleteRecords have given up."""
+    """Drop some of the segments that `retention.ms`, `retention.bytes` or DeleteRecords release."""
     dropped: list[Segment] = []
     if log.failure is not None:
         return RetentionStep(dropped, more=False, needs_roll=False)
@@ -48,7 +48,7 @@ def step(log: "PartitionLog", now_ms: int, high_watermark: int, *, may_roll: boo
 
 
 def retain(log: "PartitionLog", now_ms: int, high_watermark: int) -> list[Segment]:
-    """Take all steps at once; what was dropped."""
+    """Take all steps at once and return what was dropped."""
     dropped: list[Segment] = []
     more = True
     while more:

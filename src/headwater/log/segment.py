@@ -1,6 +1,6 @@
 """One segment of a log: a `.log` file of batches and the indexes that lead into it.
 
-A segment knows bytes, positions and offsets; what may be appended or read is the log's business.
+A segment knows bytes, positions and offsets; the log decides what may be appended or read.
 Only the active segment (the last one) grows. Memory is updated after the bytes are in the file,
 so a failed write leaves the segment as it was, apart from bytes beyond `size` in the file.
 """
@@ -26,7 +26,7 @@ DELETED = ".deleted"
 SUFFIXES = (LOG, INDEX, TIME_INDEX, ABORTED_INDEX)
 
 REMEMBERED = 256
-"""Batches at the end of the active segment whose places are kept in memory."""
+"""Batches at the end of the active segment whose positions are kept in memory."""
 RESUMES = 16
 """Readers of a segment that find their next batch without a lookup."""
 JITTER_SHARES = 1 << 16
@@ -40,11 +40,11 @@ Read: TypeAlias = Callable[[int, int], Buffer]
 
 
 class DamagedSegment(Exception):
-    """The bytes at a place where a batch must begin are no batch."""
+    """There is no batch where one must begin."""
 
 
 class Segment:
-    """A run of batches from `base_offset` on, in files of that name."""
+    """The batches from `base_offset` on, in files of that name."""
 
     __slots__ = (
         "_descriptors",
@@ -85,7 +85,7 @@ class Segment:
         self.created_ms = -1
         # Which share of segment.jitter.ms this segment rolls earlier: of JITTER_SHARES.
         self.jitter = 0
-        # What follows is known of a segment that is `ready`: written here, or walked to its end.
+        # Known only if the segment is `ready`: written by this process, or walked to its end.
         self.ready = fresh
         self.first_timestamp = -1
         self.max_timestamp = -1
@@ -93,26 +93,26 @@ class Segment:
         self.since_index = 0
         self.tail_offsets: list[int] = []
         self.tail_positions: list[int] = []
-        # Where a reader that took everything before an offset goes on: offset -> position.
+        # Where a reader continues after its last read: offset -> position.
         self.resumes: dict[int, int] = {}
-        # Grows with each truncation: who read meanwhile on another thread must throw it away.
+        # Grows with each truncation: what another thread read meanwhile is void.
         self.truncation_count = 0
 
     @classmethod
     def create(
         cls, files: Files, descriptors: Descriptors, directory: str, base_offset: int, now_ms: int
     ) -> "Segment":
-        """A new, empty segment with its `.log` file."""
+        """Create an empty segment with its `.log` file."""
         segment = cls(files, descriptors, directory, base_offset, 0)
         segment.created_ms = now_ms
         descriptors.create(segment.path)
         return segment
 
     def uncached_copy(self, size: int) -> "Segment":
-        """A segment of `size` bytes over the same files and index objects, with no memory yet.
+        """Return a segment of `size` bytes over the same files and indexes, with nothing cached.
 
-        For whoever fills the indexes anew, or looks up on another thread: what the owner
-        remembers of the last batches changes under it.
+        For a rebuild of the indexes, or a lookup on another thread: what the owner remembers of the
+        last batches changes meanwhile.
         """
         copy = Segment.__new__(Segment)
         copy._files, copy._descriptors = self._files, self._descriptors
@@ -130,7 +130,7 @@ class Segment:
     def is_full(
         self, more: int, last_offset: int, timestamp: int, now_ms: int, limits: LogSettings
     ) -> bool:
-        """Whether batches (size, last offset, newest timestamp) do not all belong in here."""
+        """Return whether batches (size, last offset, newest timestamp) need a new segment."""
         if self.size == 0:
             return more > limits.segment_bytes
         if self.first_timestamp >= 0:
@@ -162,7 +162,7 @@ class Segment:
         self.index_batches(batches, interval)
 
     def index_batches(self, batches: Sequence[Staged], interval: int) -> None:
-        """Take batches that are in the file from `size` on into memory and indexes."""
+        """Add batches that are in the file from `size` on to the indexes and the tail cache."""
         if self.first_timestamp < 0 and batches:
             self.first_timestamp = batches[0][2]
         position, since, base = self.size, self.since_index, self.base_offset
@@ -184,12 +184,12 @@ class Segment:
             del offsets[:-REMEMBERED], positions[:-REMEMBERED]
 
     def remember(self, last_offset: int, position: int) -> None:
-        """Note where a batch near the end is."""
+        """Cache the position of a batch near the end."""
         self.tail_offsets.append(last_offset)
         self.tail_positions.append(position)
 
     def reset(self, size: int) -> None:
-        """Be a segment of `size` bytes of whose batches nothing is known yet."""
+        """Set the size and forget all that is known of the batches."""
         self.drop_tail_cache()
         self.size = size
         self.ready = size == 0
@@ -198,20 +198,20 @@ class Segment:
         self.since_index = 0
 
     def seal(self) -> None:
-        """Add the final time index entry: no more batches come, or not before a reload."""
+        """Add the final time index entry: no more batches follow in this process."""
         if self.ready and self.size:
             self.time_index.append(self.max_timestamp, self.max_timestamp_offset - self.base_offset)
 
     def drop_tail_cache(self) -> None:
-        """Give back the memory that only the active segment needs."""
+        """Free the memory that only the active segment needs."""
         self.tail_offsets.clear()
         self.tail_positions.clear()
         self.resumes.clear()
 
-    # Reading: `read` may come from the page cache only, or from another thread's descriptor.
+    # -- reading: `read` may read the page cache only, or another thread's descriptor
 
     def find(self, read: Read, offset: int) -> tuple[int, RawHeader] | None:
-        """Position and header of the first batch that ends at or above `offset`."""
+        """Return position and header of the first batch that ends at or above `offset`."""
         position = self._confirmed(read, self.index.lookup(offset - self.base_offset))
         while position < self.size:
             window = self._window(read, position)
@@ -225,7 +225,7 @@ class Segment:
         return None
 
     def find_last(self, read: Read) -> tuple[int, RawHeader] | None:
-        """Position and header of the last batch."""
+        """Return position and header of the last batch."""
         position = self._confirmed(read, self.index.last())
         found = None
         while position < self.size:
@@ -240,7 +240,7 @@ class Segment:
     def slice(
         self, read: Read, offset: int, upper: int | None, max_bytes: int, at_least_one: bool
     ) -> tuple[int, int] | None:
-        """Start and end position of whole batches from `offset` on and below `upper`."""
+        """Return start and end position of whole batches from `offset` to below `upper`."""
         start = self._position_of(read, offset)
         end = self.size if upper is None else self._position_of(read, upper)
         if end - start > max_bytes:
@@ -248,7 +248,7 @@ class Segment:
         return (start, end) if end > start else None
 
     def _position_of(self, read: Read, offset: int) -> int:
-        """Where the batch that holds `offset` begins; the end for an offset above all."""
+        """Return where the batch that holds `offset` begins; the end if there is none."""
         offsets = self.tail_offsets
         if offsets and (offset > offsets[0] or not self.tail_positions[0]):
             rank = bisect_left(offsets, offset)
@@ -259,7 +259,7 @@ class Segment:
         return self.size if found is None else found[0]
 
     def _whole(self, read: Read, start: int, limit: int, at_least_one: bool) -> int:
-        """The end of the last batch that ends at or before `limit`."""
+        """Return the end of the last batch that ends at or before `limit`."""
         positions = self.tail_positions
         if positions and start >= positions[0]:
             rank = bisect_right(positions, limit) - 1
@@ -284,7 +284,7 @@ class Segment:
         return place
 
     def _confirmed(self, read: Read, entry: tuple[int, int]) -> int:
-        """The position of an index entry, once the batch there is seen to be the one it names."""
+        """Return the position of an index entry after checking that its batch is there."""
         relative, position = entry
         if relative < 0:
             return 0
@@ -341,7 +341,7 @@ class Segment:
         self._descriptors = descriptors
 
     def cut(self, size: int, end_offset: int) -> None:
-        """Keep the batches below `end_offset`, which are the first `size` bytes; on the disk too."""
+        """Cut the file to `size` bytes, the batches below `end_offset`, and sync it."""
         self.truncation_count += 1
         self._descriptors.mmaps.evict(self.path)
         fd = self._descriptors.of(self.path)
@@ -358,13 +358,13 @@ class Segment:
         self.aborted.cut_from(end_offset)
 
     def save_indexes(self) -> None:
-        """Write what the index files lack; the next flush syncs them, whoever wrote them."""
+        """Write what the index files lack; the next flush syncs them."""
         for index in (self.index, self.time_index, self.aborted):
             index.save()
             index.unsynced = True
 
     def mark_deleted(self) -> list[str]:
-        """Rename the files out of the log; their new names, to be unlinked later."""
+        """Rename the files and return their new names, to be unlinked later."""
         self.truncation_count += 1
         self._descriptors.close_path(self.path)
         gone = []
@@ -377,7 +377,7 @@ class Segment:
 
 
 def _after(buffers: Sequence[Buffer], count: int) -> list[Buffer]:
-    """What is left of the buffers after the first `count` bytes."""
+    """Return the buffers without their first `count` bytes."""
     rest: list[Buffer] = []
     for buffer in buffers:
         if count < len(buffer):

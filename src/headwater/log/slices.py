@@ -1,10 +1,10 @@
-"""A range of a segment that is to be sent: found now, read when the socket wants it.
+"""A range of a segment to be sent: found now, read when the socket takes it.
 
-Bytes that are in the page cache come at once. A cold range, or one whose place cannot be told
-without the disk, is loaded by a reader thread with a descriptor of its own: the shared ones may be
-closed at any time; a large one is loaded piece by piece as its reader takes it (`SliceStream`).
-Whoever truncates meanwhile raises the segment's `truncation_count`, and the load fails
-instead of giving bytes that are no longer the log's.
+Bytes in the page cache are read at once. A cold range, or one whose position is known only after a
+read from the disk, is loaded by a reader thread with a descriptor of its own: the shared ones may be
+closed at any time. A large range is loaded piece by piece as its reader takes it (`SliceStream`). A
+truncation meanwhile raises the segment's `truncation_count`, and the load fails instead of returning
+bytes that are no longer in the log.
 """
 
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ from headwater.log.segment import DamagedSegment, Segment
 from headwater.seams.files import Buffer, Files, read_fully
 
 MAPPED_FROM = 128 * 1024
-"""Below this a copy costs less than finding out whether a mapping is in memory."""
+"""Below this a copy costs less than asking whether a mapping is in memory."""
 
 
 class Cold(Exception):
-    """The page cache does not have what is asked."""
+    """The page cache does not have the bytes."""
 
 
 class FileSlice:
@@ -33,7 +33,7 @@ class FileSlice:
         self.position = position
         self.size = size
         self._truncations_seen = segment.truncation_count
-        # Where to look, and for what, while the place is not known.
+        # Where to look, and for what, while the position is not known.
         self._place: Segment | None = None
         self._wanted: tuple[int, int | None, int, bool] | None = None
 
@@ -41,17 +41,17 @@ class FileSlice:
     def unplaced(
         cls, files: Files, segment: Segment, wanted: tuple[int, int | None, int, bool]
     ) -> "FileSlice":
-        """A slice whose place must be looked up on the disk; its size is the most it can have."""
+        """Return a slice whose position must be found on the disk; its size is an upper bound."""
         cold = cls(files, segment, -1, min(wanted[2], segment.size))
         cold._place = segment.uncached_copy(segment.size)
         cold._wanted = wanted
         return cold
 
     def send_now(self, most: int) -> Buffer | list[Buffer] | None:
-        """The bytes for a socket, and for nothing else, if the page cache has them all.
+        """Return the bytes, for a plain socket only, if the page cache has them all.
 
-        Large ranges are the page cache's own pages, and never a copy of more than `most` bytes.
-        Never for TLS or for Python code to look at.
+        Large ranges are pages of the page cache, never a copy of more than `most` bytes. Neither
+        TLS nor Python code may read them.
         """
         if self._wanted is not None or self._truncations_seen != self.segment.truncation_count:
             return None
@@ -61,26 +61,26 @@ class FileSlice:
         return pages or (self.load_now() if self.size <= most else None)
 
     def load_now(self) -> Buffer | None:
-        """The bytes if the page cache has them all, else None."""
+        """Return the bytes if the page cache has them all, else None."""
         if self._wanted is not None or self._truncations_seen != self.segment.truncation_count:
             return None
         data = self.segment.read_now(self.size, self.position)
         return data if data is not None and len(data) == self.size else None
 
     def load(self) -> bytes:
-        """The bytes, however long it takes. For reader threads; empty if there is nothing to read."""
+        """Return the bytes, from the disk if necessary; empty if there are none. For reader threads."""
         with self._opened() as fd:
             self._look_up(fd)
             return self._read(fd, 0, self.size)
 
     def load_up_to(self, most: int) -> "bytes | SliceStream":
-        """The bytes; where there are more than `most`, a stream of them. For reader threads."""
+        """Return the bytes, or a stream of them if they are more than `most`. For reader threads."""
         with self._opened() as fd:
             self._look_up(fd)
             return SliceStream(self) if self.size > most else self._read(fd, 0, self.size)
 
     def load_part(self, start: int, size: int) -> bytes:
-        """A part of the bytes, counted from their first. For reader threads."""
+        """Return `size` bytes from `start` of the slice. For reader threads."""
         with self._opened() as fd:
             return self._read(fd, start, size)
 
@@ -110,7 +110,7 @@ class FileSlice:
         try:
             found = place.slice(lambda size, at: read_fully(self._files, fd, size, at), *wanted)
         except DamagedSegment as damage:
-            # The owner builds the index anew at the next read.
+            # The owner rebuilds the index at the next read.
             self.segment.index.damaged = True
             raise KafkaError(E.KAFKA_STORAGE_ERROR, str(damage)) from damage
         self.position, end = found or (0, 0)
@@ -119,7 +119,7 @@ class FileSlice:
 
 
 class SliceStream:
-    """A slice in an answer that is read from the disk while the answer is sent."""
+    """A slice that is read from the disk while the answer is sent."""
 
     __slots__ = ("_at", "_slice")
 
@@ -132,11 +132,11 @@ class SliceStream:
 
     @property
     def left(self) -> int:
-        """Bytes that were not loaded yet."""
+        """Bytes that are not loaded yet."""
         return self._slice.size - self._at
 
     def load(self, size: int) -> bytes:
-        """The next bytes. For reader threads."""
+        """Return the next bytes. For reader threads."""
         data = self._slice.load_part(self._at, size)
         self._at += size
         return data

@@ -5,8 +5,7 @@ A batch that is staged has its offset, and its producer's sequence is checked; n
 visible and the staging area is empty. If the write fails, `drop` takes all of it back: offsets,
 sequences, transactions and epochs.
 
-Buffers are held by reference and patched in place, so whoever owns them must not reuse them before
-the write. A leader stages client batches (`stage`), a coordinator's own batches and markers; a
+Buffers are held by reference and patched in place: their owner must not reuse them before the write. A leader stages client batches (`stage`), a coordinator's own batches and markers; a
 follower stages what its leader sent. The epoch begins with its first batch at the latest: after a
 failure, a drop or a truncation `epoch` is NOT_BEGUN, and the next batch begins its epoch again,
 which checks all that may have changed. So `stage` itself compares one number.

@@ -1,8 +1,7 @@
 """The sparse `.timeindex`: from a timestamp to an offset not far before its first record.
 
 Each entry is i64 the greatest timestamp so far, i32 the last offset (relative to the base) of the
-batch that holds it. Both only grow, so every record before an entry's offset is no newer than the
-entry. The final entry, added at a roll or a clean close, is the newest timestamp of the segment.
+batch that holds it. Both only grow, so no record before an entry's offset is newer than the entry. The final entry, added at a roll or a clean close, is the newest timestamp of the segment.
 """
 
 import struct

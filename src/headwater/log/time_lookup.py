@@ -1,9 +1,9 @@
-"""Offsets by time: the one place of the log that looks inside batches.
+"""Offsets by time: the only part of the log that reads records.
 
-A `TimeLookup` is taken on the thread that owns the log, without touching the disk, and then used
-on a file thread: it opens files of its own, so that a cold segment never holds the event loop. The
-time index leads near the first batch that is new enough; of that batch only timestamps and offset
-deltas are read, up to the first record that fits.
+A `TimeLookup` is made on the thread that owns the log, without touching the disk, and used on a file
+thread: it opens files of its own, so that a cold segment never holds the event loop. The time index
+leads near the first batch that is new enough; only timestamps and offset deltas are read, up to the
+first record that fits.
 """
 
 from collections.abc import Iterator
@@ -63,7 +63,7 @@ class TimeLookup:
         self._most_bytes = most_bytes
 
     def at_or_after(self, timestamp: int) -> Found | None:
-        """The first record that is not older than `timestamp`. Blocks; for a file thread."""
+        """Return the first record that is not older than `timestamp`. Blocks; for a file thread."""
         for segment in self._segments:
             if segment.base_offset >= self._upper:
                 return None
@@ -78,7 +78,7 @@ class TimeLookup:
         return None
 
     def newest(self) -> Found | None:
-        """The first record that bears the greatest timestamp of the log. Blocks likewise."""
+        """Return the first record with the greatest timestamp of the log. Blocks; for a file thread."""
         greatest = -1
         for segment in self._segments:
             if segment.ready:

@@ -1,8 +1,8 @@
 """A note that a truncation leaves behind: the checkpointed recovery point is too high.
 
-The checkpoint of the whole folder is written now and then; a log that was truncated and written
-again must not be taken, after a crash, for one that was flushed up to the old point. The note is on
-the disk before the first byte is cut, and goes when the checkpoint has caught up.
+The checkpoint of all logs is written periodically. After a crash, a log that was truncated and then
+written again must not be taken for one that was flushed up to the old point. The note is on the disk
+before the first byte is cut, and is removed after the next checkpoint.
 """
 
 from headwater.seams.files import Files, read_file, replace_file
@@ -11,12 +11,12 @@ FILE_NAME = "recovery-point-limit"
 
 
 def write_note(files: Files, directory: str, offset: int) -> None:
-    """Nothing at or above `offset` is known to be flushed, whatever the checkpoint says."""
+    """Write that nothing at or above `offset` is known to be flushed, whatever the checkpoint says."""
     replace_file(files, f"{directory}/{FILE_NAME}", b"%d\n" % offset)
 
 
 def read_note(files: Files, directory: str) -> int | None:
-    """The limit, if there is one; 0 if it cannot be read."""
+    """Return the limit, if there is one; 0 if it cannot be read."""
     path = f"{directory}/{FILE_NAME}"
     if not files.exists(path):
         return None
@@ -25,5 +25,5 @@ def read_note(files: Files, directory: str) -> int | None:
 
 
 def remove_note(files: Files, directory: str) -> None:
-    """The checkpoint is right again."""
+    """Remove the note: the checkpoint is right again."""
     files.unlink(f"{directory}/{FILE_NAME}")

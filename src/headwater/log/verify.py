@@ -1,8 +1,8 @@
-"""A check of a partition's folder: is everything in it what a broker must have written?
+"""Checks that a partition's folder is consistent.
 
-Reads every batch of every segment and holds against it the checksums, the offsets, the leader
-epochs, both indexes, the aborted transactions and the sequences of the producers. It only reads,
-so it may run on a copy, after a load test, or beside a stopped broker.
+Reads every batch of every segment and compares it with the checksums, the offsets, the leader
+epochs, both indexes, the aborted transactions and the sequences of the producers. It only reads, so
+it may run on a copy, after a load test, or beside a stopped broker.
 """
 
 from collections.abc import Iterator
@@ -100,7 +100,7 @@ class _Check:
         self._verdict.size += len(data)
         batches = list(self._check_batches(stem, data))
         if not data:
-            return  # A broker looks at no index of an empty segment: it begins them anew.
+            return  # a broker does not read the indexes of an empty segment
         self._check_offset_index(stem, base, batches)
         self._check_time_index(stem, base, batches)
         self._check_aborted(stem, base)

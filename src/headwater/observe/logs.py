@@ -1,4 +1,4 @@
-"""Log lines that a person can act on: one event, one line, whatever a peer has put into it.
+"""Log lines that people can act on: one event, one line, whatever a peer has put into it.
 
 Three loggers have names that operators know from Kafka: server, controller and state-change.
 Events that a peer can cause at will go through `RateLimitedLog` instead.
@@ -18,7 +18,7 @@ state_change = logging.getLogger("headwater.state-change")
 MAX_LINE = 4096
 FILE_BYTES = 64 * 1024 * 1024
 FILES_KEPT = 5
-"""Of each log file: so large, then a new one, and so many older ones stay."""
+"""A log file is rotated at FILE_BYTES; FILES_KEPT older ones stay."""
 _ROOT = "headwater"
 _EVENT_LOOP = "asyncio"
 _CUT = "...[cut]"

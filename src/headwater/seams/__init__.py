@@ -1,7 +1,7 @@
 """The only doors to the outside world: clock, randomness, files, network, tasks.
 
 Everything above takes a `Seams` and never imports time, random or sockets itself, so that the
-simulator can put a whole cluster into one deterministic thread.
+simulator can run a whole cluster in one deterministic thread.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ from headwater.seams.tasks import Tasks
 
 @dataclass(frozen=True, slots=True)
 class Seams:
-    """One bundle of doors, handed down from the composition root."""
+    """All seams, passed down from the composition root."""
 
     clock: Clock
     randomness: Randomness

@@ -1,7 +1,7 @@
 """Files: raw descriptors and names, so that an acknowledged byte is in the page cache.
 
-`Files` is all that log, stores and checkpoints may do to a disk. Short counts are the caller's
-business (`write_fully`, `read_fully` handle them); errors are OSError with errno.
+`Files` is all that log, stores and checkpoints may do to a disk. Callers handle short
+counts (`write_fully`, `read_fully` do it); errors are OSError with errno.
 """
 
 import errno
@@ -32,10 +32,10 @@ class Files(Protocol):
     def open(
         self, path: str, *, create: bool = False, write: bool = True, exclusive: bool = False
     ) -> int:
-        """A descriptor; with `create` an absent file is made, with `exclusive` a present one refused."""
+        """Return a descriptor; `create` makes an absent file, `exclusive` refuses an existing one."""
 
     def close(self, fd: int) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
         """Write at `offset`; the count may be short. At most IOV_MAX buffers."""
@@ -44,10 +44,10 @@ class Files(Protocol):
         """Up to `size` bytes; short at the end of the file or when interrupted."""
 
     def pread_now(self, fd: int, size: int, offset: int) -> bytes | None:
-        """Like pread, from the page cache only: None where the disk would have to be asked."""
+        """Like pread, from the page cache only: None if the disk would have to be read."""
 
     def map(self, fd: int, offset: int, size: int) -> Pages | None:
-        """A window of the file, which may reach past its end; None where files cannot be mapped."""
+        """A window of the file, which may reach past its end; None if files cannot be mapped."""
 
     def size(self, fd: int) -> int:
         """The file's length in bytes."""
@@ -117,7 +117,7 @@ class OsFiles:
         return os.open(path, flags, _PRIVATE_FILE)
 
     def close(self, fd: int) -> None:
-        """Give the descriptor back."""
+        """Close the descriptor."""
         os.close(fd)
 
     def pwritev(self, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
@@ -138,7 +138,7 @@ class OsFiles:
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            # This file system cannot tell what is cached; most of those keep all in memory.
+            # This file system cannot say what is cached; most of that kind keep everything in memory.
             return os.pread(fd, size, offset)
         if count == size:
             return into  # type: ignore[return-value]
@@ -247,7 +247,7 @@ def run_side_by_side(calls: Sequence[Callable[[], None]]) -> None:
 
 
 def write_fully(files: Files, fd: int, buffers: Sequence[Buffer], offset: int) -> int:
-    """Write every byte, whatever the counts; the number written. OSError leaves a part behind."""
+    """Write every byte and return how many; OSError may leave a part behind."""
     done = 0
     pending = [memoryview(buffer).cast("B") for buffer in buffers if len(buffer)]
     while pending:
@@ -279,7 +279,7 @@ def read_fully(files: Files, fd: int, size: int, offset: int) -> bytes:
 
 
 def read_file(files: Files, path: str) -> bytes:
-    """The whole content of a small file."""
+    """Return the whole content of a small file."""
     fd = files.open(path, write=False)
     try:
         return read_fully(files, fd, files.size(fd), 0)
@@ -288,10 +288,10 @@ def read_file(files: Files, path: str) -> bytes:
 
 
 def replace_file(files: Files, path: str, content: bytes, *, sync: bool = True) -> None:
-    """Put `content` in place of the file, whole or not at all, also through a power cut.
+    """Replace the file by `content`, atomically even in a power cut.
 
-    Without `sync` that holds for a killed process only; the content must then be one that its
-    reader can check and do without.
+    Without `sync` that holds only if the process is killed; the reader must then be able to check
+    the content and do without it.
     """
     temporary = path + ".tmp"
     fd = files.open(temporary, create=True)

@@ -1,4 +1,4 @@
-"""What the system lets this process have: open files."""
+"""How many files this process may open."""
 
 import resource
 
@@ -8,7 +8,7 @@ MOST_OPEN_FILES = 1 << 20
 
 
 def raise_open_file_limit() -> int:
-    """Raise the soft limit of open files to the hard one; the limit that is then in force."""
+    """Raise the soft limit of open files to the hard one, and return the limit in force."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = MOST_OPEN_FILES if hard == resource.RLIM_INFINITY else hard
     if soft != resource.RLIM_INFINITY and soft < wanted:

@@ -1,4 +1,4 @@
-"""Streams: where protocols meet peers. The simulator puts its own behind the same two calls."""
+"""TCP streams; the simulator has its own behind the same two calls."""
 
 import asyncio
 import socket
@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 _KEEPALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6}
-"""Routers forget idle streams; without a sign of life the next request would wait in vain."""
+"""Routers forget idle streams: without keep-alive the next request would wait in vain."""
 
 ProtocolFactory = Callable[[], asyncio.BaseProtocol]
 
@@ -19,7 +19,7 @@ class ListenerHandle(Protocol):
         """The port it is bound to."""
 
     def close(self) -> None:
-        """Accept no more."""
+        """Accept no more connections."""
 
 
 class Network(Protocol):
@@ -33,7 +33,7 @@ class Network(Protocol):
     async def connect(
         self, factory: ProtocolFactory, host: str, port: int
     ) -> asyncio.BaseTransport:
-        """Open a connection; OSError where nobody answers."""
+        """Open a connection; OSError if nothing listens there."""
 
 
 class _Listening:

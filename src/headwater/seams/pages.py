@@ -1,9 +1,8 @@
-"""Pages of a file, mapped: bytes that go from the page cache to a socket without a copy of ours.
+"""Mapped pages of a file: bytes go from the page cache to a socket without a copy.
 
-A page that is not in memory would be read from the disk under the reader's feet, with the whole
-loop waiting; so the kernel is asked first (mincore), and the answer is None where one is missing.
-The C calls are made by hand: Python's own mmap cannot map a file that has yet to grow into its
-window, and keeps the address to itself.
+Touching a page that is not in memory would read it from the disk while the whole loop waits, so
+mincore asks the kernel first, and the result is None if a page is missing. The C calls are made
+directly: Python's mmap cannot map beyond the end of a file and does not reveal the address.
 """
 
 import ctypes
@@ -50,8 +49,8 @@ class MappedPages:
     def view_resident(self, start: int, size: int) -> memoryview | None:
         """The bytes from `start` of the file on, all in memory; else None.
 
-        They are for a socket alone: should the file be cut, a system call that touches them
-        fails, but Python code that did would end the process.
+        Pass them to a socket only: if the file is truncated, a system call that touches them fails,
+        but Python code that touches them would crash the process.
         """
         at = start - self._offset
         first = at // _PAGE * _PAGE

@@ -1,4 +1,4 @@
-"""Chance: ids, nonces and jitter come from here, so that a seed can replay them."""
+"""Randomness: ids, nonces and jitter come from here, so that a seed can replay them."""
 
 import os
 import random

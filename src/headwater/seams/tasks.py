@@ -1,7 +1,7 @@
-"""Background work: named tasks whose death is reported, and calls that leave the loop thread.
+"""Background work: named tasks whose failure is logged, and calls off the loop thread.
 
 Calls of one kind share a lane, a few threads of their own, so that a queue of slow ones (a codec)
-never stands in front of others (a flush that a client waits for).
+never delays others (a flush that a client waits for).
 """
 
 import asyncio
@@ -24,20 +24,20 @@ class Lane(Enum):
     JOURNAL = "journal"
     """Changes of metadata."""
     FLUSH = "flush"
-    """Writes that are acknowledged once they are on the disk, and the flushes of the others."""
+    """Flushes, including those that acknowledgements wait for."""
     READ = "read"
-    """Fetches of what the page cache lacks."""
+    """Reads of what the page cache lacks, for fetches."""
     CODEC = "codec"
-    """Batches whose topic wants another codec or that must be looked into; dropped at a stop."""
+    """Recompression and checks of large batches; dropped at a stop."""
     FILES = "files"
-    """Nobody: checkpoints, deletions."""
+    """Nobody waits: checkpoints, deletions."""
 
 
 class Tasks(Protocol):
     """Work beside the request path."""
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
-        """Run a coroutine; if it dies, that is logged with its name, never silent."""
+        """Run a coroutine; if it raises, the error is logged with its name."""
 
     def in_thread(self, call: Callable[[], T], lane: Lane = Lane.FILES) -> "asyncio.Future[T]":
         """Run a blocking call (fsync, unlink, recompression) off the loop thread."""
@@ -46,10 +46,9 @@ class Tasks(Protocol):
         """Run blocking calls and return when all are done; only where the loop has nothing to do."""
 
     def close(self) -> None:
-        """Wait for the calls that leave something on the disk and give the threads back.
+        """Wait for the calls that write to the disk, and end the threads.
 
-        Calls of the codec and read lanes that have not begun are cancelled: nobody is left to
-        answer.
+        Calls of the codec and read lanes that have not begun are cancelled: no client is left.
         """
 
 
@@ -76,14 +75,14 @@ class LoopTasks:
         self._pools: dict[Lane, ThreadPoolExecutor] = {}
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> "asyncio.Task[None]":
-        """Start and keep a reference until it ends."""
+        """Start the coroutine and keep a reference until it ends."""
         task = asyncio.get_running_loop().create_task(work, name=name)
         self._running.add(task)
         task.add_done_callback(self._ended)
         return task
 
     def in_thread(self, call: Callable[[], T], lane: Lane = Lane.FILES) -> "asyncio.Future[T]":
-        """Hand over to the lane's threads."""
+        """Run the call on one of the lane's threads."""
         pool = self._pools.get(lane)
         if pool is None:
             name = f"headwater-{lane.value}"
@@ -91,7 +90,7 @@ class LoopTasks:
         return asyncio.get_running_loop().run_in_executor(pool, call)
 
     def run_all(self, calls: Sequence[Callable[[], None]]) -> None:
-        """Side by side: a disk takes many flushes at once about as quickly as one."""
+        """Run the calls in parallel: a disk takes many flushes about as quickly as one."""
         run_side_by_side(calls)
 
     def close(self) -> None:

@@ -5,12 +5,12 @@ from typing import Protocol, TypeAlias
 
 
 class Timer(Protocol):
-    """A call that was planned and can be called off."""
+    """A scheduled call that can be cancelled."""
 
     def cancel(self) -> None:
-        """Call it off."""
+        """Cancel the call."""
 
 
 CallSoon: TypeAlias = Callable[[Callable[[], None]], object]
 CallLater: TypeAlias = Callable[[float, Callable[[], None]], Timer]
-"""Plans a call after a delay in seconds."""
+"""Schedules a call after a delay in seconds."""

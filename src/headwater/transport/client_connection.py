@@ -1,8 +1,8 @@
-"""The client end of one stream: requests go out, answers come back, each within its time.
+"""The client end of one stream: sends requests, receives answers, and fails those that are late.
 
-Versions are the newest that both sides know, asked for once with ApiVersions. Any number of
-requests may be under way; a broker answers them in order. A connection that broke stays broken:
-whoever holds it opens another.
+Requests have the newest version that both sides know, by one ApiVersions request. Any number of
+requests may be in flight; a broker answers them in order. A broken connection stays broken: its
+owner opens another.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ _LAST_CORRELATION_ID = 2**31 - 1
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """A stream to one broker. Made with `ClientConnection.open`."""
+    """A stream to one broker. Create it with `ClientConnection.open`."""
 
     def __init__(self, address: str, client_id: str, timeout_s: float) -> None:
         self.address = address
@@ -58,7 +58,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     ) -> "ClientConnection":
         """Connect and learn which versions the broker speaks, all within `setup_timeout_s`.
 
-        OSError where nobody listens, KafkaError where whoever listens does not speak Kafka.
+        OSError if nothing listens there, KafkaError if the peer does not speak Kafka.
         """
         connection = cls(f"{host}:{port}", client_id, timeout_s)
         limit_s = timeout_s if setup_timeout_s is None else setup_timeout_s
@@ -97,14 +97,14 @@ class ClientConnection(asyncio.BufferedProtocol):
     def start(self, request: Struct, version: int) -> "asyncio.Future[Frame]":
         """Send `request` now; its answer comes as a frame, to be read with `decode`.
 
-        For loops with many requests under way and deadlines of their own: no task, no timer.
+        For loops with many requests in flight and deadlines of their own: no task, no timer.
         """
         return self.start_reading(request, version, _as_it_is)
 
     def start_reading(self, request: Struct, version: int, read: Read[T]) -> "asyncio.Future[T]":
-        """Send `request` now; `read` gets the answer the moment it is there.
+        """Send `request` now; `read` gets the answer as soon as it is there.
 
-        That is before anybody who waits for the future has a turn.
+        That is before a task that awaits the future runs.
         """
         correlation_id = self._write(request, version)
         reply: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -116,7 +116,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._write(request, version)
 
     def decode(self, frame: Frame, answer: type[Answer], version: int) -> Answer:
-        """The answer in `frame`; one that cannot be read ends the connection."""
+        """Return the answer in `frame`; one that cannot be read closes the connection."""
         key = key_of(answer)
         try:
             _, body = read_response_header(frame, key, version)
@@ -131,7 +131,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return decoded
 
     def version_for(self, request: Struct, newest: int | None = None) -> int:
-        """The newest version of `request` that both sides know."""
+        """Return the newest version of `request` that both sides know."""
         agreed = self._agreed.get((type(request), newest))
         if agreed is None:
             agreed = self._agreed[type(request), newest] = self._agree(request, newest)
@@ -159,22 +159,22 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def unanswered(self) -> int:
-        """Requests whose answers have not come."""
+        """The number of requests without an answer yet."""
         return len(self._waiting)
 
     def idle_for_s(self, now_s: float) -> float:
-        """How long nothing was asked and no answer is due; `now_s` is the loop's time."""
+        """Return for how long nothing was sent or is due; `now_s` is the loop's time."""
         return 0.0 if self._waiting else now_s - self._used_s
 
     @property
     def backlog(self) -> int:
-        """Bytes written here that the system has not taken yet."""
+        """Bytes that the socket has not taken yet."""
         return 0 if self._transport is None else self._transport.get_write_buffer_size()
 
     def close(self) -> None:
-        """End the stream after what was written; requests under way fail at once.
+        """Close the stream once what was written is sent; requests in flight fail at once.
 
-        A peer that takes no more bytes is given as long as an answer may take.
+        If the peer takes no more bytes, the stream is aborted after the request timeout.
         """
         transport = self._transport
         if transport is not None and not transport.is_closing():
@@ -185,13 +185,13 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._fail(self._broken())
 
     def abort(self, why: KafkaError) -> None:
-        """End the stream now, whatever is still to be written; requests under way fail with `why`."""
+        """Abort the stream, with what is still to be sent; requests in flight fail with `why`."""
         if self._transport is not None:
             self._transport.abort()
         self._fail(why)
 
     async def learn_versions(self) -> None:
-        """Ask which versions the broker speaks; it tells more to one who has authenticated."""
+        """Ask which versions the broker speaks; it may advertise more after authentication."""
         request = ApiVersionsRequest(
             client_software_name="headwater", client_software_version=__version__
         )
@@ -215,7 +215,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         key = key_of(type(request))
         frame = await self._answer_to(request, version, timeout_s or self._timeout_s)
         if key == API_VERSIONS and frame[4:6] == E.UNSUPPORTED_VERSION.to_bytes(2):
-            version = 0  # a broker that does not know the version says so in the oldest one
+            version = 0  # a broker that does not know the version answers in the oldest one
         return self.decode(frame, answer, version)
 
     async def _answer_to(self, request: Struct, version: int, timeout_s: float) -> Frame:
@@ -225,7 +225,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 return await reply
         except TimeoutError:
             late = self._timed_out(API[key_of(type(request))].name, timeout_s)
-            self.abort(late)  # later answers would be taken for those of earlier requests
+            self.abort(late)  # later answers would be taken for the answers of earlier requests
             raise late from None
 
     def _write(self, request: Struct, version: int) -> int:
@@ -239,15 +239,15 @@ class ClientConnection(asyncio.BufferedProtocol):
     # -- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The stream is open."""
+        """Keep the transport."""
         self._transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Room for the next bytes."""
+        """Return room for the next bytes."""
         return self._reader.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Bytes came: hand whole answers to those who wait."""
+        """Complete the requests whose answers are whole now."""
         self._used_s = asyncio.get_running_loop().time()
         try:
             for frame in self._reader.received(nbytes):
@@ -261,7 +261,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.close()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The stream is gone, and with it every answer still due."""
+        """Fail every request without an answer: the stream is gone."""
         if self._giving_up is not None:
             self._giving_up.cancel()
         self._fail(self._broken())
@@ -290,7 +290,7 @@ def _as_it_is(frame: Frame) -> Frame:
 
 
 def _complete(reply: "asyncio.Future[T]", read: Read[T], frame: Frame) -> None:
-    """Whatever `read` says, or raises, is for whoever waits."""
+    """Complete the future with what `read` returns or raises."""
     try:
         result = read(frame)
     except Exception as problem:  # noqa: BLE001 - raised again where it is awaited

@@ -1,10 +1,9 @@
 """The server end of one stream: bytes in, whole frames out, in order and within bounds.
 
-A frame is handed over as positions in the receive buffer, so a produce request can be written
-to disk from the bytes the kernel put there. The buffer has one owner, this object; whoever keeps
-a slice of it must be done before the buffer is used again: `before_reuse` is the last call.
-Memory grows with the bytes received, never with the length a peer claims, and a frame that needs
-more of it than all peers together may hold waits for it (`transport/memory.py`).
+A frame is passed on as positions in the receive buffer, so that a produce request can be written to
+the disk from the bytes the kernel put there. This object owns the buffer; slices of it are good
+until `before_reuse` returns. Memory grows with the bytes received, never with the length a peer
+claims. A frame that needs more than all peers together may hold waits (`transport/memory.py`).
 """
 
 import asyncio
@@ -20,7 +19,7 @@ ROOMY_BUFFER = 256 * 1024
 """A peer that keeps filling its buffer gets a larger one, up to this."""
 GROWTH_STEP = 1024 * 1024
 TRUST = 15
-"""For a frame that was only announced, the buffer grows to so many times what came of it."""
+"""The buffer grows to at most this many times the bytes received of an announced frame."""
 TURN_FRAMES = 64
 TURN_BYTES = 1024 * 1024
 SMALLEST_FRAME = 8
@@ -59,28 +58,28 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self.max_frame = max_frame
         self.memory = memory or MemoryBudget(UNLIMITED)
         self.on_frame = on_frame
-        """Told of each whole frame: it lies in `buffer[start:end]`, good until `before_reuse`."""
+        """Called with each whole frame: `buffer[start:end]`, good until `before_reuse`."""
         self.buffer = bytearray(FIRST_BUFFER)
         self.view = memoryview(self.buffer)
         self.transport: asyncio.Transport | None = None
         self.frames_read = 0
-        # Bytes of frames handed over, and of responses; counted when the buffer is rewound or sent.
+        # Bytes of frames passed on, and of responses; counted when the buffer is rewound or sent.
         self.bytes_in = 0
         self.bytes_out = 0
-        # Whether frames are being handed over: responses that are ready leave at the turn's end.
+        # Whether frames are being passed on: responses that are ready leave at the turn's end.
         self.in_turn = False
         self._start = 0
         self._end = 0
         self._holds = 0
         self._turn_pending = False
 
-    # -- what a subclass answers
+    # -- for subclasses
 
     def turn_ended(self) -> None:
-        """The frames of this turn were handed over: send what is ready."""
+        """Send what is ready: the frames of this turn were passed on."""
 
     def before_reuse(self) -> None:
-        """The buffer is about to be overwritten: let go of every slice."""
+        """Release every slice: the buffer is about to be overwritten."""
 
     def frame_refused(self, size: int) -> None:
         """The peer announced a frame of an impossible size; the stream is closed after this."""
@@ -88,11 +87,11 @@ class FrameProtocol(asyncio.BufferedProtocol):
     # -- asyncio's side
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Remember where to write."""
+        """Keep the transport."""
         self.transport = cast(asyncio.Transport, transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Room for the next bytes."""
+        """Return room for the next bytes."""
         end = self._end
         if not end:
             return self.view
@@ -101,7 +100,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         return self.view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Hand over the frames that are whole now."""
+        """Pass on the frames that are whole now."""
         self._end += nbytes
         if not self._holds:
             self._run_turn()
@@ -109,15 +108,15 @@ class FrameProtocol(asyncio.BufferedProtocol):
                 self._ask_for_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The stream is gone, and with it what it held."""
+        """Give back the memory: the stream is gone."""
         self.memory.leave(self)
 
     def pause_writing(self) -> None:
-        """The peer reads more slowly than it asks: take nothing more from it."""
+        """Take no more frames: the peer reads its answers too slowly."""
         self.hold()
 
     def resume_writing(self) -> None:
-        """The peer has caught up."""
+        """Take frames again: the peer has caught up."""
         self.release()
 
     # -- back-pressure
@@ -137,7 +136,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     @property
     def held(self) -> bool:
-        """Whether frames are left waiting."""
+        """Whether frames wait."""
         return self._holds > 0
 
     def put_back(self, start: int) -> None:
@@ -148,24 +147,24 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self.turn_ended()
 
     def rewind(self) -> None:
-        """Nobody holds a slice any more: start again at the front if every frame was taken."""
+        """Start again at the front if every frame was taken; no slice may be in use."""
         if self._start == self._end:
             self.bytes_in += self._end
             self._start = self._end = 0
 
     def shrink(self) -> None:
-        """Give a grown buffer back while nothing is in it."""
+        """Replace a large buffer by a small one while it is empty."""
         if len(self.buffer) > RESTING_BUFFER and self._start == self._end:
             self.before_reuse()
             self._replace(FIRST_BUFFER)
 
     def close(self) -> None:
-        """End the stream after what was written has left."""
+        """Close the stream once what was written is sent."""
         if self.transport is not None and not self.transport.is_closing():
             self.transport.close()
 
     def abort(self) -> None:
-        """End the stream now: the peer broke the rules."""
+        """Abort the stream: the peer broke the protocol."""
         if self.transport is not None:
             self._start = self._end = -1
             self.transport.abort()
@@ -173,27 +172,27 @@ class FrameProtocol(asyncio.BufferedProtocol):
     # -- memory
 
     def missing(self) -> int:
-        """Bytes that the unfinished frame still lacks."""
+        """Return how many bytes the unfinished frame lacks."""
         rest = self._end - self._start
         return 4 + _read_size(self.buffer, self._start)[0] - rest if rest >= 4 else 4 - rest
 
     def progress(self) -> int | None:
-        """Bytes of frames so far, near enough; None while this end does not read."""
+        """Return about how many bytes were received; None while this end does not read."""
         if self._holds or self._end == self._start:
             return None
         return self.received()
 
     def received(self) -> int:
-        """A number that grows with each byte received."""
+        """Return a number that grows with each byte received."""
         return self.frames_read * RESTING_BUFFER + self._end - self._start
 
     def memory_granted(self) -> None:
-        """Go on with the frame that had to wait."""
+        """Continue with the frame that waited for memory."""
         self._make_room()
         self.release()
 
     def _ask_for_room(self) -> None:
-        """Ask for the memory that the unfinished frame needs next, or stop reading until then."""
+        """Ask for the memory that the unfinished frame needs; stop reading until it is granted."""
         rest, capacity = self._end - self._start, len(self.buffer)
         if rest == 0 or self._fits_otherwise(rest, capacity):
             return
@@ -206,15 +205,15 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self.hold()
 
     def _fits_otherwise(self, rest: int, capacity: int) -> bool:
-        """Whether taken frames leave room, or the buffer may grow because its peer is busy."""
+        """Return whether taken frames leave room, or the buffer may grow as its peer is busy."""
         if not self._start:
             return False
         return rest <= capacity // 2 or (capacity < ROOMY_BUFFER and not self.memory.tight)
 
-    # -- inside
+    # -- turns and buffers
 
     def _run_turn(self) -> None:
-        """Hand over whole frames, up to the limits of a turn. The caller has checked for holds."""
+        """Pass on whole frames, up to the limits of a turn. The caller has checked for holds."""
         buffer = self.buffer
         start, end = self._start, self._end
         last_frame, last_start = self.frames_read + TURN_FRAMES, start + TURN_BYTES
@@ -258,7 +257,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
     def _make_room(self) -> None:
         rest, capacity = self._end - self._start, len(self.buffer)
         if self._start and capacity < ROOMY_BUFFER and not self.memory.tight:
-            # Slices of the old buffer stay good, so the tick may go on.
+            # Slices of the old buffer stay good, so the tick need not end.
             self._replace(2 * capacity)
             return
         self.before_reuse()
@@ -280,7 +279,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         return min(max(wanted, RESTING_BUFFER), trusted)
 
     def _replace(self, capacity: int) -> None:
-        """Move on to a new buffer: the old one lives as long as slices of it do."""
+        """Switch to a new buffer: the old one lives as long as slices of it do."""
         rest = self._end - self._start
         fresh = bytearray(max(capacity, rest + 4096))
         fresh[:rest] = self.view[self._start : self._end]

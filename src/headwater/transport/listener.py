@@ -1,4 +1,4 @@
-"""Listening for peers: named addresses, and how many peers may come."""
+"""Listeners, and how many connections they accept."""
 
 import asyncio
 import logging
@@ -14,32 +14,32 @@ log = logging.getLogger("headwater.server")
 
 
 class ConnectionLimits(NamedTuple):
-    """How many connections the broker holds: in all, per address, with exceptions by address."""
+    """How many connections the broker accepts: in total and per address, with exceptions."""
 
     total: int
     per_host: int
     per_host_overrides: dict[str, int]
     descriptors: int = 1 << 31
-    """How many there are descriptors for."""
+    """The most connections that the limit of open files allows."""
 
     def allowed_from(self, host: str) -> int:
-        """The most connections from one address."""
+        """Return the most connections from one address."""
         return self.per_host_overrides.get(host, self.per_host)
 
 
 class ConnectionQuotas:
-    """Counts connections over all listeners and turns away what is too many."""
+    """Counts connections over all listeners and refuses those above the limits."""
 
     def __init__(self, limits: ConnectionLimits) -> None:
         self.limits = limits
         self.open: dict[FrameProtocol, None] = {}
-        """In the order they came."""
+        """In the order they were opened."""
         self.rejected = 0
         self._by_host: Counter[str] = Counter()
         self._warned = False
 
     def admit(self, peer: FrameProtocol, host: str) -> bool:
-        """Count the peer in, or say no."""
+        """Count the peer, or return False if there are too many."""
         count = len(self.open)
         if count >= self.limits.descriptors:
             self._warn()
@@ -61,7 +61,7 @@ class ConnectionQuotas:
             )
 
     def leave(self, peer: FrameProtocol, host: str) -> None:
-        """Count the peer out."""
+        """Stop counting the peer."""
         if peer in self.open:
             del self.open[peer]
             self._by_host[host] -= 1

@@ -3,18 +3,19 @@
 Pure accounting. A connection is charged for its receive buffer beyond the small one that every
 connection has, for batches that wait for a codec, for large requests until they are handled, and
 for answers that its peer does not read.
-While the budget is used up, a frame that needs a larger buffer waits; smaller requests go on, so
-that groups keep their sessions in a flood. One frame at a time may pass the limit, so that some
-frame can always be completed, unless requests that are being worked on will give memory back, and `stuck` names the connections that hold memory without moving:
-closing them gives it back to those that do.
+
+While the budget is used up, a frame that needs a larger buffer waits; smaller requests are served,
+so that groups keep their sessions in a flood. One frame at a time may pass the limit, so that some
+frame can always be completed, unless requests in work will give memory back. `stuck` names the
+connections that hold memory and make no progress: closing them frees it for the others.
 """
 
 from typing import Protocol
 
 LEAST_PROGRESS = 64 * 1024
-"""Bytes between two looks: a connection that holds memory and moves less is stuck."""
+"""A connection that holds memory and moves fewer bytes between two checks is stuck."""
 WORTH_CLOSING = 64 * 1024
-"""Closing a connection that holds less does not help."""
+"""Bytes: closing a connection that holds less does not help."""
 
 
 class MemoryHolder(Protocol):
@@ -22,16 +23,16 @@ class MemoryHolder(Protocol):
 
     @property
     def frames_read(self) -> int:
-        """Whole frames so far."""
+        """The number of whole frames so far."""
 
     def missing(self) -> int:
-        """Bytes that its unfinished frame still lacks."""
+        """Return how many bytes its unfinished frame lacks."""
 
     def progress(self) -> int | None:
-        """A number that grows with each byte moved; None while the server keeps it waiting."""
+        """Return a number that grows with each byte moved; None while the server makes it wait."""
 
     def memory_granted(self) -> None:
-        """The memory it waits for is there: take it at once."""
+        """Take the memory it waits for, at once."""
 
 
 class MemoryBudget:
@@ -53,9 +54,9 @@ class MemoryBudget:
         self.limit = limit
         self.used = 0
         self.tight = False
-        """Three quarters are used: nobody keeps a larger buffer than it needs."""
+        """Whether three quarters are used: then no connection keeps a larger buffer than it needs."""
         self.working = 0
-        """The part of it that is given back without the help of a peer."""
+        """The part of `used` that the server frees without the help of a peer."""
         self.held: dict[MemoryHolder, int] = {}
         self._waiting: dict[MemoryHolder, int] = {}
         self._exempt: tuple[MemoryHolder, int] | None = None
@@ -64,7 +65,7 @@ class MemoryBudget:
         self._granting = False
 
     def charge(self, holder: MemoryHolder, size: int) -> None:
-        """`holder` has `size` bytes more, or less if negative."""
+        """Charge `holder` for `size` more bytes, or fewer if negative."""
         held = self.held.get(holder, 0) + size
         if held:
             self.held[holder] = held
@@ -73,12 +74,12 @@ class MemoryBudget:
         self._use(size)
 
     def charge_work(self, holder: MemoryHolder, size: int) -> None:
-        """The same for bytes that the server is working on."""
+        """Charge `holder` for bytes that the server is working on."""
         self.working += size
         self.charge(holder, size)
 
     def leave(self, holder: MemoryHolder) -> None:
-        """The connection is gone, and with it what it held."""
+        """Free what a closed connection held."""
         self._waiting.pop(holder, None)
         self._looks.pop(holder, None)
         if self._exempt is not None and self._exempt[0] is holder:
@@ -93,7 +94,7 @@ class MemoryBudget:
             self._grant()
 
     def ask(self, holder: MemoryHolder, size: int) -> bool:
-        """Whether the unfinished frame of `holder` may have `size` bytes more.
+        """Return whether the unfinished frame of `holder` may take `size` more bytes now.
 
         If not, `memory_granted` is called once it may. The caller takes them before it returns.
         """
@@ -110,11 +111,11 @@ class MemoryBudget:
 
     @property
     def waiting(self) -> int:
-        """How many connections wait for memory."""
+        """The number of connections that wait for memory."""
         return len(self._waiting)
 
     def _grant(self) -> None:
-        """Serve those who wait, in their order; without room the one that needs least."""
+        """Grant memory in the order of requests; without room, exempt the frame that lacks least."""
         if self._granting:
             return
         self._granting = True
@@ -127,7 +128,7 @@ class MemoryBudget:
 
     def _next(self) -> MemoryHolder | None:
         if self._exempt is not None and self._exempt[0].frames_read != self._exempt[1]:
-            self._exempt = None  # that frame is whole: others have their turn
+            self._exempt = None  # that frame is complete: another may be exempt
         if not self._waiting:
             return None
         first, size = next(iter(self._waiting.items()))
@@ -144,9 +145,9 @@ class MemoryBudget:
         return self._exempt is None and 2 * self.working <= self.limit
 
     def stuck(self) -> list[MemoryHolder]:
-        """Whom to close, the largest first: those who did not move since the last call.
+        """Return the connections to close: those that made no progress since the last call, largest first.
 
-        Empty while the budget suffices, so that a slow peer is harmed in a flood only.
+        Empty while the budget suffices, so that slow peers are closed in a flood only.
         """
         self._grant()
         if not self._waiting and self.used <= self.limit:

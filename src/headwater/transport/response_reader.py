@@ -1,9 +1,9 @@
-"""Bytes in, whole frames out, for the client end: large frames are received where they stay.
+"""Bytes in, whole frames out, for the client end; large frames are not copied.
 
-Small frames are cut out of one buffer that is used again and again. One that does not fit gets
-memory of its own, which the kernel fills directly and which the frame then owns: a megabyte of
-records is not copied on its way. Memory that its owner has let go of serves again, which saves the
-system from handing out fresh pages. It grows with the bytes received, never far beyond them.
+Small frames are cut out of one reused buffer. One that does not fit gets memory of its own, which
+the kernel fills directly and which the frame then owns. Memory that is no longer referenced is
+reused, which saves the system from mapping new pages. It grows with the bytes received, never far
+beyond them.
 """
 
 import sys
@@ -17,12 +17,12 @@ Frame: TypeAlias = bytes | memoryview
 
 INBOX = 64 * 1024
 TRUSTED = 4 * 1024 * 1024
-"""A frame that was only announced gets this much memory before its bytes have come."""
+"""An announced frame gets up to this much memory before its bytes are received."""
 SPARES = 6
 _STEP = 256 * 1024
-"""Sizes of large frames are rounded up to this, so that memory of one fits the next."""
+"""Memory of large frames is rounded up to this, so that the next one fits into it."""
 _NOBODY_ELSE = 3
-"""References to a spare while it is looked at: the list's, the loop's, the count's own."""
+"""References to an unused spare while it is counted: the list's, the loop's, getrefcount's."""
 _SIZE = 4
 _read_size = Struct(">i").unpack_from
 
@@ -41,7 +41,7 @@ class ResponseReader:
         self._spares: list[bytearray] = []
 
     def room(self) -> memoryview:
-        """Where the next bytes are to be put."""
+        """Return the buffer for the next bytes."""
         if self._large is None:
             return self._inbox_view[self._filled :]
         if self._large_filled == len(self._large):
@@ -52,7 +52,7 @@ class ResponseReader:
         return memoryview(self._large)[self._large_filled : self._large_size]
 
     def received(self, count: int) -> list[Frame]:
-        """So many bytes were put there; the frames that are whole now."""
+        """Take note of `count` received bytes, and return the frames that are whole now."""
         if self._large is None:
             self._filled += count
             return self._cut()
@@ -89,7 +89,7 @@ class ResponseReader:
         self._filled = 0
 
     def _spare(self, size: int) -> bytearray:
-        """Memory for `size` bytes that no frame in use lies in."""
+        """Return memory for `size` bytes that no frame uses."""
         for spare in self._spares:
             if len(spare) >= size and sys.getrefcount(spare) == _NOBODY_ELSE:
                 return spare

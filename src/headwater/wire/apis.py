@@ -1,7 +1,8 @@
-"""The API table: which message a key stands for, and which of its versions are served.
+"""The API table: the messages of each key, and which of their versions are served.
 
-Declared is not served. Served is what Kafka 4.3 serves as stable, and what older clients still
-send where it costs nothing; ApiVersions, dispatch and the documentation derive from this table.
+A version that is declared is not yet served. Served are the versions that Kafka 4.3 serves as
+stable, and older ones that clients still send where they cost nothing. ApiVersions, dispatch and
+the documentation derive from this table.
 """
 
 from collections.abc import Iterator
@@ -37,7 +38,7 @@ INCREMENTAL_ALTER_CONFIGS = 44
 
 
 class Api(NamedTuple):
-    """One row: `served` is what dispatch accepts, `advertised` what clients are told, if anything."""
+    """One row: dispatch accepts `served`; ApiVersions reports `advertised`, None for internal APIs."""
 
     key: int
     name: str
@@ -57,8 +58,8 @@ def _api(request: type[Struct], response: type[Struct], served: str) -> Api:
 
 
 def _produce() -> Api:
-    # Told to be served from 0, since librdkafka up to 2.8 turns compression off otherwise
-    # (KAFKA-18659); whoever does send 0-2 is cut off.
+    # Advertised from 0, because librdkafka up to 2.8 turns compression off otherwise
+    # (KAFKA-18659). A client that does send 0-2 is disconnected.
     api = _api(produce.ProduceRequest, produce.ProduceResponse, "3-13")
     return api._replace(advertised=Versions(0, api.served.highest))
 
@@ -122,28 +123,28 @@ API: dict[int, Api] = {row.key: row for row in _ROWS}
 
 
 def advertised() -> Iterator[tuple[Api, int, int]]:
-    """What clients are told: each public API with its first and last version, by key."""
+    """Yield each public API with its first and last advertised version, by key."""
     for _, api in sorted(API.items()):
         if api.advertised is not None:
             yield api, *api.advertised
 
 
 def request_header_version(key: int, version: int) -> int:
-    """Which header stands in front of a request; ControlledShutdown 0 predates client ids."""
+    """Return the version of a request's header; ControlledShutdown 0 predates client ids."""
     if key == CONTROLLED_SHUTDOWN and version == 0:
         return 0
     return 2 if version >= _known(key).flexible_from else 1
 
 
 def response_header_version(key: int, version: int) -> int:
-    """Which header stands in front of a response."""
+    """Return the version of a response's header."""
     if key == API_VERSIONS:
-        return 0  # a client that guessed its version wrong must still be able to read the answer
+        return 0  # a client that guessed the version wrong must be able to read the answer
     return 1 if version >= _known(key).flexible_from else 0
 
 
 def key_of(message: type[Struct]) -> int:
-    """The API to which a request or response belongs."""
+    """Return the key of the API that a request or response belongs to."""
     key = message.__schema__.api_key
     if key is None:
         raise TypeError(f"{message.__schema__.name} does not belong to an API")

@@ -1,7 +1,7 @@
 """Messages to bytes and back, by functions compiled once per message and version.
 
-`decode` believes nothing: whatever the bytes are, it returns a message or raises WireError, in
-time and memory that the number of bytes bounds. `encode` refuses what a version cannot carry.
+`decode` trusts nothing: whatever the bytes are, it returns a message or raises WireError, in time
+and memory bounded by the number of bytes. `encode` refuses what a version cannot carry.
 """
 
 from collections.abc import Generator
@@ -17,7 +17,7 @@ S = TypeVar("S", bound=Struct)
 
 
 class _Compiled(dict[tuple[type[Struct], int], Any]):
-    """Functions by message and version, each compiled when first wanted."""
+    """Functions by message and version, each compiled on first use."""
 
     def __init__(self, compiler: Any) -> None:
         super().__init__()
@@ -38,13 +38,13 @@ _stepping_encoders = _Compiled(compile_stepping_encoder)
 
 
 def decoder(kind: type[Struct], version: int) -> Decode:
-    """The function (buffer, position, end) -> (message, position after it), to be kept at hand."""
+    """Return the function (buffer, position, end) -> (message, position after it), for hot paths."""
     found: Decode = _decoders[kind, version]
     return found
 
 
 def encoder(kind: type[Struct], version: int) -> Encode:
-    """The function (message, bytes in front) -> parts, to be kept at hand."""
+    """Return the function (message, bytes in front) -> parts, for hot paths."""
     found: Encode = _encoders[kind, version]
     return found
 
@@ -52,7 +52,7 @@ def encoder(kind: type[Struct], version: int) -> Encode:
 def decode(
     kind: type[S], version: int, buf: Buffer, pos: int = 0, end: int | None = None
 ) -> tuple[S, int]:
-    """The message that stands at `pos`, and the position after it. Nothing past `end` is read.
+    """Return the message at `pos` and the position after it, reading nothing past `end`.
 
     Records are views of `buf`, not copies.
     """
@@ -61,7 +61,7 @@ def decode(
 
 
 def encode(message: Struct, version: int, head: bytes = b"") -> list[Buffer]:
-    """`head` and the message as parts to be sent one after another; records are passed through."""
+    """Return `head` and the message as parts to send in order; records are not copied."""
     parts: list[Buffer] = _encoders[type(message), version](message, head)
     return parts
 
@@ -81,8 +81,8 @@ def encode_in_steps(
 ) -> Generator[None, None, list[Buffer]]:
     """`encode` as a generator that pauses after each array item.
 
-    An array may be any iterable with a length: its items can be made one at a time, as the
-    message is written.
+    An array may be any iterable with a length, so that its items can be made while the message is
+    written.
     """
     steps: Generator[None, None, list[Buffer]] = _stepping_encoders[type(message), version](
         message, head
@@ -91,5 +91,5 @@ def encode_in_steps(
 
 
 def encode_bytes(message: Struct, version: int) -> bytes:
-    """The message in one piece."""
+    """Return the message in one piece."""
     return b"".join(encode(message, version))

@@ -1,8 +1,8 @@
-"""Writes, for one version of one message, the function that reads it.
+"""Generates the function that reads one version of one message.
 
-The function holds the whole message, loops inside loops, so that no call is made per element.
-Neighbouring values of fixed size, and the length of what follows them, are taken by a single
-unpack. Every length is held against the bytes left before anything is made of it.
+The function reads the whole message in nested loops, without a call per element. One unpack takes
+adjacent values of fixed size together with the length of what follows them. Every length is checked
+against the bytes left before memory is taken for it.
 """
 
 import struct
@@ -60,12 +60,12 @@ _SCOPE: dict[str, Any] = {
 
 
 def compile_decoder(kind: type[Struct], version: int) -> Decode:
-    """The reader of `kind` in `version`."""
+    """Compile the reader of `kind` in `version`."""
     return _compile(kind, version, in_steps=False)
 
 
 def compile_stepping_decoder(kind: type[Struct], version: int) -> DecodeInSteps:
-    """The same reader as a generator, for messages that would hold the event loop."""
+    """Compile the same reader as a generator, for messages that would hold the event loop."""
     return _compile(kind, version, in_steps=True)
 
 
@@ -101,7 +101,7 @@ def _has_records(kind: type[Struct]) -> bool:
 
 
 class _Decoder:
-    """Each method writes the reading of one thing and returns the variable that will hold it."""
+    """Each method generates code that reads one thing, and returns the variable that will hold it."""
 
     def __init__(self, source: FunctionSource, in_steps: bool) -> None:
         self.source = source
@@ -164,7 +164,7 @@ class _Decoder:
         return found
 
     def length(self, code: str, compact: bool) -> str:
-        """A length: a varint one more than it where compact, so that 0 can say null."""
+        """Read a length; the compact form is a varint of length + 1, where 0 means null."""
         if not compact:
             length = self.add_fixed(_LENGTHS[code])
             self.flush()
@@ -207,7 +207,7 @@ class _Decoder:
                 source.line("yield")
 
     def nullable_struct(self, kind: type[Struct], null_up_to: int) -> str:
-        """A byte says whether the struct is there: 1 does; null is -1, but 0 under a tag."""
+        """Read a byte that says whether the struct is there: 1 if so; null is -1, but 0 in a tag."""
         present = self.add_fixed(_SIGNED_BYTE)
         self.flush()
         found = self.source.name("x")
@@ -218,7 +218,7 @@ class _Decoder:
         return found
 
     def tags(self, known: list[Field]) -> dict[str, str]:
-        """The tag section: known fields are read, others passed over."""
+        """Read the known fields of the tag section and skip the others."""
         source = self.source
         count = self.add_fixed(_BYTE)
         self.flush()
@@ -257,7 +257,7 @@ class _Decoder:
                 source.line(f"raise WireError(f'tagged field {{{tag}}}: not of the size it says')")
 
     def least(self, kind: WireType, compact: bool) -> int:
-        """The fewest bytes in which one such value can stand."""
+        """Return the fewest bytes that such a value takes."""
         if isinstance(kind, Fixed):
             return kind.size
         if isinstance(kind, Nested):

@@ -1,8 +1,8 @@
-"""Writes, for one version of one message, the function that writes it.
+"""Generates the function that writes one version of one message.
 
-The function fills a bytearray; neighbouring values of fixed size, and the length of what follows
-them, go in by a single pack. Records are not copied: the bytes before them become one part of
-the result, the records the next.
+The function fills a bytearray. One pack writes adjacent values of fixed size together with the
+length of what follows them. Records are not copied: the bytes before them become one part of the
+result, the records the next.
 """
 
 import struct
@@ -24,7 +24,7 @@ from headwater.wire.schema import Struct
 from headwater.wire.source import FunctionSource
 
 Encode: TypeAlias = Callable[[Any, bytes], list[Buffer]]
-"""(message, bytes to stand in front of it) -> parts."""
+"""(message, bytes in front of it) -> parts."""
 EncodeInSteps: TypeAlias = Callable[[Any, bytes], Generator[None, None, list[Buffer]]]
 """The same as a generator that pauses after each item of an array."""
 
@@ -57,12 +57,12 @@ _SCOPE: dict[str, Any] = {
 
 
 def compile_encoder(kind: type[Struct], version: int) -> Encode:
-    """The writer of `kind` in `version`."""
+    """Compile the writer of `kind` in `version`."""
     return _compile(kind, version, in_steps=False)
 
 
 def compile_stepping_encoder(kind: type[Struct], version: int) -> EncodeInSteps:
-    """The same writer as a generator, for messages that would hold the event loop."""
+    """Compile the same writer as a generator, for messages that would hold the event loop."""
     return _compile(kind, version, in_steps=True)
 
 
@@ -88,13 +88,13 @@ def _compile(kind: type[Struct], version: int, *, in_steps: bool) -> Callable[..
 
 
 def _varint(value: str, size: int) -> list[tuple[str, str]]:
-    """The bytes of a varint of known size, as items of a run."""
+    """Return the bytes of a varint of known size as items of a run."""
     low = [("B", f"{value} >> {7 * at} & 127 | 128") for at in range(size - 1)]
     return [*low, ("B", f"{value} >> {7 * (size - 1)}" if size > 1 else value)]
 
 
 class _Encoder:
-    """Each method writes the writing of one thing, given an expression for it."""
+    """Each method generates code that writes one thing, given an expression for it."""
 
     def __init__(self, source: FunctionSource, in_steps: bool) -> None:
         self.source = source
@@ -118,7 +118,7 @@ class _Encoder:
             self.source.line(f"raise cannot({what!r})")
 
     def differs(self, field: Field, value: str) -> str:
-        """An expression: the value is not the field's default."""
+        """Return an expression that is true if the value is not the field's default."""
         default = self.source.default(field)
         if field.default is None:
             return f"{value} is not None"
@@ -200,7 +200,7 @@ class _Encoder:
         return content, length
 
     def length(self, code: str, length: str, compact: bool, common: int = 1) -> None:
-        """Close the run with a length; a varint of up to `common` bytes joins the run's pack."""
+        """End the run with a length; a varint of up to `common` bytes is part of the run's pack."""
         source = self.source
         if not compact:
             self.put(code, length)
@@ -230,7 +230,7 @@ class _Encoder:
                 self.source.line("yield")
 
     def integers(self, code: str, items: str, count: str, compact: bool) -> None:
-        """An array of numbers: its count and all of them in one pack."""
+        """Write an array of numbers with one pack: the count and all items."""
         source = self.source
         self.flush()
         if not compact:
@@ -264,7 +264,7 @@ class _Encoder:
             source.line("out = bytearray()")
 
     def nullable_struct(self, kind: type[Struct], value: str, null: int) -> None:
-        """A byte says whether the struct is there: 1 does; null is -1, but 0 under a tag."""
+        """Write a byte that says whether the struct is there: 1 if so; null is -1, but 0 in a tag."""
         self.flush()
         with self.source.block(f"if {value} is None:"):
             self.source.line(f"{self._out}.append({null})")
@@ -274,7 +274,7 @@ class _Encoder:
             self.flush()
 
     def tags(self, known: list[Field], value: str) -> None:
-        """The tag section: almost always one zero byte, which then ends the run."""
+        """Write the tag section: almost always one zero byte, which then ends the run."""
         if not known:
             self.put("x", "")
             return

@@ -1,4 +1,4 @@
-"""What a field may be: the wire's types, their names in annotations, and `since`."""
+"""Field types of the wire, their names in annotations, and `since`."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, cast
@@ -58,8 +58,8 @@ u16: TypeAlias = Annotated[int, Fixed("H", 2)]
 u32: TypeAlias = Annotated[int, Fixed("I", 4)]
 f64: TypeAlias = Annotated[float, Fixed("d", 8)]
 Uuid: TypeAlias = Annotated[bytes, UUID]
-# Read as a view of the input; written from any buffer or list of buffers, which no type can say
-# without burdening every reader: hence the Any.
+# Read as a view of the input; written from any buffer or list of buffers. A union type would burden
+# every reader, hence the Any.
 Records: TypeAlias = Annotated[memoryview | Any | None, RECORDS]
 
 # The default of a struct field: one struct with its own defaults, which all objects share and
@@ -69,7 +69,7 @@ EMPTY: Any = object()
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field: its type, and what each version makes of it."""
+    """One field: its type, and in which versions it is present, nullable or tagged."""
 
     name: str
     type: WireType
@@ -81,13 +81,13 @@ class Field:
     never_compact: bool = False
 
     def fresh(self) -> Any:
-        """The default, safe to hand out: a new list where it is one."""
+        """Return the default; a new list each time if it is a list."""
         return [] if type(self.default) is list else self.default
 
 
 @dataclass(frozen=True, slots=True)
 class Declared:
-    """What `since` was told, until the class is made."""
+    """The arguments of `since`, kept until the class is made."""
 
     default: Any
     versions: Versions = ALWAYS
@@ -110,11 +110,11 @@ def since(
 
     Args:
         versions: those that carry the field.
-        default: its value when absent. An empty list is made anew for each object; EMPTY, for a
-            struct, is one with its own defaults, shared and read-only.
-        nullable: the versions in which None may stand, if not all of them.
+        default: its value when absent. Each object gets its own empty list; EMPTY, for a struct, is
+            one with its own defaults, shared and read-only.
+        nullable: the versions that allow None, if not all of them.
         tag: its number in the tag section, where it is written only if it is not the default.
-        ignorable: a value may be dropped in silence by a version that lacks the field.
+        ignorable: a version that lacks the field drops a value without an error.
         never_compact: keeps the old length prefix in flexible versions.
     """
     declared = Declared(

@@ -1,6 +1,6 @@
-"""Frames: a size, a header, a body. The first thing read of a request and the last of a response.
+"""Frames: a size, a header, a body.
 
-Positions go in and out instead of slices: a request is looked at where it was received.
+Functions take and return positions instead of slices: a request is read where it was received.
 """
 
 import struct
@@ -28,16 +28,16 @@ _REQUEST_START = struct.Struct(">hhih").unpack_from
 _REQUEST_START_SIZE = 10
 _CLIENT_ID_SIZE = 2
 _CORRELATION_ID = 8
-"""Its place in a request, behind the size, the key and the version."""
+"""Its position in a request, after the size, the key and the version."""
 _FLEXIBLE_FROM = {key: api.flexible_from for key, api in API.items()}
 _TAGGED_FROM = _FLEXIBLE_FROM | {API_VERSIONS: NEWEST + 1}
-"""From which version on a response header has tags: see `response_header_version`."""
+"""The first version whose response header has tags: see `response_header_version`."""
 _RESPONSE_HEADS = (struct.Struct(">ii"), struct.Struct(">iix"))
 _NEW = tuple.__new__
 
 
 class ParsedRequestHeader(NamedTuple):
-    """What a request says of itself; its body begins at position `body`."""
+    """The header of a request; its body begins at position `body`."""
 
     api_key: int
     version: int
@@ -47,7 +47,7 @@ class ParsedRequestHeader(NamedTuple):
 
 
 def read_request_header(buf: Buffer, pos: int, end: int) -> ParsedRequestHeader:
-    """The header of the request that fills `buf` from `pos` (after the size) to `end`."""
+    """Read the header of the request in `buf` from `pos` (after the size) to `end`."""
     try:
         key, version, correlation_id, size = _REQUEST_START(buf, pos)
         tagged = version >= _FLEXIBLE_FROM[key]
@@ -79,14 +79,14 @@ def read_request_header(buf: Buffer, pos: int, end: int) -> ParsedRequestHeader:
 def response_frame(
     correlation_id: int, api_key: int, version: int, parts: list[Buffer]
 ) -> list[Buffer]:
-    """A whole response from a body that is already encoded."""
+    """Return a whole response from a body that is already encoded."""
     head = _RESPONSE_HEADS[response_header_version(api_key, version)]
     size = sum(map(len, parts)) + head.size - _INT32.size
     return [head.pack(size, correlation_id), *parts]
 
 
 def response(correlation_id: int, version: int, message: Struct) -> list[Buffer]:
-    """A whole response; size, header and the body's first bytes are one part."""
+    """Return a whole response; size, header and the body's first bytes are one part."""
     head = _RESPONSE_HEADS[response_header_version(_key(message), version)]
     return _sized(codec.encode(message, version, head.pack(0, correlation_id)))
 
@@ -103,7 +103,7 @@ def response_in_steps(
 def request(
     version: int, correlation_id: int, client_id: str | None, message: Struct
 ) -> list[Buffer]:
-    """A whole request as parts; records are passed through."""
+    """Return a whole request as parts; records are not copied."""
     parts = _sized(codec.encode(message, version, _request_head(_key(message), version, client_id)))
     _INT32.pack_into(parts[0], _CORRELATION_ID, correlation_id)
     return parts
@@ -111,7 +111,7 @@ def request(
 
 @lru_cache(maxsize=256)
 def _request_head(api_key: int, version: int, client_id: str | None) -> bytes:
-    """What a request begins with, its size and correlation id left open."""
+    """Return the front of a request, with size and correlation id to be filled in."""
     header = HeaderStruct(
         request_api_key=api_key,
         request_api_version=version,
@@ -125,14 +125,14 @@ def _request_head(api_key: int, version: int, client_id: str | None) -> bytes:
 def request_frame(
     api_key: int, version: int, correlation_id: int, client_id: str | None, message: Struct
 ) -> bytes:
-    """A whole request in one piece."""
+    """Return a whole request in one piece."""
     if api_key != _key(message):
-        raise WireError(f"{message.__schema__.name} is no request of API {api_key}")
+        raise WireError(f"{message.__schema__.name} is not a request of API {api_key}")
     return b"".join(request(version, correlation_id, client_id, message))
 
 
 def read_response_header(buf: Buffer, api_key: int, version: int) -> tuple[int, int]:
-    """The correlation id of a response without its size, and the position of its body."""
+    """Return the correlation id of a response (without its size) and the position of its body."""
     try:
         (correlation_id,) = _INT32.unpack_from(buf)
         pos = _INT32.size
@@ -151,12 +151,12 @@ def read_response_header(buf: Buffer, api_key: int, version: int) -> tuple[int, 
 def _key(message: Struct) -> int:
     key = message.__schema__.api_key
     if key is None:
-        raise WireError(f"{message.__schema__.name} belongs to no API")
+        raise WireError(f"{message.__schema__.name} does not belong to an API")
     return key
 
 
 def _sized(parts: list[Buffer]) -> list[Buffer]:
-    """Write the size of all parts into the four bytes kept free for it at their front."""
+    """Write the size of all parts into the first four bytes, which are kept free for it."""
     first = parts[0]
     if not isinstance(first, bytearray):
         raise TypeError("the front of a frame must be writable")

@@ -1,7 +1,7 @@
-"""The slow twin of the codec: walks a schema field by field, and is meant to be plainly right.
+"""A slow and simple codec that walks a schema field by field.
 
-It is the oracle of the compiled code in tests and never runs in a broker. Where the two differ,
-this one is to be believed.
+Tests compare the compiled code with it; a broker never runs it. Where the two differ, this one is
+right.
 """
 
 import struct
@@ -24,7 +24,7 @@ S = TypeVar("S", bound=Struct)
 
 
 def encode(message: Struct, version: int) -> bytes:
-    """The message's bytes in `version`."""
+    """Return the message's bytes in `version`."""
     try:
         return _Writer(type(message), version).struct(message)
     except (struct.error, UnicodeEncodeError, TypeError, AttributeError) as wrong:
@@ -32,7 +32,7 @@ def encode(message: Struct, version: int) -> bytes:
 
 
 def decode(kind: type[S], version: int, buf: Buffer, pos: int = 0) -> tuple[S, int]:
-    """The message that stands at `pos`, and the position after it."""
+    """Return the message at `pos` and the position after it."""
     reader = _Reader(kind, version, buf, pos)
     try:
         return cast(S, reader.struct(kind)), reader.pos
@@ -41,7 +41,7 @@ def decode(kind: type[S], version: int, buf: Buffer, pos: int = 0) -> tuple[S, i
 
 
 class _Walk:
-    """What reading and writing share: the version, and what it makes of a field."""
+    """What reading and writing share: the version, and which fields it has."""
 
     def __init__(self, kind: type[Struct], version: int) -> None:
         schema = kind.__schema__
@@ -151,7 +151,7 @@ class _Reader(_Walk):
             else:
                 self.pos = after
             if self.pos != after:
-                raise WireError(f"tagged field {tag}: {size} bytes were said, not taken")
+                raise WireError(f"tagged field {tag}: its size is not the {size} bytes it states")
         return found
 
     def field(self, field: Field) -> Any:

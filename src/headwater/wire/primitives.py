@@ -1,7 +1,7 @@
 """The smallest pieces of the wire: unsigned varints, tag sections, runs of integers.
 
-Everything that compiled code calls on its slow path stands here, so that the fast path can stay
-inline. Nothing here trusts a length: each is held against the bytes that are left.
+Generated code is inline on its fast path and calls these functions on its slow path. Nothing here
+trusts a length: each is checked against the bytes left.
 """
 
 import struct
@@ -15,7 +15,7 @@ _READY = 64
 
 
 class _NoItems(list[Any]):
-    """The empty array of every long request: one for all, so nothing may be added to it."""
+    """The empty array that all requests decoded in steps share; nothing can be added to it."""
 
     __slots__ = ()
 
@@ -29,11 +29,11 @@ NO_ITEMS: list[Any] = _NoItems()
 
 
 class WireError(ValueError):
-    """Bytes that are no such message, or a value that the wire cannot carry."""
+    """Bytes that are not such a message, or a value that the wire cannot carry."""
 
 
 def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
-    """The unsigned varint at `pos` (at most five bytes) and the position after it."""
+    """Return the unsigned varint at `pos` (at most five bytes) and the position after it."""
     value = shift = 0
     while True:
         byte = buf[pos]
@@ -47,7 +47,7 @@ def read_uvarint(buf: Buffer, pos: int) -> tuple[int, int]:
 
 
 def finish_uvarint(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
-    """The rest of a varint whose `first` byte (over 127) stood just before `pos`."""
+    """Read the rest of a varint whose `first` byte (over 127) is just before `pos`."""
     rest, pos = read_uvarint(buf, pos)
     if rest >> 28:
         raise WireError(f"a varint of more than five bytes at byte {pos}")
@@ -55,7 +55,7 @@ def finish_uvarint(buf: Buffer, pos: int, first: int) -> tuple[int, int]:
 
 
 def uvarint(value: int) -> bytes:
-    """`value` as an unsigned varint; two and three bytes, as batches have them, come first."""
+    """Return `value` as an unsigned varint; two and three bytes, the usual sizes of batches, are fast."""
     if 0x80 <= value < 0x4000:
         return bytes((value & 0x7F | 0x80, value >> 7))
     if 0x4000 <= value < 0x200000:
@@ -69,12 +69,12 @@ def uvarint(value: int) -> bytes:
 
 
 MAX_TAGS = 64
-"""No message has more tagged fields; passing over millions of them would hold the loop for seconds
+"""No message has more tagged fields; skipping millions of them would hold the loop for seconds
 (CVE-2026-111115)."""
 
 
 def skip_tags(buf: Buffer, pos: int, end: int, first: int) -> int:
-    """Pass over a tag section whose count begins with byte `first`, keeping nothing of it."""
+    """Skip a tag section whose count begins with byte `first`, and return the position after it."""
     count, pos = (first, pos) if first < 0x80 else finish_uvarint(buf, pos, first)
     if count > MAX_TAGS:
         raise too_many("tagged fields", count, pos, end)
@@ -91,30 +91,30 @@ def skip_tags(buf: Buffer, pos: int, end: int, first: int) -> int:
 
 
 def too_many(what: str, count: int, pos: int, end: int) -> WireError:
-    """The error of a count that the bytes left cannot hold."""
+    """Return the error for a count of more items than the bytes left can hold."""
     return WireError(f"{what}: a count of {count} with {max(0, end - pos)} bytes left")
 
 
 def beyond_limit(what: str, limit: int) -> WireError:
-    """The error of a message with more array items than its reader accepts."""
+    """Return the error for a message with more array items than its reader accepts."""
     return WireError(f"{what}: the message has more than {limit} array items")
 
 
 def cut_short(what: str, need: int, end: int) -> WireError:
-    """The error of a value that reaches past the end."""
+    """Return the error for a value that reaches past the end."""
     return WireError(f"{what}: cut short, {need - end} bytes are missing")
 
 
 def is_null(what: str) -> WireError:
-    """The error of a null where the version knows none."""
+    """Return the error for a null that the version does not allow."""
     return WireError(f"{what}: null is not allowed here")
 
 
 class Packers(dict[int, Callable[..., Any]]):
-    """Struct methods for `count` items of one code, made when first asked for.
+    """Struct methods for `count` items of one code, made on first use.
 
-    Counts past a few dozen are rare and are not kept, so that the table stays small whatever a
-    client sends.
+    Those for more than a few dozen items are rare and are not kept, so that the table stays small
+    whatever a client sends.
     """
 
     def __init__(self, prefix: str, code: str, method: str) -> None:

@@ -5,8 +5,8 @@
         generation_id: i32 = 0
         group_instance_id: str | None = since("3+", default=None)
 
-A declaration says what stands on the wire and nothing of how: `codec` compiles it, `interpreter`
-walks it. Objects are plain data with slots, made by keyword, every field with a default.
+A declaration says what is on the wire, not how to read it: `codec` compiles it, `interpreter` walks
+it. Objects are plain data with slots, constructed by keyword; every field has a default.
 """
 
 import sys
@@ -68,7 +68,7 @@ _PLAIN: dict[Any, WireType] = {bool: BOOL, str: STRING, bytes: BYTES}
 
 
 class Schema:
-    """What a Struct declares. A nested struct takes version and flexibility from its message."""
+    """What a Struct declares. A nested struct has the version and flexibility of its message."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class Schema:
 
     @cached_property
     def fields(self) -> tuple[Field, ...]:
-        """The fields in the order of the wire; late, since an annotation may look ahead."""
+        """The fields in wire order; computed on first use, since an annotation may name a later class."""
         names = vars(sys.modules[self.owner.__module__])
         return tuple(_field(*declared, names) for declared in self.owner.__declared__)
 
@@ -107,7 +107,7 @@ def _annotations(namespace: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(since,))
 class StructType(type):
-    """Gives each struct slots for its annotated fields; the defaults wait in `__declared__`."""
+    """Gives each struct slots for its annotated fields, and keeps the defaults in `__declared__`."""
 
     def __new__(
         mcls, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **options: Any
@@ -145,9 +145,9 @@ class Struct(metaclass=StructType):
         cls.__schema__ = Schema(cls, valid, compact, api_key, record_type)
 
     def __init__(self, **values: Any) -> None:
-        # The first object of a class brings its initialiser: most classes never need one.
+        # Generated for the first object of a class: most classes never have one.
         kind: Any = type(self)
-        kind.__init__ = _initialiser(self.__schema__)
+        kind.__init__ = _make_init(self.__schema__)
         kind.__init__(self, **values)
 
     def __eq__(self, other: object) -> bool:
@@ -164,7 +164,7 @@ class Struct(metaclass=StructType):
 
 
 def _field(name: str, annotation: Any, value: Any, names: dict[str, Any]) -> Field:
-    """One field from its annotation and what was assigned to it."""
+    """Make a field from its annotation and its default."""
     declared = value if isinstance(value, Declared) else Declared(default=value)
     if isinstance(annotation, str):
         annotation = eval(annotation, names)
@@ -186,7 +186,7 @@ def _field(name: str, annotation: Any, value: Any, names: dict[str, Any]) -> Fie
 
 
 def _wire_type(annotation: Any) -> tuple[WireType, bool]:
-    """The type that an annotation stands for, and whether None may stand in its place."""
+    """Return the wire type of an annotation, and whether it allows None."""
     if annotation in _PLAIN:
         return _PLAIN[annotation], False
     if isinstance(annotation, StructType):
@@ -202,7 +202,7 @@ def _wire_type(annotation: Any) -> tuple[WireType, bool]:
 
 
 def _read_only(default: Struct) -> Struct:
-    """A struct that every object may share as its default, since nobody can change it."""
+    """Make a struct read-only, so that all objects can share it as a default."""
     kind: Any = type(default)
 
     def refuse(self: Struct, name: str, value: object) -> NoReturn:
@@ -216,8 +216,8 @@ def _read_only(default: Struct) -> Struct:
     return default
 
 
-def _initialiser(schema: Schema) -> Callable[..., None]:
-    """An `__init__` with one keyword per field, as one would write it by hand."""
+def _make_init(schema: Schema) -> Callable[..., None]:
+    """Generate an `__init__` with one keyword per field."""
     scope: dict[str, Any] = {"_new": object()}
     parameters, body = [], []
     for field in schema.fields:

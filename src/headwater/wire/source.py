@@ -1,7 +1,7 @@
-"""Python source under construction: indented lines, fresh names, and the objects they refer to.
+"""Python source under construction: indented lines, unique names, and the objects they refer to.
 
-Both compilers write through this. What they write is never shown to anyone but a debugger, so it
-is made to be fast rather than pretty.
+Decoder and encoder generate their functions with it. The code is meant to be fast; people see it
+only in a debugger.
 """
 
 import linecache
@@ -29,41 +29,41 @@ class FunctionSource:
         self._made = 0
 
     def line(self, text: str) -> None:
-        """Add one line at the present depth."""
+        """Add one line at the current depth."""
         self._lines.append("    " * self._depth + text)
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Add `head`, and what is added inside one step deeper."""
+        """Add `head`, and indent what is added inside."""
         self.line(head)
         self._depth += 1
         yield
         self._depth -= 1
 
     def name(self, stem: str) -> str:
-        """A variable that nothing else uses."""
+        """Return a variable name that nothing else uses."""
         self._made += 1
         return f"{stem}{self._made}"
 
     def refer(self, stem: str, value: object) -> str:
-        """A name under which the function will find `value`."""
+        """Return a name that refers to `value` in the function."""
         name = self.name(stem)
         self.scope[name] = value
         return name
 
     def layout(self, codes: str, method: str) -> str:
-        """A name for a method of the struct with these codes."""
+        """Return a name for a method of the struct with these codes."""
         stem = "_".join((method, *codes)).replace("?", "t")
         if stem not in self.scope:
             self.scope[stem] = getattr(struct.Struct(">" + codes), method)
         return stem
 
     def compact(self, field: Field) -> bool:
-        """Whether lengths of this field are varints."""
+        """Return whether lengths of this field are varints."""
         return self.flexible and not field.never_compact
 
     def fields(self, kind: type[Struct]) -> tuple[list[Field], list[Field], list[Field]]:
-        """The struct's fields in this version: in line, tagged (by tag), and absent."""
+        """Return the struct's fields in this version: plain, tagged (by tag), and absent."""
         plain, tagged, absent = [], [], []
         for field in kind.__schema__.fields:
             if not field.versions.holds(self.version):
@@ -75,13 +75,13 @@ class FunctionSource:
         return plain, sorted(tagged, key=lambda f: f.tag or 0), absent
 
     def default(self, field: Field) -> str:
-        """An expression for the field's default."""
+        """Return an expression for the field's default."""
         if field.default is None or isinstance(field.default, bool | int | float | str | list):
             return repr(field.default)
         return self.refer("default", field.default)
 
     def function(self, name: str) -> Callable[..., Any]:
-        """Compile what was written; tracebacks can show it."""
+        """Compile the function; tracebacks can show its source."""
         text = "\n".join(self._lines) + "\n"
         linecache.cache[self._file] = (len(text), None, text.splitlines(True), self._file)
         exec(compile(text, self._file, "exec"), self.scope)

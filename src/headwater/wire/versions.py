@@ -13,7 +13,7 @@ class Versions(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> "Versions":
-        """Read one range."""
+        """Parse one range."""
         if text == "none":
             return cls(1, 0)
         if text.endswith("+"):
@@ -22,9 +22,9 @@ class Versions(NamedTuple):
         return cls(int(lowest), int(highest or lowest))
 
     def holds(self, version: int) -> bool:
-        """Whether `version` is inside."""
+        """Return whether the range includes `version`."""
         return self.lowest <= version <= self.highest
 
     def all(self) -> range:
-        """Every version, oldest first."""
+        """Return every version, oldest first."""
         return range(self.lowest, self.highest + 1)

@@ -166,7 +166,7 @@ def test_only_deleted_partitions_in_the_log_dirs_can_be_removed(tmp_path):
     outside = tmp_path / "x-delete"
     outside.mkdir()
     for path in (str(outside), log.directory, f"{log.directory}/../../x-delete"):
-        with pytest.raises(ValueError, match="no deleted partition"):
+        with pytest.raises(ValueError, match="not the folder of a deleted partition"):
             dirs.remove(path)
     assert outside.exists()
 
@@ -236,7 +236,7 @@ def test_foreign_folders_are_left_alone(tmp_path):
     dirs = opened(tmp_path)
     assert dirs.logs == {}
     assert all((tmp_path / name / "inside").exists() for name in FOREIGN)
-    with pytest.raises(ValueError, match="no deleted partition"):
+    with pytest.raises(ValueError, match="not the folder of a deleted partition"):
         dirs.remove(str(tmp_path / "please-do-not-delete"))
 
 
@@ -246,7 +246,7 @@ def test_a_deleted_partition_that_cannot_be_removed_is_a_warning(tmp_path, caplo
     (tmp_path / folder / "inside").mkdir()
     dirs.abandon()
     assert opened(tmp_path).logs == {}
-    assert f"{folder} of a deleted topic cannot be removed" in caplog.text
+    assert f"{folder}, of a deleted topic, cannot be removed" in caplog.text
 
 
 # -- a disk that is not there

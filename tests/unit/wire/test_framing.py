@@ -115,7 +115,7 @@ def test_a_request_passes_its_records_through():
 
 
 def test_a_message_of_another_api_is_refused():
-    with pytest.raises(WireError, match="no request of API 12"):
+    with pytest.raises(WireError, match="not a request of API 12"):
         framing.request_frame(HEARTBEAT, 0, 1, None, ApiVersionsRequest())
-    with pytest.raises(WireError, match="belongs to no API"):
+    with pytest.raises(WireError, match="does not belong to an API"):
         framing.response(1, 0, OffsetCommitKey())

@@ -1,13 +1,13 @@
-"""What stands in front of every request and response."""
+"""The headers of requests and responses."""
 
 from headwater.wire.schema import Struct, i16, i32, since
 
 
 class RequestHeader(Struct, versions="0-2", flexible="2+"):
-    """In front of a request.
+    """The header of a request.
 
-    1: client id, which never takes the compact form: a broker must be able to read it before it
-       knows whether the version is flexible.
+    1: client id, never in compact form: a broker must be able to read it before it knows whether
+       the version is flexible.
     2: tags; for the flexible versions of a request.
     """
 
@@ -18,7 +18,7 @@ class RequestHeader(Struct, versions="0-2", flexible="2+"):
 
 
 class ResponseHeader(Struct, versions="0-1", flexible="1+"):
-    """In front of a response.
+    """The header of a response.
 
     1: tags; for the flexible versions, but never for ApiVersions.
     """

@@ -21,7 +21,7 @@ class LegacyOffsetCommitValue(Struct, versions="0"):
 
 
 class OffsetCommitKey(Struct, record_type=1, versions="0"):
-    """Whose offset."""
+    """The key of a committed offset."""
 
     group: str = ""
     topic: str = ""
@@ -45,7 +45,7 @@ class OffsetCommitValue(Struct, versions="0-4", flexible="4+"):
 
 
 class GroupMetadataKey(Struct, record_type=2, versions="0"):
-    """Which classic group."""
+    """The key of a classic group."""
 
     group: str = ""
 
@@ -79,7 +79,7 @@ class GroupMetadataValue(Struct, versions="0-4", flexible="4+"):
 
 
 class ConsumerGroupMetadataKey(Struct, record_type=3, versions="0"):
-    """Which consumer group (KIP-848)."""
+    """The key of a consumer group (KIP-848)."""
 
     group_id: str = ""
 
@@ -92,7 +92,7 @@ class ConsumerGroupMetadataValue(Struct, versions="0", flexible="0+"):
 
 
 class ConsumerGroupPartitionMetadataKey(Struct, record_type=4, versions="0"):
-    """Which consumer group's view of topics."""
+    """The key of a consumer group's view of its topics."""
 
     group_id: str = ""
 
@@ -120,17 +120,17 @@ class ConsumerGroupPartitionMetadataValue(Struct, versions="0", flexible="0+"):
 
 
 class ConsumerGroupMemberMetadataKey(Struct, record_type=5, versions="0"):
-    """Which member."""
+    """The key of a member."""
 
     group_id: str = ""
     member_id: str = ""
 
 
 class ConsumerGroupMemberMetadataValue(Struct, versions="0", flexible="0+"):
-    """What a member told of itself."""
+    """What a member said about itself."""
 
     class ClassicMemberMetadata(Struct):
-        """Of a member that still speaks the classic protocol."""
+        """Settings of a member that still speaks the classic protocol."""
 
         session_timeout_ms: i32 = 0
         supported_protocols: "list[ConsumerGroupMemberMetadataValue.ClassicProtocol]" = since(
@@ -138,7 +138,7 @@ class ConsumerGroupMemberMetadataValue(Struct, versions="0", flexible="0+"):
         )
 
     class ClassicProtocol(Struct):
-        """A classic protocol that it knows."""
+        """A classic protocol that the member supports."""
 
         name: str = ""
         metadata: bytes = b""
@@ -155,7 +155,7 @@ class ConsumerGroupMemberMetadataValue(Struct, versions="0", flexible="0+"):
 
 
 class ConsumerGroupTargetAssignmentMetadataKey(Struct, record_type=6, versions="0"):
-    """Which group's target."""
+    """The key of a group's target assignment."""
 
     group_id: str = ""
 
@@ -168,14 +168,14 @@ class ConsumerGroupTargetAssignmentMetadataValue(Struct, versions="0", flexible=
 
 
 class ConsumerGroupTargetAssignmentMemberKey(Struct, record_type=7, versions="0"):
-    """Which member's target."""
+    """The key of a member's target assignment."""
 
     group_id: str = ""
     member_id: str = ""
 
 
 class ConsumerGroupTargetAssignmentMemberValue(Struct, versions="0", flexible="0+"):
-    """What a member shall have."""
+    """The partitions that a member should get."""
 
     class TopicPartition(Struct):
         """Partitions of one topic."""
@@ -187,14 +187,14 @@ class ConsumerGroupTargetAssignmentMemberValue(Struct, versions="0", flexible="0
 
 
 class ConsumerGroupCurrentMemberAssignmentKey(Struct, record_type=8, versions="0"):
-    """Which member's assignment."""
+    """The key of a member's current assignment."""
 
     group_id: str = ""
     member_id: str = ""
 
 
 class ConsumerGroupCurrentMemberAssignmentValue(Struct, versions="0", flexible="0+"):
-    """What a member has now."""
+    """The partitions that a member has now."""
 
     class TopicPartitions(Struct):
         """Partitions of one topic."""
@@ -211,7 +211,7 @@ class ConsumerGroupCurrentMemberAssignmentValue(Struct, versions="0", flexible="
 
 
 class ConsumerGroupRegularExpressionKey(Struct, record_type=16, versions="0"):
-    """Which expression of which group."""
+    """The key of a group's regular expression."""
 
     group_id: str = ""
     regular_expression: str = ""
@@ -226,7 +226,7 @@ class ConsumerGroupRegularExpressionValue(Struct, versions="0", flexible="0+"):
 
 
 class TransactionLogKey(Struct, record_type=0, versions="0"):
-    """Which transactional id."""
+    """The key of a transaction's state."""
 
     transactional_id: str = ""
 
