@@ -103,7 +103,7 @@ def test_an_impossible_frame_size_closes_the_connection(live, size):
         HTTP,
         b"\xff" * 64,
         b"SSH-2.0-OpenSSH_9.2\r\n",
-        framed(os.urandom(64)),
+        framed(random.Random(64).randbytes(64)),
         framed(b"\x7f\xff" + bytes(100)),
         framed(bytes(8)),
     ],
@@ -208,7 +208,7 @@ def test_counts_within_counts(live):
 
 
 def test_versions_and_keys_that_are_not_served(live):
-    for key in (-1, 4, 5, 6, 7, 17, 24, 36, 68, 71, 999, 32767, -32768):
+    for key in (-1, 4, 5, 6, 7, 17, 24, 26, 68, 71, 999, 32767, -32768):
         assert closed_by(live, framed(header(key, 0, flexible=False) + bytes(50))), key
     for api in API.values():
         if api.advertised is None or api.key == 18:
