@@ -1,8 +1,7 @@
 """kazoo as the product's store knows it, over the simulated network to the simulated ZooKeeper.
 
-The store above (`ZooKeeperStore`) is the real one, with its lease and its watches; this file gives
-it what kazoo would: answers in order, a lost connection with its unknown outcomes, a session that
-is found to have expired only after reconnecting.
+The store above (`ZooKeeperStore`) is the real one; this file gives it what kazoo would: answers in
+order, lost connections with unknown outcomes, sessions found expired only after reconnecting.
 """
 
 import asyncio
@@ -436,7 +435,8 @@ def open_zookeeper(
     def open_store(seams: Seams, log_dir: str) -> LocalStore:
         local = LocalStore.open(seams, log_dir)
         local.store.close()
-        local.store = connect_store(network, server, chance, seams.clock, session_timeout_ms)
+        store = connect_store(network, server, chance, seams.clock, session_timeout_ms)
+        local.store, local.is_shared = store, True
         return local
 
     return open_store

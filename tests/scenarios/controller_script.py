@@ -200,7 +200,8 @@ class ControllerScript:
                 f"  command {token} ({type(pending.command).__name__}) until {pending.deadline_ms} ms: "
                 f"outcomes {outcomes}, waits for {pending.awaited}"
             )
-        if self._controller.idle and not outstanding.commands:
+        under_way = term._jobs or outstanding._behind_writes or outstanding.writes
+        if not (under_way or outstanding.requests or outstanding.commands):
             yield "  nothing"
 
     # -- effects

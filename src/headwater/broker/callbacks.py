@@ -36,14 +36,14 @@ class Latch:
 async def wait_for_callback(start: Callable[[Callable[[], None]], None]) -> None:
     """Start something that calls back once, and wait for the call."""
     done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    start(lambda: done.set_result(None))
+    start(lambda: None if done.done() else done.set_result(None))
     await done
 
 
 async def wait_for_reply(ask: Callable[[Callable[[T | StoreError], None]], None]) -> T:
     """Call the store and wait for its reply; raise a StoreError."""
     answered: asyncio.Future[T | StoreError] = asyncio.get_running_loop().create_future()
-    ask(answered.set_result)
+    ask(lambda result: None if answered.done() else answered.set_result(result))
     answer = await answered
     if isinstance(answer, StoreError):
         raise answer

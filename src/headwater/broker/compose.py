@@ -10,6 +10,7 @@ from headwater.broker.alter_partition_loop import AlterPartitionManager
 from headwater.broker.compose_coordinators import compose_coordinators
 from headwater.broker.config_changes import ConfigChanges
 from headwater.broker.context import Context
+from headwater.broker.control_channels import ControlConnection
 from headwater.broker.control_state import ControlState
 from headwater.broker.disk_reserve import DiskReserve
 from headwater.broker.dispatch import Dispatch
@@ -18,6 +19,7 @@ from headwater.broker.fetch_session import FetchSessionCache
 from headwater.broker.follower_loop import ReplicaFetchers
 from headwater.broker.housekeeping_loop import Housekeeping
 from headwater.broker.listening import connection_limits, memory_limit
+from headwater.broker.local_store import LocalStore
 from headwater.broker.metadata_cache import MetadataCache
 from headwater.broker.metrics import BrokerMetrics
 from headwater.broker.open_files import OpenFiles
@@ -30,6 +32,7 @@ from headwater.broker.tick import Tick
 from headwater.config.broker import BrokerSettings
 from headwater.controller.channel_loop import Channels
 from headwater.controller.controller_loop import ControllerLoop
+from headwater.controller.state import LiveBroker
 from headwater.controller.store.metadata_store import MetadataStore
 from headwater.log.log_dirs import BrokerIdentity, LogDirs
 from headwater.observe.rate_limited_log import RateLimitedLog
@@ -64,12 +67,12 @@ class Parts:
 def compose(
     settings: BrokerSettings,
     seams: Seams,
-    store: MetadataStore,
-    reserve: DiskReserve,
+    local: LocalStore,
     credentials: BrokerCredentials,
     on_storage_lost: Callable[[], None],
 ) -> Parts:
-    """Build a broker of a cluster over `store`; call on its event loop."""
+    """Build a broker of a cluster over its metadata store; call on its event loop."""
+    store = local.store
     open_files = OpenFiles.of(seams.open_files)
     context = _context(settings, seams, credentials, open_files)
     log_dirs = LogDirs(
@@ -80,7 +83,8 @@ def compose(
         open_files.files,
     )
     health = StorageHealth(log_dirs, seams.files, on_storage_lost)
-    store.on_session(health.store_session_changed)
+    if not local.is_shared:
+        store.on_session(health.store_session_changed)
     context.replicas = Replicas(
         context.node_id,
         log_dirs,
@@ -98,7 +102,7 @@ def compose(
     )
     context.replica_fetchers = ReplicaFetchers(context, context.peers.open)
     context.isr_proposals = AlterPartitionManager(context, context.peers.open)
-    channels = Channels(asyncio.get_running_loop().call_soon)
+    channels = Channels(asyncio.get_running_loop().call_soon, partial(_connect, context))
     dynamic_config = DynamicConfig(context, open_files)
     _add_metadata(context, seams, store, channels, dynamic_config)
     compose_coordinators(context, asyncio.get_running_loop().call_later)
@@ -108,10 +112,10 @@ def compose(
         store,
         log_dirs,
         health,
-        reserve,
+        local.reserve,
         channels,
         Dispatch(context),
-        Housekeeping(context, seams.tasks, health, reserve),
+        Housekeeping(context, seams.tasks, health, local.reserve),
         dynamic_config,
     )
 
@@ -176,6 +180,13 @@ def _add_metadata(
             context.coordinators.topic_deleted(topic)
 
     context.topics_deleted = topics_deleted
+
+
+def _connect(context: Context, broker: LiveBroker) -> ControlConnection:
+    settings = context.settings
+    listeners = (settings.control_plane_listener.name, settings.inter_broker_listener.name)
+    timeout_ms = settings.controller_socket_timeout_ms
+    return ControlConnection(context.peers, broker, listeners, timeout_ms)
 
 
 def _session_ids(randomness: Randomness) -> Iterator[int]:

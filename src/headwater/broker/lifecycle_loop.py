@@ -5,20 +5,24 @@ once the controller has named every partition that this broker holds.
 """
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
-from headwater.broker.callbacks import wait_for_callback, wait_for_reply
+from headwater.broker.callbacks import Latch, wait_for_callback, wait_for_reply
 from headwater.broker.compose import Parts, compose
 from headwater.broker.context import Context
 from headwater.broker.listening import warn_of_plaintext
-from headwater.broker.local_store import LocalStore
+from headwater.broker.local_store import CLOSE_TIMEOUT_S, LocalStore
 from headwater.broker.open_files import OpenFiles
 from headwater.broker.registration import (
+    FormerLife,
+    JoinError,
     Registration,
     prepare_store,
+    read_cluster_id,
     read_log_dirs,
     share_secret,
     store_log_dirs,
@@ -26,15 +30,21 @@ from headwater.broker.registration import (
 from headwater.broker.server_connection import ServerConnection
 from headwater.config.broker import BrokerSettings
 from headwater.config.listeners import Listener
+from headwater.controller.store.metadata_store import MetadataStore
 from headwater.controller.store.znodes import BrokerEndpoint, BrokerNode
+from headwater.log.log_dir import LogDir
 from headwater.log.settings import LogSettings
 from headwater.model import uuid_text
 from headwater.seams import Seams
 from headwater.seams.network import ListenerHandle
+from headwater.seams.tasks import Lane
 from headwater.security.broker_handshake import SECRET_BYTES, BrokerCredentials
 from headwater.transport.listener import open_listener
 
 log = logging.getLogger("headwater.server")
+
+ID_TIMEOUT_SESSIONS = 2
+"""After this many session timeouts a registration under this broker's id is not a former life's."""
 
 OpenStore: TypeAlias = Callable[[Seams, str], LocalStore]
 """Opens the metadata store in the first log dir; the simulator replaces it."""
@@ -48,7 +58,7 @@ class BrokerServer:
     registration: Registration
 
     def __init__(
-        self, settings: BrokerSettings, seams: Seams, open_store: OpenStore = LocalStore.open
+        self, settings: BrokerSettings, seams: Seams, open_store: OpenStore | None = None
     ) -> None:
         self.seams = seams
         # Where clients connect, with the ports that were really bound.
@@ -56,7 +66,7 @@ class BrokerServer:
         # Set when no log dir is left, or the metadata store is lost: the broker must stop.
         self.storage_lost = asyncio.Event()
         self._boot_settings = settings
-        self._open_store = open_store
+        self._open_store = open_store or _store_of(settings)
         self._local_store: LocalStore | None = None
         self._opened: list[ListenerHandle] = []
         self._log_dirs_open = False
@@ -76,15 +86,56 @@ class BrokerServer:
     async def _compose(self) -> None:
         settings, seams = self._boot_settings, self.seams
         local = self._local_store = self._open_store(seams, settings.log_dirs[0])
+        if local.is_shared:
+            await self._check_store(local.store)
         fresh = uuid_text(seams.randomness.uuid())
         cluster_id = await wait_for_reply(partial(prepare_store, local.store, fresh))
         new_secret = seams.randomness.below(1 << 8 * SECRET_BYTES).to_bytes(SECRET_BYTES)
         secret = await wait_for_reply(partial(share_secret, local.store, new_secret))
         credentials = BrokerCredentials(settings.node_id, cluster_id, secret)
-        self.parts = compose(
-            settings, seams, local.store, local.reserve, credentials, self.storage_lost.set
-        )
+        self.parts = compose(settings, seams, local, credentials, self.storage_lost.set)
         self.context = self.parts.context
+
+    async def _check_store(self, store: MetadataStore) -> None:
+        """Refuse a store that does not answer, or that lost the cluster whose data is here.
+
+        Wait for a former life of this broker, before anything in the store is changed.
+        """
+        settings = self._boot_settings
+        limit_ms = settings.zookeeper_connection_timeout
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                stored = await wait_for_reply(partial(read_cluster_id, store))
+        except TimeoutError:
+            raise JoinError(
+                f"no server of zookeeper.connect={settings.zookeeper_connect} answered within "
+                f"{limit_ms} ms: start ZooKeeper (or `headwater store`), or correct the address"
+            ) from None
+        for path in settings.log_dirs:
+            known = LogDir(self.seams.files, path).known_cluster()
+            if known is not None and known != stored:
+                found = f"holds cluster {stored}:" if stored else "is empty: restore its data,"
+                raise JoinError(
+                    f"{path} belongs to cluster {known}, but the metadata store at "
+                    f"{settings.zookeeper_connect} {found} correct zookeeper.connect, or choose "
+                    "another log.dirs"
+                )
+        await self._wait_for_id(store)
+
+    async def _wait_for_id(self, store: MetadataStore) -> None:
+        settings, gone = self._boot_settings, Latch()
+        former = FormerLife(store, settings.node_id, gone.set)
+        limit_ms = ID_TIMEOUT_SESSIONS * settings.zookeeper_session_timeout_ms
+        try:
+            async with asyncio.timeout(limit_ms / 1000):
+                await wait_for_callback(gone.when_set)
+        except TimeoutError:
+            ends = former.node.endpoints if former.node is not None else ()
+            raise JoinError(
+                f"node.id={settings.node_id} is in use by a broker at "
+                f"{', '.join(f'{end.host}:{end.port}' for end in ends)}: stop it, or choose "
+                "another node.id for this one"
+            ) from None
 
     async def _open_log_dirs(self) -> None:
         """Open them, and remember their ids: a disk that is not mounted must be noticed."""
@@ -129,17 +180,14 @@ class BrokerServer:
         return ServerConnection(self.context, listener, on_frame)
 
     async def _join(self) -> None:
-        """Register, stand for controller, and wait until this broker knows what it leads.
+        """Register, run for controller, and wait until this broker knows what it leads.
 
-        Another broker's controller says so with a full LeaderAndIsr; this broker's own controller
-        has said everything once it is idle.
+        The controller, wherever it is, says so with a full LeaderAndIsr.
         """
         context, control = self.context, self.context.control
         self.parts.channels.attach(context.node_id, self.parts.dispatch.receive)
-        self.registration = Registration(self.parts.store, self._node(), self._registered)
-        context.controller.start()
+        await self._register()
         await wait_for_callback(control.metadata_known.when_set)
-        context.controller.when_idle(control.assignment_known.set)
         await wait_for_callback(control.assignment_known.when_set)
         self._set_strays_aside()
         log.info(
@@ -159,8 +207,22 @@ class BrokerServer:
             previous_epoch=self.parts.log_dirs.previous_epoch,
         )
 
-    def _registered(self, epoch: int) -> None:
-        self.context.control.broker_epoch = epoch
+    async def _register(self) -> None:
+        registered = Latch()
+
+        def on_epoch(epoch: int) -> None:
+            self.context.control.broker_epoch = epoch
+            registered.set()
+            self.context.controller.start()
+
+        self.registration = Registration(
+            self.parts.store,
+            self._node(),
+            self.context.metadata.cluster_id,
+            on_epoch,
+            asyncio.get_running_loop().call_later,
+        )
+        await wait_for_callback(registered.when_set)
 
     def _set_strays_aside(self) -> None:
         """Keep, but never serve, folders of partitions that the cluster does not place here.
@@ -208,9 +270,19 @@ class BrokerServer:
         context.coordinators.close()
         context.controller.stop()
         context.purgatory.close()
-        await wait_for_callback(self.registration.withdraw)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_TIMEOUT_S):
+                await wait_for_callback(self.registration.withdraw)
         await self._end_flushes()
+        await self._close_store()
         self._close_logs()
+
+    async def _close_store(self) -> None:
+        """End the session, so that another broker can be controller at once."""
+        self.parts.store.close()
+        local = self._local_store
+        if local is not None and local.is_shared:
+            await self.seams.tasks.in_thread(local.wait_closed, Lane.FILES)
 
     async def _end_flushes(self) -> None:
         """Wait for flushes under way: a log whose flush fails now must not be marked clean."""
@@ -222,7 +294,6 @@ class BrokerServer:
         marks = {
             replica.topic_partition: replica.high_watermark for replica in self.context.replicas
         }
-        self.parts.store.close()
         # A checkpoint still under way would overwrite the last one with what was true before it.
         tasks = self.seams.tasks
         tasks.close()
@@ -238,5 +309,12 @@ class BrokerServer:
             self.parts.log_dirs.abandon()
         if self._local_store is not None:
             self._local_store.store.close()
+            self._local_store.wait_closed()
             self._local_store.unlock()
         self.seams.tasks.close()
+
+
+def _store_of(settings: BrokerSettings) -> OpenStore:
+    if settings.zookeeper_connect is None:
+        return LocalStore.open
+    return partial(LocalStore.open_zookeeper, settings)

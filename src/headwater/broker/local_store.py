@@ -1,8 +1,16 @@
-"""The embedded metadata store of one broker: its folder, its lock, its disk reserve."""
+"""The metadata store as one broker has it: embedded in its first log dir, or a session with ZooKeeper.
+
+Either way the broker locks a folder in its first log dir, where its disk reserve lies too.
+"""
 
 import asyncio
+import contextlib
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
 
 from headwater.broker.disk_reserve import DiskReserve
+from headwater.config.broker import BrokerSettings
 from headwater.controller.store.embedded_store import EmbeddedStore
 from headwater.controller.store.engine import on_file_thread
 from headwater.controller.store.metadata_store import MetadataStore
@@ -11,20 +19,58 @@ from headwater.seams import Seams
 
 STORE_FOLDER = "headwater-metadata"
 """The store's folder in the first log dir; no topic's folder can have this name."""
+CLOSE_TIMEOUT_S = 5.0
+
+MakeStore: TypeAlias = Callable[[Seams, str], MetadataStore]
+"""Opens a store; the folder is for one that keeps files."""
 
 
 class LocalStore:
-    """Holds the lock from `open` to `close`: two brokers never share a folder."""
+    """Holds the lock from `open` to `close`: two brokers never share a folder.
+
+    `is_shared` for the store of a cluster, whose sessions come and go; an embedded store that ends
+    its session has lost its disk.
+    """
 
     def __init__(self, store: MetadataStore, reserve: DiskReserve, lock: int, seams: Seams) -> None:
         self.store = store
         self.reserve = reserve
+        self.is_shared = False
+        self.wait_closed: Callable[[], None] = _nothing_to_wait_for
+        """Blocks until the servers of a shared store know that the session is over."""
         self._lock = lock
         self._files = seams.files
 
     @classmethod
     def open(cls, seams: Seams, log_dir: str) -> "LocalStore":
-        """Lock the folder before anything in it is touched; LogDirError says what to do."""
+        """The embedded store of a single broker; LogDirError says what to do."""
+        return cls._open(seams, log_dir, _embedded)
+
+    @classmethod
+    def open_zookeeper(cls, settings: BrokerSettings, seams: Seams, log_dir: str) -> "LocalStore":
+        """A session with the ZooKeeper of `zookeeper.connect`."""
+        from headwater.controller.store.zookeeper_store import ZooKeeperSettings, ZooKeeperStore
+
+        hosts, chroot = settings.zookeeper_address
+        wanted = ZooKeeperSettings(hosts, chroot, settings.zookeeper_session_timeout_ms)
+        loop = asyncio.get_running_loop()
+
+        def call_soon(call: Callable[..., object], *args: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(call, *args)
+
+        def connect(_: Seams, folder: str) -> MetadataStore:
+            return ZooKeeperStore(wanted, seams.clock, call_soon, loop.call_later)
+
+        local = cls._open(seams, log_dir, connect)
+        local.is_shared = True
+        if isinstance(local.store, ZooKeeperStore):
+            local.wait_closed = partial(local.store.wait_closed, CLOSE_TIMEOUT_S)
+        return local
+
+    @classmethod
+    def _open(cls, seams: Seams, log_dir: str, make: MakeStore) -> "LocalStore":
+        """Lock the folder before anything in it is touched."""
         folder = f"{log_dir}/{STORE_FOLDER}"
         try:
             seams.files.mkdir(folder)
@@ -42,9 +88,7 @@ class LocalStore:
         try:
             reserve = DiskReserve(seams.files, folder)
             reserve.give_up_if_full()
-            call_soon = asyncio.get_running_loop().call_soon
-            run = on_file_thread(seams.tasks)
-            store = EmbeddedStore(seams.files, folder, call_soon, run, seams.clock)
+            store = make(seams, folder)
         except BaseException:
             seams.files.close(lock)
             raise
@@ -53,3 +97,12 @@ class LocalStore:
     def unlock(self) -> None:
         """Release the folder; the store must be closed."""
         self._files.close(self._lock)
+
+
+def _embedded(seams: Seams, folder: str) -> MetadataStore:
+    call_soon = asyncio.get_running_loop().call_soon
+    return EmbeddedStore(seams.files, folder, call_soon, on_file_thread(seams.tasks), seams.clock)
+
+
+def _nothing_to_wait_for() -> None:
+    """An embedded store is closed when `close` returns."""

@@ -2,7 +2,8 @@
 
 The czxid of a registration is the broker epoch; requests for an earlier epoch are refused. After a
 lost session the broker registers again; if the node of an earlier session still exists, it waits for
-that session to end instead of failing or hanging (KAFKA-7165).
+that session to end instead of failing or hanging (KAFKA-7165). A store that has lost its data, or
+belongs to another cluster, gets no registration: the broker keeps its logs and stays out.
 """
 
 import logging
@@ -28,8 +29,28 @@ from headwater.controller.store.znodes import (
     decode_cluster_id,
     encode_cluster_id,
 )
+from headwater.seams.timers import CallLater, Timer
 
 log = logging.getLogger(__name__)
+
+RECHECK_S = 60.0
+"""How often a broker asks again for a cluster id that is not its own."""
+
+
+class JoinError(Exception):
+    """The broker cannot join its cluster; the text says what to do."""
+
+
+def read_cluster_id(store: MetadataStore, reply: Callable[[str | StoreError | None], None]) -> None:
+    """The id of the cluster in the store; None if it has none."""
+
+    def read(result: Znode | StoreError) -> None:
+        if isinstance(result, Znode):
+            reply(decode_cluster_id(result.data))
+        else:
+            reply(None if result.kind is StoreFailure.NO_NODE else result)
+
+    store.get(CLUSTER_ID, read)
 
 
 def prepare_store(
@@ -119,16 +140,54 @@ def store_log_dirs(
 _PERHAPS_MADE = (StoreFailure.NODE_EXISTS, StoreFailure.CONNECTION_LOSS)
 
 
+class FormerLife:
+    """Waits until nobody is registered under a broker's id; then `gone` is called.
+
+    A broker that was killed is registered until its session ends. `node` is the registration that
+    is waited for.
+    """
+
+    def __init__(self, store: MetadataStore, broker_id: int, gone: Callable[[], None]) -> None:
+        self.node: BrokerNode | None = None
+        self._store = store
+        self._broker_id = broker_id
+        self._gone = gone
+        self._look()
+
+    def _look(self) -> None:
+        path = BrokerNode.path(self._broker_id)
+        self._store.exists(path, self._found, lambda *_: self._look())
+
+    def _found(self, stat: Stat | StoreError | None) -> None:
+        if stat is None:
+            self._gone()
+        elif isinstance(stat, Stat):
+            self._store.get(BrokerNode.path(self._broker_id), self._read)
+
+    def _read(self, node: Znode | StoreError) -> None:
+        if isinstance(node, Znode) and self.node is None:
+            self.node = BrokerNode.decode(self._broker_id, node.data)
+            log.info("a former life of this broker is registered; waiting for its session to end")
+
+
 class Registration:
     """Keeps the broker registered; `on_epoch` gets the epoch of every registration."""
 
     def __init__(
-        self, store: MetadataStore, node: BrokerNode, on_epoch: Callable[[int], None]
+        self,
+        store: MetadataStore,
+        node: BrokerNode,
+        cluster_id: str,
+        on_epoch: Callable[[int], None],
+        call_later: CallLater,
     ) -> None:
         self._store = store
         self._node = node
+        self._cluster_id = cluster_id
         self._path = BrokerNode.path(node.broker_id)
         self._on_epoch = on_epoch
+        self._call_later = call_later
+        self._recheck: Timer | None = None
         self._wanted = True
         store.on_session(self._session_changed)
         self._register()
@@ -136,6 +195,8 @@ class Registration:
     def withdraw(self, done: Callable[[], None]) -> None:
         """Delete the registration: the broker stops."""
         self._wanted = False
+        if self._recheck is not None:
+            self._recheck.cancel()
         self._store.delete(self._path, -1, lambda _: done())
 
     def _session_changed(self, session: SessionState) -> None:
@@ -143,7 +204,26 @@ class Registration:
             self._register()
 
     def _register(self) -> None:
-        self._store.create(self._path, self._node.encode(), self._created, ephemeral=True)
+        if self._recheck is not None:
+            self._recheck.cancel()
+            self._recheck = None
+        read_cluster_id(self._store, self._cluster_read)
+
+    def _cluster_read(self, cluster_id: str | StoreError | None) -> None:
+        if not self._wanted:
+            return
+        if isinstance(cluster_id, StoreError):
+            log.warning("this broker could not register: %s", cluster_id)
+        elif cluster_id == self._cluster_id:
+            self._store.create(self._path, self._node.encode(), self._created, ephemeral=True)
+        else:
+            log.error(
+                "the metadata store %s, this broker belongs to cluster %s: it keeps its logs and "
+                "does not register; restore the data of the store, or correct zookeeper.connect",
+                f"belongs to cluster {cluster_id}" if cluster_id else "has lost its data",
+                self._cluster_id,
+            )
+            self._recheck = self._call_later(RECHECK_S, self._register)
 
     def _created(self, result: str | StoreError) -> None:
         if not isinstance(result, StoreError) or result.kind in _PERHAPS_MADE:

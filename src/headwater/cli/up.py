@@ -83,6 +83,7 @@ def command(
     settings = settings_from(port, data_dir, file, assignments, profile)
     # Imported here, after the settings are checked, so that usage errors appear at once.
     from headwater.broker.process import run
+    from headwater.broker.registration import JoinError
     from headwater.controller.store.journal import StoreDamaged
     from headwater.log.log_dir import LogDirError
     from headwater.observe import logs
@@ -106,7 +107,7 @@ def command(
 
     try:
         run(settings, ready)
-    except (LogDirError, StoreDamaged) as problem:
+    except (LogDirError, StoreDamaged, JoinError) as problem:
         raise click.ClickException(str(problem)) from problem
 
 

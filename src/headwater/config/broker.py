@@ -104,6 +104,17 @@ class BrokerSettings(BrokerKeys):
         return any(name in layer for layer in self.layers)
 
     @property
+    def zookeeper_address(self) -> tuple[str, str]:
+        """The servers of zookeeper.connect, and the path below which the cluster lies."""
+        hosts, slash, path = (self.zookeeper_connect or "").partition("/")
+        return hosts, f"{slash}{path}".rstrip("/")
+
+    @property
+    def zookeeper_connection_timeout(self) -> int:
+        """How many milliseconds a start waits for a ZooKeeper server."""
+        return self.zookeeper_connection_timeout_ms or self.zookeeper_session_timeout_ms
+
+    @property
     def listeners_of_brokers(self) -> tuple[str, ...]:
         """The names of the listeners to which other brokers connect."""
         return (self.inter_broker_listener.name, self.control_plane_listener.name)

@@ -32,6 +32,17 @@ def _address_limits(text: str) -> str | None:
     return "it takes ADDRESS:LIMIT pairs"
 
 
+def _zookeeper_address(text: str) -> str | None:
+    hosts, slash, path = text.partition("/")
+    for pair in hosts.split(","):
+        host, _, port = pair.strip().rpartition(":")
+        if not (host and port.isascii() and port.isdigit() and 0 < int(port) < 65536):
+            return "it takes HOST:PORT pairs separated by commas, and a path behind the last one"
+    if slash and (not path or "//" in text):
+        return "the path behind the servers has an empty name"
+    return None
+
+
 def _for_topics(name: str, topic_key: str) -> Any:
     """The broker's row that gives topics their default: same type, bounds and default."""
     row = TopicSettings.KEYS[topic_key]
@@ -118,6 +129,22 @@ class BrokerKeys(SettingsBase):
         "security.inter.broker.protocol", STRING, default="PLAINTEXT",
         one_of=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         doc="The protocol between brokers if inter.broker.listener.name is not set.",
+    )
+
+    # ZooKeeper.
+    zookeeper_connect: str | None = key(
+        "zookeeper.connect", STRING, default=None, check=_zookeeper_address,
+        doc="The ZooKeeper servers of a cluster with several brokers, as HOST:PORT pairs separated "
+            "by commas, with a path behind the last one to keep the cluster below: "
+            "zk1:2181,zk2:2181/kafka. Without it the broker is alone and keeps its metadata itself.",
+    )
+    zookeeper_session_timeout_ms: int = key(
+        "zookeeper.session.timeout.ms", INT, default=18_000, at_least=100,
+        doc="How long ZooKeeper hears nothing of a broker before it counts as dead.",
+    )
+    zookeeper_connection_timeout_ms: int | None = key(
+        "zookeeper.connection.timeout.ms", INT, default=None, at_least=1,
+        doc="How long a start waits for a ZooKeeper server. Default: the session timeout.",
     )
 
     # Connections and requests.
@@ -446,7 +473,6 @@ class BrokerKeys(SettingsBase):
     controller_socket_timeout_ms: int = key(
         "controller.socket.timeout.ms", INT, default=30_000,
         doc="How long the controller waits for a broker's answer.",
-        idle=ALONE,
     )
 
     # Consumer groups.

@@ -7,9 +7,7 @@ running broker, keys that Kafka can change are stored and shown, and have no eff
 from headwater.config.keys import PASSWORD, STRING, Key, Mode
 
 _KRAFT = "Kafka's own metadata quorum is not used here, a single broker keeps its metadata itself"
-_ZOOKEEPER = (
-    "a single broker keeps its metadata itself; clusters on ZooKeeper are not supported yet"
-)
+_ZOOKEEPER = "TLS and logins of ZooKeeper are not supported yet"
 _TLS = "TLS is not served yet; use a PLAINTEXT listener on a network you trust"
 _SASL = "SASL is not served yet; use a PLAINTEXT listener on a network you trust"
 _OLD_FORMAT = "only record format v2 is stored and served, as in Kafka 4"

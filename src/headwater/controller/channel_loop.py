@@ -1,15 +1,17 @@
 """Channels from the controller to brokers: one request at a time, in order, answered once.
 
 The controller's own broker has the same kind of channel as any other and gets the same requests. A
-broker without a receiver, or one that goes away, answers with None.
+channel belongs to one life of a broker: when the broker registers again, it gets a new one. A broker
+without a channel, or one that goes away, answers with None.
 """
 
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Protocol, TypeAlias
 
 from headwater.controller.control_requests import ControlRequest, ControlResponse
+from headwater.controller.state import LiveBroker
 from headwater.errors import E
 from headwater.wire.messages.control import LeaderAndIsrResponse, StopReplicaResponse
 
@@ -20,10 +22,38 @@ Receiver: TypeAlias = Callable[[ControlRequest, OnReply], None]
 """Takes a request and answers through the callback, at once or later, exactly once."""
 
 
+class RemoteReceiver(Protocol):
+    """The way to another broker. It repeats a request until the broker has answered it."""
+
+    def receive(self, message: ControlRequest, on_reply: OnReply) -> None:
+        """Deliver a request; it is answered with None only after `close`."""
+
+    def close(self) -> None:
+        """Give up what is under way: the broker is gone."""
+
+
 class Channels:
-    def __init__(self, call_soon: Callable[[Callable[[], None]], object]) -> None:
+    """One channel for each live broker. `connect` opens the way to another broker."""
+
+    def __init__(
+        self,
+        call_soon: Callable[[Callable[[], None]], object],
+        connect: Callable[[LiveBroker], RemoteReceiver],
+    ) -> None:
         self._call_soon = call_soon
+        self._connect = connect
         self._channels: dict[int, _Channel] = {}
+        self._remote: dict[LiveBroker, RemoteReceiver] = {}
+
+    def follow(self, brokers: Mapping[int, LiveBroker]) -> None:
+        """Have a channel to each of these lives of brokers, and to no others but this one."""
+        for live in [live for live in self._remote if brokers.get(live.broker_id) != live]:
+            self.detach(live.broker_id)
+            self._remote.pop(live).close()
+        for live in brokers.values():
+            if live.broker_id not in self._channels:
+                receiver = self._remote[live] = self._connect(live)
+                self.attach(live.broker_id, receiver.receive)
 
     def attach(self, broker_id: int, receiver: Receiver) -> None:
         """Deliver requests for `broker_id` to `receiver` from now on."""

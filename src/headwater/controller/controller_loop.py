@@ -30,6 +30,7 @@ from headwater.controller.live_brokers import BrokerWatcher
 from headwater.controller.metadata_loader import read_topics
 from headwater.controller.placement import rack_problem
 from headwater.controller.state import ClusterState, LiveBroker
+from headwater.controller.store.certain_write import write_surely
 from headwater.controller.store.metadata_store import (
     ANY_VERSION,
     MetadataStore,
@@ -83,7 +84,6 @@ class ControllerLoop:
         self._call_later = call_later
         self._controller = Controller(broker_id, settings, new_topic_id)
         self._waiting: dict[int, Callable[[Any], None]] = {}
-        self._when_idle: list[Callable[[], None]] = []
         self._tokens = 0
         self._timer: Timer | None = None
         self._timer_ms = 0
@@ -102,7 +102,10 @@ class ControllerLoop:
         return self._controller.active
 
     def start(self) -> None:
-        """Run for controller, now and whenever there is none."""
+        """Run for controller, now and whenever there is none.
+
+        Call it again after each registration: only a registered broker runs for controller.
+        """
         if not self._stopped:
             self._watch_controller()
             self._store.get(CONTROLLER, self._controller_read)
@@ -120,15 +123,6 @@ class ControllerLoop:
         self._tokens += 1
         self._waiting[self._tokens] = reply
         self._on(Submitted(command, self._tokens))
-
-    def when_idle(self, then: Callable[[], None]) -> None:
-        """Call `then` once every live broker has applied every decision.
-
-        For a broker that starts as its own controller; the requests of another controller tell it
-        by themselves.
-        """
-        self._when_idle.append(then)
-        self._call_soon(self._call_when_idle)
 
     # -- running for controller
 
@@ -186,8 +180,6 @@ class ControllerLoop:
         self._watching = False
         if session is SessionState.EXPIRED:
             self._depose("the session of the store has expired")
-        else:
-            self.start()
 
     # -- one term
 
@@ -199,6 +191,7 @@ class ControllerLoop:
                 self._resign(f"the live brokers could not be read: {brokers}")
                 return
             first, self._live = not self._live_known, brokers
+            self._channels.follow(brokers)
             self._live_known = True
             _report_racks(brokers)
             if first:
@@ -228,6 +221,7 @@ class ControllerLoop:
             self._broker_watcher.stop()
             self._broker_watcher = None
         self._on(Deposed(reason))
+        self._channels.follow({})
 
     def _resign(self, reason: str) -> None:
         """End the term; `start` finds our node and deletes it first."""
@@ -243,18 +237,11 @@ class ControllerLoop:
         for effect in effects:
             self._carry_out(effect)
         self._set_timer()
-        self._call_when_idle()
-
-    def _call_when_idle(self) -> None:
-        if self._when_idle and self._controller.idle:
-            due, self._when_idle = self._when_idle, []
-            for then in due:
-                self._call_soon(then)
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Write(ticket, ops):
-                self._store.multi(ops, partial(self._written, ticket))
+                write_surely(self._store, ops, partial(self._written, ticket))
             case Send(ticket, broker_id, message):
                 self._channels.send(broker_id, message, partial(self._acknowledged, ticket))
             case Answer(token, outcome, change):

@@ -63,6 +63,7 @@ from headwater.controller.leadership_handover import LeadershipHandover
 from headwater.controller.outstanding import Outstanding
 from headwater.controller.preferred_leaders import PreferredLeaders
 from headwater.controller.reassignments import Reassignments
+from headwater.controller.state import LiveBroker
 from headwater.controller.store.metadata_store import Create, OpResult, Set
 from headwater.controller.store.znodes import (
     CONFIG_CHANGE_PREFIX,
@@ -120,11 +121,6 @@ class Controller:
     @property
     def active(self) -> bool:
         return self._term is not None
-
-    @property
-    def idle(self) -> bool:
-        """Whether this broker is the controller and nothing is outstanding."""
-        return self._term is not None and self._term.idle
 
     def use_settings(self, settings: ControllerSettings) -> list[Effect]:
         """Apply changed settings of the broker."""
@@ -197,14 +193,9 @@ class _Term:
         )
         self._next_rebalance_ms = now_ms + settings.leader_imbalance_check_ms
         self._next_report_ms = now_ms + REPORT_MS
-        self._jobs.append(self._elections.brokers_changed(brokers))
+        self._brokers_changed(brokers)
         self._jobs.append(self._reassignments.resume())
-        self._topics.resume_deletions()
         self._work()
-
-    @property
-    def idle(self) -> bool:
-        return not self._jobs and self.outstanding.idle
 
     def next_deadline(self) -> int:
         """When something is due that no event announces."""
@@ -219,8 +210,7 @@ class _Term:
     def on(self, now_ms: int, event: Event) -> None:
         match event:
             case BrokersChanged(brokers):
-                self._jobs.append(self._elections.brokers_changed(brokers))
-                self._topics.resume_deletions()
+                self._brokers_changed(brokers)
             case Submitted():
                 self._submitted(now_ms, event)
             case Stored(ticket, results):
@@ -247,6 +237,11 @@ class _Term:
         if now_ms >= self._next_report_ms:
             self._next_report_ms = now_ms + REPORT_MS
             self._topics.report_stuck(now_ms)
+
+    def _brokers_changed(self, brokers: Mapping[int, LiveBroker]) -> None:
+        self._jobs.append(self._elections.brokers_changed(brokers))
+        self._topics.resume_deletions()
+        self._jobs.append(self._elections.end_introductions())
 
     def _after_write(self, then: AfterWrite, results: Sequence[OpResult]) -> None:
         match then:

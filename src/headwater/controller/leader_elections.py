@@ -62,6 +62,7 @@ class LeaderElections:
         self._outstanding = outstanding
         self._broker_gone = broker_gone
         self._state = outstanding.state
+        self._joined: list[LiveBroker] = []
 
     # -- brokers come and go
 
@@ -87,6 +88,14 @@ class LeaderElections:
         self._remember_epochs()
         for broker in joined:
             yield from self._introduce(broker)
+        self._joined += joined
+
+    def end_introductions(self) -> Iterator[None]:
+        """Tell the brokers that joined that they have heard of everything, deletions included."""
+        joined, self._joined = self._joined, []
+        for broker in joined:
+            self._outstanding.once_written(EndIntroduction(broker.broker_id, broker.epoch))
+        yield from ()
 
     def _remember_epochs(self) -> None:
         known = self._state.known_epochs
@@ -110,7 +119,6 @@ class LeaderElections:
             if known and self._state.brokers.get(joined.broker_id) == joined:
                 self._outstanding.send_partition_states(known, only=joined.broker_id)
             yield
-        self._outstanding.once_written(EndIntroduction(joined.broker_id, joined.epoch))
 
     def introduced(self, ended: EndIntroduction) -> None:
         """Tell a broker that it has heard of all its replicas: any other log is a stray."""

@@ -82,11 +82,6 @@ class Outstanding:
         self._being_written: dict[TopicPartition, int] = {}
 
     @property
-    def idle(self) -> bool:
-        """Whether nothing is being written and no broker owes an answer."""
-        return not self.writes and not self.requests and not self._behind_writes
-
-    @property
     def identity(self) -> ControllerIdentity:
         return ControllerIdentity(self.broker_id, self.epoch, self.settings.inter_broker_listener)
 

@@ -152,6 +152,13 @@ class LogDir:
             )
         self.directory_id = fields.get("directory.id", "")
 
+    def known_cluster(self) -> str | None:
+        """The cluster that the folder belongs to; None for one that was never used."""
+        try:
+            return self._read_identity().get("cluster.id")
+        except OSError:
+            return None
+
     def _read_identity(self) -> dict[str, str]:
         text = read_file(self._files, self.join(META)).decode("utf-8", "replace")
         rows = (line.strip() for line in text.split("\n"))

@@ -50,7 +50,7 @@ class Setting:
         self.loop.run()
 
     def register(self) -> Registration:
-        registration = Registration(self.store, NODE, self.epochs.append)
+        registration = Registration(self.store, NODE, "c", self.epochs.append, self.loop.call_later)
         self.loop.run()
         return registration
 

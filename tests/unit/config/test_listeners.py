@@ -58,3 +58,37 @@ def test_a_listener_that_cannot_work_is_refused(settings: dict[str, str], reason
 def test_an_inter_broker_listener_must_exist() -> None:
     with pytest.raises(ConfigError, match="INSIDE is not among the listeners"):
         load(inter_broker_listener_name="INSIDE")
+
+
+def test_the_controller_may_have_a_listener_of_its_own() -> None:
+    both = {
+        "listeners": "PLAINTEXT://:9092,CONTROL://:9093",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT",
+    }
+    settings = BrokerSettings.load(None, {**both, "control.plane.listener.name": "control"})
+    assert settings.listeners_of_brokers == ("PLAINTEXT", "CONTROL")
+    assert BrokerSettings.load(None, both).listeners_of_brokers == ("PLAINTEXT", "PLAINTEXT")
+    for name, reason in (("NOWHERE", "is not among"), ("PLAINTEXT", "of its own")):
+        with pytest.raises(ConfigError, match=reason):
+            BrokerSettings.load(None, {**both, "control.plane.listener.name": name})
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("zk1:2181", ("zk1:2181", "")),
+        ("zk1:2181,zk2:2182/kafka/one/", ("zk1:2181,zk2:2182", "/kafka/one")),
+    ],
+)
+def test_zookeeper_servers_with_a_path_behind_them(text: str, address: tuple[str, str]) -> None:
+    settings = BrokerSettings.load(None, {"zookeeper.connect": text})
+    assert settings.zookeeper_address == address
+    assert settings.zookeeper_connection_timeout == settings.zookeeper_session_timeout_ms == 18_000
+
+
+@pytest.mark.parametrize(
+    "text", ["zk1", "zk1:", ":2181", "zk1:2181,", "zk1:0", "zk1:2181/", "zk1:2181/a//b"]
+)
+def test_a_zookeeper_address_that_cannot_work_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=r"zookeeper\.connect cannot be"):
+        BrokerSettings.load(None, {"zookeeper.connect": text})

@@ -3,13 +3,14 @@
 import errno
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from headwater.broker.config_changes import ConfigChanges
 from headwater.broker.registration import Registration, prepare_store
 from headwater.controller.channel_loop import Channels
 from headwater.controller.commands import Command
 from headwater.controller.controller_loop import ControllerLoop
+from headwater.controller.state import LiveBroker
 from headwater.controller.store.embedded_store import EmbeddedStore
 from headwater.controller.store.znodes import BrokerEndpoint, BrokerNode
 from headwater.controller.topic_rules import ControllerSettings
@@ -160,6 +161,10 @@ def embedded(loop: FakeLoop, files: MemoryFiles) -> EmbeddedStore:
     return EmbeddedStore(files, "/store", loop.call_soon, loop.off_loop, loop)  # type: ignore[arg-type]
 
 
+def no_other_broker(broker: LiveBroker) -> NoReturn:
+    raise AssertionError(f"there is no {broker}")
+
+
 class OneBroker:
     """One life of one broker on an embedded store; give the same files to the next life."""
 
@@ -181,7 +186,9 @@ class OneBroker:
         self.epoch = -1
         self.cluster_id = self.call(lambda reply: prepare_store(self.store, "a-cluster", reply))
         node = BrokerNode(0, (BrokerEndpoint("PLAINTEXT", "localhost", 9092, "PLAINTEXT"),))
-        self.registration = Registration(self.store, node, self._registered)
+        self.registration = Registration(
+            self.store, node, "a-cluster", self._registered, self.loop.call_later
+        )
         self.configs = ConfigChanges(
             self.store,
             0,
@@ -189,7 +196,7 @@ class OneBroker:
             lambda scope, overrides: self.broker_configs.update({scope: dict(overrides)}),
         )
         self.configs.start(lambda: None)
-        self.channels = Channels(self.loop.call_soon)
+        self.channels = Channels(self.loop.call_soon, no_other_broker)
         self.channels.attach(0, self._receive)
         self._ids = iter(range(1, 1 << 20))
         self.controller = ControllerLoop(

@@ -13,7 +13,7 @@ from headwater.wire.messages.control import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-from tests.unit.controller.fake_loop import FakeLoop
+from tests.unit.controller.fake_loop import FakeLoop, no_other_broker
 
 
 class SlowBroker:
@@ -34,7 +34,7 @@ def message(epoch: int) -> UpdateMetadataRequest:
 
 
 def test_the_next_message_waits_for_the_answer_to_the_last(loop):
-    broker, channels = SlowBroker(), Channels(loop.call_soon)
+    broker, channels = SlowBroker(), Channels(loop.call_soon, no_other_broker)
     channels.attach(1, broker.receive)
     answers: list[Any] = []
     channels.send(1, message(1), answers.append)
@@ -50,14 +50,14 @@ def test_the_next_message_waits_for_the_answer_to_the_last(loop):
 
 def test_an_unknown_broker_answers_with_none_later(loop):
     answers: list[Any] = []
-    Channels(loop.call_soon).send(1, message(1), answers.append)
+    Channels(loop.call_soon, no_other_broker).send(1, message(1), answers.append)
     assert answers == []
     loop.run()
     assert answers == [None]
 
 
 def test_a_broker_out_of_reach_answers_what_was_queued_with_none(loop):
-    broker, channels = SlowBroker(), Channels(loop.call_soon)
+    broker, channels = SlowBroker(), Channels(loop.call_soon, no_other_broker)
     channels.attach(1, broker.receive)
     answers: list[Any] = []
     for epoch in (1, 2, 3):
@@ -73,7 +73,7 @@ def test_a_receiver_that_raises_does_not_stop_the_channel(loop, caplog):
     def broken(message: Any, reply: Any) -> None:
         raise RuntimeError("no disk")
 
-    channels = Channels(loop.call_soon)
+    channels = Channels(loop.call_soon, no_other_broker)
     channels.attach(1, broken)
     answers: list[Any] = []
     channels.send(1, message(1), answers.append)

@@ -17,6 +17,7 @@ from headwater.controller.commands import (
     ResourceKind,
     TopicCreation,
 )
+from headwater.controller.control_requests import FULL
 from headwater.controller.store.metadata_store import StoreError
 from headwater.controller.topic_rules import ControllerSettings
 from headwater.errors import E, KafkaError
@@ -82,7 +83,7 @@ def test_a_topic_is_stored_and_announced_before_the_answer(broker):
         broker.held.pop(0)()
         broker.loop.run()
     assert len(answers) == 1
-    _, told = broker.messages(LeaderAndIsrRequest)
+    told = broker.messages(LeaderAndIsrRequest)[-1]
     (topic,) = told.topic_states
     assert topic.topic_name == "t"
     assert [(one.partition_index, one.leader, one.is_new) for one in topic.partition_states] == [
@@ -247,17 +248,19 @@ def test_a_topics_overrides_can_be_learned_before_its_partitions_are_held(broker
     assert known == [{"retention.ms": "5"}]
 
 
-def test_a_broker_that_comes_up_can_wait_until_it_was_told_everything(broker):
+def test_a_broker_that_comes_up_hears_when_it_was_told_everything(broker):
     create(broker, TopicCreation("t", 120))
-    settled: list[int] = []
-    again = OneBroker(broker.files, start=False)
-    again.controller.when_idle(lambda: settled.append(len(again.received)))
-    again.controller.start()
-    again.loop.run()
-    assert settled == [len(again.received)]
-    again.controller.when_idle(lambda: settled.append(-1))
-    again.loop.run()
-    assert settled[-1] == -1
+    again = OneBroker(broker.files)
+    *before, last = again.received
+    assert (last.type, last.topic_states) == (FULL, [])
+    named = [
+        state.partition_index
+        for one in before
+        if isinstance(one, LeaderAndIsrRequest)
+        for topic in one.topic_states
+        for state in topic.partition_states
+    ]
+    assert sorted(set(named)) == list(range(120))
 
 
 # Restarts
@@ -403,8 +406,9 @@ def test_a_deletion_cut_short_by_a_crash_is_taken_up_again(broker):
     again = OneBroker(broker.files)
     assert isinstance(again.call(lambda r: again.store.get("/brokers/topics/t", r)), StoreError)
     assert len(again.messages(StopReplicaRequest)) == 1
-    (told,) = again.messages(LeaderAndIsrRequest)
-    assert not told.topic_states, "nobody leads a topic that goes"
+    *stopped, end = [one for one in again.received if not isinstance(one, UpdateMetadataRequest)]
+    assert [type(one) for one in stopped] == [StopReplicaRequest], "nobody leads a topic that goes"
+    assert end.type == FULL, "its log is no stray while it is being deleted"
 
 
 def test_a_name_is_taken_while_its_deletion_goes_on(broker):

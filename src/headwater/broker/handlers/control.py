@@ -8,6 +8,7 @@ import logging
 
 from headwater.broker.context import Context
 from headwater.broker.request import Replier
+from headwater.controller.control_requests import FULL
 from headwater.errors import E
 from headwater.model import TopicPartition
 from headwater.replication.leader_and_isr import LeaderAndIsr
@@ -19,9 +20,6 @@ from headwater.wire.messages.control import (
     UpdateMetadataRequest,
     UpdateMetadataResponse,
 )
-
-FULL = 2
-"""The type of a LeaderAndIsr that names every partition of the broker (KIP-516)."""
 
 log = logging.getLogger("headwater.state-change")
 

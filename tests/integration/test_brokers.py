@@ -1,0 +1,185 @@
+"""Several brokers, one metadata store: who is alive, who leads what, and who says so."""
+
+import json
+
+import pytest
+from confluent_kafka import Consumer, Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from kazoo.client import KazooClient
+
+from headwater.broker.registration import JoinError
+from tests.integration.brokers import Brokers, running, store_process, until
+
+
+@pytest.fixture(scope="module")
+def store():
+    with store_process() as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def brokers(store):
+    with running(f"{store.address}/shared") as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def nodes(brokers):
+    """A client that looks into the store, below the brokers' chroot."""
+    client = KazooClient(brokers.address)
+    client.start(timeout=30)
+    yield client
+    client.stop()
+    client.close()
+
+
+def cluster_as_seen_by(address: str):
+    return AdminClient({"bootstrap.servers": address}).list_topics(timeout=20)
+
+
+def controller(nodes) -> int:
+    return json.loads(nodes.get("/controller")[0])["brokerid"]
+
+
+def create(brokers, name: str, partitions: int = 6) -> None:
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+
+    def known_everywhere():
+        return all(
+            name in (seen := cluster_as_seen_by(broker.bootstrap).topics)
+            and all(one.leader > 0 for one in seen[name].partitions.values())
+            for broker in brokers.all.values()
+        )
+
+    until(known_everywhere, f"{name} on all brokers")
+
+
+def produce(brokers, topic: str, values: list[str], partitions: int = 6) -> None:
+    failures: list[object] = []
+    producer = Producer({"bootstrap.servers": brokers.bootstrap, "acks": "all"})
+    for number, value in enumerate(values):
+        producer.produce(
+            topic, value, partition=number % partitions,
+            on_delivery=lambda problem, _: failures.append(problem) if problem else None,
+        )  # fmt: skip
+    assert producer.flush(60) == 0
+    assert failures == []
+
+
+def consume(brokers, topic: str, count: int) -> set[str]:
+    """Read with a group, so that its coordinator is found too."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": brokers.bootstrap,
+            "group.id": f"readers-of-{topic}",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    consumer.subscribe([topic])
+    values: set[str] = set()
+
+    def enough():
+        message = consumer.poll(0.5)
+        if message is not None and message.error() is None:
+            values.add(message.value().decode())
+        return len(values) == count
+
+    try:
+        until(enough, f"{count} records of {topic}")
+    finally:
+        consumer.close()
+    return values
+
+
+def all_agree(brokers, nodes, live: set[int]) -> bool:
+    views = [cluster_as_seen_by(brokers.all[number].bootstrap) for number in live]
+    return all(
+        set(view.brokers) == live and view.controller_id == controller(nodes) for view in views
+    )
+
+
+def test_every_broker_knows_all_brokers_and_the_controller(brokers, nodes):
+    until(lambda: all_agree(brokers, nodes, {1, 2, 3}), "one view of the cluster")
+    assert sorted(nodes.get_children("/brokers/ids")) == ["1", "2", "3"]
+    assert len({cluster_as_seen_by(one.bootstrap).cluster_id for one in brokers.all.values()}) == 1
+
+
+def test_a_topic_is_spread_and_served_through_every_broker(brokers):
+    create(brokers, "spread")
+    led = cluster_as_seen_by(brokers.all[2].bootstrap).topics["spread"].partitions
+    assert sorted(one.leader for one in led.values()) == [1, 1, 2, 2, 3, 3]
+    values = [f"value {number}" for number in range(60)]
+    produce(brokers, "spread", values)
+    assert consume(brokers, "spread", 60) == set(values)
+
+
+def test_deleting_the_controllers_node_leads_to_an_election(brokers, nodes):
+    epoch = int(nodes.get("/controller_epoch")[0])
+    nodes.delete("/controller")
+    until(lambda: int(nodes.get("/controller_epoch")[0]) > epoch, "an election")
+    until(lambda: all_agree(brokers, nodes, {1, 2, 3}), "one view of the cluster")
+    create(brokers, "after-the-election", 3)
+
+
+def test_a_killed_controller_is_replaced_and_its_data_comes_back(brokers, nodes):
+    create(brokers, "survivors")
+    values = [f"value {number}" for number in range(30)]
+    produce(brokers, "survivors", values)
+    until(lambda: all_agree(brokers, nodes, {1, 2, 3}), "one view of the cluster")
+    killed = controller(nodes)
+    brokers.all[killed].kill()
+    left = {1, 2, 3} - {killed}
+    until(lambda: controller(nodes) in left, "another controller")
+    until(lambda: all_agree(brokers, nodes, left), "the broker to be missed")
+    led = cluster_as_seen_by(brokers.all[min(left)].bootstrap).topics["survivors"].partitions
+    assert sorted(one.leader for one in led.values()) == [-1, -1, *sorted([*left, *left])]
+    brokers.all[killed].start()
+    until(lambda: all_agree(brokers, nodes, {1, 2, 3}), "the broker to be back")
+    assert consume(brokers, "survivors", 30) == set(values)
+
+
+def test_a_broker_that_returns_before_its_session_ends_gets_its_partitions_back(brokers, nodes):
+    create(brokers, "bounced")
+    before = nodes.exists("/brokers/ids/2").czxid
+    brokers.all[2].restart()
+    until(lambda: nodes.exists("/brokers/ids/2").czxid > before, "a new registration")
+    values = [f"value {number}" for number in range(30)]
+    produce(brokers, "bounced", values)
+    assert consume(brokers, "bounced", 30) == set(values)
+
+
+def test_a_broker_that_does_not_belong_here_is_refused(brokers, store):
+    strangers = Brokers(brokers.address, 0, subprocess=False)
+    elsewhere = Brokers(f"{store.address}/elsewhere", 1, subprocess=False)
+    try:
+        twin = strangers.make(3, **{"zookeeper.session.timeout.ms": "500"})
+        with pytest.raises(JoinError, match=r"node\.id=3 is in use by a broker at 127\.0\.0\.1:"):
+            twin.start()
+        other = elsewhere.all[1]
+        other.start()
+        other.stop()
+        moved = strangers.make(1)
+        moved.data_dir = other.data_dir
+        with pytest.raises(JoinError, match=r"belongs to cluster .* holds cluster"):
+            moved.start()
+        wiped = strangers.make(1, **{"zookeeper.connect": f"{store.address}/wiped"})
+        wiped.data_dir = other.data_dir
+        with pytest.raises(JoinError, match="is empty: restore its data, correct"):
+            wiped.start()
+        other.start()
+    finally:
+        elsewhere.close()
+        strangers.close()
+
+
+def test_a_start_without_zookeeper_says_so():
+    lonely = Brokers("127.0.0.1:1", 1, subprocess=False)
+    lonely.all[1].settings["zookeeper.connection.timeout.ms"] = "300"
+    try:
+        with pytest.raises(
+            JoinError, match=r"no server of zookeeper\.connect=127\.0\.0\.1:1 answered"
+        ):
+            lonely.all[1].start()
+    finally:
+        lonely.close()
