@@ -1,11 +1,22 @@
 """Fixtures of the compatibility suite, and its table."""
 
+from pathlib import Path
+
 import pytest
 
 from tests.compat import matrix, table
 from tests.compat.cells import Cells
 from tests.compat.client import Unavailable
 from tests.compat.start_broker import start_broker
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items):
+    """The first test of the table waits for many cells, and each cell for other people's programs."""
+    for item in items:
+        if item.path.is_relative_to(HERE):
+            item.add_marker(pytest.mark.timeout(900))
 
 
 @pytest.fixture(scope="session")

@@ -99,7 +99,9 @@ class Member:
         return f"{self.name} owns {sorted(self.partitions)}, exit {self._process.poll()}, said {''.join(self._tail)}"
 
 
-def wait_until(what: str, holds: Callable[[], bool], *members: Member, timeout: float = 40) -> None:
+def wait_until(
+    what: str, holds: Callable[[], bool], *members: Member, timeout: float = 180
+) -> None:
     """Waits for the members' next words until `holds`; a timeout tells what they last said."""
     deadline = monotonic() + timeout
     with _news:

@@ -17,7 +17,7 @@ from tests.compat.client import Unavailable
 
 SOURCE = Path(__file__).resolve().parent / "java" / "ToolServer.java"
 CLASSES = SOURCE.parents[3] / ".cache" / "compat" / "java"
-WAIT_S = 60
+WAIT_S = 180
 
 
 @dataclass(frozen=True)

@@ -181,13 +181,13 @@ def kafka_console_producer(java: JavaTools, broker: BrokerUnderTest) -> None:
 def kafka_console_consumer(java: JavaTools, broker: BrokerUnderTest) -> None:
     topic, group = broker.topic(2), broker.fresh("group")
     broker.fill(topic, 10, partitions=2)
-    limits = ["--max-messages", "15", "--timeout-ms", "30000"]
+    limits = ["--max-messages", "15", "--timeout-ms", "180000"]
     read = ["--topic", topic, "--group", group, "--from-beginning", *limits]
     told = java.run("kafka-console-consumer", *read).stdout.split()
     assert len(told) == len(set(told)) == 15
     assert sum(broker.hand.committed(group, topic).values()) == 15
     committed = ["--isolation-level", "read_committed", "--include", f"{topic[:-1]}.*"]
-    read = [*committed, "--from-beginning", "--max-messages", "20", "--timeout-ms", "30000"]
+    read = [*committed, "--from-beginning", "--max-messages", "20", "--timeout-ms", "180000"]
     assert len(java.run("kafka-console-consumer", *read).stdout.split()) == 20
 
 
@@ -208,7 +208,7 @@ def kafka_producer_perf_test(java: JavaTools, broker: BrokerUnderTest) -> None:
 def kafka_consumer_perf_test(java: JavaTools, broker: BrokerUnderTest) -> None:
     topic = broker.topic()
     broker.hand.produce(topic, [Message(b"x" * 100)] * 20000)
-    load = ["--topic", topic, "--num-records", "20000", "--timeout", "30000"]
+    load = ["--topic", topic, "--num-records", "20000", "--timeout", "180000"]
     titles, figures = java.run("kafka-consumer-perf-test", *load).stdout.splitlines()[:2]
     row = dict(zip(titles.split(", "), figures.split(", "), strict=True))
     assert int(row.get("data.consumed.in.nMsg", row.get("nMsg", 0))) == 20000, row

@@ -28,7 +28,7 @@ from tests.compat.client import (
 from tests.compat.clients.python_member import MemberOptions, start_member
 from tests.compat.member import Member
 
-WAIT_S = 30
+WAIT_S = 180
 T = TypeVar("T")
 
 

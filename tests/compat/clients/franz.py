@@ -24,7 +24,7 @@ from tests.compat.member import Member
 
 SOURCE = Path(__file__).resolve().parent.parent / "franz"
 BINARY = SOURCE.parents[2] / ".cache" / "compat" / "franz"
-WAIT_S = 60
+WAIT_S = 180
 
 
 @functools.cache

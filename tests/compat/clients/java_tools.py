@@ -74,7 +74,7 @@ class JavaTools(Client):
         shown = ["timestamp", "partition", "offset", "headers", "key"]
         form = [f"print.{field}=true" for field in shown] + [f"null.literal={_NULL}"]
         arguments = [w for f in form for w in ("--formatter-property", f)]
-        limit = ["--max-messages", str(count), "--timeout-ms", "30000"]
+        limit = ["--max-messages", str(count), "--timeout-ms", "180000"]
         ended = self.run("kafka-console-consumer", "--topic", topic, *where, *arguments, *limit)
         lines = ended.stdout.splitlines()
         if len(lines) < count:

@@ -31,7 +31,7 @@ from tests.compat.client import (
 from tests.compat.clients.python_member import MemberOptions, start_member
 from tests.compat.member import Member
 
-WAIT_S = 30
+WAIT_S = 180
 PATIENCE_MS = 3000
 """A poll that ends while a SyncGroup is on its way loses the assignment for good (3.0.12)."""
 

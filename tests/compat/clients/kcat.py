@@ -20,7 +20,7 @@ from tests.compat.client import (
 )
 from tests.compat.member import Assigned, Delivered, Event, Member
 
-WAIT_S = 30
+WAIT_S = 180
 _ASSIGNED = re.compile(r"% Group .* rebalanced .*: (assigned|revoked): ?(.*)$")
 _PARTITION = re.compile(r" \[(\d+)\]")
 _RECORD = re.compile(r"@(\d+) (\d+)$")
