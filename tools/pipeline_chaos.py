@@ -37,7 +37,7 @@ MASTER = "local-cluster[2,1,1024]"
 """Two executors, each a process that can be killed; the driver is a third."""
 TOPICS = ("chaos.in", "chaos.out", "chaos.dead")
 PARTITIONS = 3
-PATIENCE_S = 180.0
+PATIENCE_S = 600.0
 PAUSE_S = 0.02
 BURST = 5
 BROKEN_EVERY = 20

@@ -204,10 +204,11 @@ def exceptions_without_use(root: Path = ROOT) -> list[str]:
     return [f"{path}: is excepted but gone" for path in named if not (root / path).exists()]
 
 
-def project_complaints() -> list[str]:
-    """What the rules about the project as a whole find."""
+def all_complaints() -> list[str]:
+    """What the rules find in every file and in the project as a whole."""
     code, others = list(sources()), list(texts())
     return [
+        *(text for source in code for text in complaints(source)),
         *rooms_without_docstring(),
         *exceptions_without_use(),
         *tidy_words.all_banned_words([*((one.path, one.text) for one in code), *others]),
@@ -219,7 +220,7 @@ def project_complaints() -> list[str]:
 
 def main() -> int:
     """Print everything that is untidy."""
-    found = [text for source in sources() for text in complaints(source)] + project_complaints()
+    found = all_complaints()
     for text in found:
         print(text)
     return 1 if found else 0

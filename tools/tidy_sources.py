@@ -1,7 +1,9 @@
 """The files that `tools.tidy` reads, each read and parsed once."""
 
 import ast
+import os
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import NamedTuple
 
@@ -42,8 +44,9 @@ def sources(root: Path = ROOT) -> Iterator[Source]:
 
 def texts(root: Path = ROOT) -> Iterator[tuple[str, str]]:
     """Every other file that people read, with its text."""
-    for pattern in TEXTS:
-        for path in sorted(root.rglob(pattern)):
-            inside = path.relative_to(root)
-            if not _NOT_OURS & set(inside.parts):
-                yield str(inside), path.read_text(encoding="utf-8")
+    for folder, folders, names in os.walk(root):
+        folders[:] = sorted(set(folders) - _NOT_OURS)
+        for name in sorted(names):
+            if any(fnmatch(name, pattern) for pattern in TEXTS):
+                path = Path(folder, name)
+                yield str(path.relative_to(root)), path.read_text(encoding="utf-8")

@@ -7,12 +7,8 @@ from hypothesis import HealthCheck, settings
 from tools import tidy, tidy_names, tidy_words
 
 
-def test_every_file_is_tidy():
-    assert [text for source in tidy.sources() for text in tidy.complaints(source)] == []
-
-
-def test_the_project_as_a_whole_is_tidy():
-    assert tidy.project_complaints() == []
+def test_the_project_is_tidy():
+    assert tidy.all_complaints() == []
 
 
 def source(text: str, path: str = "src/headwater/log/some.py") -> tidy.Source:
