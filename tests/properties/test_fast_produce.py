@@ -16,9 +16,11 @@ from headwater.broker.server_connection import ServerConnection
 from headwater.config.broker import BrokerSettings
 from headwater.controller.commands import CreateTopics, TopicCreation
 from headwater.errors import E, KafkaError
+from headwater.records.batch import HEADER
 from headwater.records.builder import build_batch
 from headwater.records.checksum import crc32c
-from headwater.records.record import Record
+from headwater.records.record import Record, encode_records
+from headwater.records.seal import seal
 from headwater.replication.replica import Replica
 from headwater.seams.clock import SystemClock
 from headwater.wire.framing import request_frame
@@ -121,6 +123,8 @@ class Bench:
                 for replica in replicas if number in lost else ():
                     replica.log.drop_staged()
                     replica.fail_waiters(KafkaError(E.KAFKA_STORAGE_ERROR, "lost"))
+                dirty = self.context.tick.dirty
+                assert len(set(map(id, dirty))) == len(dirty), "each partition is written once"
                 self.context.tick.flush()
                 while peer.pending and not transport.closed:  # noqa: ASYNC110 - no event tells
                     await asyncio.sleep(0)
@@ -173,6 +177,8 @@ def a_value(random):
 
 
 def odd_records(random):
+    if random.random() < 0.3:
+        return [Record(timestamp=NOW_MS, value=b"no key")] * random.randint(1, 5)
     return [
         Record(
             timestamp=random.choice(TIMES),
@@ -189,6 +195,7 @@ DEFECTS = {
     "codec": lambda random: random.choice([1, 4]),
     "producer": lambda random: random.choice(["again", "gap", "epoch", "absurd"]),
     "transactional": lambda random: True,
+    "misplaced": lambda random: True,
     "alter": lambda random: [(random.randrange(90), random.randrange(1, 256))],
     "sealed": lambda random: False,
     "cut": lambda random: random.choice([1, 30, 60, 100]),
@@ -200,16 +207,17 @@ def a_batch(random, defects):
     spec = {
         "records": [
             Record(timestamp=NOW_MS, key=b"k", value=random.randbytes(random.randrange(9)))
-            for _ in range(random.randint(1, 5))
+            for _ in range(random.randint(1, 8))
         ],
         "codec": 0,
         "producer": random.choice([None, "next", "next"]),
         "transactional": False,
+        "misplaced": False,
         "alter": [],
         "sealed": True,
         "cut": 0,
     }
-    for defect in random.sample([*DEFECTS, "alter", "producer", "records"], defects):
+    for defect in random.sample([*DEFECTS, "alter", "producer", "records", "codec"], defects):
         spec[defect] = DEFECTS[defect](random)
     spec["sound"] = not defects or (defects == 1 and spec["producer"] == "epoch")
     return spec
@@ -270,6 +278,10 @@ def batch_of(spec, partition, producers):
         transactional=spec["transactional"],
         **producers.fields(partition, spec),
     )
+    if spec["misplaced"]:  # each record says that it is the first
+        header = HEADER.unpack_from(made)
+        alone = encode_records([Record(timestamp=header[7], value=b"v")], header[7])
+        made = seal(header, alone * len(spec["records"]))
     for place, mask in spec["alter"]:
         made[place % len(made)] ^= mask
     if spec["sealed"] and spec["alter"]:
@@ -362,6 +374,7 @@ def test_a_known_request_is_not_decoded_again(bench, monkeypatch, path, shape, v
     decoded = bench.context.metrics.apis[0]
     spec = {"records": [Record(timestamp=NOW_MS, value=b"value")], "codec": 0, "alter": []}
     spec |= {"producer": "next", "transactional": False, "sealed": True, "cut": 0, "sound": True}
+    spec["misplaced"] = False
     before = decoded.requests
 
     async def through():

@@ -15,6 +15,9 @@ IOV_MAX = 1024
 
 SYNC_THREADS = 16
 
+LARGE_FILE = 4 << 20
+"""A file of this size or more is written back in pieces before it is synced."""
+
 RunAll: TypeAlias = Callable[[Sequence[Callable[[], None]]], None]
 """Runs blocking file calls and returns when all are done."""
 
@@ -162,7 +165,11 @@ class OsFiles:
         os.ftruncate(fd, size)
 
     def fdatasync(self, fd: int) -> None:
-        """Flush data and what is needed to read it back."""
+        """Flush data and what is needed to read it back; those who append meanwhile wait little."""
+        if os.fstat(fd).st_size >= LARGE_FILE:
+            from headwater.seams.writeback import write_back
+
+            write_back(fd)
         os.fdatasync(fd)
 
     def sync_dir(self, path: str) -> None:
