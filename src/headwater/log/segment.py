@@ -33,6 +33,9 @@ JITTER_SHARES = 1 << 16
 WINDOW = 8192
 """Bytes read at once when walking over headers."""
 
+_OFFSET_ENTRY = OffsetIndex.ENTRY.size
+_TIME_ENTRY = TimeIndex.ENTRY.size
+
 Staged: TypeAlias = tuple[int, int, int]
 """Last offset, size and max timestamp of a batch to be appended."""
 Read: TypeAlias = Callable[[int, int], Buffer]
@@ -141,8 +144,8 @@ class Segment:
             self.size + more > limits.segment_bytes
             or waited > limits.segment_ms - (limits.segment_jitter_ms and self._jitter_ms(limits))
             or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
-            or len(self.index.entries) + OffsetIndex.ENTRY.size > limits.segment_index_bytes
-            or len(self.time_index.entries) + TimeIndex.ENTRY.size > limits.segment_index_bytes
+            or len(self.index.entries) + _OFFSET_ENTRY > limits.segment_index_bytes
+            or len(self.time_index.entries) + _TIME_ENTRY > limits.segment_index_bytes
         )
 
     def _jitter_ms(self, limits: LogSettings) -> int:

@@ -122,6 +122,8 @@ class Partition:
     def appended(self, now_ms: int, log_end: int) -> Sequence[Effect]:
         """The local log now ends at `log_end`, written."""
         self.log_end = log_end
+        if not self.followers and self.role is _LEADER and self.enough_in_sync:
+            return self._raise_to(log_end)  # as `_advance` does: no other replica counts
         return self._advance(now_ms)
 
     def check_follower(self, replica: int, broker_epoch: int) -> None:

@@ -371,8 +371,10 @@ class Replica:
         for effect in effects:
             match effect:
                 case AdvanceHW():
-                    self._complete_committed()
-                    self.wake_watchers()
+                    if self._committing:
+                        self._complete_committed()
+                    if self.watchers:
+                        self.wake_watchers()
                     self.host.high_watermark_advanced(self)
                 case ProposeIsr():
                     self.host.propose_isr(self, effect)
