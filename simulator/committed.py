@@ -1,6 +1,6 @@
 """The logs of all replicas, held against each other after every event.
 
-What a leader counts as committed is committed for ever: the same batches, at the same offsets, in
+What a leader counts as committed is committed forever: the same batches, at the same offsets, in
 the log of every later leader (I1), and in every replica up to its own high watermark (I2, I8). One
 epoch has one leader (I5).
 """

@@ -97,7 +97,7 @@ class Promises:
         return self.commits[key]
 
     def producer_id_given(self, producer_id: int, producer: str) -> None:
-        """An id belongs to one producer for ever."""
+        """An id belongs to one producer forever."""
         owner = self._producer_ids.setdefault(producer_id, producer)
         if owner != producer:
             self.complain(f"I3: producer id {producer_id} given to {owner} and to {producer}")

@@ -14,6 +14,10 @@ BANNED: dict[str, str] = {
     r"the one (?:that|which|who)": "the noun itself",
     r"(?<!there )is no (?!longer\b|more\b)\w+": "is not a, or has no",
     r"the words? that": "what it does",
+    r"should stand": "expected ...",
+    r"for ever": "forever",
+    r"in silence": "silently",
+    r"says nothing of": "says nothing about",
     r"\w*(?:behaviour|neighbour|honour|colour)\w*": "American spelling",
     r"\w*(?:recogni|seriali|initiali|optimi|synchroni|normali|summari|organi)s(?:e|ed|es|er|ing|ation)s?":
         "American spelling",

@@ -23,7 +23,7 @@ def topics_of_events(per_behavior: bool) -> list[str]:
 
 
 def create_topics(bootstrap: str, partitions: int = 3, *, per_behavior: bool = False) -> None:
-    """The topics of the pipeline; profiles are kept by key for ever."""
+    """The topics of the pipeline; profiles are kept by key forever."""
     with Admin(bootstrap_servers=bootstrap) as admin:
         admin.create_topics(
             [

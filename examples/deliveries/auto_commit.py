@@ -1,6 +1,6 @@
 """Automatic commits, and the two ways in which they surprise.
 
-poll() commits, from time to time, the position: what it has handed out before. That says nothing of
+poll() commits, from time to time, the position: what it has handed out before. That says nothing about
 whether the work on it is done, and nothing is committed between two such moments.
 """
 

@@ -228,7 +228,7 @@ def test_null_for_records_is_refused(raw, topic, ours):
 
 
 def test_a_transactional_batch_is_refused(raw, topic, ours):
-    """Until there are transactions: stored, it would be an open one for ever."""
+    """Until there are transactions: stored, it would be an open one forever."""
     assert produce(raw, topic, batch(attributes=0x10, producer=(7, 0, 0))) != 0
     assert stored_batches(raw.bootstrap, topic) == []
 

@@ -106,7 +106,7 @@ static inline void skip_tags(struct cursor *c, bool flexible)
     }
 }
 
-/* A topic stands in requests and responses by name, or by id from version 13 on. */
+/* A topic appears in requests and responses by name, or by id from version 13 on. */
 static inline void skip_topic(struct cursor *c, bool flexible, bool by_id)
 {
     if (by_id)

@@ -133,7 +133,7 @@ class _Waiting(Generic[T]):
     """A thread that waits for work on the loop.
 
     The loop rings a bare lock and never waits for one. Futures of the standard library have locks
-    of their own, which an interrupted waiter can leave locked: the loop would stop for ever.
+    of their own, which an interrupted waiter can leave locked: the loop would stop forever.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, work: Coroutine[Any, Any, T]) -> None:

@@ -63,7 +63,7 @@ def topic_view(name: str, row: MetadataResponse.MetadataResponseTopic) -> TopicV
 def topics_and_problems(
     answer: MetadataResponse,
 ) -> tuple[dict[str, TopicView], dict[str, E]]:
-    """The topics of an answer, and why it says nothing of the others."""
+    """The topics of an answer, and why it says nothing about the others."""
     topics, problems = {}, {}
     for row in answer.topics:
         if row.name is None:

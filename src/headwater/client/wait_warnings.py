@@ -1,4 +1,4 @@
-"""Waits that report themselves: nothing waits for more than a few seconds in silence."""
+"""Waits that report themselves: nothing waits for more than a few seconds silently."""
 
 import asyncio
 import logging

@@ -99,7 +99,7 @@ class LogRows:
         self._absent = LogRow(recovery_point=0 if points_known else None)
 
     def of(self, partition: TopicPartition, topic_id: Uuid) -> LogRow:
-        """The row of a log; a row of another topic of the same name says nothing of it.
+        """The row of a log; a row of another topic of the same name says nothing about it.
 
         Where the log's own id was lost (zero), the row tells its start, but not what was flushed.
         """

@@ -6,7 +6,7 @@
     53 base sequence i32 · 57 record count i32 · 61 records, compressed as one block
 
 Base offset and leader epoch come before the CRC's range: the broker assigns them without touching
-the checksum, and the checksum says nothing of damage to them (`log/batch_scan.py` does).
+the checksum, and the checksum says nothing about damage to them (`log/batch_scan.py` does).
 """
 
 import struct

@@ -61,7 +61,7 @@ INTENDED = [
     ),
     Row(
         "find_transaction_coordinator", "*", "*error_code", 15, 53,
-        "There are no transactions yet: clients would look for a coordinator for ever.",
+        "There are no transactions yet: clients would look for a coordinator forever.",
     ),
     Row(
         "*", "*", "*configs.remote.*", ANY, "nothing",

@@ -372,7 +372,7 @@ def test_without_a_descriptor_the_flush_is_due_again_and_its_batch_waits(
         syncing.host.run_off()
     assert syncing.host.failures == [(errno.EMFILE, True)]
     assert pending.ends == []
-    assert pending.parked, "it does not wait for ever"
+    assert pending.parked, "it does not wait forever"
     replica = syncing.replica
     assert replica.log.flush_due(0, 0)
     work = replica.log.unflushed()

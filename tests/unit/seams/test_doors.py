@@ -52,7 +52,7 @@ def test_a_lane_that_is_full_holds_up_no_other_and_a_stop_drops_what_nobody_need
             if lane is not Lane.CODEC:
                 await tasks.in_thread(lambda lane=lane: ran.append(lane), lane)
         last = tasks.in_thread(lambda: ran.append("checkpoint"))
-        tasks.close()  # would wait for ever, if it waited for the codecs
+        tasks.close()  # would wait forever, if it waited for the codecs
         gate.set()
         await asyncio.wait([*queued, last])
         return queued

@@ -74,7 +74,7 @@ class BatchCompletion:
         now: int,
         endpoints: Sequence[ProduceResponse.NodeEndpoint] = (),
     ) -> None:
-        """What the broker's answer means for a batch; None where it says nothing of it."""
+        """What the broker's answer means for a batch; None where it says nothing about it."""
         if row is None:
             batch.uncertain = True
             self.retry(batch, _unanswered(batch), now)

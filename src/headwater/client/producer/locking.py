@@ -1,7 +1,7 @@
 """The producer's one lock, which knows its owner: a signal handler may run while it is held.
 
 It is taken by `with lock`, or in half the time by a call of `acquire` inside a `try` whose `finally`
-releases it: between a call of `acquire` and a `try` Ctrl-C could leave it locked for ever. Where
+releases it: between a call of `acquire` and a `try` Ctrl-C could leave it locked forever. Where
 Ctrl-C ends the wait of `acquire` there is nothing to release, and RuntimeError says so.
 """
 
