@@ -247,6 +247,7 @@ class _Term:
         match then:
             case SendPartitionStates():
                 self.outstanding.partitions_stored(then)
+                self._reassignments.isr_changed(then.partitions)
             case SendInSyncSets():
                 self.outstanding.in_sync_sets_stored(then)
                 self._reassignments.isr_changed(then.partitions)

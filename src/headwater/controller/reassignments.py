@@ -74,20 +74,16 @@ class Reassignments:
         partition = self._state.partition(wanted.at)
         if partition is None:
             raise KafkaError(E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {wanted.at}")
-        if wanted.replicas is None:
-            if not partition.moving:
-                raise KafkaError(
-                    E.NO_REASSIGNMENT_IN_PROGRESS, f"{wanted.at} is not being reassigned"
-                )
-            if not set(partition.origin) & set(partition.isr):
-                raise _bad(
-                    f"{wanted.at} cannot go back: none of its former replicas is in sync; "
-                    "wait until one is"
-                )
-            return
-        target = wanted.replicas
+        if wanted.replicas is None and not partition.moving:
+            raise KafkaError(E.NO_REASSIGNMENT_IN_PROGRESS, f"{wanted.at} is not being reassigned")
+        target = partition.origin if wanted.replicas is None else wanted.replicas
         if not target:
             raise _bad(f"{wanted.at} has no replicas in the request")
+        if not {*target, *partition.origin} & set(partition.isr):
+            raise _bad(
+                f"{wanted.at} is in sync only on {list(partition.isr)}, where it has nearly moved; "
+                "wait until that has ended"
+            )
         if len(set(target)) < len(target):
             raise _bad(f"{wanted.at} names a broker twice: {list(target)}")
         unknown = sorted(set(target) - set(self._state.brokers) - set(partition.origin))
@@ -178,7 +174,7 @@ class Reassignments:
         ready: list[TopicPartition] = []
         for number, at in enumerate(checked, 1):
             partition = self._state.partition(at)
-            if partition is not None and partition.moving and partition.caught_up:
+            if partition is not None and self._may_let_go(partition):
                 ready.append(at)
                 if set(partition.isr) - set(partition.target):
                     self._elections.install(at, partition, self._leaving_old(partition))
@@ -188,6 +184,10 @@ class Reassignments:
                 ready = []
                 yield
         self._write(batch, ready)
+
+    def _may_let_go(self, partition: PartitionRegistration) -> bool:
+        """Whether all new replicas are in sync, with a live leader."""
+        return partition.moving and partition.caught_up and partition.leader in self._state.brokers
 
     def _leaving_old(self, partition: PartitionRegistration) -> Election:
         isr = tuple(broker for broker in partition.isr if broker in partition.target)
@@ -208,7 +208,7 @@ class Reassignments:
         """Delete the replicas that go: leadership and in-sync sets without them are durable."""
         for at in ready:
             partition = self._state.partition(at)
-            if partition is None or not partition.moving or at in self._stopping:
+            if partition is None or not self._may_let_go(partition) or at in self._stopping:
                 continue
             live = [one for one in partition.removing if one in self._state.brokers]
             self._stopping[at] = set(live)
@@ -253,7 +253,7 @@ class Reassignments:
         for at in finished:
             stopped = self._stopping.pop(at, None) == set()
             partition = self._state.partition(at)
-            if stopped and partition is not None and partition.moving and partition.caught_up:
+            if stopped and partition is not None and self._may_let_go(partition):
                 by_topic.setdefault(at.topic, []).append(at)
         for name, partitions in by_topic.items():
             topic = self._state.topics[name]

@@ -1,0 +1,414 @@
+"""The controller through random events, with writes and answers that take their time.
+
+The store applies writes in their order and answers later; a controller that fails takes the writes that
+have not reached the store with it, and the next one loads what is there. After every write that is
+applied: only members of the in-sync set lead, unless the election was unclean, and only leaders add
+members. At rest: memory and store agree, every partition with a live in-sync replica has a live leader,
+no broker that lost records is in a set with others, and nothing that could go on waits.
+"""
+
+from collections import deque
+from collections.abc import Callable
+from random import Random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headwater.controller.commands import (
+    AlterPartition,
+    AlterReassignments,
+    Command,
+    ControlledShutdown,
+    CreatePartitions,
+    CreateTopics,
+    DeleteTopics,
+    ElectLeaders,
+    IsrProposal,
+    ListReassignments,
+    MorePartitions,
+    Reassignment,
+    TopicCreation,
+)
+from headwater.controller.decide import Controller
+from headwater.controller.effects import Answer, Resign, Resume, Send, Write
+from headwater.controller.events import (
+    Acknowledged,
+    BrokersChanged,
+    Elected,
+    Event,
+    Resumed,
+    Stored,
+    Submitted,
+    TimePassed,
+)
+from headwater.controller.metadata_loader import read_topics
+from headwater.controller.state import ClusterState, LiveBroker, PartitionRegistration
+from headwater.controller.store.metadata_store import (
+    Check,
+    Create,
+    Delete,
+    Set,
+    StoreError,
+    StoreFailure,
+)
+from headwater.controller.store.znodes import (
+    BROKER_EPOCHS,
+    CONTROLLER_EPOCH,
+    BrokerEndpoint,
+    BrokerNode,
+    StateNode,
+)
+from headwater.controller.topic_rules import ControllerSettings
+from headwater.errors import E
+from headwater.model import NO_LEADER, TopicPartition
+
+BROKERS = range(5)
+SEEDS = 150
+EVENTS = 60
+
+
+class ModelStore:
+    """Nodes with versions; the part of the store that loading needs."""
+
+    def __init__(self) -> None:
+        self.nodes: dict[str, tuple[bytes, int]] = {CONTROLLER_EPOCH: (b"0", 0)}
+        self.nodes[BROKER_EPOCHS] = (b"", 0)
+        self._sequence = 0
+        self._replies: deque[Callable[[], None]] = deque()
+
+    def apply(self, ops: list[Any]) -> list[Any]:
+        nodes, results = dict(self.nodes), []
+        for op in ops:
+            path = op.path
+            if isinstance(op, Create):
+                if op.sequential:
+                    self._sequence += 1
+                    path = f"{path}{self._sequence:010d}"
+                assert path not in nodes, f"{path} exists"
+                nodes[path] = (op.data, 0)
+                results.append(path)
+                continue
+            assert path in nodes, f"there is no {path}"
+            version = nodes[path][1]
+            assert op.version in (-1, version), f"{path} has version {version}, not {op.version}"
+            if isinstance(op, Set):
+                nodes[path] = (op.data, version + 1)
+            elif isinstance(op, Delete):
+                assert not any(one.startswith(f"{path}/") for one in nodes), f"{path} has children"
+                del nodes[path]
+            else:
+                assert isinstance(op, Check)
+            results.append(None)
+        self.nodes = nodes
+        return results
+
+    def get(self, path: str, reply: Any, watch: Any = None) -> None:
+        def answer() -> None:
+            if path in self.nodes:
+                data, version = self.nodes[path]
+                reply(SimpleNamespace(data=data, stat=SimpleNamespace(version=version)))
+            else:
+                reply(StoreError(StoreFailure.NO_NODE, path))
+
+        self._replies.append(answer)
+
+    def children(self, path: str, reply: Any, watch: Any = None) -> None:
+        names = {
+            one[len(path) + 1 :].split("/")[0] for one in self.nodes if one.startswith(f"{path}/")
+        }
+        self._replies.append(lambda: reply(sorted(names)))
+
+    def load(self) -> ClusterState:
+        loaded: list[Any] = []
+        read_topics(self, loaded.append)  # type: ignore[arg-type]
+        while self._replies:
+            self._replies.popleft()()
+        (state,) = loaded
+        return state
+
+
+class Cluster:
+    """A controller, its store and its brokers; what they do is drawn at random."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = Random(seed)
+        self.store = ModelStore()
+        self.live: dict[int, LiveBroker] = {}
+        self.zxid = 100
+        self.stopped_cleanly: dict[int, int] = {}
+        self.tokens = 0
+        self.unanswered: set[int] = set()
+        self.now_ms = 0
+        self.ids = iter(range(1, 10_000))
+        self.writes: deque[Write] = deque()
+        self.applied: deque[tuple[int, list[Any]]] = deque()
+        self.sends: list[Send] = []
+        self.controller: Controller | None = None
+        # The sets that a broker was in when it stopped uncleanly, and has not left since.
+        self.lost: set[tuple[str, int]] = set()
+        for broker_id in BROKERS:
+            self.register(broker_id)
+        self.epoch = 0
+        self.fail_over()
+
+    # -- the controller
+
+    def fail_over(self) -> None:
+        """The controller dies with what has not reached the store; another one takes over."""
+        for _ in range(self.random.randint(0, len(self.writes))):
+            self.apply_write()
+        self.writes.clear()
+        self.applied.clear()
+        self.sends.clear()
+        self.unanswered.clear()
+        self.epoch += 1
+        _, version = self.store.nodes[CONTROLLER_EPOCH]
+        self.store.nodes[CONTROLLER_EPOCH] = (str(self.epoch).encode(), version + 1)
+        settings = ControllerSettings(unclean_leader_election=False)
+        self.controller = Controller(0, settings, lambda: next(self.ids).to_bytes(16, "big"))
+        state = self.store.load()
+        state.brokers.update(self.live)
+        self.feed(Elected(self.epoch, version + 1, state))
+
+    def feed(self, event: Event) -> None:
+        pending: deque[Event] = deque([event])
+        while pending:
+            assert self.controller is not None
+            for effect in self.controller.on(self.now_ms, pending.popleft()):
+                match effect:
+                    case Write():
+                        self.writes.append(effect)
+                    case Send():
+                        self.sends.append(effect)
+                    case Resume():
+                        pending.append(Resumed())
+                    case Answer(token):
+                        self.unanswered.remove(token)
+                    case Resign(reason):
+                        raise AssertionError(f"the controller resigns: {reason}")
+
+    @property
+    def state(self) -> ClusterState:
+        assert self.controller is not None
+        assert self.controller._term is not None
+        return self.controller._term.outstanding.state
+
+    def submit(self, command: Command[Any]) -> None:
+        self.tokens += 1
+        self.unanswered.add(self.tokens)
+        self.feed(Submitted(command, self.tokens))
+
+    # -- the store and the brokers answer
+
+    def apply_write(self) -> None:
+        write = self.writes.popleft()
+        before = self.states()
+        results = self.store.apply(list(write.ops))
+        self.check_transitions(before)
+        self.applied.append((write.ticket, results))
+
+    def answer_write(self) -> None:
+        if not self.applied and self.writes:
+            self.apply_write()
+        if self.applied:
+            self.feed(Stored(*self.applied.popleft()))
+
+    def answer_send(self) -> None:
+        if self.sends:
+            # Each broker answers in the order of its requests.
+            broker = self.random.choice(self.sends).broker_id
+            send = next(one for one in self.sends if one.broker_id == broker)
+            self.sends.remove(send)
+            self.feed(Acknowledged(send.ticket, E.NONE))
+
+    def come_to_rest(self) -> None:
+        for _ in range(100_000):
+            if not (self.writes or self.applied or self.sends):
+                return
+            self.answer_write()
+            self.answer_send()
+        raise AssertionError("the controller does not come to rest")
+
+    # -- events
+
+    def register(self, broker_id: int) -> None:
+        self.zxid += 1
+        endpoint = BrokerEndpoint("PLAINTEXT", f"b{broker_id}", 9092, "PLAINTEXT")
+        previous = self.stopped_cleanly.pop(broker_id, -1)
+        node = BrokerNode(broker_id, (endpoint,), previous_epoch=previous)
+        self.live[broker_id] = LiveBroker(node, self.zxid)
+        if previous == -1:
+            self.lost |= {(path, broker_id) for path in self.in_sync_on(broker_id)}
+
+    def in_sync_on(self, broker_id: int) -> set[str]:
+        """The state nodes whose set has the broker, in the store or as decided."""
+        stored = {path for path, state in self.states().items() if broker_id in state.isr}
+        decided = {
+            StateNode.path(*at)
+            for at in (self.state.partitions() if self.controller else ())
+            if broker_id in self.state.topics[at.topic].partitions[at.partition].isr
+        }
+        return stored | decided
+
+    def brokers_change(self) -> None:
+        broker_id = self.random.choice(BROKERS)
+        alive = self.live.pop(broker_id, None)
+        if alive is not None and self.random.random() < 0.4:
+            self.stopped_cleanly[broker_id] = alive.epoch
+        if alive is None or self.random.random() < 0.3:
+            self.register(broker_id)
+        self.sends = [send for send in self.sends if send.broker_id in self.live]
+        self.feed(BrokersChanged(dict(sorted(self.live.items()))))
+
+    def stop_in_order(self) -> None:
+        if self.live:
+            broker = self.random.choice(list(self.live.values()))
+            self.submit(ControlledShutdown(broker.broker_id, broker.epoch))
+
+    def change_isr(self) -> None:
+        at, partition = self.any_partition()
+        leader = self.live.get(partition.leader) if partition else None
+        if partition is None or leader is None:
+            return
+        isr = [one for one in partition.replicas if self.random.random() < 0.8]
+        members = {*isr, partition.leader} & set(self.live)
+        proposal = IsrProposal(
+            at.topic,
+            bytes(16),
+            at.partition,
+            partition.leader_epoch,
+            partition.version,
+            [(one, self.live[one].epoch) for one in sorted(members)],
+        )
+        self.submit(AlterPartition(leader.broker_id, leader.epoch, [proposal]))
+
+    def move(self) -> None:
+        at, partition = self.any_partition()
+        if partition is not None:
+            count = self.random.randint(1, 3)
+            target = self.random.sample(list(BROKERS), count)
+            cancel = self.random.random() < 0.3
+            self.submit(AlterReassignments([Reassignment(at, None if cancel else target)]))
+            self.submit(ListReassignments(None))
+
+    def any_partition(self) -> tuple[TopicPartition, PartitionRegistration | None]:
+        known = list(self.state.partitions())
+        if not known:
+            return TopicPartition("none", 0), None
+        at = self.random.choice(known)
+        return at, self.state.partition(at)
+
+    def change_topics(self) -> None:
+        name = self.random.choice("abc")
+        match self.random.randint(0, 3):
+            case 0 | 1:
+                replicas = self.random.randint(1, 3)
+                self.submit(CreateTopics([TopicCreation(name, 2, replicas)]))
+            case 2:
+                self.submit(DeleteTopics([name]))
+            case 3:
+                self.submit(CreatePartitions([MorePartitions(name, self.random.randint(2, 4))]))
+
+    def elect(self) -> None:
+        self.submit(ElectLeaders(None, unclean=self.random.random() < 0.2))
+
+    def wait(self) -> None:
+        self.now_ms += 300_000
+        self.feed(TimePassed())
+
+    def step(self) -> None:
+        what = self.random.choices(
+            [
+                self.answer_write,
+                self.answer_send,
+                self.change_isr,
+                self.brokers_change,
+                self.change_topics,
+                self.move,
+                self.elect,
+                self.stop_in_order,
+                self.wait,
+                self.fail_over,
+            ],
+            [30, 40, 14, 6, 6, 6, 2, 1, 1, 2],
+        )
+        what[0]()
+
+    # -- what must hold
+
+    def states(self) -> dict[str, StateNode]:
+        return {
+            path: StateNode.decode("t", 0, data)
+            for path, (data, _) in self.store.nodes.items()
+            if path.endswith("/state")
+        }
+
+    def check_transitions(self, before: dict[str, StateNode]) -> None:
+        now = self.states()
+        deleted = before.keys() - now.keys()
+        self.lost = {(path, broker) for path, broker in self.lost if path not in deleted}
+        for path, state in now.items():
+            former = before.get(path)
+            self.lost -= {(path, broker) for broker in BROKERS if broker not in state.isr}
+            if state.isr == (state.leader,):
+                self.lost.discard((path, state.leader))  # what the last one has counts from now on
+            assert state.leader == NO_LEADER or state.leader in state.isr, (path, state)
+            assert state.isr, path
+            if former is None or former == state:
+                continue
+            assert state.leader_epoch >= former.leader_epoch, path
+            unclean = state.recovering and state.isr == (state.leader,)
+            if state.leader != former.leader:
+                assert state.leader_epoch > former.leader_epoch, path
+                assert state.leader == NO_LEADER or state.leader in former.isr or unclean, path
+            if set(state.isr) - set(former.isr):
+                by_leader = (state.leader, state.leader_epoch) == (
+                    former.leader,
+                    former.leader_epoch,
+                )
+                assert by_leader or unclean, (path, former, state)
+
+    def check_at_rest(self) -> None:
+        self.come_to_rest()
+        assert self.controller is not None
+        assert self.controller.idle
+        assert not self.unanswered
+        stored, known = self.store.load(), self.state
+        assert stored.topics == known.topics
+        assert stored.known_epochs == known.known_epochs
+        assert stored.by_id == known.by_id
+        assert {broker: counts for broker, counts in known.load.items() if counts[1]} == stored.load
+        for at in known.partitions():
+            partition = known.partition(at)
+            assert partition is not None
+            assert set(partition.isr) <= set(partition.replicas), at
+            if set(partition.isr) & set(self.live):
+                assert partition.leader in self.live, (at, partition)
+            done = partition.caught_up and partition.leader in self.live
+            assert not (partition.moving and done), (at, partition)
+            for broker in set(partition.isr) & set(self.live):
+                lost = (StateNode.path(*at), broker) in self.lost
+                assert not lost or partition.isr == (broker,), (at, partition)
+        for topic in known.topics.values():
+            holders = {one for each in topic.partitions.values() for one in each.replicas}
+            assert not topic.deleting or holders - set(self.live), topic
+
+
+@pytest.mark.parametrize("first", range(0, SEEDS, 25))
+def test_memory_and_store_agree_whatever_happens(first):
+    for seed in range(first, first + 25):
+        cluster = Cluster(seed)
+        try:
+            for _ in range(EVENTS):
+                cluster.step()
+            cluster.check_at_rest()
+            for broker_id in BROKERS:
+                if broker_id not in cluster.live:
+                    cluster.register(broker_id)
+            cluster.feed(BrokersChanged(dict(sorted(cluster.live.items()))))
+            cluster.check_at_rest()
+            cluster.fail_over()
+            cluster.check_at_rest()
+        except AssertionError as violated:
+            raise AssertionError(f"seed {seed}: {violated}") from violated
