@@ -14,6 +14,7 @@ from typing import TypeAlias
 from headwater.broker.callbacks import Latch, wait_for_callback, wait_for_reply
 from headwater.broker.compose import Parts, compose
 from headwater.broker.context import Context
+from headwater.broker.controlled_shutdown_loop import hand_over_leadership
 from headwater.broker.listening import warn_of_plaintext
 from headwater.broker.local_store import CLOSE_TIMEOUT_S, LocalStore
 from headwater.broker.open_files import OpenFiles
@@ -256,8 +257,9 @@ class BrokerServer:
     # -- stopping
 
     async def stop(self) -> None:
-        """Accept no more requests, write what was accepted, and leave a clean log behind."""
+        """Hand over leadership, write what was accepted, and leave a clean log behind."""
         context = self.context
+        await hand_over_leadership(context)
         for opened in self._opened:
             opened.close()
         self.parts.housekeeping.stop()

@@ -468,7 +468,6 @@ class BrokerKeys(SettingsBase):
     controlled_shutdown_enable: bool = key(
         "controlled.shutdown.enable", BOOLEAN, default=True,
         doc="Hand over leadership before stopping.",
-        idle=ALONE,
     )
     controller_socket_timeout_ms: int = key(
         "controller.socket.timeout.ms", INT, default=30_000,
