@@ -24,6 +24,7 @@ from headwater.client.consumer.processing import dead_letters
 from headwater.client.consumer.processing.lanes import Lanes
 from headwater.client.errors import ClosedError, LoopDiedError, failure
 from headwater.errors import E, KafkaError
+from headwater.pipelines.topic_source.broker_client_loop import broker_client
 from tests.clients.broker_under_test import until
 
 COUNT = 40
@@ -432,6 +433,7 @@ def test_a_loop_that_ends_fails_every_call_and_new_clients_get_another(
 ) -> None:
     consumer = headwater.Consumer(**options)
     admin = headwater.Admin(bootstrap_servers=broker.bootstrap)
+    broker_client({"bootstrap_servers": broker.bootstrap})
     consumer.subscribe([topic])
     consumer._poller.thread.post(consumer._poller.thread.loop.stop)
     ended = "the background loop of the blocking clients has ended"
@@ -449,6 +451,7 @@ def test_a_loop_that_ends_fails_every_call_and_new_clients_get_another(
     with headwater.Consumer(**options) as another:
         another.subscribe([topic])
         Reading(another).finish()
+    assert broker_client({"bootstrap_servers": broker.bootstrap}).topics({topic}.__contains__)
 
 
 def test_work_that_cannot_be_started_fails_its_caller() -> None:

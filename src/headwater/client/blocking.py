@@ -51,6 +51,11 @@ class LoopThread:
         self._thread.start()
 
     @property
+    def alive(self) -> bool:
+        """Whether the loop runs; one that has ended fails every call."""
+        return self._alive
+
+    @property
     def is_current(self) -> bool:
         """Whether the caller runs on this thread, that is inside a callback."""
         return threading.current_thread() is self._thread

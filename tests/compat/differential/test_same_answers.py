@@ -19,6 +19,8 @@ SETTINGS = {
     "auto.create.topics.enable": "false",
     "group.initial.rebalance.delay.ms": "0",
     "inter.broker.listener.name": "PLAINTEXT",
+    # The records of the scenes are old: neither broker may delete them while a slow scene runs.
+    "log.retention.check.interval.ms": "86400000",
     "node.id": "1",
     "offsets.topic.num.partitions": "1",
     "offsets.topic.replication.factor": "1",

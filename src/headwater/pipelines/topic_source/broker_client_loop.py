@@ -52,6 +52,11 @@ class BrokerClient:
             auto_create=False,
         )
 
+    @property
+    def alive(self) -> bool:
+        """Whether its loop runs; a client whose loop has ended fails every call."""
+        return self._thread.alive
+
     def pause(self, interval_ms: float) -> None:
         """Wait before a request is retried."""
         self._thread.call(asyncio.sleep(interval_ms / 1000))
@@ -159,10 +164,10 @@ _open: dict[tuple[int, frozenset[tuple[str, str]]], BrokerClient] = {}
 
 
 def broker_client(client: Mapping[str, str]) -> BrokerClient:
-    """Return the client for these consumer settings; the same one for repeated calls."""
+    """Return the client for these consumer settings; the same one while its loop runs."""
     key = (os.getpid(), frozenset(client.items()))
     found = _open.get(key)
-    if found is None:
+    if found is None or not found.alive:
         found = _open[key] = BrokerClient(ConsumerSettings.of(client))
     return found
 
