@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from headwater.broker.lifecycle_loop import BrokerServer, OpenStore
 from headwater.broker.local_store import LocalStore
+from headwater.broker.registration import JoinError
 from headwater.config.broker import BrokerSettings
 from headwater.controller.store.metadata_store import StoreError
 from headwater.log.folders import partition_of
@@ -125,7 +126,7 @@ class Node:
             life.serving = True
             return
         self._end(life)
-        if isinstance(failure, StoreError):
+        if isinstance(failure, StoreError | JoinError):
             # Without its metadata a broker cannot start; its supervisor starts it again.
             self._supervisor.call_later(RESTART_S, self._start_again)
         else:

@@ -151,16 +151,24 @@ class FormerLife:
         self.node: BrokerNode | None = None
         self._store = store
         self._broker_id = broker_id
-        self._gone = gone
+        self._gone: Callable[[], None] | None = gone
+        store.on_session(self._session_changed)
         self._look()
 
+    def _session_changed(self, session: SessionState) -> None:
+        if session is SessionState.OPEN:
+            self._look()  # the watch ended with the session that it was left in
+
     def _look(self) -> None:
-        path = BrokerNode.path(self._broker_id)
-        self._store.exists(path, self._found, lambda *_: self._look())
+        if self._gone is not None:
+            path = BrokerNode.path(self._broker_id)
+            self._store.exists(path, self._found, lambda *_: self._look())
 
     def _found(self, stat: Stat | StoreError | None) -> None:
         if stat is None:
-            self._gone()
+            gone, self._gone = self._gone, None
+            if gone is not None:
+                gone()
         elif isinstance(stat, Stat):
             self._store.get(BrokerNode.path(self._broker_id), self._read)
 

@@ -3,6 +3,7 @@
 import pytest
 
 from headwater.broker.registration import (
+    FormerLife,
     Registration,
     prepare_store,
     share_secret,
@@ -128,3 +129,26 @@ def test_a_start_whose_writes_have_an_unknown_outcome_goes_on(setting, prepare, 
     prepare(LosingStore(setting.store, 1, applied=applied), answers.append)
     setting.loop.run()
     assert answers == [expected]
+
+
+def test_a_former_life_is_waited_for_in_a_session_that_begins_meanwhile(setting):
+    """The watch ends with the session in which it was left."""
+    listeners, gone = [], []
+
+    class Forgetful(LosingStore):
+        def exists(self, path, reply, watch=None):
+            self._store.exists(path, reply)
+
+        def on_session(self, listener):
+            listeners.append(listener)
+
+    setting.store.create("/brokers/ids/0", NODE.encode(), lambda _: None)
+    FormerLife(Forgetful(setting.store, 0, applied=True), 0, lambda: gone.append(True))
+    setting.loop.run()
+    setting.store.delete("/brokers/ids/0", -1, lambda _: None)
+    setting.loop.run()
+    assert gone == []
+    for _ in range(2):
+        listeners[0](SessionState.OPEN)
+        setting.loop.run()
+    assert gone == [True]
