@@ -8,7 +8,21 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kazoo.client import KazooClient
 
 from headwater.broker.registration import JoinError
+from headwater.errors import E
+from headwater.wire.messages.configs import (
+    IncrementalAlterConfigsRequest,
+    IncrementalAlterConfigsResponse,
+)
+from headwater.wire.messages.topics import (
+    CreatePartitionsRequest,
+    CreatePartitionsResponse,
+    CreateTopicsRequest,
+    CreateTopicsResponse,
+    DeleteTopicsRequest,
+    DeleteTopicsResponse,
+)
 from tests.integration.brokers import Brokers, running, store_process, until
+from tests.unit.broker.live import Client
 
 
 @pytest.fixture(scope="module")
@@ -112,6 +126,49 @@ def test_a_topic_is_spread_and_served_through_every_broker(brokers):
     values = [f"value {number}" for number in range(60)]
     produce(brokers, "spread", values)
     assert consume(brokers, "spread", 60) == set(values)
+
+
+def test_any_broker_answers_what_needs_the_controller(brokers, nodes):
+    until(lambda: all_agree(brokers, nodes, {1, 2, 3}), "one view of the cluster")
+    elsewhere = min({1, 2, 3} - {controller(nodes)})
+    with Client(brokers.all[elsewhere].port) as client:
+        wanted = CreateTopicsRequest.CreatableTopic(
+            name="forwarded", num_partitions=2, replication_factor=1
+        )
+        made = client.ask(
+            CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), CreateTopicsResponse, 7
+        )
+        assert [(one.name, one.error_code, one.num_partitions) for one in made.topics] == [
+            ("forwarded", 0, 2)
+        ]
+        more = CreatePartitionsRequest.CreatePartitionsTopic(
+            name="forwarded", count=4, assignments=None
+        )
+        grown = client.ask(
+            CreatePartitionsRequest(topics=[more], timeout_ms=20_000), CreatePartitionsResponse, 3
+        )
+        assert [one.error_code for one in grown.results] == [0]
+        edit = IncrementalAlterConfigsRequest.AlterableConfig(name="retention.ms", value="99000")
+        resource = IncrementalAlterConfigsRequest.AlterConfigsResource(
+            resource_type=2, resource_name="forwarded", configs=[edit]
+        )
+        altered = client.ask(
+            IncrementalAlterConfigsRequest(resources=[resource]), IncrementalAlterConfigsResponse, 1
+        )
+        assert [one.error_code for one in altered.responses] == [0]
+        assert b"99000" in nodes.get("/config/topics/forwarded")[0]
+        again = client.ask(
+            CreateTopicsRequest(topics=[wanted], timeout_ms=20_000), CreateTopicsResponse, 7
+        )
+        assert again.topics[0].error_code == E.TOPIC_ALREADY_EXISTS
+        gone = client.ask(
+            DeleteTopicsRequest(topics=[DeleteTopicsRequest.DeleteTopicState(name="forwarded")],
+                                timeout_ms=20_000), DeleteTopicsResponse, 6,
+        )  # fmt: skip
+        assert [one.error_code for one in gone.responses] == [0]
+    producer = Producer({"bootstrap.servers": brokers.all[elsewhere].bootstrap})
+    producer.produce("made-on-demand", b"value")
+    assert producer.flush(60) == 0
 
 
 def test_deleting_the_controllers_node_leads_to_an_election(brokers, nodes):

@@ -13,6 +13,7 @@ from headwater.broker.handlers import (
     control,
     coordinators,
     delete_records,
+    envelope,
     fetch,
     fetch_readers,
     group_offsets,
@@ -99,6 +100,8 @@ class ServedApi(NamedTuple):
     listeners: Listeners = Listeners.CLIENT
     # Whether a client may send it before it has authenticated.
     before_authentication: bool = False
+    # Whether only the controller can answer it: other brokers pass it on.
+    by_controller: bool = False
 
     def answer(
         self, context: Context, request: Any, body: Any
@@ -300,13 +303,27 @@ _ROWS = (
         QuotaKind.EXEMPT,
         Listeners.CONTROL,
     ),
+    ServedApi(
+        API[58],
+        envelope.handle_envelope,
+        _cluster(CLUSTER_ACTION),
+        QuotaKind.EXEMPT,
+        Listeners.CONTROL,
+    ),
     ServedApi(API[60], cluster.handle_describe_cluster, _each(DESCRIBE_CLUSTER)),
     ServedApi(API[61], producers.handle_describe_producers, _each(READ_TOPIC)),
     ServedApi(API[74], configs.handle_list_config_resources, _cluster(DESCRIBE_CLUSTER_CONFIGS)),
     ServedApi(API[75], metadata.handle_describe_topic_partitions, _each(DESCRIBE_TOPIC)),
 )
 
-SERVED: dict[int, ServedApi] = {row.api.key: row for row in _ROWS}
+_BY_CONTROLLER = frozenset({19, 20, 33, 37, 43, 44, 45, 46})
+
+SERVED: dict[int, ServedApi] = {
+    row.api.key: row._replace(by_controller=row.api.key in _BY_CONTROLLER) for row in _ROWS
+}
+
+FORWARDED = {key: row for key, row in SERVED.items() if row.by_controller}
+"""What a broker passes on to the controller."""
 
 
 def served_on(listeners: Listeners) -> dict[int, ServedApi]:

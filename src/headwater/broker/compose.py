@@ -17,6 +17,7 @@ from headwater.broker.dispatch import Dispatch
 from headwater.broker.dynamic_config import DynamicConfig, controller_settings
 from headwater.broker.fetch_session import FetchSessionCache
 from headwater.broker.follower_loop import ReplicaFetchers
+from headwater.broker.forwarding import Forwarding
 from headwater.broker.housekeeping_loop import Housekeeping
 from headwater.broker.listening import connection_limits, memory_limit
 from headwater.broker.local_store import LocalStore
@@ -102,6 +103,8 @@ def compose(
     )
     context.replica_fetchers = ReplicaFetchers(context, context.peers.open)
     context.isr_proposals = AlterPartitionManager(context, context.peers.open)
+    if local.is_shared:
+        context.forwarding = Forwarding(context)
     channels = Channels(asyncio.get_running_loop().call_soon, partial(_connect, context))
     dynamic_config = DynamicConfig(context, open_files)
     _add_metadata(context, seams, store, channels, dynamic_config)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from headwater.broker.alter_partition_loop import AlterPartitionManager
     from headwater.broker.config_changes import ConfigChanges
     from headwater.broker.follower_loop import ReplicaFetchers
+    from headwater.broker.forwarding import Forwarding
     from headwater.broker.peers import Peers
     from headwater.broker.producer_ids import ProducerIdBlocks
     from headwater.broker.request import Request
@@ -92,6 +93,8 @@ class Context:
     replicas: Replicas = field(init=False)
     controller: "ControllerLoop" = field(init=False)
     peers: "Peers" = field(init=False)
+    forwarding: "Forwarding | None" = None
+    """The way to the controller of a cluster; a broker alone has none."""
     replica_fetchers: "ReplicaFetchers" = field(init=False)
     isr_proposals: "AlterPartitionManager" = field(init=False)
     coordinators: "Coordinators" = field(init=False)
@@ -167,7 +170,16 @@ class Context:
                         "topic %s could not be created on demand: %s", name, outcome.message
                     )
 
-        self.controller.submit(CreateTopics([TopicCreation(name, -1, -1)]), created)
+        self.create_topics([TopicCreation(name, -1, -1)], created)
+
+    def create_topics(
+        self, topics: list[TopicCreation], reply: Callable[[list[TopicOutcome]], None]
+    ) -> None:
+        """Create topics through the controller, here or on another broker."""
+        if self.forwarding is not None and self.forwarding.needed:
+            self.forwarding.create_topics(topics, reply)
+        else:
+            self.controller.submit(CreateTopics(topics), reply)
 
     def changed(self) -> None:
         """Invalidate cached lookups: metadata, settings or access rules changed."""

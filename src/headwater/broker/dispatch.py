@@ -106,6 +106,8 @@ class Dispatch:
             header = read_request_header(view, start, end)
             if header.version != version:
                 body = None
+            elif row.by_controller and self._forward(connection, row, header, start, end):
+                return
             elif end - start > LARGE:
                 self._decode_large(connection, row, start, end)
                 return
@@ -115,6 +117,30 @@ class Dispatch:
             self._refuse(connection, f"a {row.api.name} request cannot be read: {broken}")
             return
         self._serve(connection, row, version, header, body, end - start)
+
+    def _forward(
+        self,
+        connection: ServerConnection,
+        row: ServedApi,
+        header: ParsedRequestHeader,
+        start: int,
+        end: int,
+    ) -> bool:
+        """Pass a request on that only the controller can answer; False if this broker is it."""
+        forwarding = self._context.forwarding
+        if forwarding is None or not forwarding.needed:
+            return False
+        frame = bytes(connection.view[start:end])
+        request = Request(connection, row, header.version, header.correlation_id, header.client_id)
+        limit = min(self._context.settings.max_request_elements, MAX_CONTROLLER_ELEMENTS)
+
+        def serve_here() -> None:
+            connection.hold()
+            steps = self._decode(connection, row, frame, limit, request)
+            self._context.turns.start_large(steps, connection, len(frame))
+
+        forwarding.forward(request, frame, serve_here)
+        return True
 
     def _decode_large(
         self, connection: ServerConnection, row: ServedApi, start: int, end: int
@@ -140,7 +166,12 @@ class Dispatch:
         )
 
     def _decode(
-        self, connection: ServerConnection, row: ServedApi, frame: bytes, limit: int
+        self,
+        connection: ServerConnection,
+        row: ServedApi,
+        frame: bytes,
+        limit: int,
+        request: Request | None = None,
     ) -> Steps[None]:
         try:
             header = read_request_header(frame, 0, len(frame))
@@ -148,11 +179,16 @@ class Dispatch:
                 row.api.request, header.version, frame, header.body, len(frame), limit
             )
         except codec.WireError as broken:
+            if request is not None:
+                request.reply_nothing()
             self._refuse(connection, f"a {row.api.name} request cannot be read: {broken}")
         else:
             size = len(frame)
             del frame
-            self._serve(connection, row, header.version, header, body, size)
+            if request is None:
+                self._serve(connection, row, header.version, header, body, size)
+            else:
+                self._answer(request, body)
         finally:
             connection.release()
 
@@ -168,6 +204,10 @@ class Dispatch:
         request = Request(connection, row, version, header.correlation_id, header.client_id)
         if self._context.quotas is not None:
             self._throttle(self._context.quotas, request, size)
+        self._answer(request, body)
+
+    def _answer(self, request: Request, body: Any) -> None:
+        connection, row = request.connection, request.row
         try:
             response = row.answer(self._context, request, body)
         except KafkaError as refused:

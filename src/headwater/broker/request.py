@@ -73,6 +73,13 @@ class Request(PendingResponse):
             self.connection.answer_made(buffers)
             self.fill(buffers)
 
+    def reply_bytes(self, response: bytes) -> None:
+        """Answer with a whole response, encoded elsewhere."""
+        if self.buffers is None:
+            buffers: list[Buffer] = [len(response).to_bytes(4), response]
+            self.connection.answer_made(buffers)
+            self.fill(buffers)
+
     def reply_in_turns(self, response: Struct | Steps[Struct | None]) -> None:
         """Send a response that is long or still to be built.
 

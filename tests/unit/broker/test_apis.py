@@ -19,7 +19,7 @@ def test_clients_are_told_of_exactly_what_their_listeners_serve():
 
 def test_requests_of_a_controller_are_not_served_to_clients():
     control = served_on(Listeners.CONTROL)
-    assert control.keys() == {4, 5, 6, 7, 56}
+    assert control.keys() == {4, 5, 6, 7, 56, 58}
     assert served_on(Listeners.HANDSHAKE).keys() == {17, 36}
     assert not control.keys() & served_on(Listeners.CLIENT).keys()
 

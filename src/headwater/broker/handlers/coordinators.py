@@ -11,7 +11,7 @@ from functools import partial
 from headwater.broker.context import Context
 from headwater.broker.request import Request
 from headwater.broker.turns import each
-from headwater.controller.commands import CreateTopics, TopicCreation, TopicOutcome
+from headwater.controller.commands import TopicCreation, TopicOutcome
 from headwater.coordination.shard import InternalTopic
 from headwater.errors import E, KafkaError
 from headwater.security.rights import DESCRIBE_GROUP
@@ -123,7 +123,12 @@ def _create_topic(
                 context.peer_log.warning("groups", topic.name, problem)
         then(problem)
 
-    creation = TopicCreation(
+    context.create_topics([internal_topic(topic)], created)
+
+
+def internal_topic(topic: InternalTopic) -> TopicCreation:
+    """How the controller creates a topic of the brokers."""
+    return TopicCreation(
         topic.name,
         topic.partitions,
         topic.replication_factor,
@@ -131,4 +136,3 @@ def _create_topic(
         internal=True,
         clamped=topic.clamped,
     )
-    context.controller.submit(CreateTopics([creation]), created)

@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from headwater.broker.context import Context
+from headwater.broker.handlers.coordinators import internal_topic
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, drained, each
 from headwater.config.resolve import topic_rows
@@ -21,6 +22,7 @@ from headwater.controller.commands import (
 from headwater.controller.topic_rules import duplicates
 from headwater.errors import E, KafkaError
 from headwater.model import ZERO_UUID, Uuid
+from headwater.security.principals import BROKER
 from headwater.security.rights import (
     ALTER_TOPIC,
     CREATE_ON_CLUSTER,
@@ -68,7 +70,7 @@ def handle_create_topics(
     allowed, refused = [], []
     for topic in drained(body.topics):
         if everywhere or context.permits(request, CREATE_TOPIC, topic.name):
-            allowed.append(_new_topic(topic))
+            allowed.append(_new_topic(context, request, topic))
         else:
             refused.append(_unauthorized(topic.name))
         yield
@@ -88,7 +90,12 @@ def handle_create_topics(
     context.controller.submit(CreateTopics(allowed, body.timeout_ms, body.validate_only), reply)
 
 
-def _new_topic(topic: CreateTopicsRequest.CreatableTopic) -> TopicCreation:
+def _new_topic(
+    context: Context, request: Request, topic: CreateTopicsRequest.CreatableTopic
+) -> TopicCreation:
+    own = context.groups.topic
+    if topic.name == own.name and request.connection.principal.kind == BROKER:
+        return internal_topic(own)
     return TopicCreation(
         topic.name,
         topic.num_partitions,

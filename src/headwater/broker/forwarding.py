@@ -1,0 +1,147 @@
+"""Passes requests that need the controller on to it, wherever it is.
+
+A client may send them to any broker. The broker wraps the request in an Envelope, as it came and
+with the client's principal, and the controller answers it as if the client had asked there. While
+no controller is elected the request waits. A request that may have arrived is not sent twice: the
+client is told NOT_CONTROLLER and decides itself.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from headwater.broker.context import Context
+from headwater.broker.peers import PeerConnection
+from headwater.broker.request import Request
+from headwater.controller.commands import TopicCreation, TopicOutcome
+from headwater.errors import E, KafkaError, error_of
+from headwater.model import NO_LEADER
+from headwater.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
+from headwater.wire.messages.topics import CreateTopicsRequest, CreateTopicsResponse
+
+RETRY_S = 0.1
+PATIENCE_MS = 10_000
+"""How long a request waits for a controller."""
+ANSWER_TIMEOUT_MS = 60_000
+
+_NOT_DELIVERED = (E.BROKER_NOT_AVAILABLE, E.NOT_CONTROLLER)
+
+
+class Forwarding:
+    """The way from this broker to the controller of a cluster."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._connections: dict[int, PeerConnection] = {}
+
+    @property
+    def needed(self) -> bool:
+        """Whether another broker has to answer."""
+        return not self._context.controller.active
+
+    def forward(self, request: Request, frame: bytes, serve_here: Callable[[], None]) -> None:
+        """Answer `request`, whose bytes are `frame`, with what the controller says.
+
+        `serve_here` answers it if this broker becomes the controller, or if nobody else can.
+        """
+        peer = request.connection
+        envelope = EnvelopeRequest(
+            request_data=frame,
+            request_principal=str(peer.principal).encode(),
+            client_host_address=peer.host.encode(),
+        )
+
+        def answered(result: EnvelopeResponse | KafkaError | None) -> None:
+            if isinstance(result, EnvelopeResponse) and result.response_data is not None:
+                request.reply_bytes(result.response_data)
+            else:
+                serve_here()
+
+        _Attempts(self, envelope, answered).go()
+
+    def create_topics(
+        self, topics: Sequence[TopicCreation], reply: Callable[[list[TopicOutcome]], None]
+    ) -> None:
+        """Let the controller create topics of brokers, or topics that a client named."""
+        request = CreateTopicsRequest(
+            timeout_ms=ANSWER_TIMEOUT_MS // 2,
+            topics=[
+                CreateTopicsRequest.CreatableTopic(
+                    name=new.name,
+                    num_partitions=new.partitions,
+                    replication_factor=new.replication_factor,
+                )
+                for new in topics
+            ],
+        )
+
+        def answered(result: CreateTopicsResponse | KafkaError) -> None:
+            if isinstance(result, KafkaError):
+                reply([TopicOutcome.refused(new.name, result) for new in topics])
+            else:
+                reply(
+                    [
+                        TopicOutcome(one.name, error_of(one.error_code), one.error_message)
+                        for one in result.topics
+                    ]
+                )
+
+        connection = self.connection()
+        if connection is None:
+            failure = KafkaError(E.NOT_CONTROLLER, "no broker is the controller now; try again")
+            asyncio.get_running_loop().call_soon(answered, failure)
+        else:
+            connection.send(request, CreateTopicsResponse, answered, timeout_ms=ANSWER_TIMEOUT_MS)
+
+    def connection(self) -> PeerConnection | None:
+        """A connection to the controller; None if it is this broker, or nobody."""
+        context = self._context
+        controller = context.controller.controller_id
+        if controller in (NO_LEADER, context.node_id):
+            return None
+        if controller not in self._connections:
+            self._connections[controller] = context.peers.open(controller, "forwarding")
+        return self._connections[controller]
+
+    def now_ms(self) -> int:
+        return self._context.clock.monotonic_ms()
+
+
+class _Attempts:
+    """One envelope on its way; `answered` gets None if this broker has to answer."""
+
+    def __init__(
+        self,
+        forwarding: Forwarding,
+        envelope: EnvelopeRequest,
+        answered: Callable[[EnvelopeResponse | KafkaError | None], None],
+    ) -> None:
+        self._forwarding = forwarding
+        self._envelope = envelope
+        self._answered = answered
+        self._deadline_ms = forwarding.now_ms() + PATIENCE_MS
+
+    def go(self) -> None:
+        if not self._forwarding.needed:
+            self._answered(None)
+            return
+        connection = self._forwarding.connection()
+        if connection is None:
+            self._later(KafkaError(E.NOT_CONTROLLER))
+        else:
+            connection.send(
+                self._envelope, EnvelopeResponse, self._replied, timeout_ms=ANSWER_TIMEOUT_MS
+            )
+
+    def _replied(self, result: EnvelopeResponse | KafkaError) -> None:
+        error = result.code if isinstance(result, KafkaError) else error_of(result.error_code)
+        if error in _NOT_DELIVERED:
+            self._later(result)
+        else:
+            self._answered(result)
+
+    def _later(self, result: EnvelopeResponse | KafkaError) -> None:
+        if self._forwarding.now_ms() >= self._deadline_ms:
+            self._answered(result)
+        else:
+            asyncio.get_running_loop().call_later(RETRY_S, partial(self.go))
