@@ -6,7 +6,7 @@ full cache only costs bytes. Sessions contain only existing partitions: a reques
 no session and must send all its partitions each time.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
@@ -60,11 +60,27 @@ class WaitingFetch(Protocol):
         """Answer now."""
 
 
+class SessionWatch(Protocol):
+    """Knows which partitions of a session have news."""
+
+    def listed(self, want: FetchPartition) -> None:
+        """A request lists the partition."""
+
+    def forgotten(self, key: Key) -> None:
+        """The partition leaves the session."""
+
+    def pending(self) -> list[FetchPartition]:
+        """Return the partitions that a fetch has to look at."""
+
+    def closed(self) -> None:
+        """The session ends."""
+
+
 class CachedSession:
     """The fetch session of one client."""
 
     __slots__ = (
-        "by_id", "epoch", "last_used_ms", "partitions", "privileged", "session_id", "waiting",
+        "by_id", "epoch", "last_used_ms", "partitions", "privileged", "session_id", "waiting", "watch",
     )  # fmt: skip
 
     def __init__(self, session_id: int, by_id: bool, privileged: bool, now_ms: int) -> None:
@@ -76,8 +92,10 @@ class CachedSession:
         self.partitions: dict[Key, FetchPartition] = {}
         # The fetch that waits now: the next one of the session ends its wait.
         self.waiting: WaitingFetch | None = None
+        # Without one, every fetch looks at all partitions.
+        self.watch: SessionWatch | None = None
 
-    def update(self, wanted: Iterable[FetchPartition], forgotten: Iterable[Key]) -> None:
+    def update(self, wanted: Sequence[FetchPartition], forgotten: Sequence[Key]) -> None:
         """Add, change and remove partitions; keep their order."""
         for want in wanted:
             known = self.partitions.get(want.key)
@@ -87,6 +105,24 @@ class CachedSession:
                 known.update(want)
         for key in forgotten:
             self.partitions.pop(key, None)
+        watch = self.watch
+        if watch is not None:
+            for want in wanted:
+                if want.key in self.partitions:
+                    watch.listed(self.partitions[want.key])
+            for key in forgotten:
+                watch.forgotten(key)
+
+    def close(self) -> None:
+        """End the session: nothing is watched for it any more."""
+        if self.watch is not None:
+            self.watch.closed()
+
+    def pending(self) -> list[FetchPartition]:
+        """Return the partitions that a fetch has to look at."""
+        if self.watch is not None:
+            return self.watch.pending()
+        return list(self.partitions.values())
 
     def rotate(self, key: Key) -> None:
         """Move a partition that got bytes to the end, so that the others are served first."""
@@ -131,6 +167,8 @@ class FetchSessionCache:
         self.evictions = 0
         self._fresh_id = fresh_id
         self._sessions: dict[int, CachedSession] = {}
+        # The session of each follower's connection: a new one replaces the one before.
+        self._owned: dict[str, int] = {}
         self.partitions = 0
         """The number of partitions in all sessions."""
 
@@ -146,6 +184,7 @@ class FetchSessionCache:
         wanted: list[FetchPartition],
         forgotten: list[Key],
         privileged: bool = False,
+        owner: str | None = None,
         exists: Callable[[Key], bool] = lambda key: True,
     ) -> FetchContext:
         """Return the context of a request; KafkaError for an unknown session or a wrong epoch."""
@@ -153,7 +192,11 @@ class FetchSessionCache:
             self._drop(session_id)
             session = None
             if epoch == FULL_EPOCH and all(exists(want.key) for want in wanted):
+                if owner is not None:
+                    self._drop(self._owned.pop(owner, 0))
                 session = self._create(now_ms, by_id, wanted, privileged)
+                if owner is not None and session is not None:
+                    self._owned[owner] = session.session_id
             return FetchContext(session, incremental=False, partitions=wanted)
         return self._continue(now_ms, session_id, epoch, by_id, wanted, forgotten, exists)
 
@@ -165,6 +208,7 @@ class FetchSessionCache:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             self.partitions -= len(session.partitions)
+            session.close()
 
     def _continue(
         self,
@@ -197,10 +241,11 @@ class FetchSessionCache:
         session.last_used_ms = now_ms
         if not session.partitions:
             del self._sessions[session_id]
+            session.close()
             return FetchContext(None, incremental=True, partitions=[])
         session.epoch = 1 if epoch == _LAST_EPOCH else epoch + 1
         self._sessions[session_id] = self._sessions.pop(session_id)
-        return FetchContext(session, incremental=True, partitions=list(session.partitions.values()))
+        return FetchContext(session, incremental=True, partitions=session.pending())
 
     def _create(
         self, now_ms: int, by_id: bool, wanted: list[FetchPartition], privileged: bool

@@ -30,6 +30,11 @@ class FollowerProgress:
         self.previous_fetch_ms = now_ms
         self.end_at_previous_fetch = leader_end
 
+    def fetched_again(self, at_ms: int) -> None:
+        """The follower, which had everything, asked for the same offset at that time."""
+        self.caught_up_ms = max(self.caught_up_ms, at_ms)
+        self.previous_fetch_ms = max(self.previous_fetch_ms, at_ms)
+
     def in_sync(self, now_ms: int, leader_end: int, lag_limit_ms: int) -> bool:
         """Return whether the follower is caught up, or was within the limit."""
         return self.log_end >= leader_end or now_ms - self.caught_up_ms <= lag_limit_ms

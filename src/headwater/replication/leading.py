@@ -35,6 +35,16 @@ class Leading:
         if log_start > before and not effects:
             replica.wake_watchers()  # DeleteRecords waits for the start of every replica's log
 
+    def follower_had_all(self, follower: int, offset: int, at_ms: int) -> None:
+        """A follower that has everything below `offset` asked again at that time."""
+        progress = self._replica.partition.followers.get(follower)
+        if progress is not None and progress.log_end == offset:
+            progress.fetched_again(at_ms)
+
+    def is_in_sync(self, follower: int) -> bool:
+        """Return whether the follower is in the stored in-sync set."""
+        return follower in self._replica.partition.isr
+
     def low_watermark(self, live: Container[int]) -> int:
         """Return the least log start of the live replicas."""
         replica = self._replica
@@ -60,8 +70,11 @@ class Leading:
         """The controller stored an in-sync set, proposed here or not."""
         replica = self._replica
         if replica.is_leader and leader_epoch == replica.leader_epoch:
+            before = replica.partition.partition_epoch
             now_ms = replica.host.now_ms()
             replica.carry_out(replica.partition.isr_stored(now_ms, isr, partition_epoch))
+            if partition_epoch > before:
+                replica.wake_watchers()
 
     def isr_refused(self, proposal: ProposeIsr) -> None:
         """The controller did not store the proposal, and never will."""

@@ -130,6 +130,7 @@ class Replica:
                 self.flushes.durable_end,
             )
         )
+        self.wake_watchers()
         if is_new:
             self.host.leads(self)
 
@@ -465,6 +466,7 @@ class Replica:
         if not 0 <= offset <= self.partition.high_watermark:
             raise KafkaError(E.OFFSET_OUT_OF_RANGE)
         self.log.advance_start(offset)
+        self.wake_watchers()  # followers delete them too
 
     # -- describing
 

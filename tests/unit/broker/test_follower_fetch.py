@@ -112,15 +112,88 @@ def test_a_follower_with_another_history_hears_where_it_ends_and_counts_for_noth
     assert (bool(got.records), led.high_watermark) == (False, 0)
 
 
-def test_an_in_session_follower_is_counted_by_each_fetch(live, client, led):
-    """An incremental fetch means all partitions of its session."""
+class Session:
+    """A follower that fetches in a session."""
+
+    def __init__(self, live, client, replica):
+        self.live, self.client, self.replica = live, client, replica
+        self.epoch = 1
+        first = client.ask(request(live, replica, 0, session=(0, 0)), FetchResponse, VERSION)
+        self.id = first.session_id
+        assert self.id
+
+    def body(self, offset=None, max_wait_ms=0):
+        more = {"session": (self.id, self.epoch), "max_wait_ms": max_wait_ms}
+        body = request(self.live, self.replica, offset or 0, **more)
+        if offset is None:
+            body.topics = []
+        self.epoch += 1
+        return body
+
+    def fetch(self, offset=None):
+        """The rows of the answer; without an offset the request lists nothing."""
+        answer = self.client.ask(self.body(offset), FetchResponse, VERSION)
+        assert answer.error_code == 0
+        return [row for topic in answer.responses for row in topic.partitions]
+
+
+def test_a_fetch_looks_only_at_partitions_with_news_and_counts_for_all(live, client, led):
     topic = led.topic_partition.topic
-    first = client.ask(request(live, led, 0, session=(0, 0)), FetchResponse, VERSION)
-    assert first.session_id
+    session = Session(live, client, led)
+    watch = next(iter(led.end_watchers))
+    assert watch.pending() == []
+    assert session.fetch() == []
+    progress = led.partition.followers[FOLLOWER]
+    before = progress.caught_up_ms
+    until(lambda: live.context.clock.monotonic_ms() > before + 2)
+    assert session.fetch() == []
     assert client.produce(topic, batch(b"one"), acks=1).error_code == 0
-    before = led.partition.followers[FOLLOWER].previous_fetch_ms
-    body = FetchRequest(session_id=first.session_id, session_epoch=1, min_bytes=1)
-    body.replica_state = FetchRequest.ReplicaState(replica_id=FOLLOWER, replica_epoch=5)
-    assert client.ask(body, FetchResponse, VERSION).responses[0].partitions[0].records
-    assert led.partition.followers[FOLLOWER].previous_fetch_ms >= before
-    assert led.high_watermark == 0
+    assert progress.caught_up_ms > before, "the quiet fetches count"
+    (row,) = session.fetch()
+    assert (bool(row.records), led.high_watermark) == (True, 0)
+    (row,) = session.fetch(1)
+    assert (row.high_watermark, watch.pending()) == (1, [])
+
+
+def test_the_next_fetch_of_a_session_ends_the_wait_of_the_one_before(live, client, led):
+    session = Session(live, client, led)
+    waiting = client.send(session.body(max_wait_ms=LONG_MS), VERSION)
+    until(lambda: next(iter(led.end_watchers)).fetch)
+    following = client.send(session.body(0), VERSION)
+    client.answer(FetchResponse, VERSION, waiting)
+    client.answer(FetchResponse, VERSION, following)
+
+
+def test_a_waiting_session_wakes_for_a_partition_that_it_left_alone(live, client, led):
+    topic = led.topic_partition.topic
+    session = Session(live, client, led)
+    waiting = client.send(session.body(max_wait_ms=LONG_MS), VERSION)
+    until(lambda: next(iter(led.end_watchers)).fetch)
+    with live.client() as producer:
+        assert producer.produce(topic, batch(b"one"), acks=1).error_code == 0
+    answer = client.answer(FetchResponse, VERSION, waiting)
+    assert answer.responses[0].partitions[0].records
+
+
+def test_a_follower_out_of_sync_is_looked_at_by_every_fetch(live, client, led):
+    """It may be let in only later, when nothing else happens in the partition."""
+    session = Session(live, client, led)
+    node, epoch = live.context.node_id, led.leader_epoch
+    live.on_loop(lambda: led.leading.isr_stored((node,), epoch, 9))
+    proposals = live.context.isr_proposals
+    asked, before = [], proposals.propose
+    proposals.propose = lambda replica, proposal: asked.append(proposal.isr)
+    try:
+        session.fetch()
+        assert asked == [{node, FOLLOWER}]
+        live.on_loop(led.partition.isr_refused)
+        session.fetch()
+        assert len(asked) == 2
+    finally:
+        proposals.propose = before
+
+
+def test_a_new_session_of_a_connection_replaces_the_one_before(live, client, led):
+    Session(live, client, led)
+    Session(live, client, led)
+    assert len(led.end_watchers) == 1

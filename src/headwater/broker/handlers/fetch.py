@@ -8,7 +8,8 @@ thread reads what is not in the cache.
 from typing import cast
 
 from headwater.broker.context import Context
-from headwater.broker.fetch_session import FetchContext, FetchPartition
+from headwater.broker.fetch_session import FetchContext, FetchPartition, Key
+from headwater.broker.follower_watch import FollowerWatch
 from headwater.broker.handlers.fetch_parts import (
     Answers,
     Loaded,
@@ -115,6 +116,11 @@ class _Fetch:
         """The bytes found so far."""
         self._left = MAX_COPIED
         self._of: dict[Replica, list[Part]] = {}
+        session = fetch_context.session
+        watch = session.watch if session is not None and reader.is_follower else None
+        self._watcher = watch if isinstance(watch, FollowerWatch) else None
+        self._part_of: dict[Key, Part] = {}
+        """The parts of a follower's fetch, which its session watches."""
         self._woken: dict[Part, None] = {}
         self._absences: dict[E, KafkaError] = {}
         """One shared error of each kind for absent partitions: they may be thousands."""
@@ -131,12 +137,20 @@ class _Fetch:
         self.parts = [self._part(want) for want in self.fetch_context.partitions]
         for part in self.parts:
             self._find(part)
+        if self._watcher is not None:
+            self._leave_to(self._watcher)
         if self._hurries():
             self._answer()
         else:
             for part in self.parts:
                 self._watch(part)
             self._wait()
+
+    def _leave_to(self, watcher: FollowerWatch) -> None:
+        """Have the session's watcher say what stirs; it knows the partitions that are quiet."""
+        for part in self.parts:
+            watcher.look_at(part)
+            self._part_of[part.want.key] = part
 
     def start_in_turns(self) -> Steps[FetchResponse | None]:
         """Do the same for many partitions; each is watched before it is checked."""
@@ -151,7 +165,9 @@ class _Fetch:
             self._unwatch()
             raise
         self._recheck_woken()
-        if self._hurries():
+        if self._watcher is not None:
+            self._leave_to(self._watcher)
+        if self._hurries() or self._watcher is not None:
             self._unwatch()
             return (yield from self._answer_in_turns())
         self._wait()
@@ -161,7 +177,7 @@ class _Fetch:
         return (
             self.found >= self.min_bytes
             or self.max_wait_ms <= 0
-            or not self.parts
+            or (not self.parts and self._watcher is None)
             or any(self._is_urgent(part) for part in self.parts)
         )
 
@@ -172,13 +188,15 @@ class _Fetch:
     def _wait(self) -> None:
         self.waiting = True
         self._remember_waiting(self)
+        if self._watcher is not None:
+            self._watcher.fetch = self
         self.request.on_gone = self._stop_waiting
         self.request.connection.poll_began()
         self.context.park(self.context.clock.monotonic_ms() + self.max_wait_ms, self)
 
     def _watch(self, part: Part) -> None:
         replica = part.replica
-        if replica is not None:
+        if replica is not None and self._watcher is None:
             replica.watchers_of(self.isolation)[self] = None
             self._of.setdefault(replica, []).append(part)
 
@@ -186,6 +204,17 @@ class _Fetch:
         for replica in self._of:
             replica.watchers_of(self.isolation).pop(self, None)
         self._of = {}
+        if self._watcher is not None:
+            self._watcher.fetch = None
+
+    def stir(self, want: FetchPartition, replica: Replica) -> None:
+        """Check a partition of the follower's session at the end of the tick."""
+        part = self._part_of.get(want.key)
+        if part is None:
+            part = self._part_of[want.key] = Part(want, replica, None)
+            self.parts.append(part)
+        self._woken[part] = None
+        self.context.tick.recheck_soon(self)
 
     def wake(self, replica: Replica) -> None:
         """Check at the end of the tick: a partition grew or stopped."""
@@ -397,7 +426,7 @@ class _Fetch:
         )
         # This fetch may stay in the purgatory until its deadline: it must not keep records.
         self.parts, self.fetch_context.partitions = [], []
-        self._of, self._woken = {}, {}
+        self._of, self._woken, self._part_of = {}, {}, {}
         return response
 
     def _partition_answer(self, part: Part) -> _PartitionAnswer:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from headwater.broker.context import Context
 from headwater.broker.fetch_session import FINAL_EPOCH, FetchContext, FetchPartition, Key
+from headwater.broker.follower_watch import FollowerWatch
 from headwater.broker.handlers.fetch_parts import TopicAnswer
 from headwater.broker.request import Request
 from headwater.broker.turns import each
@@ -84,7 +85,7 @@ def begin_fetch(
         name = context.metadata.name_of.get(topic) if isinstance(topic, bytes) else topic
         return name is not None and context.replicas.get(name, index) is not None
 
-    return context.sessions.begin(
+    fetch_context = context.sessions.begin(
         now_ms,
         body.session_id,
         body.session_epoch,
@@ -92,8 +93,13 @@ def begin_fetch(
         wanted,
         forgotten,
         privileged=reader.is_follower,
+        owner=request.client_id if reader.is_follower else None,
         exists=exists,
     )
+    session = fetch_context.session
+    if reader.is_follower and session is not None and session.watch is None:
+        session.watch = FollowerWatch(reader.replica_id, session)
+    return fetch_context
 
 
 def _replica_id(body: FetchRequest) -> int:

@@ -1,0 +1,96 @@
+"""Which partitions of a follower's fetch session have news: only those are looked at.
+
+A follower of 10,000 partitions fetches many times a second, and in most of them nothing happens. A
+partition is *quiet* while its follower is in sync and has all of the log. It is watched until it
+stirs: it grows, its high watermark moves, its in-sync set changes, or it stops. Each fetch of the
+session still counts as one of every quiet partition: when such a partition stirs, the follower had
+all of it at the time of the session's last fetch.
+"""
+
+from typing import Protocol
+
+from headwater.broker.fetch_session import CachedSession, FetchPartition, Key
+from headwater.broker.handlers.fetch_parts import Part
+from headwater.replication.isolation import FetchIsolation
+from headwater.replication.replica import Replica
+
+
+class StirredFetch(Protocol):
+    """The fetch of the session that waits."""
+
+    def stir(self, want: FetchPartition, replica: Replica) -> None:
+        """A partition of the session has news."""
+
+
+class FollowerWatch:
+    """The watcher of one follower's session."""
+
+    __slots__ = ("_follower", "_replicas", "_session", "_stirred", "_wants", "fetch")
+
+    def __init__(self, follower: int, session: CachedSession) -> None:
+        self._follower = follower
+        self._session = session
+        self._stirred: dict[Key, FetchPartition] = dict(session.partitions)
+        self._replicas: dict[Key, Replica] = {}
+        self._wants: dict[Replica, FetchPartition] = {}
+        self.fetch: StirredFetch | None = None
+
+    # -- the session
+
+    def listed(self, want: FetchPartition) -> None:
+        """The follower asks for another offset, or for a new partition."""
+        self._stirred[want.key] = want
+
+    def forgotten(self, key: Key) -> None:
+        """The partition leaves the session."""
+        self._stirred.pop(key, None)
+        self._unwatch(key)
+
+    def pending(self) -> list[FetchPartition]:
+        """Return the partitions that the next fetch has to look at."""
+        return list(self._stirred.values())
+
+    def closed(self) -> None:
+        """The session ends."""
+        for key in list(self._replicas):
+            self._unwatch(key)
+
+    # -- fetches
+
+    def look_at(self, part: Part) -> None:
+        """A fetch looked at the partition: watch it, and let it rest if there is nothing to say."""
+        want, replica = part.want, part.replica
+        if replica is None:
+            return
+        if self._replicas.get(want.key) is not replica:
+            self._unwatch(want.key)
+            self._replicas[want.key], self._wants[replica] = replica, want
+            replica.end_watchers[self] = None
+        if part.found is not None:
+            self._stirred[want.key] = self._stirred.pop(want.key, want)  # the others come first
+        elif self._is_quiet(part, replica):
+            self._stirred.pop(want.key, None)
+
+    def _is_quiet(self, part: Part, replica: Replica) -> bool:
+        return (
+            part.failure is None
+            and part.divergence is None
+            and replica.readable_end(FetchIsolation.LOG_END) <= part.want.fetch_offset
+            and replica.leading.is_in_sync(self._follower)
+        )
+
+    def wake(self, replica: Replica) -> None:
+        """The partition stirs."""
+        want = self._wants[replica]
+        if want.key not in self._stirred:
+            at_ms = self._session.last_used_ms
+            replica.leading.follower_had_all(self._follower, want.fetch_offset, at_ms)
+            self._stirred[want.key] = want
+        if self.fetch is not None:
+            self.fetch.stir(want, replica)
+
+    def _unwatch(self, key: Key) -> None:
+        replica = self._replicas.pop(key, None)
+        if replica is not None:
+            del self._wants[replica]
+            replica.end_watchers.pop(self, None)
