@@ -1,0 +1,261 @@
+"""Three brokers, three replicas: what is acknowledged survives the death of any leader."""
+
+import os
+import signal
+import threading
+from collections import Counter
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+import headwater
+from tests.integration.brokers import Brokers, running, store_process, until
+
+LAG_MS = 3000
+
+
+@pytest.fixture(scope="module")
+def store():
+    with store_process() as process:
+        yield process
+
+
+@pytest.fixture(scope="module")
+def brokers(store):
+    settings = {
+        "replica.lag.time.max.ms": str(LAG_MS),
+        "offsets.topic.replication.factor": "3",
+        "zookeeper.session.timeout.ms": "3000",
+    }
+    with running(f"{store.address}/replicated", 3, **settings) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(brokers, request):
+    """A topic with one partition on all brokers, of which two must be in sync."""
+    name = f"t-{abs(hash(request.node.name))}"
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+    wanted = NewTopic(name, 1, 3, config={"min.insync.replicas": "2"})
+    admin.create_topics([wanted])[name].result(60)
+    until(lambda: in_sync(brokers, name) == {1, 2, 3}, "all replicas in sync")
+    return name
+
+
+def partition(brokers: Brokers, topic: str, index: int = 0):
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+    return admin.list_topics(topic, timeout=10).topics[topic].partitions[index]
+
+
+def leader(brokers: Brokers, topic: str, index: int = 0) -> int:
+    """The broker that leads now; -1 means none and is not an answer."""
+    found = partition(brokers, topic, index).leader
+    assert found > 0
+    return found
+
+
+def in_sync(brokers: Brokers, topic: str) -> set[int]:
+    return set(partition(brokers, topic).isrs)
+
+
+def idempotent(brokers: Brokers, **more) -> Producer:
+    settings = {
+        "bootstrap.servers": brokers.bootstrap,
+        "enable.idempotence": True,
+        "linger.ms": 2,
+        "message.timeout.ms": 120_000,
+    }
+    return Producer({**settings, **more})
+
+
+def read_all(brokers: Brokers, topic: str) -> list[str]:
+    """Every committed value, by assignment, from the start to the end."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": brokers.bootstrap,
+            "group.id": "audit",
+            "auto.offset.reset": "earliest",
+        }
+    )
+    at = TopicPartition(topic, 0, 0)
+    try:
+        consumer.assign([at])
+        _, end = consumer.get_watermark_offsets(at, timeout=30, cached=False)
+        values: list[str] = []
+
+        def done():
+            values.extend(
+                one.value().decode() for one in consumer.consume(500, 1) if not one.error()
+            )
+            return consumer.position([at])[0].offset >= end
+
+        until(done, f"all records of {topic}")
+        return values
+    finally:
+        consumer.close()
+
+
+class Load:
+    """Sends numbers until it is stopped; knows which of them were acknowledged."""
+
+    def __init__(self, send):
+        self._send = send
+        self._stopping = threading.Event()
+        self.acknowledged: list[str] = []
+        self.failures: list[object] = []
+        self._thread = threading.Thread(target=self._run)
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self._stopping.set()
+        self._thread.join()
+
+    def _run(self):
+        number = 0
+        while not self._stopping.wait(0.001):
+            self._send(self, str(number))
+            number += 1
+
+    def grows(self, what: str, by: int = 50) -> None:
+        """Wait until more is acknowledged."""
+        before = len(self.acknowledged)
+        until(lambda: len(self.acknowledged) >= before + by, f"writes {what}")
+
+
+def kill_leader_under_load(brokers: Brokers, topic: str, load: Load) -> None:
+    load.grows("before the kill")
+    victim = leader(brokers, topic)
+    brokers.all[victim].kill()
+    load.grows("under another leader")
+    assert leader(brokers, topic) != victim
+    brokers.all[victim].start()
+    until(lambda: in_sync(brokers, topic) == {1, 2, 3}, f"broker {victim} back in sync")
+    load.grows("with all replicas")
+
+
+def test_a_killed_leader_costs_nothing_with_librdkafka(brokers, topic):
+    producer = idempotent(brokers)
+
+    def send(load, value):
+        def delivered(problem, _):
+            (load.failures if problem else load.acknowledged).append(problem or value)
+
+        producer.produce(topic, value, on_delivery=delivered)
+        producer.poll(0)
+
+    with Load(send) as load:
+        for _ in range(2):
+            kill_leader_under_load(brokers, topic, load)
+    assert producer.flush(60) == 0
+    assert load.failures == []
+    assert read_all(brokers, topic) == load.acknowledged
+
+
+def test_a_killed_leader_costs_nothing_with_the_own_producer(brokers, topic):
+    with headwater.Producer(bootstrap_servers=brokers.bootstrap) as producer:
+
+        def send(load, value):
+            def delivered(sent):
+                problem = sent.exception()
+                (load.failures if problem else load.acknowledged).append(problem or value)
+
+            producer.send(topic, value.encode(), partition=0).add_done_callback(delivered)
+
+        with Load(send) as load:
+            kill_leader_under_load(brokers, topic, load)
+        producer.flush()
+    assert load.failures == []
+    assert read_all(brokers, topic) == load.acknowledged
+
+
+def test_two_in_sync_replicas_are_needed_and_enough(brokers, topic):
+    first = leader(brokers, topic)
+    others = [number for number in brokers.all if number != first]
+    outcomes: list[object] = []
+
+    def write(value):
+        producer = idempotent(brokers, **{"message.timeout.ms": 20_000, "retries": 3})
+        producer.produce(topic, value, on_delivery=lambda problem, _: outcomes.append(problem))
+        assert producer.flush(60) == 0
+        return outcomes[-1]
+
+    assert write("all") is None
+    brokers.all[others[0]].kill()
+    until(lambda: in_sync(brokers, topic) == {first, others[1]}, "one replica out of sync")
+    assert write("two") is None
+    brokers.all[others[1]].kill()
+    until(lambda: in_sync(brokers, topic) == {first}, "two replicas out of sync")
+    assert write("one").code() in (KafkaError.NOT_ENOUGH_REPLICAS, KafkaError._MSG_TIMED_OUT)
+    for number in others:
+        brokers.all[number].start()
+    until(lambda: in_sync(brokers, topic) == {1, 2, 3}, "all replicas in sync again")
+    assert write("all again") is None
+    assert read_all(brokers, topic) == ["all", "two", "all again"]
+
+
+def test_a_frozen_follower_leaves_the_set_and_comes_back(brokers, topic):
+    """It is frozen for longer than the lag limit, while its session may or may not end."""
+    sleeper = next(number for number in brokers.all if number != leader(brokers, topic))
+    producer = idempotent(brokers)
+    os.kill(brokers.all[sleeper].pid, signal.SIGSTOP)
+    try:
+        producer.produce(topic, "while one is frozen")
+        assert producer.flush(60) == 0
+        until(lambda: sleeper not in in_sync(brokers, topic), "the frozen follower out of sync")
+    finally:
+        os.kill(brokers.all[sleeper].pid, signal.SIGCONT)
+    until(lambda: sleeper in in_sync(brokers, topic), "the follower back in sync")
+    assert read_all(brokers, topic) == ["while one is frozen"]
+
+
+def test_committed_offsets_and_members_survive_their_coordinator(brokers, topic):
+    producer = idempotent(brokers)
+    for number in range(100):
+        producer.produce(topic, str(number))
+    assert producer.flush(60) == 0
+    consumer = Consumer(
+        {
+            "bootstrap.servers": brokers.bootstrap,
+            "group.id": f"group-of-{topic}",
+            "auto.offset.reset": "earliest",
+            "enable.auto.commit": False,
+            "session.timeout.ms": 45_000,
+        }
+    )
+    rebalances: Counter[str] = Counter()
+    consumer.subscribe(
+        [topic],
+        on_assign=lambda *_: rebalances.update(["assigned"]),
+        on_revoke=lambda *_: rebalances.update(["revoked"]),
+    )
+    got: list[str] = []
+
+    def read(upto):
+        got.extend(one.value().decode() for one in consumer.consume(10, 1) if not one.error())
+        return len(got) >= upto
+
+    until(lambda: read(50), "half of the records")
+    consumer.commit(asynchronous=False)
+    admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+    group = f"group-of-{topic}"
+    described = admin.describe_consumer_groups([group])[group].result(30)
+    coordinator = described.coordinator.id
+    brokers.all[coordinator].kill()
+    until(lambda: read(100), "the other half")
+
+    def commits():
+        consumer.commit(asynchronous=False)
+        return True
+
+    until(commits, "a commit to the next coordinator")
+    assert got == [str(number) for number in range(100)]
+    assert rebalances == {"assigned": 1}
+    brokers.all[coordinator].start()
+    at = TopicPartition(topic, 0)
+    assert consumer.committed([at], timeout=30)[0].offset == 100
+    consumer.close()
+    until(lambda: in_sync(brokers, topic) == {1, 2, 3}, "all replicas in sync again")
