@@ -16,9 +16,9 @@ from headwater.errors import E, KafkaError
 from headwater.records.batch import CONTROL, HEADER_SIZE, read_header
 from headwater.records.builder import build_batch
 from headwater.records.compression import Codec, compress
+from headwater.records.header_writing import complete_batch
 from headwater.records.record import Record, decode_records
 from headwater.records.rules import INT64_MAX, INT64_MIN
-from headwater.records.seal import seal
 from headwater.records.varint import write_varint
 from tests.unit.records.codecs import BOTH
 
@@ -147,7 +147,7 @@ def damaged(chance):
     packed = bytearray(compress(compression, area))
     if chance.random() < 0.1:
         disturb(chance, packed)
-    return seal(tuple(header), packed)
+    return complete_batch(tuple(header), packed)
 
 
 def record(chance):

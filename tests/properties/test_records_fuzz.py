@@ -11,10 +11,10 @@ from headwater.records.batch import HEADER, HEADER_SIZE, batches
 from headwater.records.builder import build_batch
 from headwater.records.compression import Codec, compress, decompress
 from headwater.records.control import read_marker
+from headwater.records.header_writing import complete_batch
 from headwater.records.record import Record, decode_records
 from headwater.records.rewrite import prepare
 from headwater.records.rules import BatchRules
-from headwater.records.seal import seal
 from headwater.records.validation import check_batch
 
 NOW = 1_700_000_000_000
@@ -58,7 +58,7 @@ def batch_like(draw: st.DrawFn) -> bytes:
     sizes = {5: 16, 6: 32, 7: 64, 8: 64, 9: 64, 10: 16, 11: 32, 12: 32}
     for index in draw(st.lists(st.sampled_from(sorted(sizes)), max_size=2)):
         header[index] = draw(number(sizes[index]))
-    return bytes(seal(tuple(header), packed))
+    return bytes(complete_batch(tuple(header), packed))
 
 
 def try_everything(data: bytes) -> None:

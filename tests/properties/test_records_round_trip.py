@@ -6,10 +6,10 @@ from hypothesis import strategies as st
 from headwater.records.batch import BatchHeader, assign, batches, last_sequence, read_header
 from headwater.records.builder import build_batch
 from headwater.records.compression import Codec, compress, decompress
+from headwater.records.header_writing import complete_batch
 from headwater.records.record import Record, decode_records
 from headwater.records.rewrite import prepare
 from headwater.records.rules import INT64_MAX, INT64_MIN, BatchRules
-from headwater.records.seal import seal
 from headwater.records.validation import check_batch, check_records
 from headwater.records.varint import INT64_BYTES, read_varint, write_varint
 
@@ -62,7 +62,7 @@ def test_what_is_built_passes_every_check(made, codec):
 def test_a_wrong_maximum_is_corrected_to_the_true_one(made, codec, wrong):
     batch = build_batch(made, now=NOW, codec=codec)
     header = read_header(batch)
-    lying = memoryview(seal(tuple(header._replace(max_timestamp=wrong)), batch[61:]))
+    lying = memoryview(complete_batch(tuple(header._replace(max_timestamp=wrong)), batch[61:]))
     rules = BatchRules(timestamp_after_max_ms=INT64_MAX)
     corrected = check_records(lying, check_batch(lying, rules, NOW), rules, NOW)
     assert lying == batch

@@ -37,7 +37,7 @@ from headwater.records.columns import Column, Columns, Headers
 from headwater.records.compression import compress, decompress
 from headwater.records.record import encode_headers, unreadable_format
 from headwater.records.rules import MAX_UNCOMPRESSED_BYTES
-from headwater.records.seal import seal
+from headwater.records.header_writing import complete_batch
 
 cdef enum:
     HEADER_SIZE = 61

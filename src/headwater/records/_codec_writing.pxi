@@ -127,7 +127,7 @@ cdef class BatchWriter:
         self.limit = 0
         if codec:
             area = compress(codec, memoryview(self.memory)[HEADER_SIZE : self.size], level)
-            return seal(
+            return complete_batch(
                 (
                     0,
                     0,

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from headwater.model import NO_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP
 from headwater.records.batch import CONTROL, LOG_APPEND_TIME, MAGIC, TRANSACTIONAL
 from headwater.records.compression import Codec, compress
+from headwater.records.header_writing import complete_batch
 from headwater.records.record import Record, encode_records
-from headwater.records.seal import seal
 
 
 def build_batch(
@@ -39,7 +39,7 @@ def build_batch(
     attributes |= TRANSACTIONAL if transactional else 0
     attributes |= CONTROL if control else 0
     body = compress(codec, encode_records(records, base_timestamp))
-    return seal(
+    return complete_batch(
         (
             base_offset,
             0,

@@ -16,9 +16,9 @@ from headwater.records.batch import (
 )
 from headwater.records.compression import compress, decompress
 from headwater.records.header_fields import ATTRIBUTES, BASE_TIMESTAMP, LENGTH, RECORD_COUNT
+from headwater.records.header_writing import complete_batch, restamp
 from headwater.records.record import decode_area, encode_records
 from headwater.records.rules import BatchRules
-from headwater.records.seal import restamp, seal
 from headwater.records.validation import (
     UNBOUNDED,
     OffsetsOutOfPlace,
@@ -72,7 +72,7 @@ def _checked(
         records = decode_area(_uncompressed(batch, header, rules), BatchHeader._make(header))
         area = encode_records(records, header[BASE_TIMESTAMP])
         level = rules.level if codec == rules.codec else None
-        changed = seal(header, compress(codec, area, level))
+        changed = complete_batch(header, compress(codec, area, level))
     _refuse_too_large(len(changed), rules, "with its offsets counted again")
     batch, header = memoryview(changed), HEADER.unpack_from(changed)
     return batch, check_records(batch, header, rules, now_ms)
@@ -102,7 +102,9 @@ def _recompress(
     area = _uncompressed(batch, header, rules)
     codec = rules.codec or 0
     attributes = header[ATTRIBUTES] & ~CODEC_MASK | codec
-    changed = seal((*header[:5], attributes, *header[6:]), compress(codec, area, rules.level))
+    changed = complete_batch(
+        (*header[:5], attributes, *header[6:]), compress(codec, area, rules.level)
+    )
     _refuse_too_large(len(changed), rules, "in the topic's codec")
     return memoryview(changed), HEADER.unpack_from(changed)
 

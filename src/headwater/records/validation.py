@@ -41,10 +41,10 @@ from headwater.records.header_fields import (
     MAX_TIMESTAMP,
     RECORD_COUNT,
 )
+from headwater.records.header_writing import restamp
 from headwater.records.record import decode_area
 from headwater.records.record_scan import scan_records
 from headwater.records.rules import INT64_MAX, INT64_MIN, BatchRules
-from headwater.records.seal import restamp
 
 NAMED_FAULTS_BYTES = 1 << 16
 """Up to this size a batch with wrong times is walked, to name the records; this is the loop."""

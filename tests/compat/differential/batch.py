@@ -5,8 +5,8 @@ from collections.abc import Sequence
 from headwater.records.batch import HEADER, HEADER_SIZE, BatchHeader
 from headwater.records.builder import build_batch
 from headwater.records.compression import Codec, compress, decompress
+from headwater.records.header_writing import complete_batch
 from headwater.records.record import Record
-from headwater.records.seal import seal
 from headwater.records.varint import read_varint, write_varint
 
 TIME = 1_750_000_000_000
@@ -42,12 +42,12 @@ def batch(
 def changed(original: bytes, **fields: int) -> bytes:
     """The batch with other numbers in its header, and length and checksum to match."""
     header = BatchHeader(*HEADER.unpack_from(original))._replace(**fields)
-    return bytes(seal(tuple(header), original[HEADER_SIZE:]))
+    return bytes(complete_batch(tuple(header), original[HEADER_SIZE:]))
 
 
 def with_body(original: bytes, body: bytes) -> bytes:
     """The batch with other bytes where its records were."""
-    return bytes(seal(HEADER.unpack_from(original), body))
+    return bytes(complete_batch(HEADER.unpack_from(original), body))
 
 
 def with_deltas(original: bytes, deltas: Sequence[int]) -> bytes:

@@ -7,8 +7,8 @@ import pytest
 from headwater.broker.server_connection import MAX_UNANSWERED
 from headwater.errors import E
 from headwater.records.batch import HEADER, batches
+from headwater.records.header_writing import complete_batch
 from headwater.records.record import Record, decode_records, encode_records
-from headwater.records.seal import seal
 from headwater.wire.messages.fetch import FetchResponse
 from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
 from headwater.wire.messages.producers import InitProducerIdRequest, InitProducerIdResponse
@@ -323,7 +323,7 @@ def test_records_whose_offset_deltas_are_wrong_are_stored_with_right_ones(live, 
     good = bytes(batch(b"a", b"b"))
     header = HEADER.unpack_from(good)
     area = encode_records([Record(0, header[7], None, b"a", ())], header[7]) * 2
-    wrong = bytes(seal(header, area))
+    wrong = bytes(complete_batch(header, area))
     assert client.produce(topic, wrong).error_code == 0
     assert client.produce(topic, good).base_offset == 2
     records = client.fetch(topic, 0).records

@@ -7,8 +7,8 @@ from headwater.records.batch import HEADER_SIZE, read_header
 from headwater.records.builder import build_batch
 from headwater.records.compression import Codec, compress
 from headwater.records.control import Marker, build_marker
+from headwater.records.header_writing import complete_batch
 from headwater.records.record import Record, decode_records
-from headwater.records.seal import seal
 from headwater.records.varint import write_varint
 from tests.unit.records.codecs import codec
 
@@ -33,7 +33,7 @@ def rows(records, kind=0):
 def sealed(area, **fields):
     """A batch with a right checksum around this records area."""
     header = read_header(build_batch(RECORDS[:1], now=NOW))._replace(**fields)
-    return seal(tuple(header), area)
+    return complete_batch(tuple(header), area)
 
 
 def refusal(codec, batch, **options):

@@ -4,10 +4,10 @@ from headwater.errors import E, KafkaError
 from headwater.records.batch import HEADER, read_header
 from headwater.records.builder import build_batch
 from headwater.records.compression import Codec, compress
+from headwater.records.header_writing import complete_batch
 from headwater.records.record import Record, _encode, decode_records, encode_records
 from headwater.records.rewrite import HEAVY_COUNT, HEAVY_OUTPUT, is_heavy, prepare
 from headwater.records.rules import BatchRules
-from headwater.records.seal import seal
 from headwater.records.validation import OutputTooLarge, check_batch
 from headwater.records.varint import write_varint
 
@@ -123,7 +123,7 @@ def test_offset_deltas_out_of_place_are_counted_again(wrong, rules, codec):
     for place, row in zip(wrong, rows, strict=True):
         encoded = _encode(row, place, NOW)
         parts += (write_varint(len(encoded)), encoded)
-    given = memoryview(seal(header, compress(codec, b"".join(parts))))
+    given = memoryview(complete_batch(header, compress(codec, b"".join(parts))))
     batch, stored = prepare(given, check_batch(given, rules, NOW), rules, NOW + 99)
     assert read_header(batch).codec == (codec if rules.codec is None else rules.codec)
     found = decode_records(batch)
@@ -139,7 +139,7 @@ def test_a_batch_that_grows_beyond_the_limit_when_counted_again_is_refused():
     rows = [Record(0, NOW, b"k", b"v", ()) for _ in range(200)]
     area = encode_records(rows[:1], NOW) * 200
     header = tuple(read_header(build_batch(rows, now=NOW)))
-    given = memoryview(seal(header, area))
+    given = memoryview(complete_batch(header, area))
     rules = BatchRules(max_message_bytes=len(given), validate_records=True)
     with pytest.raises(KafkaError) as refused:
         prepare(given, check_batch(given, rules, NOW), rules, NOW)
@@ -166,7 +166,7 @@ def test_a_level_for_the_topics_codec_is_not_used_for_the_clients():
     rows = RECORDS[:2]
     area = encode_records(rows[:1], NOW) * 2
     header = tuple(read_header(build_batch(rows, now=NOW, codec=Codec.GZIP)))
-    given = memoryview(seal(header, compress(Codec.GZIP, area)))
+    given = memoryview(complete_batch(header, compress(Codec.GZIP, area)))
     rules = BatchRules(codec=Codec.ZSTD, level=22)
     batch, _ = prepare(given, check_batch(given, rules, NOW), rules, NOW)
     assert [record.offset for record in decode_records(batch)] == [0, 1]

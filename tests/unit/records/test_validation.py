@@ -7,9 +7,9 @@ from headwater.records.batch import CRC_START, HEADER, HEADER_SIZE
 from headwater.records.builder import build_batch
 from headwater.records.checksum import crc32c
 from headwater.records.compression import Codec, compress
+from headwater.records.header_writing import complete_batch
 from headwater.records.record import Record, encode_records
 from headwater.records.rules import INT64_MAX, INT64_MIN, BatchRules
-from headwater.records.seal import seal
 from headwater.records.validation import (
     OffsetsOutOfPlace,
     RecordsRefused,
@@ -258,7 +258,7 @@ def test_times_that_leave_64_bits_are_refused_whatever_the_limits(base, delta):
     area = encode_records([Record(timestamp=delta)], 0)
     header = list(HEADER.unpack_from(good(1)))
     header[7:9] = [base, base]
-    refused = refused_walk(memoryview(seal(tuple(header), area)), rules)
+    refused = refused_walk(memoryview(complete_batch(tuple(header), area)), rules)
     assert refused.code is E.INVALID_TIMESTAMP
     assert "64 bits" in refused.message
 
@@ -266,7 +266,7 @@ def test_times_that_leave_64_bits_are_refused_whatever_the_limits(base, delta):
 def with_area(area: bytes, count: int, codec: int = 0) -> memoryview:
     header = list(HEADER.unpack_from(good(count)))
     header[5] = codec
-    return memoryview(seal(tuple(header), compress(codec, area)))
+    return memoryview(complete_batch(tuple(header), compress(codec, area)))
 
 
 def raw_record(*parts: bytes) -> bytes:

@@ -15,9 +15,9 @@ from typing import Final
 from headwater.errors import E, KafkaError
 from headwater.records.batch import HEADER_SIZE, MAGIC, TRANSACTIONAL
 from headwater.records.compression import compress
+from headwater.records.header_writing import write_header
 from headwater.records.record import Header, encode_headers, wrap
 from headwater.records.rules import INT64_MAX, INT64_MIN
-from headwater.records.seal import write_header
 from headwater.records.varint import write_varint
 
 _LARGEST: Final = (1 << 31) - 1

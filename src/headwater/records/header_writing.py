@@ -1,11 +1,11 @@
-"""Batches that get a new checksum: built ones, and received ones of which the broker changes a bit."""
+"""Batches that get a new header and checksum: built ones, and received ones that the broker changes."""
 
 from headwater.records.batch import CRC_START, HEADER, HEADER_SIZE, OVERHEAD, Buffer, RawHeader
 from headwater.records.checksum import crc32c
 
 
-def seal(header: RawHeader, body: Buffer) -> bytearray:
-    """A batch of these header fields and this records area; length and checksum are worked out."""
+def complete_batch(header: RawHeader, body: Buffer) -> bytearray:
+    """Return the batch of a records area, with length and checksum computed."""
     batch = bytearray(HEADER_SIZE + len(body))
     batch[HEADER_SIZE:] = body
     write_header(batch, header)
@@ -13,7 +13,7 @@ def seal(header: RawHeader, body: Buffer) -> bytearray:
 
 
 def write_header(batch: bytearray, header: RawHeader) -> None:
-    """Write these fields before the records in `batch`; length and checksum are worked out."""
+    """Write a header before the records in `batch`, with length and checksum computed."""
     base_offset, _, leader_epoch, magic, _, *rest = header
     length = len(batch) - OVERHEAD
     HEADER.pack_into(batch, 0, base_offset, length, leader_epoch, magic, 0, *rest)
@@ -21,7 +21,7 @@ def write_header(batch: bytearray, header: RawHeader) -> None:
 
 
 def restamp(batch: memoryview, header: RawHeader, attributes: int, max_timestamp: int) -> RawHeader:
-    """Change attributes and maximum timestamp of `batch` in place; its new header."""
+    """Change attributes and maximum timestamp of `batch` in place, and return its new header."""
     HEADER.pack_into(batch, 0, *header[:5], attributes, *header[6:8], max_timestamp, *header[9:])
     _write_checksum(batch)
     changed: RawHeader = HEADER.unpack_from(batch)
