@@ -92,7 +92,7 @@ class Auditor(Client):
             await self._check_time(at, records)
 
     async def _excuse_retention(self, at: TopicPartition, offset: int) -> None:
-        """Records may go while they are being read; then the reading begins anew."""
+        """Records may go while they are being read; then the reading begins again."""
         if await end_of(self, at, EARLIEST) <= offset:
             self.promises.complain(f"I1: {at} refuses {offset}, which it should have")
         raise Disturbed

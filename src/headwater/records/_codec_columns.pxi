@@ -334,7 +334,7 @@ cdef class ColumnReader:
         self.count += 1
 
     cdef int reserve(self, Py_ssize_t rows, Py_ssize_t room) except -1:
-        """Room for so many records that take no more than `room` bytes together."""
+        """Reserve room for `rows` records that take at most `room` bytes together."""
         self.offsets.reserve(rows * <Py_ssize_t>sizeof(int64_t))
         self.timestamps.reserve(rows * <Py_ssize_t>sizeof(int64_t))
         self.kinds.reserve(rows)

@@ -138,7 +138,7 @@ cdef class View:
 
 @cython.final
 cdef class Area:
-    """The records area of one batch after the other, and where its reading stands."""
+    """The records area of the current batch, and the position of the reader in it."""
 
     cdef Batch batch
     cdef Cursor cursor
@@ -268,7 +268,7 @@ def decode_run(
     cdef Py_ssize_t start = pos
     cdef int64_t next_offset = from_offset
     if not issubclass(kind, tuple):
-        raise TypeError(f"{kind.__name__} is no class of tuples")
+        raise TypeError(f"{kind.__name__} is not a class of tuples")
     while pos == start or (len(rows) < wanted and area.follows(pos)):
         before = len(rows)
         try:

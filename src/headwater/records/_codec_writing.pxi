@@ -33,10 +33,10 @@ cdef class BatchWriter:
         return self.count - 1
 
     def extend(self, timestamp, values, Py_ssize_t start):
-        """Append values without keys from `values[start]` on; how many of them fitted.
+        """Append values without keys from `values[start]` on, and return how many fitted.
 
-        Something that is no value stops it like a batch that is full; where it stands first, it is
-        refused with TypeError.
+        An item that is not a value ends it like a full batch; as the first item it is refused with
+        TypeError.
         """
         cdef const uint8_t* value_at = NULL
         cdef Py_ssize_t value_size

@@ -6,7 +6,7 @@
     53 base sequence i32 · 57 record count i32 · 61 records, compressed as one block
 
 Base offset and leader epoch come before the CRC's range: the broker assigns them without touching
-the checksum, and the checksum says nothing about damage to them (`log/batch_scan.py` does).
+the checksum, and the checksum does not protect them (`log/batch_scan.py` checks them).
 """
 
 import struct
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
 RawHeader: TypeAlias = tuple[int, int, int, int, int, int, int, int, int, int, int, int, int]
-"""The thirteen numbers of a header in wire order: what the hot path passes around."""
+"""The thirteen numbers of a header in wire order, for the hot path."""
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 HEADER_SIZE: Final = HEADER.size
@@ -38,7 +38,7 @@ _LEADER_EPOCH = struct.Struct(">i")
 
 
 class BatchHeader(NamedTuple):
-    """A header with names, for every place that is not hot."""
+    """A header with names, for code that is not hot."""
 
     base_offset: int
     length: int
@@ -52,7 +52,7 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
-    count: int  # type: ignore[assignment]  # tuple.count gives way to the protocol's word
+    count: int  # type: ignore[assignment]  # Kafka's word hides tuple.count
 
     @property
     def size(self) -> int:
@@ -66,7 +66,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Where the following batch begins."""
+        """The offset at which the next batch begins."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
@@ -76,22 +76,22 @@ class BatchHeader(NamedTuple):
 
     @property
     def log_append_time(self) -> bool:
-        """Every record bears `max_timestamp`, set by the broker."""
+        """Whether every record has `max_timestamp`, set by the broker."""
         return bool(self.attributes & LOG_APPEND_TIME)
 
     @property
     def transactional(self) -> bool:
-        """Part of a transaction."""
+        """Whether the batch is part of a transaction."""
         return bool(self.attributes & TRANSACTIONAL)
 
     @property
     def control(self) -> bool:
-        """Holds one record that is for brokers and client libraries, not for users."""
+        """Whether the batch holds one record for brokers and client libraries, not for users."""
         return bool(self.attributes & CONTROL)
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When tombstones in here may go; compaction keeps it in place of the base timestamp."""
+        """When compaction may drop the tombstones; stored in place of the base timestamp."""
         return self.base_timestamp if self.attributes & DELETE_HORIZON else None
 
     @property
@@ -101,21 +101,21 @@ class BatchHeader(NamedTuple):
 
 
 def last_sequence(base_sequence: int, last_offset_delta: int) -> int:
-    """The sequence `last_offset_delta` after `base_sequence`: 2**31 - 1 is followed by 0."""
+    """Return the sequence `last_offset_delta` after `base_sequence`; 0 follows 2**31 - 1."""
     if base_sequence < 0:
         return -1
     return (base_sequence + last_offset_delta) % SEQUENCES
 
 
 def read_header(buf: Buffer, pos: int = 0) -> BatchHeader:
-    """The header at `pos`; struct.error where fewer than 61 bytes are left."""
+    """Return the header at `pos`; struct.error if fewer than 61 bytes are left."""
     return BatchHeader._make(HEADER.unpack_from(buf, pos))
 
 
 def batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
-    """Position and header of each whole batch; a cut or senseless tail ends the walk.
+    """Yield position and header of each whole batch; a cut or invalid tail ends the walk.
 
-    Nothing but the lengths is trusted or checked: what is yielded may still fail its CRC.
+    Only the lengths are checked: what is yielded may still fail its CRC.
     """
     pos = 0
     end = len(buf)
@@ -129,6 +129,6 @@ def batches(buf: Buffer) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def assign(buf: bytearray | memoryview, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch at the start of `buf` its place in the log; the CRC stays right."""
+    """Assign offset and leader epoch to the batch at the start of `buf`; the CRC stays valid."""
     _BASE_OFFSET.pack_into(buf, 0, base_offset)
     _LEADER_EPOCH.pack_into(buf, 12, leader_epoch)

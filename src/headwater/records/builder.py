@@ -23,7 +23,7 @@ def build_batch(
     control: bool = False,
     timestamp_type: int = 0,
 ) -> bytearray:
-    """One batch of at least one record; `now` is the time of those that bring none.
+    """Build a batch of at least one record; `now` is the time of records without a timestamp.
 
     With `timestamp_type` 1 (LogAppendTime) it is the time of all of them.
     """

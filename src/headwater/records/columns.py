@@ -1,8 +1,8 @@
 """Records as columns in Arrow's memory layout, without knowing pyarrow.
 
-Numbers stand in native byte order. A column of bytes has `count + 1` int32 positions into one run
-of data; validity has a bit for each row, least significant first, or is None where no row is null.
-`pyarrow.py_buffer` takes every one of these buffers as it is, without a copy.
+Numbers are in native byte order. A column of bytes has `count + 1` int32 positions into one buffer of
+data; validity has a bit for each row, least significant first, or is None if no row is null.
+`pyarrow.py_buffer` takes each of these buffers without a copy.
 """
 
 from typing import Final, NamedTuple, TypeAlias
@@ -23,18 +23,18 @@ class Column(NamedTuple):
 
 
 class Headers(NamedTuple):
-    """The headers of all rows: those of row i are `offsets[i]` to `offsets[i + 1]` of the two."""
+    """The headers of all rows: row i has entries `offsets[i]` to `offsets[i + 1]` of keys and values."""
 
     offsets: Buffer
     keys: Column
     values: Column
-    count: int  # type: ignore[assignment]  # tuple.count gives way
+    count: int  # type: ignore[assignment]  # hides tuple.count
 
 
 class Columns(NamedTuple):
     """Records column by column; `headers` is None where no record has any."""
 
-    count: int  # type: ignore[assignment]  # tuple.count gives way
+    count: int  # type: ignore[assignment]  # hides tuple.count
     offsets: Buffer
     timestamps: Buffer
     timestamp_types: Buffer

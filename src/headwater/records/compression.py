@@ -1,12 +1,12 @@
-"""The four codecs of record batches, bounded: no input makes more output than it may.
+"""The four codecs of record batches, with bounded output.
 
 A codec's library is imported when a batch first needs it: a broker that only stores what it gets
 never loads one. Undecodable input is INVALID_RECORD (the checksum matched, so it is what the
 producer sent and sending it again cannot help), output past the bound MESSAGE_TOO_LARGE.
 
-What is written is what Java's clients write and all others read: gzip; snappy in xerial's framing;
-LZ4 frames of independent 64 KiB blocks without checksums or size; one zstd frame. Of snappy, the
-single bare block that librdkafka sends is read as well.
+Compressed data is written as the Java clients write it: gzip; snappy in xerial's framing; LZ4 frames
+of independent 64 KiB blocks without checksums or size; one zstd frame. The single bare snappy block
+that librdkafka sends is read as well.
 """
 
 import struct
@@ -20,14 +20,14 @@ from headwater.records.batch import Buffer
 
 MAX_RATIO: Final = 1000
 RATIO_FREE_BYTES: Final = 1 << 20
-"""Up to so much output any ratio is fine: zstd packs an honest megabyte of zeros into 50 bytes."""
+"""Up to this much output any ratio is fine: zstd packs a megabyte of zeros into 50 bytes."""
 
 _GZIP_WINDOW = 31
 _XERIAL_HEADER = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
 _XERIAL_MAGIC = _XERIAL_HEADER[:8]
 _XERIAL_BLOCK = 32 << 10
 _FIRST_STEP = 64 << 10
-"""Output that is made room for at first, where input does not tell how much it becomes."""
+"""The first room for output, where the input does not say how much it becomes."""
 _I32 = struct.Struct(">i")
 
 
@@ -42,17 +42,17 @@ class Codec(IntEnum):
 
 
 def compress(codec: int, data: Buffer, level: int | None = None) -> bytes:
-    """`data` as the records area of a batch with this codec; levels as in compression.*.level."""
+    """Return the records area of a batch with this codec; levels as in compression.*.level."""
     return bytes(data) if codec == Codec.NONE else _COMPRESS[codec](data, level)
 
 
 def decompress(
     codec: int, data: Buffer, limit: int, ratio_free_bytes: int = RATIO_FREE_BYTES
 ) -> bytes:
-    """What `compress` was given; at most `limit` bytes.
+    """Return what `compress` was given; at most `limit` bytes.
 
-    Past `ratio_free_bytes` of output the input must also be at least a thousandth of it: a bomb is
-    refused at the size where it shows, not at the limit.
+    Beyond `ratio_free_bytes` the output may be at most a thousand times the input: a decompression
+    bomb is refused as soon as it shows, not at the limit.
     """
     bound = min(limit, max(ratio_free_bytes, MAX_RATIO * len(data)))
     if codec == Codec.NONE:
@@ -78,7 +78,7 @@ def _gunzip(data: Buffer, bound: int) -> bytes:
         raise _undecodable("gzip", broken) from None
     if len(out) > bound:
         raise _too_large(bound)
-    # Several members in a row are legal gzip that no producer writes, and dear to take apart.
+    # Several members in a row are legal gzip, but no producer writes them and decoding them is slow.
     if not stretch.eof or stretch.unused_data:
         raise _undecodable("gzip", "it is not exactly one whole stream")
     return out
@@ -117,14 +117,14 @@ def _xerial_blocks(view: memoryview) -> Iterator[memoryview]:
     end = len(view)
     pos = len(_XERIAL_HEADER)
     # Encoders cut every 32 KiB, which snappy packs into 1.5 KiB at best; a stream of tiny blocks
-    # is made to cost time.
+    # is an attack on CPU time.
     blocks_left = 64 + end // 64
     while pos != end:
         start = pos + _I32.size
         stop = start + _I32.unpack_from(view, pos)[0] if start <= end else pos
         blocks_left -= 1
         if not start < stop <= end or not blocks_left:
-            raise _undecodable("snappy", f"a block at byte {pos} is cut or has no sense")
+            raise _undecodable("snappy", f"a block at byte {pos} is cut or has an impossible size")
         yield view[start:stop]
         pos = stop
 

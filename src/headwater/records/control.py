@@ -1,4 +1,4 @@
-"""Control records: marks of brokers for brokers and client libraries, one to a batch.
+"""Control records, which brokers write for brokers and client libraries, one in a batch.
 
     key = version i16 (0) · type i16        end-of-transaction value = version i16 · coordinator
                                             epoch i32
@@ -22,7 +22,7 @@ _VERSION = 0
 
 
 class ControlType(IntEnum):
-    """What a control record says; numbers that are not here are to be skipped."""
+    """The type of a control record; readers skip unknown ones."""
 
     ABORT = 0
     COMMIT = 1
@@ -43,7 +43,7 @@ class Marker(NamedTuple):
 
 
 def build_marker(marker: Marker, now: int) -> bytearray:
-    """The batch that writes `marker` into a log."""
+    """Build the batch of a marker."""
     kind = ControlType.COMMIT if marker.commit else ControlType.ABORT
     record = Record(
         key=_KEY.pack(_VERSION, kind),
@@ -60,7 +60,7 @@ def build_marker(marker: Marker, now: int) -> bytearray:
 
 
 def read_marker(batch: Buffer) -> Marker | None:
-    """The marker in a control batch; None where it holds another kind of control record."""
+    """Return the marker in a control batch; None for another kind of control record."""
     records = decode_records(batch)
     header = read_header(batch)
     try:

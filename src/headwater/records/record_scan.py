@@ -87,7 +87,7 @@ def first_not_older(
 ) -> tuple[int, int] | None:
     """Timestamp delta and offset delta of the first record that reaches both, or None.
 
-    Reads no further than that record, and of each record only what stands before its key.
+    Reads no further than that record, and of each record only the fields before its key.
     """
     pos = 0
     try:

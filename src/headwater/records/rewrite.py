@@ -1,8 +1,7 @@
-"""What a broker changes in a batch before it is staged, and when.
+"""Changes that a broker makes to a batch before it is staged.
 
-Most batches are stored as they came. One is changed where its topic asks for another codec, where
-the topic's time is the broker's (LogAppendTime), or where its maximum timestamp or its offset
-deltas are wrong.
+Most batches are stored as received. One is changed if its topic has another codec, if the topic has
+LogAppendTime, or if its maximum timestamp or its offset deltas are wrong.
 """
 
 from headwater.errors import E, KafkaError
@@ -31,19 +30,19 @@ HEAVY_COUNT = 2_000
 HEAVY_BYTES = 32 << 10
 """So does decompressing more bytes than this."""
 HEAVY_OUTPUT = 64 << 10
-"""What may come out of a batch on the loop; what is more than that is known when it comes."""
+"""The most that a batch may decompress to on the loop; decompressing stops there."""
 HEAVY_RECOMPRESSION = 4 << 10
-"""Compressing is dearer still, at the highest levels by far."""
+"""Compressing takes even longer, at the highest levels by far."""
 
 
 def prepare(
     batch: memoryview, header: RawHeader, rules: BatchRules, now_ms: int, most: int = UNBOUNDED
 ) -> tuple[memoryview, RawHeader]:
-    """Check the records where the rules say so, then make the changes the topic asks for.
+    """Check the records if the rules say so, then make the changes that the topic needs.
 
-    `batch` has passed `check_batch` and is changed in place, or a new one takes its place.
-    With a bound, OutputTooLarge where more than `most` bytes come out of it, OffsetsOutOfPlace
-    where its records must be counted again: both take long, and nothing was changed then.
+    `batch` has passed `check_batch`; it is changed in place, or a new one is returned. With a bound,
+    OutputTooLarge if it decompresses to more than `most` bytes, OffsetsOutOfPlace if its offset
+    deltas must be rewritten: both take long, and nothing was changed then.
     """
     if rules.verbatim:
         if needs_walk(header, rules):
@@ -62,7 +61,7 @@ def prepare(
 def _checked(
     batch: memoryview, header: RawHeader, rules: BatchRules, now_ms: int, most: int
 ) -> tuple[memoryview, RawHeader]:
-    """The batch after `check_records`, its records counted from 0 where they were not."""
+    """Return the batch after `check_records`, with its offset deltas corrected."""
     try:
         return batch, check_records(batch, header, rules, now_ms, most)
     except OffsetsOutOfPlace:
@@ -73,15 +72,15 @@ def _checked(
         area = encode_records(records, header[BASE_TIMESTAMP])
         level = rules.level if codec == rules.codec else None
         changed = complete_batch(header, compress(codec, area, level))
-    _refuse_too_large(len(changed), rules, "with its offsets counted again")
+    _refuse_too_large(len(changed), rules, "with its offset deltas corrected")
     batch, header = memoryview(changed), HEADER.unpack_from(changed)
     return batch, check_records(batch, header, rules, now_ms)
 
 
 def is_heavy(header: RawHeader, rules: BatchRules) -> bool:
-    """Whether `prepare` takes milliseconds: then it runs in a thread while the inbox waits.
+    """Return whether `prepare` takes milliseconds: then it runs in a thread while the inbox waits.
 
-    A compressed batch that looks light may not be: `prepare` with a bound finds out.
+    A compressed batch may take longer than it seems: `prepare` with a bound finds out.
     """
     if _needs_recompression(header, rules):
         return header[RECORD_COUNT] > HEAVY_COUNT or header[LENGTH] > HEAVY_RECOMPRESSION
@@ -98,7 +97,7 @@ def _needs_recompression(header: RawHeader, rules: BatchRules) -> bool:
 def _recompress(
     batch: memoryview, header: RawHeader, rules: BatchRules
 ) -> tuple[memoryview, RawHeader]:
-    """The same records under the topic's codec."""
+    """Return the same records in the topic's codec."""
     area = _uncompressed(batch, header, rules)
     codec = rules.codec or 0
     attributes = header[ATTRIBUTES] & ~CODEC_MASK | codec
@@ -121,5 +120,5 @@ def _uncompressed(batch: memoryview, header: RawHeader, rules: BatchRules) -> by
 def _refuse_too_large(size: int, rules: BatchRules, how: str) -> None:
     if size > rules.largest:
         raise KafkaError(
-            E.MESSAGE_TOO_LARGE, f"the batch has {size} bytes {how}, {rules.largest} may be"
+            E.MESSAGE_TOO_LARGE, f"the batch has {size} bytes {how}; {rules.largest} is the most"
         )

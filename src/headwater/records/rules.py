@@ -1,4 +1,4 @@
-"""What one topic accepts, as plain numbers that the hot path can compare with."""
+"""What one topic accepts, as plain numbers for the hot path to compare."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -6,10 +6,10 @@ from typing import Final
 INT64_MIN: Final = -(1 << 63)
 INT64_MAX: Final = (1 << 63) - 1
 WALKED_COUNT: Final = 4
-"""Batches of up to so many records are always walked: it costs next to nothing."""
+"""Batches of up to this many records are always walked: it costs next to nothing."""
 MAX_UNCOMPRESSED_BYTES: Final = 64 << 20
 LEAST_UNCOMPRESSED_BYTES: Final = 8 << 20
-"""So much may come out of any batch: a topic of small messages takes well compressed ones too."""
+"""Any batch may decompress to this much: topics of small messages accept dense batches too."""
 
 _UNLIMITED_MS = 1 << 64
 
@@ -24,23 +24,23 @@ class BatchRules:
     timestamp_after_max_ms: int = 3_600_000
     log_append_time: bool = False
     keys_required: bool = False
-    """The topic is compacted."""
+    """Whether every record needs a key: the topic is compacted."""
     validate_records: bool = False
     """Walk every batch (log.validate.records)."""
     codec: int | None = None
-    """What the topic wants its batches compressed with; None leaves that to producers."""
+    """The codec of the topic's batches; None leaves it to producers."""
     level: int | None = None
 
     largest: int = field(init=False)
     """Bytes of the largest batch that both limits allow."""
     max_uncompressed_bytes: int = field(init=False)
     verbatim: bool = field(init=False)
-    """Batches are stored as they come."""
+    """Whether batches are stored as they are received."""
     walk_up_to: int = field(init=False)
-    """Batches of at most so many records are walked."""
+    """Batches of at most this many records are walked."""
     before_ms: int = field(init=False)
     after_ms: int = field(init=False)
-    """The timestamp limits in force: none where the broker stamps the records itself."""
+    """The timestamp limits in force: none if the broker stamps the records itself."""
 
     def __post_init__(self) -> None:
         walked = INT64_MAX if self.keys_required or self.validate_records else WALKED_COUNT

@@ -1,14 +1,14 @@
-"""What a broker demands of a batch before it may enter a log.
+"""The checks that a batch must pass before it enters a log.
 
-`check_batch` looks at the header and the checksum and never at a record: it is run for every batch
-that a client sends, so its happy path is one unpack, one CRC and a few comparisons; what was wrong
-is found out afterwards, by the functions below it. `check_records` goes through the records of the
-batches for which `needs_walk` says so, and mends what Kafka mends: a wrong maximum timestamp.
+`check_batch` checks the header and the checksum, never a record. It runs for every batch that a
+client sends, so its fast path is one unpack, one CRC and a few comparisons; the functions below it
+find out what is wrong. `check_records` walks the records if `needs_walk` says so, and corrects what
+Kafka corrects: a wrong maximum timestamp.
 
-Codes are those of Kafka's broker, a client tells apart what to retry by them. Where Kafka's answer
-is an accident (a codec number that does not exist makes it answer UNKNOWN_SERVER_ERROR) or where it
-lets pass what no client sends (LogAppendTime or delete-horizon bits, bytes after the batch), the
-batch is refused with the nearest fitting code.
+Error codes are those of Kafka's broker: clients decide by them what to retry. Where Kafka's answer
+is an accident (UNKNOWN_SERVER_ERROR for an unknown codec) or where it accepts what no client sends
+(LogAppendTime or delete-horizon bits, bytes after the batch), the batch is refused with the nearest
+fitting code.
 """
 
 from contextlib import suppress
@@ -47,7 +47,7 @@ from headwater.records.record_scan import scan_records
 from headwater.records.rules import INT64_MAX, INT64_MIN, BatchRules
 
 NAMED_FAULTS_BYTES = 1 << 16
-"""Up to this size a batch with wrong times is walked, to name the records; this is the loop."""
+"""Up to this size a batch with wrong times is walked on the loop, to name the records."""
 NAMED_FAULTS_OUTPUT = 1 << 16
 UNBOUNDED = 1 << 62
 _ZSTD = 4
@@ -60,7 +60,7 @@ _unpack = HEADER.unpack_from
 def check_batch(
     batch: memoryview, rules: BatchRules, now_ms: int, zstd_known: bool = True
 ) -> RawHeader:
-    """The header of the one batch in a Produce request's records field, or KafkaError.
+    """Return the header of the one batch in a Produce request's records field, or raise KafkaError.
 
     `zstd_known` is false for Produce requests below version 7, whose senders cannot know the codec.
     """
@@ -87,10 +87,10 @@ def check_batch(
 
 
 def needs_walk(header: RawHeader, rules: BatchRules) -> bool:
-    """Whether `check_records` must see the batch before it is staged.
+    """Return whether `check_records` must check the batch before it is staged.
 
-    A maximum below the first timestamp is a mistake that Kafka mends rather than refuses, and only
-    the records can tell what it should be.
+    A maximum below the first timestamp is a mistake that Kafka corrects rather than refuses, and
+    only the records say what it should be.
     """
     return (
         header[RECORD_COUNT] <= rules.walk_up_to or header[MAX_TIMESTAMP] < header[BASE_TIMESTAMP]
@@ -100,12 +100,12 @@ def needs_walk(header: RawHeader, rules: BatchRules) -> bool:
 def check_records(
     batch: memoryview, header: RawHeader, rules: BatchRules, now_ms: int, most: int = UNBOUNDED
 ) -> RawHeader:
-    """Check every record of a batch that passed `check_batch`; its header, mended if need be.
+    """Check every record of a batch that passed `check_batch`, and return its (corrected) header.
 
-    INVALID_RECORD where the records are malformed as such; RecordsRefused where single ones break
-    a rule of the topic. OffsetsOutOfPlace where the batch is sound otherwise and its records only
-    have to be counted again. OutputTooLarge where more than `most` bytes come out of the batch,
-    which says nothing about it: this caller does not want to take that long.
+    INVALID_RECORD if the records are malformed; RecordsRefused if single ones break a rule of the
+    topic; OffsetsOutOfPlace if the batch is sound but its offset deltas are not 0, 1, 2, ...;
+    OutputTooLarge if the batch decompresses to more than `most` bytes, which would take too long
+    for this caller.
     """
     codec = header[ATTRIBUTES] & CODEC_MASK
     if codec:
@@ -117,7 +117,7 @@ def check_records(
     first_ms = header[BASE_TIMESTAMP] + earliest
     last_ms = header[BASE_TIMESTAMP] + latest
     if last_ms > INT64_MAX or first_ms < INT64_MIN:
-        raise KafkaError(E.INVALID_TIMESTAMP, f"{first_ms} to {last_ms} leave the 64 bits of time")
+        raise KafkaError(E.INVALID_TIMESTAMP, f"{first_ms} to {last_ms} do not fit into 64 bits")
     if (
         (keyless and rules.keys_required)
         or last_ms > now_ms + rules.after_ms

@@ -22,17 +22,17 @@ from headwater.records.varint import write_varint
 
 _LARGEST: Final = (1 << 31) - 1
 _ROOM: Final = bytes(HEADER_SIZE)
-"""Where the header will stand."""
+"""Room for the header."""
 _CHUNK: Final = 1024
-"""Values that `extend` looks at in one go."""
+"""Values that `extend` handles at once."""
 _KEPT: Final = 1 << 14
-"""Lengths below this have their encoded forms remembered."""
+"""The encoded forms of lengths below this are kept."""
 _EDGES: Final = (64, 1 << 13, 1 << 20, 1 << 27, 1 << 31)
 """Records from these numbers on need one byte more for their number."""
 _AT_ONCE: Final = b"\x00\x00"
 """Attributes and timestamp of a record that is of the same millisecond as the batch's first."""
 _FEW: Final = 16
-"""For so many sizes of values the heads of records are remembered."""
+"""The heads of records are kept for this many sizes of values."""
 
 
 class _Varints(dict[int, bytes]):
@@ -66,7 +66,7 @@ class _WithLength(dict[int, int]):
 
 
 class _Lengths(dict[int, bytes]):
-    """By the length of a value: what stands right before it in a record without a key."""
+    """By the length of a value: the bytes right before it in a record without a key."""
 
     def __missing__(self, size: int) -> bytes:
         encoded = b"\x01" + write_varint(size)
@@ -129,7 +129,7 @@ class _Stretch:
 
 
 class BatchWriter:
-    """One batch that is being filled; not for several threads at once.
+    """One batch that is being filled, by one thread at a time.
 
     `size` is exact: what the batch takes uncompressed, with its header. After `finish` nothing fits
     any more; `finish` itself may be called again, for the same records under another identity.
@@ -142,9 +142,9 @@ class BatchWriter:
 
     def __init__(self, size_limit: int) -> None:
         self.values: list[bytes | None] = []
-        """Of all records. Whoever appends here keeps within what `room_for` says."""
+        """The values of all records. Callers may append as many as `room_for` allows."""
         self._measured = 0
-        """How many of them `_size` knows of."""
+        """How many of them `_size` includes."""
         self._size = HEADER_SIZE
         self._limit = min(size_limit, _LARGEST)
         self._timestamp: int | None = None
@@ -190,7 +190,7 @@ class BatchWriter:
         value: bytes | None,
         headers: Sequence[Header] = (),
     ) -> int:
-        """The number of the record in the batch, or -1 where it does not fit; a first one does."""
+        """Return the record's number in the batch, or -1 if it does not fit; the first always fits."""
         number = len(self.values)
         if self._measured != number:
             self._measure()
@@ -227,10 +227,10 @@ class BatchWriter:
         self._measured += len(late)
 
     def extend(self, timestamp: int, values: Sequence[bytes | None], start: int) -> int:
-        """Append values without keys from `values[start]` on; how many of them fitted.
+        """Append values without keys from `values[start]` on, and return how many fitted.
 
-        Something that is no value stops it like a batch that is full; where it stands first, it is
-        refused with TypeError.
+        An item that is not a value ends it like a full batch; as the first item it is refused with
+        TypeError.
         """
         if start < 0:
             raise ValueError("start is negative")
@@ -259,7 +259,7 @@ class BatchWriter:
         base_sequence: int,
         transactional: bool = False,
     ) -> bytearray:
-        """The whole batch with its checksum."""
+        """Return the whole batch with its checksum."""
         if not self.count:
             raise ValueError("a batch holds at least one record")
         self._limit = 0
@@ -297,7 +297,7 @@ class BatchWriter:
         value: bytes | None,
         headers: Sequence[Header],
     ) -> int:
-        """What `append` does where it cannot take its short way."""
+        """Append a record that the fast path does not handle."""
         number = self.count
         if timestamp == self._timestamp and number != self._edge:
             stretch = self._stretches[-1]
@@ -329,7 +329,7 @@ class BatchWriter:
         return number
 
     def repair(self) -> None:
-        """Forget what an append left that Ctrl-C broke off before its record was in `values`."""
+        """Forget the traces of an append that Ctrl-C interrupted before its record was in `values`."""
         count = len(self.values)
         while self._stretches and self._stretches[-1].start >= count:
             self._stretches.pop()
@@ -361,7 +361,7 @@ class BatchWriter:
         self._inner = 2 + stretch.inner
 
     def _extend(self, values: Sequence[bytes | None]) -> int:
-        """Take as many of these as fit; none at all where one of them is not plain bytes."""
+        """Append as many of these as fit; none if one of them is not plain bytes."""
         if list(map(type, values)).count(bytes) != len(values):
             return 0
         sizes = map(self._sizes.__getitem__, map(len, values))  # type: ignore[arg-type]
@@ -388,7 +388,7 @@ class BatchWriter:
         return parts
 
     def _encode_plain(self, stretch: _Stretch, end: int) -> list[bytes]:
-        """Records that differ in nothing but number and value: laid out column by column."""
+        """Encode records that differ only in number and value, column by column."""
         start = stretch.start
         values: list[bytes] = self.values[start:end]  # type: ignore[assignment]
         lengths = list(map(len, values))
@@ -406,7 +406,7 @@ class BatchWriter:
         return parts
 
     def _encode_keyed(self, stretch: _Stretch, end: int) -> list[bytes] | None:
-        """Records with keys and values and without headers, column by column; None for others."""
+        """Encode records with keys and values and no headers, column by column; None for others."""
         start, count = stretch.start, end - stretch.start
         keys, values = self._keys[start:end], self.values[start:end]
         if self._headers or len(keys) < count or None in keys or None in values:
@@ -454,13 +454,13 @@ def _encode_alike(heads: list[bytes], values: list[bytes]) -> list[bytes]:
 
 
 _heads: dict[int, list[bytes]] = {}
-"""By the size of values: all that stands between two of them, for each number of the second."""
+"""By the size of values: the bytes between two of them, for each number of the second record."""
 _places_known: list[bytes] = []
 """`_AT_ONCE` with the number of the record, as far as batches have needed it (to the second edge)."""
 
 
 def _heads_alike(size: int, end: int) -> list[bytes]:
-    """The heads for numbers up to `end`; none where it does not pay to make them."""
+    """Return the heads for numbers up to `end`; none if making them does not pay."""
     known = _heads.get(size)
     if known is None:
         if len(_heads) >= _FEW:
@@ -471,7 +471,7 @@ def _heads_alike(size: int, end: int) -> list[bytes]:
         return []
     if len(known) >= end:
         return known
-    # Made anew as a whole, since loops of other threads may read what was there.
+    # Replaced as a whole: loops of other threads may read the old one.
     places = _places(_AT_ONCE, 0, min(2 * end, _EDGES[1]))
     length = _LENGTHS[size]
     made = _heads[size] = [_HEADS[len(place) - 1][size] + place + length for place in places]
@@ -491,7 +491,7 @@ def _places(prefix: bytes, start: int, end: int) -> list[bytes]:
 
 
 def _space(field: bytes | None) -> int:
-    """Bytes that a key or a value takes with its length."""
+    """Return the bytes of a key or value with its length."""
     if field is None:
         return 1
     if not isinstance(field, bytes):

@@ -1,7 +1,7 @@
-"""Batches whose records are all alike, read column by column instead of record by record.
+"""Reads batches whose records are all alike, column by column instead of record by record.
 
-Without keys and headers, with values of one size and times close together, every field stands at a
-fixed distance from the one before: a slice with a step compares it in all records at once, and one
+Without keys and headers, with values of one size and times close together, every field is at a fixed
+distance from the previous one: a slice with a step compares it in all records at once, and one
 `struct` takes all values out. Batches of one shape tend to come one after the other, so that their
 layout is remembered; the size of the area alone rules out nearly every other batch.
 """
@@ -18,10 +18,10 @@ from headwater.records.rules import INT64_MAX, INT64_MIN
 from headwater.records.varint import read_varint, write_varint
 
 _FEWEST: Final = 6
-"""Fewer records are read as quickly one by one."""
+"""Fewer records are read one by one as quickly."""
 _ONE_BYTE: Final = 64
 _TWO_BYTES: Final = 8192
-"""Places from here on take more bytes of the record's own number."""
+"""Numbers of records from here on take more bytes."""
 _FIRST_BYTES: Final = bytes(2 * n if n < 64 else (2 * n & 0x7F) | 0x80 for n in range(_TWO_BYTES))
 _SECOND_BYTES: Final = bytes(2 * n >> 7 for n in range(_TWO_BYTES))
 _ATTRIBUTES_TO_KEY: Final = 4
@@ -33,13 +33,13 @@ Column = tuple[list[int], Sequence[bytes]]
 
 
 class _Layout:
-    """Where the fields of `count` records stand that have values of one size."""
+    """The positions of the fields of `count` records with values of one size."""
 
     __slots__ = ("fields", "times", "values")
 
     def __init__(self, size_field: bytes, value_size: int, count: int) -> None:
         self.fields: list[tuple[slice, bytes]] = []
-        """Bytes that must be as they are here."""
+        """Slices, and the bytes they must have."""
         self.times: list[slice] = []
         form, start = "", 0
         for first, after, width in ((0, _ONE_BYTE, 1), (_ONE_BYTE, count, 2)):
@@ -73,7 +73,7 @@ class _Layout:
         return f"{step - value_size - 1}x{value_size}sx" * rows, stop
 
     def fits(self, area: bytes) -> bool:
-        """Whether these are such records; their times may be anything."""
+        """Return whether these are such records, whatever their times."""
         for where, expected in self.fields:  # noqa: SIM110 - all() takes twice the time
             if area[where] != expected:
                 return False
@@ -85,7 +85,7 @@ _layouts: dict[tuple[int, int], _Layout] = {}
 
 
 def uniform_columns(area: bytes, header: RawHeader) -> Column | None:
-    """Timestamps and values of records that are all alike; None where they are not."""
+    """Return timestamps and values of records that are all alike; None if they are not."""
     count, first_ms = header[RECORD_COUNT], header[BASE_TIMESTAMP]
     if not _FEWEST <= count <= _TWO_BYTES or not INT64_MIN + 64 <= first_ms <= INT64_MAX - 64:
         return None
@@ -106,7 +106,7 @@ def _stamps(steps: bytes, first_ms: int) -> list[int]:
 
 
 def _new_layout(area: bytes, count: int) -> _Layout | None:
-    """The layout that the first record suggests, if the whole area is of it."""
+    """Return the layout that the first record suggests, if the whole area has it."""
     shape = _shape(area, count)
     if shape is None:
         return None
@@ -120,12 +120,12 @@ def _new_layout(area: bytes, count: int) -> _Layout | None:
 
 
 def _shape(area: bytes, count: int) -> tuple[bytes, int] | None:
-    """The value's size as it is written and as a number, if the whole area can be of its shape."""
+    """Return the value's size, encoded and as a number, if the whole area can have its shape."""
     try:
         size, at = read_varint(area, 0)
         value_size, after = read_varint(area, at + _ATTRIBUTES_TO_KEY)
     except (IndexError, KafkaError):
-        return None  # something else stands where a size would
+        return None  # the size is not there
     size_field = area[at + _ATTRIBUTES_TO_KEY : after]
     short = _ATTRIBUTES_TO_KEY + len(size_field) + value_size + 1
     if value_size < 0 or size != short:
@@ -138,7 +138,7 @@ def _shape(area: bytes, count: int) -> tuple[bytes, int] | None:
 def uniform_rows(
     header: RawHeader, columns: Column, head: tuple[Any, ...]
 ) -> Iterator[tuple[Any, ...]]:
-    """The rows that `decode_batch` would give, each behind the fields of `head`."""
+    """Return the rows that `decode_batch` would give, each after the fields of `head`."""
     stamps, values = columns
     base = header[BASE_OFFSET]
     front = [repeat(field) for field in head]
