@@ -19,8 +19,8 @@ from headwater.errors import E, KafkaError
 from headwater.records.batch import HEADER
 from headwater.records.builder import build_batch
 from headwater.records.checksum import crc32c
+from headwater.records.header_writing import complete_batch
 from headwater.records.record import Record, encode_records
-from headwater.records.seal import seal
 from headwater.replication.replica import Replica
 from headwater.seams.clock import SystemClock
 from headwater.wire.framing import request_frame
@@ -281,7 +281,7 @@ def batch_of(spec, partition, producers):
     if spec["misplaced"]:  # each record says that it is the first
         header = HEADER.unpack_from(made)
         alone = encode_records([Record(timestamp=header[7], value=b"v")], header[7])
-        made = seal(header, alone * len(spec["records"]))
+        made = complete_batch(header, alone * len(spec["records"]))
     for place, mask in spec["alter"]:
         made[place % len(made)] ^= mask
     if spec["sealed"] and spec["alter"]:
