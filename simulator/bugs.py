@@ -169,6 +169,8 @@ class Bug(NamedTuple):
     kind: str
     all_synced: bool = False
     recreated: bool = False
+    quick_threads: bool = False
+    """Whether slow worker threads would hide it."""
 
 
 BUGS: dict[str, Bug] = {
@@ -181,7 +183,7 @@ BUGS: dict[str, Bug] = {
     "short-write-believed": Bug(_short_write_believed, "restart", False),
     "flush-outlives-deletion": Bug(_flush_outlives_deletion, "restart", True, True),
     "checkpoint-of-another-topic": Bug(
-        _checkpoint_of_another_topic, "crash of a new topic", False, True
+        _checkpoint_of_another_topic, "crash of a new topic", recreated=True, quick_threads=True
     ),
     "removal-not-synced": Bug(_removal_not_synced, "power cut", False, True),
     "descriptors-taken-for-the-disk": Bug(_descriptors_taken_for_the_disk, "few descriptors"),
@@ -192,13 +194,15 @@ BUGS: dict[str, Bug] = {
 def simulate_buggy(seed: int, name: str) -> Verdict:
     """One run of the code with a bug in it, under the weather that the bug likes least."""
     bug = BUGS[name]
+    drawn = FaultPlan.of(seed)
     fault_plan = replace(
-        FaultPlan.of(seed),
+        drawn,
         kinds=(bug.kind,),
         troubles=TROUBLES,
         all_synced=bug.all_synced,
         short=0.1,
         recreated=bug.recreated,
+        slowest_thread_ms=1 if bug.quick_threads else drawn.slowest_thread_ms,
     )
     with bug.plant():
         return simulate(seed, fault_plan=fault_plan)
