@@ -787,7 +787,11 @@ cdef class FastAppend(StagedBatch):
         self.connection.context.metrics.error(PRODUCE, failure.code)
         self.connection.route = None
         answer = failed_answer(<FastTarget>PyList_GET_ITEM(self.route.targets, 0), failure)
-        self.fill(self.route.route.response_frame(<int32_t>self.correlation_id, [answer]))
+        self.fill(
+            self.route.route.failure_frame(
+                self.connection, <int32_t>self.correlation_id, [answer]
+            )
+        )
 
     cpdef fill(self, list buffers):
         if self.buffers is None:
@@ -839,7 +843,11 @@ cdef class FastCall:
             if part.failure is not None:
                 self.connection.route = None
                 answers = [(<FastPart>each).answer() for each in self.parts]
-                self.fill(route.route.response_frame(<int32_t>self.correlation_id, answers))
+                self.fill(
+                    route.route.failure_frame(
+                        self.connection, <int32_t>self.correlation_id, answers
+                    )
+                )
                 return 0
             route.put_numbers(
                 <uint8_t*>PyBytes_AS_STRING(answer) + route.holes[rank], part.target, part

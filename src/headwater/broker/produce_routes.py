@@ -8,6 +8,7 @@ of metadata, settings and access rules.
 from collections.abc import Iterable, Sequence
 
 from headwater.broker.context import Context
+from headwater.broker.handlers.leader_hints import leader_endpoints
 from headwater.broker.metrics import TopicCounters
 from headwater.broker.request import Request
 from headwater.broker.server_connection import ServerConnection
@@ -23,6 +24,7 @@ from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
 FIRST_FLEXIBLE = 9
 FIRST_WITH_ZSTD = 7
 FIRST_WITH_LOG_START = 5
+FIRST_WITH_LEADER_HINT = 10
 MOST_PARTITIONS = 1000
 """A request of more partitions has no route."""
 
@@ -114,16 +116,27 @@ class Route:
             )
             for target in targets
         ]
-        frame = b"".join(self.response_frame(0, answers))
+        frame = b"".join(self._frame(0, self._response(answers)))
         self.answer_gaps = frame.split(_NUMBERS[: 8 * self.numbers])
         """The bytes around the numbers of an answer, with its size and correlation id."""
 
-    def response_frame(
-        self, correlation_id: int, answers: Iterable[_PartitionAnswer]
+    def failure_frame(
+        self, connection: ServerConnection, correlation_id: int, answers: Iterable[_PartitionAnswer]
     ) -> list[Buffer]:
-        """Encode the answers of all partitions, in the order of the request."""
+        """Encode the answers of all partitions, of which some are refusals."""
+        response = self._response(answers)
+        if self.version >= FIRST_WITH_LEADER_HINT:
+            hint_leaders(connection.context, connection, response)
+        return self._frame(correlation_id, response)
+
+    def _frame(self, correlation_id: int, response: ProduceResponse) -> list[Buffer]:
+        parts = codec.encode(response, self.version)
+        return response_frame(correlation_id, PRODUCE, self.version, parts)
+
+    def _response(self, answers: Iterable[_PartitionAnswer]) -> ProduceResponse:
+        """Put the answers of the partitions, in the order of the request, under their topics."""
         rest = iter(answers)
-        response = ProduceResponse(
+        return ProduceResponse(
             responses=[
                 _TopicAnswer(
                     name=name,
@@ -133,8 +146,6 @@ class Route:
                 for name, topic_id, indexes in self.topics
             ]
         )
-        parts = codec.encode(response, self.version)
-        return response_frame(correlation_id, PRODUCE, self.version, parts)
 
 
 def route_of(context: Context, request: Request, body: ProduceRequest) -> Route | None:
@@ -262,3 +273,20 @@ def fill_failure(answer: _PartitionAnswer, failure: KafkaError, replica: Replica
                 batch_index=index, batch_index_error_message=message
             )
         )
+
+
+def hint_leaders(context: Context, connection: ServerConnection, response: ProduceResponse) -> None:
+    """Add the current leader for a client that asked the wrong broker (KIP-951)."""
+    nodes: set[int] = set()
+    for topic in response.responses:
+        name = topic.name or context.metadata.name_of.get(topic.topic_id, "")
+        for partition in topic.partition_responses:
+            info = context.metadata.partition(name, partition.index)
+            if partition.error_code == E.NOT_LEADER_OR_FOLLOWER and info is not None:
+                partition.current_leader = ProduceResponse.LeaderIdAndEpoch(
+                    leader_id=info.leader, leader_epoch=info.leader_epoch
+                )
+                nodes.add(info.leader)
+    response.node_endpoints = leader_endpoints(
+        context, connection, nodes, ProduceResponse.NodeEndpoint
+    )

@@ -238,7 +238,7 @@ class FastAppend(PendingResponse):
         connection.route = None
         answer = _PartitionAnswer(index=route.targets[0].index)
         fill_failure(answer, failure, route.targets[0].replica)
-        self.fill(route.response_frame(self.correlation_id, [answer]))
+        self.fill(route.failure_frame(connection, self.correlation_id, [answer]))
 
     def park(self) -> None:
         self.parked = True
@@ -292,7 +292,7 @@ class FastCall(PendingResponse):
         if any(part.failure is not None for part in self.parts):
             self.connection.route = None
             answers = [part.answer() for part in self.parts]
-            self.fill(route.route.response_frame(self.correlation_id, answers))
+            self.fill(route.route.failure_frame(self.connection, self.correlation_id, answers))
             return
         values: list[int | bytes] = [route.size, self.correlation_id, route.start]
         for part, gap in zip(self.parts, route.route.answer_gaps[1:], strict=True):

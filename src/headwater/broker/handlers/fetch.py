@@ -422,7 +422,7 @@ class _Fetch:
         response = FetchResponse(session_id=self.fetch_context.session_id)
         response.responses = list(answers.topics.values())
         response.node_endpoints = leader_endpoints(
-            self.context, self.request, answers.hinted, FetchResponse.NodeEndpoint
+            self.context, self.request.connection, answers.hinted, FetchResponse.NodeEndpoint
         )
         # This fetch may stay in the purgatory until its deadline: it must not keep records.
         self.parts, self.fetch_context.partitions = [], []

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
 from headwater.broker.context import Context
-from headwater.broker.request import Request
+from headwater.broker.server_connection import ServerConnection
 
 Endpoint = TypeVar("Endpoint", covariant=True)
 
@@ -16,12 +16,15 @@ class NodeEndpoint(Protocol[Endpoint]):
 
 
 def leader_endpoints(
-    context: Context, request: Request, leaders: Iterable[int], make: NodeEndpoint[Endpoint]
+    context: Context,
+    connection: ServerConnection,
+    leaders: Iterable[int],
+    make: NodeEndpoint[Endpoint],
 ) -> list[Endpoint]:
     """Return the addresses of brokers on the client's listener."""
     found = []
     for node in sorted(leaders):
-        endpoint = context.metadata.endpoint(node, request.connection.listener)
+        endpoint = context.metadata.endpoint(node, connection.listener)
         if endpoint is not None:
             host, port = endpoint
             rack = context.metadata.brokers[node].rack

@@ -8,8 +8,12 @@ leaves a route on its connection, and the next one like it takes the fast path
 
 from headwater.broker.context import Context
 from headwater.broker.fast_produce import remember_route
-from headwater.broker.handlers.leader_hints import leader_endpoints
-from headwater.broker.produce_routes import FIRST_WITH_ZSTD, fill_failure
+from headwater.broker.produce_routes import (
+    FIRST_WITH_LEADER_HINT,
+    FIRST_WITH_ZSTD,
+    fill_failure,
+    hint_leaders,
+)
 from headwater.broker.request import Request
 from headwater.errors import E, KafkaError
 from headwater.model import INTERNAL_TOPICS, NO_TIMESTAMP
@@ -18,7 +22,6 @@ from headwater.security.rights import WRITE_TOPIC
 from headwater.wire.apis import PRODUCE
 from headwater.wire.messages.produce import ProduceRequest, ProduceResponse
 
-FIRST_WITH_LEADER_HINT = 10
 FIRST_WITH_TOPIC_ID = 13
 ADMIN_CLIENT = "__admin_client"
 """The client id with which Kafka's own tools may write to internal topics."""
@@ -121,7 +124,7 @@ class _Call:
     def _response(self) -> ProduceResponse:
         response = ProduceResponse(responses=self.answers)
         if self.failures and self.request.version >= FIRST_WITH_LEADER_HINT:
-            _hint_leaders(self.context, self.request, response)
+            hint_leaders(self.context, self.request.connection, response)
         return response
 
 
@@ -177,20 +180,3 @@ class _Append:
 
     def expired(self) -> None:
         self.fail(KafkaError(E.REQUEST_TIMED_OUT))
-
-
-def _hint_leaders(context: Context, request: Request, response: ProduceResponse) -> None:
-    """Add the current leader for a client that asked the wrong broker (KIP-951)."""
-    nodes: set[int] = set()
-    for topic in response.responses:
-        name = topic.name or context.metadata.name_of.get(topic.topic_id, "")
-        for partition in topic.partition_responses:
-            info = context.metadata.partition(name, partition.index)
-            if partition.error_code == E.NOT_LEADER_OR_FOLLOWER and info is not None:
-                partition.current_leader = ProduceResponse.LeaderIdAndEpoch(
-                    leader_id=info.leader, leader_epoch=info.leader_epoch
-                )
-                nodes.add(info.leader)
-    response.node_endpoints = leader_endpoints(
-        context, request, nodes, ProduceResponse.NodeEndpoint
-    )
