@@ -10,7 +10,9 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 import headwater
+from headwater.wire.messages.fetch import FetchResponse
 from tests.integration.brokers import Brokers, running, store_process, until
+from tests.unit.broker.live import Client, fetch_request
 
 LAG_MS = 3000
 
@@ -69,13 +71,14 @@ def idempotent(brokers: Brokers, **more) -> Producer:
     return Producer({**settings, **more})
 
 
-def read_all(brokers: Brokers, topic: str) -> list[str]:
+def read_all(brokers: Brokers, topic: str, rack: str = "") -> list[str]:
     """Every committed value, by assignment, from the start to the end."""
     consumer = Consumer(
         {
             "bootstrap.servers": brokers.bootstrap,
             "group.id": "audit",
             "auto.offset.reset": "earliest",
+            "client.rack": rack,
         }
     )
     at = TopicPartition(topic, 0, 0)
@@ -259,3 +262,37 @@ def test_committed_offsets_and_members_survive_their_coordinator(brokers, topic)
     assert consumer.committed([at], timeout=30)[0].offset == 100
     consumer.close()
     until(lambda: in_sync(brokers, topic) == {1, 2, 3}, "all replicas in sync again")
+
+
+def test_a_consumer_reads_from_the_replica_in_its_rack(store):
+    selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+    brokers = Brokers(
+        f"{store.address}/racks", 2, subprocess=True, **{"replica.selector.class": selector}
+    )
+    brokers.all = {one: brokers.make(one, **{"broker.rack": f"rack-{one}"}) for one in brokers.all}
+    try:
+        for broker in brokers.all.values():
+            broker.start()
+        admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+        admin.create_topics([NewTopic("near", 1, 2)])["near"].result(60)
+        until(lambda: in_sync(brokers, "near") == {1, 2}, "both replicas in sync")
+        producer = idempotent(brokers)
+        values = [str(number) for number in range(100)]
+        for value in values:
+            producer.produce("near", value)
+        assert producer.flush(60) == 0
+        leads = leader(brokers, "near")
+        follows = 3 - leads
+
+        def fetch(number):
+            request = fetch_request({("near", 0): 0})
+            request.rack_id = f"rack-{follows}"
+            with Client(brokers.all[number].port) as client:
+                return client.ask(request, FetchResponse, 12).responses[0].partitions[0]
+
+        until(lambda: fetch(leads).preferred_read_replica == follows, "the near replica")
+        until(lambda: fetch(follows).high_watermark == 100, "the high watermark at the follower")
+        assert fetch(follows).records
+        assert read_all(brokers, "near", rack=f"rack-{follows}") == values
+    finally:
+        brokers.close()

@@ -21,6 +21,9 @@ from headwater.config.topic import ALONE, NO_COMPACTION, TopicSettings
 
 CLUSTER_WIDE = Mode.CLUSTER_WIDE
 _BOUNDED = "each connection is bounded by itself: 64 requests or 1 MiB a turn, then the next one's"
+_SELECTORS = "org.apache.kafka.common.replica."
+RACK_AWARE_SELECTOR = _SELECTORS + "RackAwareReplicaSelector"
+REPLICA_SELECTORS = (RACK_AWARE_SELECTOR, _SELECTORS + "LeaderSelector")
 _CHECKPOINTS = "all are written together, every replica.high.watermark.checkpoint.interval.ms"
 _ONE_LOOP = "one event loop and two file threads do all the work"
 
@@ -449,9 +452,9 @@ class BrokerKeys(SettingsBase):
         idle=ALONE,
     )
     replica_selector_class: str | None = key(
-        "replica.selector.class", STRING, default=None,
-        doc="How consumers are assigned to replicas; by default the leader serves them.",
-        idle=ALONE,
+        "replica.selector.class", STRING, default=None, one_of=REPLICA_SELECTORS,
+        doc="How consumers are assigned to replicas. By default the leader serves them; "
+        "RackAwareReplicaSelector sends those with client.rack to an in-sync replica of that rack.",
     )
     auto_leader_rebalance_enable: bool = key(
         "auto.leader.rebalance.enable", BOOLEAN, default=True,

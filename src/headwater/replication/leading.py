@@ -1,6 +1,6 @@
 """What a replica that leads knows of its followers: how far they are, and who is in sync."""
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headwater.replication.effects import ProposeIsr
@@ -44,6 +44,24 @@ class Leading:
     def is_in_sync(self, follower: int) -> bool:
         """Return whether the follower is in the stored in-sync set."""
         return follower in self._replica.partition.isr
+
+    def nearest(self, rack: str, offset: int, racks: Mapping[int, str | None]) -> int:
+        """Return the broker from which a consumer in `rack` reads at `offset`: this one by default.
+
+        A follower of that rack must be alive and in sync and have the offset; of several the one
+        with the longest log is chosen.
+        """
+        partition = self._replica.partition
+        if racks.get(partition.node_id) == rack:
+            return partition.node_id
+        near = [
+            (progress.log_end, -follower)
+            for follower, progress in partition.followers.items()
+            if racks.get(follower) == rack
+            and follower in partition.isr
+            and progress.log_start <= offset <= progress.log_end
+        ]
+        return -max(near)[1] if near else partition.node_id
 
     def low_watermark(self, live: Container[int]) -> int:
         """Return the least log start of the live replicas."""

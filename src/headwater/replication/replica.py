@@ -172,6 +172,21 @@ class Replica:
         """Raise KafkaError unless this replica leads in the client's epoch."""
         self.require_role(Role.LEADER, current_leader_epoch)
 
+    def require_readable(self, current_leader_epoch: int, offset: int) -> None:
+        """Raise KafkaError unless a consumer may read here: from the leader, or from a follower.
+
+        A follower that has not reached the offset yet says so: the offset may exist.
+        """
+        role = self.partition.role
+        if role is _LEADER:
+            self.require_role(role, current_leader_epoch)
+            return
+        self.require_role(Role.FOLLOWER, current_leader_epoch)
+        if self.following.cutting:
+            raise KafkaError(E.NOT_LEADER_OR_FOLLOWER)
+        if offset > self.log.log_end_offset:
+            raise KafkaError(E.OFFSET_NOT_AVAILABLE)
+
     def check_epoch(self, current_leader_epoch: int) -> None:
         """Distinguish a client with old metadata from one that is ahead of this broker (KIP-320)."""
         known = self.partition.leader_epoch

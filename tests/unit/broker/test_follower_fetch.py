@@ -101,7 +101,7 @@ def test_a_follower_with_another_history_hears_where_it_ends_and_counts_for_noth
     for _ in range(2):
         assert client.produce(topic, batch(b"one"), acks=1).error_code == 0
     live.on_loop(lambda: led.log.staging.begin_epoch(epoch + 1))
-    live.on_loop(lambda: led.partition.led(0, epoch + 1, 2, (0, FOLLOWER), (0, FOLLOWER), 2))
+    live.on_loop(lambda: led.partition.led(0, epoch + 1, 2, (1, FOLLOWER), (1, FOLLOWER), 2))
     assert client.produce(topic, batch(b"two", b"three"), acks=1).error_code == 0
     got = fetch(live, client, led, 4, last_fetched_epoch=epoch)
     assert (got.error_code, got.diverging_epoch.epoch, got.diverging_epoch.end_offset) == (
@@ -197,3 +197,33 @@ def test_a_new_session_of_a_connection_replaces_the_one_before(live, client, led
     Session(live, client, led)
     Session(live, client, led)
     assert len(led.end_watchers) == 1
+
+
+# -- consumers that read from followers
+
+
+def test_a_follower_serves_consumers_below_its_own_high_watermark(live, client, led):
+    topic, epoch = led.topic_partition.topic, led.leader_epoch
+    for _ in range(2):
+        assert client.produce(topic, batch(b"one"), acks=1).error_code == 0
+    assert fetch(live, client, led, 1).error_code == 0
+    live.on_loop(lambda: led.partition.followed(FOLLOWER, epoch, 3, (1, FOLLOWER), (1, FOLLOWER)))
+    got = client.fetch(topic, 0, version=12, current_leader_epoch=epoch)
+    assert (got.error_code, got.high_watermark, len(got.records)) == (0, 1, len(batch(b"one")))
+    assert client.fetch(topic, 9, version=12).error_code == E.OFFSET_NOT_AVAILABLE
+    assert client.fetch(topic, 0, version=10).error_code == E.NOT_LEADER_OR_FOLLOWER
+    led.following.cutting = True
+    assert client.fetch(topic, 0, version=12).error_code == E.NOT_LEADER_OR_FOLLOWER
+
+
+def test_a_consumer_is_sent_to_the_longest_replica_of_its_rack_that_has_its_offset(led):
+    leading, partition = led.leading, led.partition
+    partition.led(0, led.leader_epoch, 4, (1, 2, 3, 4), (1, 2, 3), 10)
+    for follower, end in ((2, 5), (3, 7), (4, 9)):
+        partition.follower_fetched(0, follower, end, 1)
+    racks = {1: "a", 2: "b", 3: "b", 4: "b", 5: "c"}
+    assert leading.nearest("b", 4, racks) == 3, "4 is not in sync"
+    assert leading.nearest("b", 8, racks) == 1, "none has the offset"
+    assert leading.nearest("b", 0, racks) == 1, "none has it any more"
+    assert leading.nearest("a", 4, racks) == 1
+    assert leading.nearest("c", 4, racks) == 1

@@ -54,7 +54,7 @@ def handle_fetch(
         for topic in body.topics
         for partition in topic.partitions
     ]
-    reader = FetchReader.of(body)
+    reader = FetchReader.of(body, request.version)
     try:
         fetch_context = begin_fetch(context, request, body, reader, wanted)
     except KafkaError as refused:
@@ -76,7 +76,7 @@ def _fetch_many(
         for partition in drained(topic.partitions):
             wanted.append(wanted_of(topic.topic_id if by_id else topic.topic, partition))
             yield
-    reader = FetchReader.of(body)
+    reader = FetchReader.of(body, request.version)
     try:
         fetch_context = begin_fetch(context, request, body, reader, wanted)
     except KafkaError as refused:
@@ -104,6 +104,8 @@ class _Fetch:
         self.fetch_context = fetch_context
         self.reader = reader
         self.isolation = reader.isolation
+        selector = context.settings.replica_selector_class
+        self._sends_marks = reader.is_follower and selector is not None
         self.max_bytes = min(body.max_bytes, context.settings.fetch_max_bytes)
         self.min_bytes = min(body.min_bytes, self.max_bytes)
         # A client at its limit of polls is not read, so its disconnect goes unnoticed: no poll
@@ -183,7 +185,15 @@ class _Fetch:
 
     def _is_urgent(self, part: Part) -> bool:
         """Whether a part has something that the reader must not wait for."""
-        return part.failure is not None or part.divergence is not None
+        if part.is_urgent:
+            return True
+        # Consumers that read from followers wait for the high watermark there (KIP-392).
+        replica = part.replica
+        return (
+            self._sends_marks
+            and replica is not None
+            and replica.high_watermark > part.want.sent_high_watermark
+        )
 
     def _wait(self) -> None:
         self.waiting = True
@@ -277,8 +287,11 @@ class _Fetch:
             return Part(want, None, self._absences.setdefault(absence.code, absence))
         part = Part(want, replica, None)
         self._check(part)
-        if reader.is_follower and part.failure is None and part.divergence is None:
-            self._count(part, replica)
+        if part.failure is None and part.divergence is None:
+            if reader.is_follower:
+                self._count(part, replica)
+            elif reader.rack:
+                part.preferred = reader.nearest(context, replica, want.fetch_offset)
         return part
 
     def _count(self, part: Part, replica: Replica) -> None:
@@ -308,7 +321,7 @@ class _Fetch:
             self.found -= part.found.size
             part.found = None
         replica, want = part.replica, part.want
-        if replica is None or part.failure is not None or part.divergence is not None:
+        if replica is None or part.is_urgent:
             return
         left = self.max_bytes - self.found
         if left <= 0 and self.found:
@@ -450,6 +463,7 @@ class _Fetch:
         answer.high_watermark = replica.high_watermark
         answer.last_stable_offset = replica.last_stable_offset
         answer.log_start_offset = replica.log_start_offset
+        answer.preferred_read_replica = part.preferred
         if part.divergence is not None:
             answer.diverging_epoch = part.divergence
         if self.isolation is FetchIsolation.LAST_STABLE:

@@ -25,6 +25,8 @@ class Part:
     failure: KafkaError | None
     divergence: Divergence | None = None
     found: FileSlice | None = None
+    preferred: int = -1
+    """The replica from which the consumer reads instead."""
     records: Buffer | list[Buffer] | SliceStream | None = None
 
     def fail(self, failure: Exception) -> None:
@@ -39,7 +41,12 @@ class Part:
     @property
     def news(self) -> bool:
         """Return whether an incremental response must include it even without changed offsets."""
-        return bool(self.records) or self.failure is not None or self.divergence is not None
+        return bool(self.records) or self.is_urgent
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether the reader must not wait for more before it hears of this."""
+        return self.failure is not None or self.divergence is not None or self.preferred >= 0
 
 
 def wanted_of(topic: str | bytes, partition: FetchRequest.FetchPartition) -> FetchPartition:

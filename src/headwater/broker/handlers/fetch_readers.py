@@ -12,6 +12,7 @@ from headwater.broker.follower_watch import FollowerWatch
 from headwater.broker.handlers.fetch_parts import TopicAnswer
 from headwater.broker.request import Request
 from headwater.broker.turns import each
+from headwater.config.broker_keys import RACK_AWARE_SELECTOR
 from headwater.errors import E, KafkaError
 from headwater.model import NO_EPOCH, READ_COMMITTED
 from headwater.replication.isolation import FetchIsolation
@@ -21,6 +22,7 @@ from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
 CONSUMER = -1
 FIRST_WITH_SESSION = 7
+FIRST_WITH_RACK = 11
 FIRST_WITH_TOPIC_ID = 13
 
 
@@ -30,16 +32,19 @@ class FetchReader(NamedTuple):
     replica_id: int
     broker_epoch: int
     isolation: FetchIsolation
+    rack: str = ""
+    reads_followers: bool = False
+    """Whether a follower may serve it (KIP-392)."""
 
     @classmethod
-    def of(cls, body: FetchRequest) -> "FetchReader":
+    def of(cls, body: FetchRequest, version: int) -> "FetchReader":
         replica_id = _replica_id(body)
         if replica_id > CONSUMER:
             epoch = body.replica_state.replica_epoch
             return cls(replica_id, epoch, FetchIsolation.LOG_END)
         committed = body.isolation_level == READ_COMMITTED
         isolation = FetchIsolation.LAST_STABLE if committed else FetchIsolation.HIGH_WATERMARK
-        return cls(CONSUMER, -1, isolation)
+        return cls(CONSUMER, -1, isolation, body.rack_id, version >= FIRST_WITH_RACK)
 
     @property
     def is_follower(self) -> bool:
@@ -50,7 +55,20 @@ class FetchReader(NamedTuple):
         if self.is_follower and want.current_leader_epoch == NO_EPOCH:
             # Of whom nobody knows which leader it follows, it must not be counted (KIP-320).
             raise KafkaError(E.FENCED_LEADER_EPOCH, "a follower names its leader's epoch")
-        replica.require_leader(want.current_leader_epoch)
+        if self.reads_followers:
+            replica.require_readable(want.current_leader_epoch, want.fetch_offset)
+        else:
+            replica.require_leader(want.current_leader_epoch)
+
+    def nearest(self, context: Context, replica: Replica, offset: int) -> int:
+        """Return the broker that a consumer with a rack is sent to, -1 if this one serves it."""
+        if not self.rack or context.settings.replica_selector_class != RACK_AWARE_SELECTOR:
+            return -1
+        if not replica.is_leader:
+            return -1
+        racks = {broker.id: broker.rack for broker in context.metadata.brokers.values()}
+        found = replica.leading.nearest(self.rack, offset, racks)
+        return -1 if found == context.node_id else found
 
     def count_follower(self, replica: Replica, want: FetchPartition) -> None:
         """Tell the leader how far a follower has come; its offset is valid and does not diverge."""
