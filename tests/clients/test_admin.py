@@ -290,3 +290,23 @@ def test_nothing_hangs_where_no_broker_is():
             admin.describe_group("g")
     with pytest.raises(ClosedError):
         admin.list_topics()
+
+
+# -- replicas
+
+
+def test_leaders_are_elected_and_moves_are_begun_and_listed(admin, topic):
+    here, nowhere = TopicPartition(topic, 0), TopicPartition(topic, 99)
+    assert admin.elect_leaders([here, nowhere]) == {
+        here: E.ELECTION_NOT_NEEDED,
+        nowhere: E.UNKNOWN_TOPIC_OR_PARTITION,
+    }
+    replicas = admin.describe_topics([topic])[topic].partitions[0].replicas
+    admin.reassign_partitions({here: replicas})
+    until("nothing is moved", lambda: admin.list_reassignments() == {})
+    with pytest.raises(KafkaError) as refused:
+        admin.reassign_partitions({here: [*replicas, 4711]})
+    assert refused.value.code is E.INVALID_REPLICA_ASSIGNMENT
+    with pytest.raises(KafkaError) as unknown:
+        admin.reassign_partitions({here: replicas, nowhere: None})
+    assert unknown.value.code is E.UNKNOWN_TOPIC_OR_PARTITION

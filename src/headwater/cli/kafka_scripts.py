@@ -15,15 +15,14 @@ _REMOVED = {
 }
 _NOT_THERE = {
     "kafka-acls": "access control is not served yet",
-    "kafka-reassign-partitions": "one broker has nowhere to move partitions to",
-    "kafka-leader-election": "one broker leads every partition",
-    "kafka-preferred-replica-election": "it was removed from Kafka; one broker leads every partition",
+    "kafka-preferred-replica-election": "it was removed from Kafka: type headwater elect --all",
     "kafka-features": "feature levels are not served",
     "kafka-share-groups": "share groups are not served yet",
     "kafka-transactions": "transactions are not served yet",
 }
 
 
+_REASSIGN, _TARGETS = "kafka-reassign-partitions", "brokers to move to"
 _TOPIC_IS_AN_ARGUMENT = "the topic is an argument: headwater {command} TOPIC"
 _HABITS: dict[str, dict[str, str]] = {
     "consume": {
@@ -94,6 +93,8 @@ def command_for(name: str) -> click.Command:
 def answer(script: str, words: Sequence[str]) -> str:
     """Return the headwater command for one of Kafka's scripts and its arguments."""
     given = _parsed(words)
+    if script == _REASSIGN:  # there, it means brokers to move to
+        given[_TARGETS] = given.pop("--broker-list", [])
     notes = [text for option, text in _REMOVED.items() if option in given]
     if script in _NOT_THERE:
         return "; ".join([*notes, f"{script}: {_NOT_THERE[script]}"])
@@ -142,6 +143,27 @@ def _topics(given: Words) -> list[str]:
         return ["topics", "alter", topic, *counts, *configs]
     factor = _each(given, "--replication-factor", "--replication-factor")
     return ["topics", "create", topic, *counts, *factor, *configs, *_flag(given, "--if-not-exists")]
+
+
+def _reassign(given: Words) -> list[str]:
+    file = _first(given, "--reassignment-json-file", "FILE")
+    for verb in ("execute", "verify", "cancel"):
+        if f"--{verb}" in given:
+            return ["reassign", verb, file]
+    if "--list" in given:
+        return ["reassign", "list"]
+    return ["reassign", "plan", "TOPIC", *_each(given, _TARGETS, "--brokers")]
+
+
+def _elect(given: Words) -> list[str]:
+    unclean = _first(given, "--election-type", "preferred").lower() == "unclean"
+    topic = _first(given, "--topic", "TOPIC")
+    which = (
+        ["--all"]
+        if "--all-topic-partitions" in given
+        else [f"{topic}:{_first(given, '--partition', '0')}"]
+    )
+    return ["elect", *which, *(["--unclean"] if unclean else [])]
 
 
 def _flag(given: Words, option: str) -> list[str]:
@@ -220,6 +242,8 @@ _LINES: dict[str, Callable[[Words], list[str]]] = {
     "kafka-topics": _topics,
     "kafka-configs": _configs,
     "kafka-consumer-groups": _groups,
+    _REASSIGN: _reassign,
+    "kafka-leader-election": _elect,
     "kafka-groups": lambda given: ["groups", "list"],
     "kafka-console-producer": _produce,
     "kafka-console-consumer": _consume,

@@ -55,6 +55,11 @@ def command() -> None:
     type=click.IntRange(1),
     help="Number of replicas; by default the broker chooses.",
 )
+@click.option(
+    "--assign",
+    metavar="ID:ID,ID:ID,...",
+    help="The brokers of each partition, the preferred leader first; decides both numbers.",
+)
 @config_option
 @click.option(
     "--profile",
@@ -68,19 +73,35 @@ async def create(
     names: tuple[str, ...],
     partitions: int | None,
     replication_factor: int | None,
+    assign: str | None,
     configs: tuple[str, ...],
     profile: str | None,
     if_not_exists: bool,
     as_json: bool,
 ) -> None:
     """Create topics."""
+    replicas = _assigned(assign, partitions, replication_factor)
     chosen = _of_profile(profile) | parse_assignments(configs)
     factor = replication_factor or int(chosen.pop(_FACTOR, "0")) or None
     report = ItemResults("topic", "created", E.TOPIC_ALREADY_EXISTS if if_not_exists else E.NONE)
     for name in names:
-        topic = NewTopic(name, partitions, factor, chosen)
+        topic = NewTopic(name, partitions, None if replicas else factor, chosen, replicas)
         await report.attempt(name, admin.create_topics([topic]), lambda no: _hint(no, chosen))
     report.show(as_json)
+
+
+def _assigned(
+    text: str | None, partitions: int | None, factor: int | None
+) -> dict[int, list[int]] | None:
+    """Parse the brokers of each partition, in the form of kafka-topics --replica-assignment."""
+    if text is None:
+        return None
+    if partitions is not None or factor is not None:
+        raise click.UsageError("--assign decides the numbers of partitions and replicas")
+    rows = [row.split(":") for row in text.split(",")]
+    if wrong := [word for row in rows for word in row if not word.isdecimal()]:
+        raise click.UsageError(f"--assign {text}: {wrong[0]!r} is not the id of a broker")
+    return {index: [int(word) for word in row] for index, row in enumerate(rows)}
 
 
 def _of_profile(name: str | None) -> dict[str, str]:

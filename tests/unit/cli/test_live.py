@@ -485,3 +485,76 @@ def test_bytes_that_are_not_utf_8_are_sent_as_they_were_typed(broker: str) -> No
         command, ["produce", "typed-bytes", "-H", f"{odd}=1"], input="v\n"
     )
     assert (named.exit_code, "the name is not valid UTF-8" in named.stderr) == (2, True)
+
+
+# -- brokers, moves and elections
+
+
+def broker_id(broker: str) -> int:
+    (row,) = shown(broker, "brokers", "list")
+    return int(row["broker"])
+
+
+def test_brokers_are_listed_and_described(broker: str) -> None:
+    me = broker_id(broker)
+    run(broker, "topics", "create", "held", "--assign", f"{me},{me}")
+    (row,) = shown(broker, "brokers", "list")
+    assert row["controller"]
+    assert row["leads"] == row["replicas"] == row["in_sync"] >= 2
+    described: Any = shown(broker, "brokers", "describe", str(row["broker"]))
+    held = [one for one in described["replicas"] if one["topic"] == "held"]
+    assert [(one["partition"], one["role"]) for one in held] == [(0, "leader"), (1, "leader")]
+    away = run(broker, "brokers", "describe", "77")
+    assert away.exit_code == 1
+    assert "broker 77 is not live" in away.stderr
+
+
+def test_an_assignment_decides_the_counts(broker: str) -> None:
+    both = run(broker, "topics", "create", "t", "--assign", "0", "-p", "2")
+    assert (both.exit_code, "decides the numbers" in both.stderr) == (2, True)
+    wrong = run(broker, "topics", "create", "t", "--assign", "0:x")
+    assert (wrong.exit_code, "'x' is not the id" in wrong.stderr) == (2, True)
+    unknown = run(
+        broker, "topics", "create", "unknown-broker", "--assign", f"{broker_id(broker)}:9"
+    )
+    assert (unknown.exit_code, "not live: [9]" in unknown.stderr) == (1, True)
+
+
+def test_a_plan_is_made_executed_verified_and_cancelled(broker: str, tmp_path: Path) -> None:
+    me = broker_id(broker)
+    run(broker, "topics", "create", "moved", "--assign", f"{me},{me}")
+    planned = run(broker, "reassign", "plan", "moved")
+    assert json.loads(planned.stdout) == {"version": 1, "partitions": []}
+    dead = run(broker, "reassign", "plan", "moved", "--brokers", f"{me},8")
+    assert (dead.exit_code, "broker 8 is not live" in dead.stderr) == (2, True)
+
+    file, back = tmp_path / "plan.json", tmp_path / "back.json"
+    rows = [{"topic": "moved", "partition": index, "replicas": [me]} for index in (0, 1)]
+    file.write_text(json.dumps({"version": 1, "partitions": rows}))
+    done: Any = shown(broker, "reassign", "execute", str(file), "--rollback", str(back))
+    assert [row["to"] for row in done] == [[me], [me]]
+    assert json.loads(back.read_text())["partitions"] == rows
+    verified: Any = shown(broker, "reassign", "verify", str(file))
+    assert [row["state"] for row in verified] == ["complete", "complete"]
+    assert shown(broker, "reassign", "list") == []
+    assert shown(broker, "reassign", "cancel", "--all") == []
+
+    rows[1]["replicas"] = [me, 9]
+    file.write_text(json.dumps({"version": 1, "partitions": rows}))
+    refused = run(broker, "reassign", "execute", str(file))
+    assert refused.exit_code == 1
+    assert "moved-1 names brokers that are not live: [9]" in refused.stderr
+    assert run(broker, "reassign", "verify", str(file)).exit_code == 1
+    file.write_text("{")
+    assert "not JSON" in run(broker, "reassign", "execute", str(file)).stderr
+
+
+def test_leaders_are_elected_by_topic_partition_or_all(broker: str) -> None:
+    me = broker_id(broker)
+    run(broker, "topics", "create", "elected", "--assign", f"{me},{me}")
+    rows: Any = shown(broker, "elect", "elected")
+    assert [row["result"] for row in rows] == ["nothing to do", "nothing to do"]
+    assert shown(broker, "elect", "--all") == []
+    refused = run(broker, "elect", "elected:7")
+    assert (refused.exit_code, "elected-7" in refused.stderr) == (1, True)
+    assert run(broker, "elect").exit_code == 2

@@ -18,6 +18,7 @@ from headwater.client.admin.groups import (
     PartitionLag,
 )
 from headwater.client.admin.offset_resets import OffsetChange, ResetTo
+from headwater.client.admin.replicas import PartitionReassignment
 from headwater.client.admin.topics import NewTopic
 
 __all__ = [
@@ -37,5 +38,6 @@ __all__ = [
     "NewTopic",
     "OffsetChange",
     "PartitionLag",
+    "PartitionReassignment",
     "ResetTo",
 ]

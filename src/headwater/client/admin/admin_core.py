@@ -9,6 +9,7 @@ from headwater.client.admin.brokers import BrokerAdmin
 from headwater.client.admin.calls import AdminCalls
 from headwater.client.admin.configs import ConfigAdmin
 from headwater.client.admin.groups import GroupAdmin
+from headwater.client.admin.replicas import ReplicaAdmin
 from headwater.client.admin.topics import TopicAdmin
 from headwater.config.client import AdminSettings
 from headwater.seams.clock import Clock, SystemClock
@@ -37,3 +38,4 @@ class AdminCore:
         self.configs = ConfigAdmin(self.calls)
         self.groups = GroupAdmin(self.calls, self.topics)
         self.brokers = BrokerAdmin(self.calls)
+        self.replicas = ReplicaAdmin(self.calls)

@@ -3,7 +3,7 @@
 Derived from `admin.py` by `python -m tools.blocking_faces`; do not edit.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Unpack
 
@@ -14,11 +14,13 @@ from headwater.client.admin.brokers import ClusterDescription, LogDirDescription
 from headwater.client.admin.configs import ConfigChange, ConfigEntry, ConfigResource
 from headwater.client.admin.groups import GroupDescription, GroupListing, PartitionLag
 from headwater.client.admin.offset_resets import OffsetChange, ResetTo
+from headwater.client.admin.replicas import PartitionReassignment
 from headwater.client.admin.topics import NewTopic
 from headwater.client.cluster import TopicView
 from headwater.client.consumer.record import OffsetAndMetadata, OffsetAndTimestamp
 from headwater.config.client import AdminSettings
 from headwater.config.client_options import AdminOptions
+from headwater.errors import E
 from headwater.model import TopicPartition
 
 Partitions = Iterable[TopicPartition | tuple[str, int]]
@@ -182,6 +184,33 @@ class Admin:
     def describe_log_dirs(self, broker_ids: Iterable[int] | None = None) -> list[LogDirDescription]:
         """Return the log directories of some or all brokers with the size of every replica."""
         return self._caller.run(self._core.brokers.describe_log_dirs(broker_ids))
+
+    # -- replicas
+
+    def elect_leaders(
+        self, partitions: Partitions | None = None, *, unclean: bool = False
+    ) -> dict[TopicPartition, E]:
+        """Elect the preferred leaders of some or all partitions; return the result for each.
+
+        Args:
+            partitions: The partitions; by default all, of which only those are returned whose
+                preferred replica does not lead yet.
+            unclean: Elect any live replica where no in-sync replica is live. Records that only
+                the in-sync replicas have are lost.
+        """
+        return self._caller.run(self._core.replicas.elect_leaders(partitions, unclean=unclean))
+
+    def reassign_partitions(self, targets: Mapping[TopicPartition, Sequence[int] | None]) -> None:
+        """Move partitions to the given brokers, the preferred leader first; None cancels a move.
+
+        The records are copied after this returns: `list_reassignments` shows what is under way.
+        If one partition is refused, none is moved.
+        """
+        self._caller.run(self._core.replicas.reassign_partitions(targets))
+
+    def list_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+        """Return the moves of replicas that are under way."""
+        return self._caller.run(self._core.replicas.list_reassignments())
 
     # -- closing
 

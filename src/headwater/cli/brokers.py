@@ -1,0 +1,80 @@
+"""`headwater brokers`: the live brokers, what they lead and what they hold."""
+
+import click
+
+from headwater.cli.options import with_admin
+from headwater.cli.output import show, show_json
+from headwater.client.admin import Admin
+from headwater.client.cluster import TopicView
+from headwater.errors import E, KafkaError
+from headwater.model import TopicPartition
+
+
+@click.group("brokers")
+def command() -> None:
+    """List and describe brokers."""
+
+
+async def _topics(admin: Admin) -> list[TopicView]:
+    return list((await admin.describe_topics(await admin.list_topics(internal=True))).values())
+
+
+@command.command("list")
+@with_admin
+async def list_(admin: Admin, as_json: bool) -> None:
+    """List the live brokers with the partitions that they lead and hold."""
+    cluster, topics = await admin.describe_cluster(), await _topics(admin)
+    partitions = [row for view in topics for row in view.partitions]
+    rows = [
+        {
+            "broker": node.id,
+            "host": node.host,
+            "port": node.port,
+            "rack": node.rack,
+            "controller": node.id == cluster.controller_id,
+            "leads": sum(row.leader == node.id for row in partitions),
+            "preferred": sum(row.replicas[:1] == (node.id,) for row in partitions),
+            "replicas": sum(node.id in row.replicas for row in partitions),
+            "in_sync": sum(node.id in row.isr for row in partitions),
+        }
+        for node in cluster.brokers
+    ]
+    show(rows, as_json=as_json)
+
+
+@command.command()
+@click.argument("broker_id", type=click.IntRange(0))
+@with_admin
+async def describe(admin: Admin, broker_id: int, as_json: bool) -> None:
+    """Describe one broker: its log directories, and each replica that it holds."""
+    cluster, topics = await admin.describe_cluster(), await _topics(admin)
+    if broker_id not in [node.id for node in cluster.brokers]:
+        live = ", ".join(str(node.id) for node in cluster.brokers)
+        raise KafkaError(
+            E.BROKER_ID_NOT_REGISTERED, f"broker {broker_id} is not live; there are {live}"
+        )
+    dirs = await admin.describe_log_dirs([broker_id])
+    size = {at: count for one in dirs for at, count in one.sizes.items()}
+    rows = [
+        {
+            "topic": view.name,
+            "partition": row.partition,
+            "role": "leader" if row.leader == broker_id else "follower",
+            "preferred": row.replicas[0] == broker_id,
+            "in_sync": broker_id in row.isr,
+            "bytes": size.get(TopicPartition(view.name, row.partition)),
+        }
+        for view in topics
+        for row in view.partitions
+        if broker_id in row.replicas
+    ]
+    folders = [
+        {"log_dir": one.path, "error": one.error.name, "usable_bytes": one.usable_bytes}
+        for one in dirs
+    ]
+    if as_json:
+        show_json({"broker": broker_id, "log_dirs": folders, "replicas": rows})
+        return
+    show(folders, as_json=False)
+    click.echo()
+    show(rows, as_json=False, nothing="the broker holds no replicas")

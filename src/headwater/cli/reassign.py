@@ -1,0 +1,181 @@
+"""`headwater reassign`: plan, execute, list, verify and cancel moves of partitions to other brokers."""
+
+from typing import IO
+
+import click
+
+from headwater.cli.name_completion import TOPIC
+from headwater.cli.options import with_admin
+from headwater.cli.output import show
+from headwater.cli.reach_broker import require_topics
+from headwater.cli.reassignment_plan import Assignment, decode, encode, plan
+from headwater.client.admin import Admin, PartitionReassignment
+from headwater.errors import E, KafkaError
+from headwater.model import TopicPartition
+
+plan_argument = click.argument("file", type=click.File())
+
+
+@click.group("reassign")
+def command() -> None:
+    """Move partitions to other brokers, with Kafka's JSON as the plan."""
+
+
+def _read(file: IO[str]) -> Assignment:
+    try:
+        return decode(file.read())
+    except ValueError as wrong:
+        raise click.UsageError(f"{file.name}: {wrong}") from None
+
+
+async def _present(admin: Admin, names: tuple[str, ...] | list[str]) -> Assignment:
+    views = await admin.describe_topics(names)
+    return {
+        TopicPartition(view.name, row.partition): row.replicas
+        for view in views.values()
+        for row in view.partitions
+    }
+
+
+@command.command("plan")
+@click.argument("names", nargs=-1, shell_complete=TOPIC)
+@click.option(
+    "--brokers",
+    metavar="ID,ID,...",
+    help="The brokers that shall hold the topics; by default all that are live.",
+)
+@click.option(
+    "-r", "--replication-factor", type=click.IntRange(1), help="Another number of replicas."
+)
+@with_admin
+async def plan_(
+    admin: Admin,
+    names: tuple[str, ...],
+    brokers: str | None,
+    replication_factor: int | None,
+    as_json: bool,
+) -> None:
+    """Print a plan that spreads topics, all by default, evenly over brokers and racks.
+
+    Save it and pass it to execute. Replicas stay where they are as far as possible.
+    """
+    await require_topics(admin, names)
+    live = {node.id: node.rack for node in (await admin.describe_cluster()).brokers}
+    chosen = _chosen(brokers, live)
+    present = await _present(admin, names or await admin.list_topics(internal=True))
+    try:
+        planned = plan(present, chosen, replication_factor)
+    except ValueError as impossible:
+        raise KafkaError(E.INVALID_REPLICATION_FACTOR, str(impossible)) from None
+    moved = {at: replicas for at, replicas in planned.items() if replicas != present[at]}
+    copies = sum(len(set(replicas) - set(present[at])) for at, replicas in moved.items())
+    click.echo(f"{len(moved)} partitions change, {copies} replicas are copied", err=True)
+    click.echo(encode(moved))
+
+
+def _chosen(brokers: str | None, live: dict[int, str | None]) -> dict[int, str | None]:
+    if brokers is None:
+        return live
+    words = [word.strip() for word in brokers.split(",")]
+    if wrong := [word for word in words if not word.isdecimal()]:
+        raise click.UsageError(f"--brokers {brokers}: {wrong[0]!r} is not the id of a broker")
+    ids = [int(word) for word in words]
+    if dead := [broker for broker in ids if broker not in live]:
+        raise click.UsageError(f"--brokers {brokers}: broker {dead[0]} is not live")
+    return {broker: live[broker] for broker in ids}
+
+
+@command.command()
+@plan_argument
+@click.option(
+    "--rollback",
+    type=click.File("w"),
+    help="Write the present assignment to this file, as a plan that undoes this one.",
+)
+@with_admin
+async def execute(admin: Admin, file: IO[str], rollback: IO[str] | None, as_json: bool) -> None:
+    """Begin the moves of a plan; FILE is - for standard input. All of them begin, or none."""
+    targets = _read(file)
+    present = await _present(admin, sorted({at.topic for at in targets}))
+    if unknown := [at for at in targets if at not in present]:
+        raise KafkaError(
+            E.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {unknown[0]}; nothing is moved"
+        )
+    if rollback is not None:
+        rollback.write(encode({at: present[at] for at in targets}) + "\n")
+    await admin.reassign_partitions(targets)
+    rows = [
+        {
+            "topic": at.topic,
+            "partition": at.partition,
+            "from": list(present[at]),
+            "to": list(replicas),
+        }
+        for at, replicas in sorted(targets.items())
+    ]
+    show(rows, as_json=as_json, nothing="the plan moves nothing")
+
+
+@command.command("list")
+@with_admin
+async def list_(admin: Admin, as_json: bool) -> None:
+    """List the moves under way."""
+    rows = [
+        {
+            "topic": at.topic,
+            "partition": at.partition,
+            "replicas": list(move.replicas),
+            "adding": list(move.adding),
+            "removing": list(move.removing),
+        }
+        for at, move in sorted((await admin.list_reassignments()).items())
+    ]
+    show(rows, as_json=as_json, nothing="nothing is being moved")
+
+
+@command.command()
+@plan_argument
+@with_admin
+async def verify(admin: Admin, file: IO[str], as_json: bool) -> None:
+    """Show how far the moves of a plan are; exit code 1 unless all have ended as planned."""
+    targets = _read(file)
+    moving = await admin.list_reassignments()
+    present = await _present(admin, sorted({at.topic for at in targets}))
+    rows = []
+    for at, replicas in sorted(targets.items()):
+        state = _state(replicas, present.get(at), moving.get(at))
+        rows.append({"topic": at.topic, "partition": at.partition, "state": state})
+    show(rows, as_json=as_json)
+    if any(row["state"] != "complete" for row in rows):
+        raise click.exceptions.Exit(1)
+
+
+def _state(
+    target: tuple[int, ...], present: tuple[int, ...] | None, move: PartitionReassignment | None
+) -> str:
+    if present is None:
+        return "no such partition"
+    if move is not None:
+        added = ",".join(map(str, move.adding)) or "none"
+        removed = ",".join(map(str, move.removing)) or "none"
+        return f"in progress: adds {added}, removes {removed}"
+    if present == target:
+        return "complete"
+    return f"on {','.join(map(str, present))}, not as planned"
+
+
+@command.command()
+@click.argument("file", type=click.File(), required=False)
+@click.option("--all", "everything", is_flag=True, help="Cancel every move under way.")
+@with_admin
+async def cancel(admin: Admin, file: IO[str] | None, everything: bool, as_json: bool) -> None:
+    """Cancel the moves of a plan, or all; the partitions stay where they were."""
+    if (file is None) != everything:
+        raise click.UsageError("give the file of a plan, or --all")
+    moving = await admin.list_reassignments()
+    wanted = moving if file is None else _read(file)
+    cancelled = [at for at in sorted(wanted) if at in moving]
+    if cancelled:
+        await admin.reassign_partitions(dict.fromkeys(cancelled))
+    rows = [{"topic": at.topic, "partition": at.partition, "cancelled": True} for at in cancelled]
+    show(rows, as_json=as_json, nothing="nothing is being moved")

@@ -1,0 +1,113 @@
+"""Which replicas to move where, and Kafka's JSON for it. Pure.
+
+A plan keeps the replicas on brokers that stay, puts the others on the brokers with the fewest, in racks
+that the partition does not have yet, then moves single replicas until the brokers hold equally many.
+Each assignment is ordered such that brokers are the preferred leader of equally many partitions.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
+
+from headwater.model import TopicPartition
+
+Assignment: TypeAlias = dict[TopicPartition, tuple[int, ...]]
+
+
+def plan(
+    present: Mapping[TopicPartition, Sequence[int]],
+    racks: Mapping[int, str | None],
+    replication_factor: int | None = None,
+) -> Assignment:
+    """Spread partitions over the brokers in `racks`; ValueError if these are too few."""
+    wanted = {at: replication_factor or len(replicas) for at, replicas in present.items()}
+    if wanted and max(wanted.values()) > len(racks):
+        raise ValueError(
+            f"{max(wanted.values())} replicas need as many brokers, and there are {len(racks)}"
+        )
+    held = dict.fromkeys(racks, 0)
+    planned: dict[TopicPartition, list[int]] = {}
+    for at, replicas in present.items():
+        planned[at] = [broker for broker in replicas if broker in racks][: wanted[at]]
+        for broker in planned[at]:
+            held[broker] += 1
+    for at, brokers in planned.items():
+        while len(brokers) < wanted[at]:
+            free = (broker for broker in racks if broker not in brokers)
+            chosen = min(free, key=lambda one: (_in_rack(one, brokers, racks), held[one], one))
+            brokers.append(chosen)
+            held[chosen] += 1
+    while _even_out(planned, racks, held):
+        pass
+    return _with_spread_leaders(planned)
+
+
+def _in_rack(broker: int, others: Sequence[int], racks: Mapping[int, str | None]) -> int:
+    return sum(racks[one] == racks[broker] for one in others)
+
+
+def _even_out(
+    planned: Mapping[TopicPartition, list[int]],
+    racks: Mapping[int, str | None],
+    held: dict[int, int],
+) -> bool:
+    """Move replicas from brokers that hold more to those that hold less; whether any moved."""
+    moved = False
+    for brokers in planned.values():
+        for place, broker in enumerate(brokers):
+            others = [one for one in brokers if one != broker]
+            free = [
+                one
+                for one in racks
+                if one not in brokers
+                and held[broker] - held[one] > 1
+                and _in_rack(one, others, racks) <= _in_rack(broker, others, racks)
+            ]
+            if free:
+                chosen = min(free, key=lambda one: (held[one], one))
+                brokers[place] = chosen
+                held[broker] -= 1
+                held[chosen] += 1
+                moved = True
+    return moved
+
+
+def _with_spread_leaders(replicas: Mapping[TopicPartition, Sequence[int]]) -> Assignment:
+    leads: dict[int, int] = {}
+    ordered: Assignment = {}
+    for at, brokers in replicas.items():
+        first = min(brokers, key=lambda one: leads.get(one, 0))
+        leads[first] = leads.get(first, 0) + 1
+        ordered[at] = (first, *(one for one in brokers if one != first))
+    return ordered
+
+
+def encode(assignment: Mapping[TopicPartition, Sequence[int]]) -> str:
+    """Kafka's JSON, as kafka-reassign-partitions reads and writes it."""
+    rows = [
+        {"topic": at.topic, "partition": at.partition, "replicas": list(replicas)}
+        for at, replicas in sorted(assignment.items())
+    ]
+    return json.dumps({"version": 1, "partitions": rows})
+
+
+def decode(text: str) -> Assignment:
+    """Read that JSON; ValueError says what is wrong with it."""
+    try:
+        value = json.loads(text)
+    except ValueError as broken:
+        raise ValueError(f"this is not JSON: {broken}") from None
+    rows = value.get("partitions") if isinstance(value, dict) else None
+    if not isinstance(rows, list) or value.get("version", 1) != 1:
+        raise ValueError('write {"version": 1, "partitions": [{"topic", "partition", "replicas"}]}')
+    found: Assignment = {}
+    for row in rows:
+        try:
+            at = TopicPartition(str(row["topic"]), int(row["partition"]))
+            replicas = tuple(int(broker) for broker in row["replicas"])
+        except (KeyError, TypeError, ValueError):
+            raise ValueError(f"a partition needs topic, partition and replicas: {row}") from None
+        if at in found:
+            raise ValueError(f"{at} appears twice")
+        found[at] = replicas
+    return found
