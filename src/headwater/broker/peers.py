@@ -26,7 +26,6 @@ from headwater.security.broker_handshake import (
     NONCE_BYTES,
     BrokerCredentials,
     CallingBroker,
-    HandshakeError,
 )
 from headwater.transport.client_connection import ClientConnection
 from headwater.transport.response_reader import Frame
@@ -242,9 +241,7 @@ class PeerConnection:
     async def _open(self, address: Address) -> None:
         try:
             stream = await self._peers.connect(self.broker_id, self._purpose, address)
-        except asyncio.CancelledError:
-            raise
-        except (KafkaError, OSError, HandshakeError) as failure:
+        except Exception as failure:  # noqa: BLE001 - whatever it is, the next attempt may work
             self._connecting = None
             self._failed(self._unreachable(failure))
         else:
