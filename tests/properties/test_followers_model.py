@@ -137,7 +137,7 @@ class Replication:
                 isr = tuple(self.isr)
                 self.take(broker, broker.partition.isr_stored(self.now, isr, self.partition_epoch))
         elif stored and dead and broker.partition.proposes(proposal):
-            broker.partition.isr_refused()
+            self.take(broker, broker.partition.isr_refused(self.now))
 
     def hears(self, node):
         """A broker gets the next message of the controller."""

@@ -69,7 +69,7 @@ class LeaderWithFollowers(RuleBasedStateMachine):
             epoch = proposal.partition_epoch + 1
             self.take(self.partition.isr_stored(self.now, tuple(proposal.isr), epoch))
         else:
-            self.partition.isr_refused()
+            self.take(self.partition.isr_refused(self.now))
 
     @rule()
     def elected_again(self) -> None:

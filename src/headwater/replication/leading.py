@@ -96,6 +96,6 @@ class Leading:
 
     def isr_refused(self, proposal: ProposeIsr) -> None:
         """The controller did not store the proposal, and never will."""
-        partition = self._replica.partition
-        if partition.proposes(proposal):
-            partition.isr_refused()
+        replica = self._replica
+        if replica.partition.proposes(proposal):
+            replica.carry_out(replica.partition.isr_refused(replica.host.now_ms()))

@@ -14,6 +14,9 @@ from headwater.model import NO_EPOCH, NO_LEADER
 from headwater.replication.effects import NOTHING, AdvanceHW, Effect, ProposeIsr
 from headwater.replication.isr import FollowerProgress
 
+NEVER_MS = -(1 << 62)
+"""A time before every other."""
+
 
 class Role(Enum):
     """The role of the local replica."""
@@ -198,9 +201,17 @@ class Partition:
         self._count_in_sync()
         return self._advance(now_ms)
 
-    def isr_refused(self) -> None:
-        """The proposal is not stored, and never will be: what it would have added no longer counts."""
-        self.proposed_isr = None
+    def isr_refused(self, now_ms: int) -> Sequence[Effect]:
+        """The proposal is not stored, and never will be: what it would have added no longer counts.
+
+        A follower that may not join, because its broker stops, does not hold back the high watermark
+        until it fetches again.
+        """
+        proposed, self.proposed_isr = self.proposed_isr, None
+        for replica in (proposed or frozenset()) - self.isr:
+            if replica in self.followers:
+                self.followers[replica].caught_up_ms = NEVER_MS
+        return self._advance(now_ms)
 
     def proposes(self, proposal: ProposeIsr) -> bool:
         """Return whether the outcome of this proposal is what the partition waits for."""

@@ -186,7 +186,7 @@ def test_a_follower_out_of_sync_is_looked_at_by_every_fetch(live, client, led):
     try:
         session.fetch()
         assert asked == [{node, FOLLOWER}]
-        live.on_loop(led.partition.isr_refused)
+        live.on_loop(lambda: led.partition.isr_refused(0))
         session.fetch()
         assert len(asked) == 2
     finally:

@@ -191,8 +191,19 @@ def test_a_replica_proposed_to_join_counts_for_the_mark_already():
 def test_a_refused_proposal_may_be_made_again():
     partition = leader(isr=(1, 2), log_end=10)
     fetched(partition, 3, 10)
-    partition.isr_refused()
+    partition.isr_refused(0)
     assert fetched(partition, 3, 10) == [ProposeIsr(frozenset({1, 2, 3}), 5, 0)]
+
+
+def test_a_follower_that_may_not_join_does_not_hold_back_the_high_watermark():
+    """Its broker stops: it caught up a moment ago, and will never fetch again."""
+    partition = leader(isr=(1, 2), log_end=10)
+    fetched(partition, 2, 10)
+    fetched(partition, 3, 10)
+    partition.appended(1, 12)
+    fetched(partition, 2, 12, 2)
+    assert partition.high_watermark == 10
+    assert partition.isr_refused(3) == (AdvanceHW(12),)
 
 
 def test_an_old_store_answer_changes_nothing():
