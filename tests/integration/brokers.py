@@ -49,6 +49,10 @@ class Brokers:
             subprocess=self.subprocess,
         )
 
+    def log_of(self, number: int) -> Path:
+        """What a broker with a process of its own has logged."""
+        return self._root / str(number) / "broker.stderr"
+
     @property
     def bootstrap(self) -> str:
         return ",".join(broker.bootstrap for broker in self.all.values() if broker.bootstrap)

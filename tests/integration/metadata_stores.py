@@ -156,8 +156,15 @@ class StoreProcess:
     """`headwater store` in a process of its own."""
 
     def __init__(self, folder: str, port: int = 0) -> None:
+        self._folder, self._port = folder, port
+        self.start()
+        self._port = int(self.address.rpartition(":")[2])
+
+    def start(self) -> None:
+        """Start, or start again where it was."""
         command = [sys.executable, "-m", "headwater", "store", "--json", "--until-stdin-closes"]
-        command += ["--data-dir", folder, "--port", str(port), "--log-level", "WARNING"]
+        command += ["--data-dir", self._folder, "--port", str(self._port)]
+        command += ["--log-level", "WARNING"]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

@@ -22,7 +22,10 @@ from headwater.wire.messages.topics import (
     DeleteTopicsResponse,
 )
 from tests.integration.brokers import Brokers, running, store_process, until
+from tests.integration.metadata_stores import zookeepers
 from tests.unit.broker.live import Client
+
+REPLICATED = {"offsets.topic.replication.factor": "3", "min.insync.replicas": "2"}
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +58,9 @@ def controller(nodes) -> int:
     return json.loads(nodes.get("/controller")[0])["brokerid"]
 
 
-def create(brokers, name: str, partitions: int = 6) -> None:
+def create(brokers, name: str, partitions: int = 6, replicas: int = 1) -> None:
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
-    admin.create_topics([NewTopic(name, partitions, 1)])[name].result(30)
+    admin.create_topics([NewTopic(name, partitions, replicas)])[name].result(30)
 
     def known_everywhere():
         return all(
@@ -228,6 +231,46 @@ def test_a_broker_that_does_not_belong_here_is_refused(brokers, store):
     finally:
         elsewhere.close()
         strangers.close()
+
+
+def test_leaders_serve_while_the_store_is_away_and_everything_resumes():
+    with store_process() as store, running(store.address, **REPLICATED) as brokers:
+        create(brokers, "kept", 3, replicas=3)
+        produce(brokers, "kept", ["before"], 3)
+        logs = [brokers.log_of(number) for number in brokers.all]
+        until(lambda: all("node " in log.read_text() for log in logs), "logs")
+        sizes = [len(log.read_text()) for log in logs]
+        store.kill()
+        until(lambda: all("lost session" in log.read_text() for log in logs), "the lease to end")
+        produce(brokers, "kept", ["meanwhile"] * 30, 3)
+        for log, size in zip(logs, sizes, strict=True):
+            lines = log.read_text()[size:].splitlines()
+            assert len(lines) <= 4, lines
+        store.start()
+        until(lambda: len(cluster_as_seen_by(brokers.bootstrap).brokers) == 3, "the brokers")
+        create(brokers, "after", 3, replicas=3)
+        produce(brokers, "kept", ["after"], 3)
+        assert consume(brokers, "kept", 3) == {"before", "meanwhile", "after"}
+
+
+def test_three_brokers_on_a_real_zookeeper_lose_no_record_with_their_leaders():
+    with zookeepers(1) as (server,), running(f"{server.address}/kafka", **REPLICATED) as brokers:
+        create(brokers, "replicated", 3, replicas=3)
+        values = [f"value {number}" for number in range(60)]
+        produce(brokers, "replicated", values[:20], 3)
+        brokers.all[1].kill()
+        produce(brokers, "replicated", values[20:40], 3)
+        brokers.all[1].start()
+
+        def in_sync():
+            seen = cluster_as_seen_by(brokers.all[2].bootstrap).topics["replicated"].partitions
+            return all(len(one.isrs) == 3 for one in seen.values())
+
+        until(in_sync, "all replicas to be in sync")
+        assert consume(brokers, "replicated", 40) == set(values[:40])
+        brokers.all[2].stop()
+        produce(brokers, "replicated", values[40:], 3)
+        assert consume(brokers, "replicated", 20) == set(values[40:]), "the group goes on"
 
 
 def test_a_start_without_zookeeper_says_so():

@@ -52,6 +52,9 @@ from headwater.controller.store.metadata_store import (
 from headwater.seams.clock import Clock
 
 log = logging.getLogger(__name__)
+# kazoo warns with every attempt to connect; this file logs what an operator needs to know.
+_kazoo_log = logging.getLogger(f"{__name__}.kazoo")
+_kazoo_log.setLevel(logging.ERROR)
 
 _CHANGES = {
     EventType.CREATED: WatchEvent.CREATED,
@@ -60,6 +63,8 @@ _CHANGES = {
     EventType.CHILD: WatchEvent.CHILDREN,
 }
 _SLOWEST_RETRY_S = 2.0
+REMIND_S = 60.0
+"""How often a store that does not answer is logged."""
 
 CallSoon = Callable[..., object]
 CallLater = Callable[[float, Callable[[], None]], object]
@@ -92,6 +97,7 @@ def open_kazoo(settings: ZooKeeperSettings, clock: Clock, negotiated: Negotiated
         handler=OrderedHandler(),
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=_SLOWEST_RETRY_S),
         auth_data=[("digest", settings.digest)] if settings.digest else None,
+        logger=_kazoo_log,
         **({"use_ssl": True, **settings.tls} if settings.tls is not None else {}),
     )
     note_negotiated(kazoo, clock, negotiated)
@@ -474,3 +480,14 @@ class ZooKeeperStore:
             listener(SessionState.EXPIRED)
         lost.handler.spawn(stop_quietly, lost)
         self._begin()
+        lost_ms = self._clock.monotonic_ms()
+        self._call_later(REMIND_S, partial(self._remind, self._lives, lost_ms))
+
+    def _remind(self, life: int, lost_ms: int) -> None:
+        if life == self._lives and not self._open and not self._closed:
+            log.warning(
+                "the metadata store has not answered for %d s: leaders keep serving, no other one "
+                "can be elected; check its servers",
+                (self._clock.monotonic_ms() - lost_ms) // 1000,
+            )
+            self._call_later(REMIND_S, partial(self._remind, life, lost_ms))
