@@ -15,6 +15,7 @@ from tools.tidy_sources import Source
 
 TWICE: dict[str, str] = {
     "Admin": "two faces, blocking and asyncio",
+    "Cluster": "the brokers as a client knows them, and brokers under a test's control",
     "Consumer": "two faces, blocking and asyncio",
     "Producer": "two faces, blocking and asyncio",
 }

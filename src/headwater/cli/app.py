@@ -15,7 +15,7 @@ from headwater import __version__
 from headwater.errors import KafkaError
 
 COMMANDS = {
-    "up": "Start a broker.",
+    "up": "Start a broker, or a cluster of several.",
     "store": "Start a metadata store that speaks ZooKeeper's protocol.",
     "topics": "Create, list, describe, alter, trim and delete topics.",
     "produce": "Send records from lines, JSON or files.",

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import threading
+from pathlib import Path
 
 import click
 from click.core import ParameterSource
@@ -56,6 +57,17 @@ partitions at once."""
     help="Write server.log, controller.log and state-change.log to this folder as well; "
     "each is rotated at 64 MiB, five older ones are kept.",
 )
+@click.option(
+    "--brokers",
+    type=click.IntRange(1, 100),
+    help="Start a cluster of this many brokers, each a process of its own.",
+)
+@click.option(
+    "--zookeeper",
+    metavar="HOSTS",
+    help="Let the brokers of --brokers use this ZooKeeper (HOST:PORT,...[/CHROOT]) instead of a "
+    "store that starts and stops with them.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print the address and the log as JSON.")
 @click.option(
     "--until-stdin-closes",
@@ -70,6 +82,8 @@ def command(
     profile: str | None,
     log_level: str,
     log_dir: str | None,
+    brokers: int | None,
+    zookeeper: str | None,
     as_json: bool,
     until_stdin_closes: bool,
 ) -> None:
@@ -78,9 +92,32 @@ def command(
     Without options it listens on 127.0.0.1:9092 and keeps its data in ./headwater-data. Options
     set with -o override --port and --data-dir, which override the file. Without a file,
     group.initial.rebalance.delay.ms is 0: the first member of a group does not wait for others.
+
+    With --brokers N it starts a cluster on this machine: broker 1 listens at --port, the others at
+    the ports after it, and topics have three replicas where there are three brokers.
     """
     _refuse_client_config()
+    if brokers is not None:
+        _refuse_with_brokers(file=file, log_dir=log_dir)
+        _run_cluster(
+            port, data_dir, assignments, profile, log_level, brokers, zookeeper, as_json,
+            until_stdin_closes,
+        )  # fmt: skip
+        return
+    if zookeeper is not None:
+        raise click.UsageError(
+            "--zookeeper needs --brokers; one broker of a cluster takes -o zookeeper.connect=HOSTS"
+        )
     settings = settings_from(port, data_dir, file, assignments, profile)
+    _refuse_cluster_folder(Path(settings.log_dirs[0]))
+    if until_stdin_closes:
+        threading.Thread(target=stop_with_stdin, name="stdin", daemon=True).start()
+    _run_broker(settings, log_level.upper(), log_dir, as_json=as_json)
+
+
+def _run_broker(
+    settings: BrokerSettings, log_level: str, log_dir: str | None, *, as_json: bool
+) -> None:
     # Imported here, after the settings are checked, so that usage errors appear at once.
     from headwater.broker.process import run
     from headwater.broker.registration import JoinError
@@ -88,14 +125,12 @@ def command(
     from headwater.log.log_dir import LogDirError
     from headwater.observe import logs
 
-    logs.set_up(log_level.upper(), as_json=as_json)
+    logs.set_up(log_level, as_json=as_json)
     if log_dir is not None:
         try:
             logs.add_files(log_dir, as_json=as_json)
         except OSError as problem:
             raise click.ClickException(f"--log-dir {log_dir} cannot be used: {problem}") from None
-    if until_stdin_closes:
-        threading.Thread(target=stop_with_stdin, name="stdin", daemon=True).start()
 
     def ready(address: str) -> None:
         data = list(settings.log_dirs)
@@ -109,6 +144,43 @@ def command(
         run(settings, ready)
     except (LogDirError, StoreDamaged, JoinError) as problem:
         raise click.ClickException(str(problem)) from problem
+
+
+def _run_cluster(
+    port: int | None,
+    data_dir: str | None,
+    assignments: tuple[str, ...],
+    profile: str | None,
+    log_level: str,
+    brokers: int,
+    zookeeper: str | None,
+    as_json: bool,
+    until_stdin_closes: bool,
+) -> None:
+    from headwater.cli.up_cluster import ClusterOptions, run
+
+    settings = {**_of_profile(profile), **_assigned(assignments)}
+    BrokerSettings.load(None, settings)  # a bad key is reported once, not by each broker
+    if until_stdin_closes:
+        threading.Thread(target=stop_with_stdin, name="stdin", daemon=True).start()
+    run(ClusterOptions(brokers, zookeeper, port, data_dir, settings, log_level.upper(), as_json))
+
+
+def _refuse_with_brokers(**options: object) -> None:
+    for name, value in options.items():
+        if value is not None:
+            option = "--config" if name == "file" else f"--{name.replace('_', '-')}"
+            raise click.UsageError(
+                f"{option} is for one broker: with --brokers, set keys of all brokers with -o"
+            )
+
+
+def _refuse_cluster_folder(folder: Path) -> None:
+    if (folder / "brokers").is_dir() and not (folder / "meta.properties").exists():
+        raise click.ClickException(
+            f"{folder} holds the data of a cluster: start it with --brokers, "
+            "or choose another folder with --data-dir"
+        )
 
 
 def _refuse_client_config() -> None:
@@ -142,12 +214,18 @@ def settings_from(
         overrides["listeners"] = f"PLAINTEXT://127.0.0.1:{port}"
     if data_dir is not None:
         overrides["log.dirs"] = data_dir
+    return BrokerSettings.load(file, {**overrides, **_assigned(assignments)})
+
+
+def _assigned(assignments: tuple[str, ...]) -> dict[str, str]:
+    """What -o sets."""
+    found = {}
     for text in assignments:
         name, equals, value = text.partition("=")
         if not (name and equals):
             raise ConfigError(f"-o {text}: write KEY=VALUE")
-        overrides[name.strip()] = value
-    return BrokerSettings.load(file, overrides)
+        found[name.strip()] = value
+    return found
 
 
 def _of_profile(name: str | None) -> dict[str, str]:

@@ -10,5 +10,6 @@ The pytest fixture `headwater_broker` gives each test such a broker.
 """
 
 from headwater.testing.broker import Broker
+from headwater.testing.cluster import Cluster
 
-__all__ = ["Broker"]
+__all__ = ["Broker", "Cluster"]

@@ -31,7 +31,7 @@ class Broker:
         port: int = 0,
         subprocess: bool = False,
     ) -> None:
-        chosen = {name: _text(value) for name, value in (settings or {}).items()}
+        chosen = {name: setting_text(value) for name, value in (settings or {}).items()}
         self.settings = {**DEFAULTS, **chosen}
         self.port = port
         self.bootstrap = ""
@@ -111,5 +111,6 @@ class Broker:
         self.close()
 
 
-def _text(value: str | float | bool) -> str:
+def setting_text(value: str | float | bool) -> str:
+    """A setting as a properties file has it."""
     return str(value).lower() if isinstance(value, bool) else str(value)

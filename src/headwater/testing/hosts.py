@@ -1,15 +1,10 @@
 """Where a test's broker lives: a thread with a loop of its own, or another process."""
 
 import asyncio
-import contextlib
 import os
-import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
-from pathlib import Path
 from typing import Protocol
 
 import uvloop
@@ -17,6 +12,7 @@ import uvloop
 from headwater.broker.lifecycle_loop import BrokerServer
 from headwater.broker.process import system_seams
 from headwater.config.broker import BrokerSettings
+from headwater.processes.child import Child, broker_process
 
 STOP_TIMEOUT_S = 60
 START_TIMEOUT_S = 60
@@ -101,57 +97,27 @@ class ProcessHost:
     """A broker in a process of its own."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[str] | None = None
+        self._child: Child | None = None
 
     @property
     def pid(self) -> int:
         """The broker's process."""
-        if self._process is None:
+        if self._child is None:
             raise RuntimeError("the broker is not running")
-        return self._process.pid
+        return self._child.pid
 
     def start(self, settings: Mapping[str, str]) -> str:
         """Start `headwater up` and wait for its line."""
-        options = [text for key, value in settings.items() for text in ("-o", f"{key}={value}")]
-        errors = Path(settings["log.dirs"]) / "broker.stderr"
-        errors.parent.mkdir(parents=True, exist_ok=True)
-        with errors.open("a") as log:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "headwater", "up", "--until-stdin-closes", *options],
-                stdin=subprocess.PIPE,  # held open for as long as this process lives
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-            )
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if " ready at " not in line:
-            self._process.communicate(timeout=STOP_TIMEOUT_S)  # closes its pipes too
-            self._process = None
-            raise RuntimeError(f"the broker did not start: {errors.read_text()[-2000:].strip()}")
-        return line.partition(" ready at ")[2].split()[0]
+        self._child = broker_process(settings)
+        self._child.launch()
+        return self._child.wait_ready()
 
     def stop(self) -> None:
         """SIGTERM, and wait."""
-        self._end(signal.SIGTERM)
+        if self._child is not None:
+            self._child.stop()
 
     def kill(self) -> None:
         """SIGKILL, and wait."""
-        self._end(signal.SIGKILL)
-
-    def _end(self, signum: signal.Signals) -> None:
-        if self._process is None:
-            return
-        process, self._process = self._process, None
-        with contextlib.suppress(ProcessLookupError):
-            process.send_signal(signum)
-        try:
-            process.wait(STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            raise
-        finally:
-            for pipe in (process.stdin, process.stdout):
-                if pipe is not None:
-                    pipe.close()
+        if self._child is not None:
+            self._child.kill()

@@ -75,7 +75,7 @@ def test_without_a_broker_every_command_says_so_at_once(words: tuple[str, ...]) 
 def test_the_bare_command_prints_its_help() -> None:
     result = run()
     assert result.exit_code == 2
-    assert "Start a broker." in result.stderr
+    assert "Start a broker, or a cluster of several." in result.stderr
 
 
 @pytest.mark.parametrize("words", [("topics", "list"), ("consume", "t")])

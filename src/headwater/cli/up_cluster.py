@@ -1,0 +1,235 @@
+"""`headwater up --brokers N`: a cluster on this machine, one process per broker.
+
+This process serves nothing. It starts a store (unless a ZooKeeper is given) and the brokers, prints
+what happens to them, starts a broker that ended, and stops everything in order: brokers one after
+another, so that each hands its partitions over, and the store last.
+"""
+
+import contextlib
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+import click
+
+from headwater.cli.cluster_events import ClusterView, changes
+from headwater.cli.up import WITHOUT_FILE
+from headwater.client.admin import BlockingAdmin
+from headwater.errors import KafkaError
+from headwater.processes.child import Child, NotStarted, broker_process, store_process
+from headwater.processes.local_nodes import node_settings, replicated, unused_port
+from headwater.seams.clock import SystemClock
+
+QUICK_FAILOVER = {"zookeeper.session.timeout.ms": "6000"}
+"""Instead of Kafka's 18 s: on one machine, a session ends for no other reason than a dead broker."""
+DEFAULT_PORT = 9092
+DEFAULT_FOLDER = "headwater-data"
+BROKERS_FOLDER = "brokers"
+BROKER_PORTS_ABOVE = 10_000
+_WATCH_S = 0.5
+_CLOSE_S = 1.0
+_RESTART_MS = 3000
+_QUICK_END_MS = 10_000
+_MAX_QUICK_ENDS = 3
+
+
+class ClusterOptions(NamedTuple):
+    """What the options of `headwater up` mean for a cluster."""
+
+    brokers: int
+    zookeeper: str | None
+    port: int | None
+    data_dir: str | None
+    settings: Mapping[str, str]
+    log_level: str
+    as_json: bool
+
+
+def run(options: ClusterOptions) -> None:
+    """Serve until SIGINT or SIGTERM, which interrupt a command as KeyboardInterrupt."""
+    cluster = _LocalCluster(options)
+    try:
+        cluster.start()
+        cluster.watch()
+    except KeyboardInterrupt:
+        click.echo("stopping; press Ctrl-C again to kill the brokers", err=True)
+    except NotStarted as problem:
+        raise click.ClickException(str(problem)) from None
+    finally:
+        cluster.stop()
+
+
+class _LocalCluster:
+    def __init__(self, options: ClusterOptions) -> None:
+        self._options = options
+        self._folder = Path(options.data_dir or DEFAULT_FOLDER)
+        _refuse_single_broker(self._folder)
+        first = DEFAULT_PORT if options.port is None else options.port
+        ids = range(1, options.brokers + 1)
+        self._ports = {at: first + at - 1 if first else unused_port() for at in ids}
+        self._store: Child | None = None
+        self._brokers: dict[int, _SupervisedBroker] = {}
+        self._view = ClusterView()
+        self._admin: BlockingAdmin | None = None
+
+    @property
+    def _addresses(self) -> list[str]:
+        return [f"127.0.0.1:{port}" for port in self._ports.values()]
+
+    # -- starting
+
+    def start(self) -> None:
+        zookeeper = self._options.zookeeper or self._start_store()
+        for broker_id, port in self._ports.items():
+            settings = self._settings(broker_id, port, zookeeper)
+            child = broker_process(settings, "--log-level", self._options.log_level)
+            child.on_log_line = partial(_print_warning, broker_id)
+            self._brokers[broker_id] = _SupervisedBroker(broker_id, child, SystemClock())
+        for broker in self._brokers.values():
+            broker.launch()
+        for broker in self._brokers.values():
+            broker.child.wait_ready()
+        self._say_ready()
+
+    def _start_store(self) -> str:
+        self._store = store_process(self._folder / "store", 0)
+        self._store.launch()
+        address = self._store.wait_ready()
+        click.echo(
+            f"metadata store at {address}: one process with one disk, for development; "
+            "in production, run a ZooKeeper ensemble (--zookeeper)",
+            err=True,
+        )
+        return address
+
+    def _settings(self, broker_id: int, port: int, zookeeper: str) -> dict[str, str]:
+        node = node_settings(
+            broker_id,
+            zookeeper=zookeeper,
+            folder=str(self._folder / BROKERS_FOLDER / str(broker_id)),
+            client_port=port,
+            broker_port=_broker_port(port) if self._options.port != 0 else unused_port(),
+        )
+        defaults = {**WITHOUT_FILE, **QUICK_FAILOVER, **replicated(self._options.brokers)}
+        return {**defaults, **node, **self._options.settings}
+
+    def _say_ready(self) -> None:
+        addresses = ",".join(self._addresses)
+        if self._options.as_json:
+            brokers = dict(zip(self._brokers, self._addresses, strict=True))
+            click.echo(json.dumps({"address": addresses, "brokers": brokers}))
+        else:
+            click.echo(f"headwater is ready at {addresses} (data in {self._folder})")
+        for idle in _idle_folders(self._folder, self._brokers):
+            click.echo(
+                f"{idle} holds a broker that is not started: its replicas stay offline "
+                f"until --brokers is at least {idle.name}",
+                err=True,
+            )
+
+    # -- serving
+
+    def watch(self) -> None:
+        """Print what changes; start brokers that ended."""
+        never = threading.Event()
+        while not never.wait(_WATCH_S):
+            for broker in self._brokers.values():
+                broker.keep_running()
+            self._print_changes()
+
+    def _print_changes(self) -> None:
+        try:
+            if self._admin is None:
+                self._admin = BlockingAdmin(
+                    bootstrap_servers=",".join(self._addresses),
+                    client_id="headwater-up",
+                    request_timeout_ms=2000,
+                    default_api_timeout_ms=2000,
+                )
+            view = ClusterView.of(self._admin)
+        except KafkaError:
+            return  # no broker answers now; one that ended was reported
+        for line in changes(self._view, view):
+            click.echo(line, err=True)
+        self._view = view
+
+    # -- stopping
+
+    def stop(self) -> None:
+        """Stop the brokers one after another, so that each hands over, and then the store."""
+        if self._admin is not None:
+            with contextlib.suppress(KafkaError):
+                self._admin.close(_CLOSE_S)
+        try:
+            for broker in self._brokers.values():
+                if broker.child.runs:
+                    broker.child.stop()
+                    click.echo(f"broker {broker.broker_id} stopped", err=True)
+        finally:
+            for broker in self._brokers.values():
+                broker.child.kill()
+            if self._store is not None:
+                self._store.stop()
+
+
+class _SupervisedBroker:
+    """A broker process, started again when it ends; not forever if it ends at once each time."""
+
+    def __init__(self, broker_id: int, child: Child, clock: SystemClock) -> None:
+        self.broker_id = broker_id
+        self.child = child
+        self._now_ms = clock.monotonic_ms
+        self._launched_ms = 0
+        self._ended_ms: int | None = None
+        self._quick_ends = 0
+
+    def launch(self) -> None:
+        self.child.launch()
+        self._launched_ms, self._ended_ms = self._now_ms(), None
+
+    def keep_running(self) -> None:
+        if self.child.runs or self._quick_ends >= _MAX_QUICK_ENDS:
+            return
+        now_ms = self._now_ms()
+        if self._ended_ms is None:
+            self._ended_ms = now_ms
+            self._report_end(now_ms)
+        elif now_ms - self._ended_ms >= _RESTART_MS:
+            click.echo(f"broker {self.broker_id} starts again", err=True)
+            self.launch()
+
+    def _report_end(self, now_ms: int) -> None:
+        quick = now_ms - self._launched_ms < _QUICK_END_MS
+        self._quick_ends = self._quick_ends + 1 if quick else 0
+        what = f"broker {self.broker_id} ended ({self.child.how_it_ended()})"
+        if self._quick_ends >= _MAX_QUICK_ENDS:
+            what += f" {_MAX_QUICK_ENDS} times in a row; it stays down"
+        click.echo(f"{what}: its log is {self.child.log_file}", err=True)
+
+
+def _broker_port(client_port: int) -> int:
+    """Where a broker listens for others: the same at each start, so that it is known again."""
+    above = client_port + BROKER_PORTS_ABOVE
+    return above if above < 2**16 else client_port - BROKER_PORTS_ABOVE
+
+
+def _print_warning(broker_id: int, line: str) -> None:
+    """Show what a broker warns of; its whole log is in a file."""
+    if any(f" {level} " in line for level in ("WARNING", "ERROR", "CRITICAL")):
+        click.echo(f"broker {broker_id}: {line}", err=True)
+
+
+def _refuse_single_broker(folder: Path) -> None:
+    if (folder / "meta.properties").exists():
+        raise click.ClickException(
+            f"{folder} holds the data of a single broker: choose another with --data-dir"
+        )
+
+
+def _idle_folders(folder: Path, started: Iterable[int]) -> list[Path]:
+    """Data of brokers with a higher number than those that run."""
+    found = (folder / BROKERS_FOLDER).glob("[0-9]*")
+    return sorted(path for path in found if int(path.name) not in set(started))

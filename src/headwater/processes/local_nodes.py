@@ -1,0 +1,61 @@
+"""The settings and the ports of brokers that form one cluster on this machine."""
+
+import socket
+
+from headwater.seams.randomness import SystemRandomness
+
+CLIENT_LISTENER = "PLAINTEXT"
+BROKER_LISTENER = "INTERNAL"
+# Below the range from which Linux takes the ports of outgoing connections: a port found free here
+# stays free until a broker binds it.
+_FIRST_PORT, _LAST_PORT = 15_000, 30_000
+
+
+def unused_port() -> int:
+    """A port of 127.0.0.1 that nothing listens on."""
+    randomness = SystemRandomness()
+    for _ in range(200):
+        port = _FIRST_PORT + randomness.below(_LAST_PORT - _FIRST_PORT)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+            return port
+    raise RuntimeError(f"no free port on 127.0.0.1 from {_FIRST_PORT} to {_LAST_PORT}")
+
+
+def node_settings(
+    broker_id: int,
+    *,
+    zookeeper: str,
+    folder: str,
+    client_port: int,
+    broker_port: int,
+    relay_port: int | None = None,
+) -> dict[str, str]:
+    """One broker of a local cluster; other brokers reach it at `relay_port` if that is given."""
+    clients = f"{CLIENT_LISTENER}://127.0.0.1:{client_port}"
+    advertised_port = broker_port if relay_port is None else relay_port
+    return {
+        "broker.id": str(broker_id),
+        "zookeeper.connect": zookeeper,
+        "log.dirs": folder,
+        "listeners": f"{clients},{BROKER_LISTENER}://127.0.0.1:{broker_port}",
+        "advertised.listeners": f"{clients},{BROKER_LISTENER}://127.0.0.1:{advertised_port}",
+        "listener.security.protocol.map": (
+            f"{CLIENT_LISTENER}:PLAINTEXT,{BROKER_LISTENER}:PLAINTEXT"
+        ),
+        "inter.broker.listener.name": BROKER_LISTENER,
+    }
+
+
+def replicated(brokers: int) -> dict[str, str]:
+    """Defaults for topics of a cluster of `brokers`: three replicas where there are three."""
+    replicas = min(3, brokers)
+    return {
+        "default.replication.factor": str(replicas),
+        "offsets.topic.replication.factor": str(replicas),
+        "min.insync.replicas": "2" if replicas == 3 else "1",
+    }

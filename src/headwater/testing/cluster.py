@@ -1,0 +1,331 @@
+"""Several brokers and their metadata store under a test's control.
+
+    from headwater.testing import Cluster
+
+    with Cluster(3) as cluster:
+        cluster.create_topic("orders", partitions=3)
+        cluster.kill(cluster.leader("orders", 0))
+
+Each broker is a process; so is the store, which needs no JVM. Every connection among them passes a
+relay of the test's process, so that links can be cut.
+"""
+
+import resource
+import shutil
+import signal
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from headwater.client.admin import BlockingAdmin, NewTopic
+from headwater.client.topology import PartitionView
+from headwater.errors import KafkaError
+from headwater.processes.child import Child, broker_process, store_process
+from headwater.processes.local_nodes import node_settings, replicated, unused_port
+from headwater.seams.clock import SystemClock
+from headwater.testing.broker import DEFAULTS, setting_text
+from headwater.testing.relays import STORE, Node, Relays
+
+SESSION_TIMEOUT_MS = 2000
+WAIT_TIMEOUT_S = 60
+_POLL_S = 0.05
+T = TypeVar("T")
+
+
+class Cluster:
+    """A context manager around brokers 1 to N and their store, with data in a temporary folder."""
+
+    def __init__(
+        self,
+        brokers: int = 3,
+        settings: Mapping[str, str | float | bool] | None = None,
+        *,
+        zookeeper: str | None = None,
+        data_dir: str | Path | None = None,
+    ) -> None:
+        chosen = {name: setting_text(value) for name, value in (settings or {}).items()}
+        self.settings = {
+            **DEFAULTS,
+            **replicated(brokers),
+            "zookeeper.session.timeout.ms": str(SESSION_TIMEOUT_MS),
+            **chosen,
+        }
+        self._own_dir = data_dir is None
+        self.data_dir = Path(
+            tempfile.mkdtemp(prefix="headwater-") if data_dir is None else data_dir
+        )
+        self._given_zookeeper = zookeeper
+        self._store: Child | None = None
+        self._relays: Relays | None = None
+        self._nodes = {broker_id: _Node() for broker_id in range(1, brokers + 1)}
+        self._admin: BlockingAdmin | None = None
+        self._pause = threading.Event()  # never set: its wait is a sleep
+
+    # -- where it is
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all brokers, for `bootstrap.servers`."""
+        return ",".join(f"127.0.0.1:{node.client_port}" for node in self._nodes.values())
+
+    @property
+    def broker_ids(self) -> list[int]:
+        return list(self._nodes)
+
+    def address(self, broker_id: int) -> str:
+        """The address of one broker."""
+        return f"127.0.0.1:{self._nodes[broker_id].client_port}"
+
+    def pid(self, broker_id: int) -> int:
+        """The process of a broker."""
+        return self._child(broker_id).pid
+
+    def runs(self, broker_id: int) -> bool:
+        """Whether the broker's process lives, even if paused."""
+        return self._child(broker_id).runs
+
+    def leader(self, topic: str, partition: int = 0) -> int:
+        """The broker that leads the partition, once there is one."""
+
+        def led() -> int | None:
+            leader = self._partition(topic, partition).leader
+            return leader if leader >= 0 and self._nodes[leader].runs else None
+
+        return self._wait(led, f"a leader of {topic}-{partition}")
+
+    def controller(self) -> int:
+        """The broker that is controller, once there is one."""
+
+        def elected() -> int | None:
+            found = self._administer().describe_cluster().controller_id
+            return found if found in self._nodes and self._nodes[found].runs else None
+
+        return self._wait(elected, "a controller")
+
+    # -- its life
+
+    def start(self) -> "Cluster":
+        """Start the store and all brokers, and wait until clients may come."""
+        try:
+            self._start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def _start(self) -> None:
+        zookeeper = self._given_zookeeper or self._start_store()
+        relays = self._relays = Relays()
+        for broker_id, node in self._nodes.items():
+            node.child = self._make(relays, broker_id, node, zookeeper)
+            node.child.launch()
+        for broker_id in self._nodes:
+            self._child(broker_id).wait_ready()
+        self._wait(self._all_known, "all brokers to know each other")
+
+    def _start_store(self) -> str:
+        port = unused_port()
+        self._store = store_process(self.data_dir / "store", port)
+        self._store.launch()
+        return self._store.wait_ready()
+
+    def _make(self, relays: Relays, broker_id: int, node: "_Node", zookeeper: str) -> Child:
+        servers, slash, chroot = zookeeper.partition("/")
+        host, _, port = servers.split(",")[0].rpartition(":")
+        store_port = relays.relay_to_store(broker_id, host, int(port))
+        settings = node_settings(
+            broker_id,
+            zookeeper=f"127.0.0.1:{store_port}{slash}{chroot}",
+            folder=str(self.data_dir / f"broker-{broker_id}"),
+            client_port=node.client_port,
+            broker_port=node.broker_port,
+            relay_port=relays.relay_to_broker(broker_id, node.broker_port),
+        )
+        return broker_process({**self.settings, **settings})
+
+    def stop(self, broker_id: int) -> None:
+        """Stop a broker in order: it hands its leaderships over first."""
+        self._child(broker_id).stop()
+
+    def kill(self, *broker_ids: int) -> None:
+        """End brokers with SIGKILL, all of them at once."""
+        with ThreadPoolExecutor(len(broker_ids)) as threads:
+            list(threads.map(lambda broker_id: self._child(broker_id).kill(), broker_ids))
+
+    def pause(self, broker_id: int) -> None:
+        """Freeze a broker (SIGSTOP): it keeps its connections and answers nothing."""
+        self._child(broker_id).send(signal.SIGSTOP)
+
+    def resume(self, broker_id: int) -> None:
+        """Let a paused broker go on."""
+        self._child(broker_id).send(signal.SIGCONT)
+
+    def start_broker(self, *broker_ids: int) -> None:
+        """Start brokers that were stopped or killed, on the same ports with the same data."""
+        for broker_id in broker_ids:
+            self._child(broker_id).launch()
+        for broker_id in broker_ids:
+            self._child(broker_id).wait_ready()
+
+    def restart(self, broker_id: int) -> None:
+        """Stop a broker in order and start it again."""
+        self.stop(broker_id)
+        self.start_broker(broker_id)
+
+    def close(self) -> None:
+        """Stop everything, and remove the temporary folder."""
+        if self._admin is not None:
+            self._admin.close()
+            self._admin = None
+        if self._relays is not None:
+            self._relays.heal()
+        children = [node.child for node in self._nodes.values() if node.child is not None]
+        if children:
+            # A broker that stops hands over first; when all end, there is nobody to hand over to.
+            with ThreadPoolExecutor(len(children)) as threads:
+                list(threads.map(Child.kill if self._own_dir else Child.stop, children))
+        if self._relays is not None:
+            self._relays.close()
+            self._relays = None
+        if self._store is not None:
+            self._store.stop()
+            self._store = None
+        if self._own_dir:
+            shutil.rmtree(self.data_dir, ignore_errors=True)
+
+    # -- faults
+
+    def partition(self, one: Node, other: Node, *, one_way: bool = False) -> None:
+        """Cut the link between two brokers, or of a broker and "zookeeper".
+
+        `one_way`: what `one` sends does not reach `other`, the opposite direction works.
+        """
+        relays = self._running_relays()
+        relays.cut(one, other)
+        if not one_way:
+            relays.cut(other, one)
+
+    def isolate(self, broker_id: int) -> None:
+        """Cut a broker off from all other brokers and from the store; clients still reach it."""
+        self.partition(broker_id, STORE)
+        for other in self._nodes:
+            if other != broker_id:
+                self.partition(broker_id, other)
+
+    def heal(self) -> None:
+        """Repair every link."""
+        self._running_relays().heal()
+
+    def fail_disk(self, broker_id: int) -> None:
+        """Let every write of a broker fail from now on, until it is started again."""
+        resource.prlimit(self.pid(broker_id), resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+
+    # -- topics
+
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        replicas: int | None = None,
+        configs: Mapping[str, str | float | bool] | None = None,
+    ) -> None:
+        """Create a topic and return when it can be written to."""
+        self._administer().create_topics(
+            [NewTopic(name, partitions, replicas, configs=configs or {})]
+        )
+
+    def wait_until_in_sync(
+        self, topics: Iterable[str] | None = None, timeout_s: float = WAIT_TIMEOUT_S
+    ) -> None:
+        """Wait until every replica of these topics (all topics if None) is in sync and led."""
+
+        def in_sync() -> bool:
+            admin = self._administer()
+            names = admin.list_topics(internal=True) if topics is None else list(topics)
+            return all(
+                partition.leader >= 0 and set(partition.isr) == set(partition.replicas)
+                for topic in admin.describe_topics(names).values()
+                for partition in topic.partitions
+            )
+
+        self._wait(in_sync, "all replicas to be in sync", timeout_s)
+
+    # -- inside
+
+    def _child(self, broker_id: int) -> Child:
+        node = self._nodes.get(broker_id)
+        if node is None:
+            raise ValueError(f"there is no broker {broker_id}: this cluster has {self.broker_ids}")
+        if node.child is None:
+            raise RuntimeError("the cluster is not started: use `with Cluster(3)`, or start()")
+        return node.child
+
+    def _running_relays(self) -> Relays:
+        if self._relays is None:
+            raise RuntimeError("the cluster is not started: use `with Cluster(3)`, or start()")
+        return self._relays
+
+    def _administer(self) -> BlockingAdmin:
+        if self._admin is None:
+            self._admin = BlockingAdmin(
+                bootstrap_servers=self.bootstrap, client_id="headwater-testing"
+            )
+        return self._admin
+
+    def _partition(self, topic: str, partition: int) -> PartitionView:
+        return self._administer().describe_topics([topic])[topic].partitions[partition]
+
+    def _all_known(self) -> bool:
+        """Whether each broker tells its clients of all of them, and of a controller."""
+        for broker_id in self._nodes:
+            with BlockingAdmin(bootstrap_servers=self.address(broker_id)) as admin:
+                described = admin.describe_cluster()
+            known = {node.id for node in described.brokers}
+            if known != set(self._nodes) or described.controller_id not in known:
+                return False
+        return True
+
+    def _wait(
+        self, found: Callable[[], T | None], for_what: str, timeout_s: float = WAIT_TIMEOUT_S
+    ) -> T:
+        """Ask again until the answer is something, past every error of a cluster in motion."""
+        now_ms, problem = SystemClock().monotonic_ms, ""
+        deadline = now_ms() + timeout_s * 1000
+        while now_ms() < deadline:
+            try:
+                answer = found()
+            except KafkaError as failure:
+                problem = f" ({failure})"
+            else:
+                if answer:
+                    return answer
+            self._pause.wait(_POLL_S)
+        raise TimeoutError(f"waited {timeout_s:g} s for {for_what}{problem}")
+
+    def __enter__(self) -> "Cluster":
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+class _Node:
+    """One broker of the cluster: its ports, and its process once that was made."""
+
+    def __init__(self) -> None:
+        self.client_port = unused_port()
+        self.broker_port = unused_port()
+        self.child: Child | None = None
+
+    @property
+    def runs(self) -> bool:
+        return self.child is not None and self.child.runs
