@@ -25,6 +25,7 @@ from headwater.client.topology import (
     TopicView,
     bootstrap_nodes,
     topics_and_problems,
+    without_older_leaders,
 )
 from headwater.client.wait_warnings import Waiting, Warnings
 from headwater.config.client import ClientSettings
@@ -354,6 +355,8 @@ class Cluster(Connections):
             row.node_id: Node(row.node_id, row.host, row.port, row.rack) for row in told.brokers
         }
         topics, problems = topics_and_problems(told)
+        for name, topic in topics.items():
+            topics[name] = without_older_leaders(topic, self.topics.get(name))
         if everything:
             self.topics = topics
             for name in self._asked_now.keys() - topics.keys():

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from headwater.errors import E, error_of
-from headwater.model import NO_LEADER, ZERO_UUID, Uuid
+from headwater.model import NO_EPOCH, NO_LEADER, ZERO_UUID, Uuid
 from headwater.wire.messages.metadata import MetadataResponse
 
 
@@ -58,6 +58,23 @@ def topic_view(name: str, row: MetadataResponse.MetadataResponseTopic) -> TopicV
         for part in sorted(row.partitions, key=lambda part: part.partition_index)
     )
     return TopicView(name, row.topic_id or ZERO_UUID, row.is_internal, partitions)
+
+
+def without_older_leaders(told: TopicView, known: TopicView | None) -> TopicView:
+    """The topic as told, with what is known of leaders that the answer has not heard of (KIP-320).
+
+    A broker that did not run for a while names the leaders of its past, itself among them.
+    """
+    if known is None or told.topic_id != known.topic_id:
+        return told
+    partitions = tuple(
+        known.partitions[index]
+        if index < len(known.partitions)
+        and NO_EPOCH < row.leader_epoch < known.partitions[index].leader_epoch
+        else row
+        for index, row in enumerate(told.partitions)
+    )
+    return told._replace(partitions=partitions)
 
 
 def topics_and_problems(

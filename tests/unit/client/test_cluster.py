@@ -14,7 +14,13 @@ from headwater.client.errors import (
     TimedOutError,
     UnknownTopicOrPartitionError,
 )
-from headwater.client.topology import Node, topic_view
+from headwater.client.topology import (
+    Node,
+    PartitionView,
+    TopicView,
+    topic_view,
+    without_older_leaders,
+)
 from headwater.config.client import AdminSettings
 from headwater.model import TopicPartition
 from headwater.seams.clock import SystemClock
@@ -273,3 +279,17 @@ def test_an_admin_forgets_a_coordinator_that_cannot_be_reached() -> None:
 
     asyncio.run(run())
     assert forgotten == ["g"]
+
+
+def test_a_broker_that_slept_does_not_bring_its_old_leaders_back() -> None:
+    def view(topic_id: bytes, *leaders: tuple[int, int]) -> TopicView:
+        rows = [PartitionView(n, at, epoch, (), (), ()) for n, (at, epoch) in enumerate(leaders)]
+        return TopicView("orders", topic_id, False, tuple(rows))
+
+    known = view(b"a" * 16, (1, 5), (2, 3))
+    old = view(b"a" * 16, (3, 4), (3, 4), (3, 0))
+    assert without_older_leaders(old, known) == view(b"a" * 16, (1, 5), (3, 4), (3, 0))
+    recreated = view(b"b" * 16, (3, 0))
+    assert without_older_leaders(recreated, known) == recreated
+    without_epochs = view(b"a" * 16, (3, -1), (3, -1))
+    assert without_older_leaders(without_epochs, known) == without_epochs

@@ -88,6 +88,8 @@ def topic_answer(topic: str | bytes) -> TopicAnswer:
 
 def divergence(replica: Replica, want: FetchPartition) -> Divergence | None:
     """Return where the client's log diverges from this log, if it does (KIP-595)."""
+    if want.last_fetched_epoch > replica.leader_epoch:
+        raise KafkaError(E.UNKNOWN_LEADER_EPOCH)  # the reader knows a newer leader
     epoch, end = replica.offset_for_epoch(want.last_fetched_epoch)
     if end < 0:
         raise KafkaError(E.OFFSET_OUT_OF_RANGE, "the last fetched epoch is unknown to this log")
