@@ -113,9 +113,7 @@ class LeaderElections:
         """Send the full state to a broker that joined; writes in flight reach it later with the others."""
         everything = list(self._state.partitions())
         for start in range(0, len(everything), PARTITIONS_PER_STEP):
-            known = self._outstanding.stored_partitions(
-                everything[start : start + PARTITIONS_PER_STEP]
-            )
+            known = self._outstanding.introducible(everything[start : start + PARTITIONS_PER_STEP])
             if known and self._state.brokers.get(joined.broker_id) == joined:
                 self._outstanding.send_partition_states(known, only=joined.broker_id)
             yield

@@ -80,6 +80,8 @@ class Outstanding:
         self._next_deadline = FAR_FUTURE
         # By partition: how many writes of its state are under way.
         self._being_written: dict[TopicPartition, int] = {}
+        # Partitions of which a broker that joined has not heard, because of a write under way.
+        self._unheard: set[TopicPartition] = set()
 
     @property
     def identity(self) -> ControllerIdentity:
@@ -125,6 +127,7 @@ class Outstanding:
     def partitions_stored(self, stored: SendPartitionStates) -> None:
         """Send what `write_partitions` has made durable."""
         durable = self._end_write(stored.partitions)
+        self._unheard.difference_update(durable)
         self.send_partition_states(durable, stored.token, new=stored.new)
         self.release(stored.token)
 
@@ -140,6 +143,11 @@ class Outstanding:
         """Answer the leader: it waits with its high watermark."""
         durable = self._end_write(stored.partitions)
         self.release(stored.token)
+        unheard = [at for at in durable if at in self._unheard]
+        self._unheard.difference_update(unheard)
+        if unheard:
+            self.send_partition_states(unheard)
+        durable = [at for at in durable if at not in unheard]
         if durable:
             self.send_update_metadata(durable)
 
@@ -160,6 +168,15 @@ class Outstanding:
         return [
             at for at in partitions if at not in self._being_written and self.state.partition(at)
         ]
+
+    def introducible(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
+        """Those of `partitions` that a broker that joins may hear of now.
+
+        It hears of the others when their writes end, whatever is written: an in-sync set alone
+        would not be sent to it, and it would take its log for a stray.
+        """
+        self._unheard.update(at for at in partitions if at in self._being_written)
+        return self.stored_partitions(partitions)
 
     # -- control requests
 
