@@ -14,7 +14,7 @@ class ControlState:
         # The first UpdateMetadata was applied: the cluster is known, though maybe not all of it.
         self.metadata_known = Latch()
         # Every partition of this broker was named to it. Only then is a log without a partition
-        # a stray. A local controller sets it once idle, a remote one with a full LeaderAndIsr.
+        # a stray. The controller says so with a full LeaderAndIsr.
         self.assignment_known = Latch()
 
     def refuse(self, controller_epoch: int, broker_epoch: int) -> E:

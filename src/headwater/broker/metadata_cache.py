@@ -50,16 +50,37 @@ class MetadataCache:
         self.brokers: dict[int, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
         self.name_of: dict[Uuid, str] = {}
+        # The controller and the life of this broker that the updates are from and for, and the
+        # topics of before that this controller has not named yet.
+        self._series = (-1, -1)
+        self._unconfirmed: set[str] = set()
 
     def apply(self, update: UpdateMetadataRequest) -> list[TopicPartition]:
         """Apply an update; return the partitions that it removes."""
         self.controller_id = update.controller_id
+        series = (update.controller_epoch, update.broker_epoch)
+        if series != self._series:
+            self._series, self._unconfirmed = series, set(self.topics)
         if update.live_brokers:
             self.brokers = {broker.id: _broker(broker) for broker in update.live_brokers}
         removed: list[TopicPartition] = []
         for topic in update.topic_states:
+            self._unconfirmed.discard(topic.topic_name)
             removed += self._apply_topic(topic)
         return removed
+
+    def end_series(self, controller_epoch: int, broker_epoch: int) -> list[str]:
+        """Forget topics that no longer exist: a controller has named all others; return their names.
+
+        They were deleted while this broker was not registered, or not reached.
+        """
+        if (controller_epoch, broker_epoch) != self._series:
+            return []
+        gone = [name for name in self.topics if name in self._unconfirmed]
+        for name in gone:
+            self._remove(self.topics[name])
+        self._unconfirmed.clear()
+        return gone
 
     def _apply_topic(
         self, state: UpdateMetadataRequest.UpdateMetadataTopicState

@@ -95,3 +95,25 @@ def test_internal_topics_are_marked():
     cache.apply(update("t", NEW))
     assert cache.topics[CONSUMER_OFFSETS].internal
     assert not cache.topics["t"].internal
+
+
+def of(request, controller_epoch, broker_epoch=3):
+    request.controller_epoch, request.broker_epoch = controller_epoch, broker_epoch
+    return request
+
+
+def test_a_topic_that_a_new_controller_does_not_name_is_forgotten_in_the_end():
+    cache = MetadataCache("cluster")
+    cache.apply(of(update("kept"), 1))
+    cache.apply(of(update("deleted", NEW), 1))
+    assert cache.end_series(1, 3) == []
+    cache.apply(of(UpdateMetadataRequest(), 2))
+    assert cache.end_series(1, 3) == [], "the end of another controller's series"
+    assert set(cache.topics) == {"kept", "deleted"}, "known until the new controller is done"
+    cache.apply(of(update("kept"), 2))
+    cache.apply(of(update("new", b"3" * 16), 2))
+    assert cache.end_series(2, 3) == ["deleted"]
+    assert set(cache.topics) == {"kept", "new"}
+    assert NEW not in cache.name_of
+    cache.apply(of(UpdateMetadataRequest(), 2, broker_epoch=8))
+    assert sorted(cache.end_series(2, 8)) == ["kept", "new"], "another life of this broker"

@@ -152,3 +152,17 @@ def test_a_former_life_is_waited_for_in_a_session_that_begins_meanwhile(setting)
         listeners[0](SessionState.OPEN)
         setting.loop.run()
     assert gone == [True]
+
+
+def test_a_store_of_another_cluster_or_without_its_data_gets_no_registration(setting, caplog):
+    setting.store.set("/cluster/id", b'{"version":"1","id":"other"}', -1, lambda _: None)
+    setting.register()
+    assert setting.epochs == []
+    assert "belongs to cluster other" in caplog.text
+    setting.store.delete("/cluster/id", -1, lambda _: None)
+    setting.loop.sleep(60_000)
+    assert setting.epochs == []
+    assert "has lost its data" in caplog.text
+    setting.store.create("/cluster/id", b'{"version":"1","id":"c"}', lambda _: None)
+    setting.loop.sleep(60_000)
+    assert len(setting.epochs) == 1, "the data was restored"

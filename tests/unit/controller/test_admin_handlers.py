@@ -11,6 +11,7 @@ from headwater.broker.turns import finish
 from headwater.config.broker import BrokerSettings
 from headwater.errors import E
 from headwater.security.acls import OPERATIONS_ON, AclOperation, AclResourceType
+from headwater.security.principals import ANONYMOUS
 from headwater.security.rights import Right
 from headwater.wire import codec
 from headwater.wire.apis import API
@@ -81,7 +82,7 @@ class Desk:
         answers: list[Struct] = []
         request = SimpleNamespace(
             version=version,
-            connection=SimpleNamespace(listener="PLAINTEXT"),
+            connection=SimpleNamespace(listener="PLAINTEXT", principal=ANONYMOUS),
             reply=answers.append,
             reply_in_turns=lambda made: answers.append(
                 finish(made) if isinstance(made, GeneratorType) else made

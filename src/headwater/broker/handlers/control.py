@@ -1,6 +1,6 @@
 """LeaderAndIsr, UpdateMetadata, StopReplica: a controller says who leads what.
 
-The local controller and, later, a remote one send the same messages. A message of an older
+A controller sends the same messages to its own broker and to all others. A message of an older
 controller, or for an earlier life of this broker, changes nothing.
 """
 
@@ -53,6 +53,9 @@ def _leader_and_isr(context: Context, body: LeaderAndIsrRequest) -> LeaderAndIsr
             )
     context.changed()
     if body.type == FULL:
+        gone = context.metadata.end_series(body.controller_epoch, body.broker_epoch)
+        if gone:
+            context.topics_deleted(gone)
         context.control.assignment_known.set()
     return response
 

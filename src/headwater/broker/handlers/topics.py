@@ -93,9 +93,8 @@ def handle_create_topics(
 def _new_topic(
     context: Context, request: Request, topic: CreateTopicsRequest.CreatableTopic
 ) -> TopicCreation:
-    own = context.groups.topic
-    if topic.name == own.name and request.connection.principal.kind == BROKER:
-        return internal_topic(own)
+    if request.connection.principal.kind == BROKER and topic.name == context.groups.topic.name:
+        return internal_topic(context.groups.topic)
     return TopicCreation(
         topic.name,
         topic.num_partitions,
