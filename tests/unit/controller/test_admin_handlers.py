@@ -10,6 +10,7 @@ from headwater.broker.metadata_cache import MetadataCache
 from headwater.broker.turns import finish
 from headwater.config.broker import BrokerSettings
 from headwater.errors import E
+from headwater.model import CONSUMER_OFFSETS
 from headwater.security.acls import OPERATIONS_ON, AclOperation, AclResourceType
 from headwater.security.principals import ANONYMOUS
 from headwater.security.rights import Right
@@ -65,6 +66,7 @@ class Desk:
             metadata=self.metadata,
             controller=self.broker.controller,
             topic_overrides=self.broker.topic_configs,
+            groups=SimpleNamespace(topic=SimpleNamespace(name=CONSUMER_OFFSETS)),
             authorize=self.permits,
             permits=self.permits,
             authorized_operations=lambda request, kind, name: sum(
