@@ -185,6 +185,13 @@ class ReplicaFetcher:
         self._scheduled = False
         if self._closed or self._answers or not self._may_send():
             return
+        try:
+            self._send_next()
+        except Exception as defect:
+            log.exception("the next fetch from broker %d could not be made", self.leader)
+            self._failed(KafkaError(E.UNKNOWN_SERVER_ERROR, str(defect)))
+
+    def _send_next(self) -> None:
         self._cancel_timer()
         settings, now_ms = self._context.settings, self._context.clock.monotonic_ms()
         limits = FollowerLimits(
@@ -197,11 +204,11 @@ class ReplicaFetcher:
         if request is None:
             self._wait_for_delayed(now_ms)
             return
-        self._unanswered += 1
         timeout_ms = max(
             settings.replica_socket_timeout_ms, settings.replica_fetch_wait_max_ms + GRACE_MS
         )
         self._connection.send(request, FetchResponse, self._answered, timeout_ms=timeout_ms)
+        self._unanswered += 1
         self._wait_for_delayed(now_ms)
 
     def _may_send(self) -> bool:

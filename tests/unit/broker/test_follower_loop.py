@@ -209,3 +209,24 @@ def test_several_fetchers_share_the_partitions_of_a_leader(run):
         assert len(follower.peers.opened) == 3
 
     run(scene, **{"num.replica.fetchers": "3"})
+
+
+def test_a_fetch_that_cannot_be_sent_is_made_again(run, monkeypatch):
+    async def scene(follower):
+        peer = follower.peers.open(LEADER, "fetcher-0")
+        follower.fetchers._connect = lambda *_: peer
+        send, failures = peer.send, [ValueError("a defect")]
+
+        def failing(*args, **more):
+            if failures:
+                raise failures.pop()
+            send(*args, **more)
+
+        monkeypatch.setattr(peer, "send", failing)
+        await follower.follow()
+        assert not peer.requests
+        await asyncio.sleep(0.04)
+        await rounds()
+        assert follower.asked == {0: 0}
+
+    run(scene, **{"replica.fetch.backoff.ms": "1"})
