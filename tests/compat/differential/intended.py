@@ -54,6 +54,15 @@ INTENDED = [
         "*", "a topic twice*|a partition twice*|one group twice*", "*", ANY, ANY,
         "What one request names twice is one entry of a map in Kafka; here it is answered twice.",
     ),
+    # -- elections and moves
+    Row(
+        "elect_leaders", "all (v*", "replica_election_results", ANY, [[]],
+        "Of all partitions only those are named where something is to be done, and only their topics.",
+    ),
+    Row(
+        "reassign_partitions", "none (v*", "error_message", "", None,
+        "Without an error there is no message.",
+    ),
     # -- not served yet
     Row(
         "produce_what_belongs_to_a_transaction", "batch (v*", "*error_code", 19, 53,

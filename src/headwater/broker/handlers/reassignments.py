@@ -46,14 +46,8 @@ def handle_elect_leaders(
 ) -> ElectLeadersResponse | None:
     """Elect preferred leaders, from version 1 also unclean ones; no list means all partitions."""
     if body.election_type not in (PREFERRED, UNCLEAN):
-        return ElectLeadersResponse(error_code=E.INVALID_REQUEST)
-    wanted = None
-    if body.topic_partitions is not None:
-        wanted = [
-            TopicPartition(topic.topic, index)
-            for topic in body.topic_partitions
-            for index in topic.partitions
-        ]
+        return refuse_election(request, body, E.INVALID_REQUEST)
+    wanted = None if body.topic_partitions is None else _named(body)
     command = ElectLeaders(wanted, body.election_type == UNCLEAN, body.timeout_ms)
 
     def reply(answer: PartitionsAnswer) -> None:
@@ -64,24 +58,29 @@ def handle_elect_leaders(
 
 
 def refuse_election(request: Request, body: ElectLeadersRequest, error: E) -> ElectLeadersResponse:
-    """The answer to a client without the right."""
-    wanted = [
+    """The answer to a request of which nothing is done."""
+    return finish(_elected(PartitionsAnswer(error), _named(body), request.version))
+
+
+def _named(body: ElectLeadersRequest) -> list[TopicPartition]:
+    return [
         TopicPartition(topic.topic, index)
         for topic in body.topic_partitions or ()
         for index in topic.partitions
     ]
-    return finish(_elected(PartitionsAnswer(error), wanted, request.version))
 
 
 def _elected(
     answer: PartitionsAnswer, wanted: Iterable[TopicPartition], version: int
 ) -> Steps[ElectLeadersResponse]:
+    """The answer; an error of the whole request also appears with each partition."""
     response = ElectLeadersResponse()
     outcomes: Iterable[PartitionOutcome] = answer.outcomes
     if version >= FIRST_WITH_ERROR:
         response.error_code = answer.error
-    elif answer.error is not E.NONE:
-        outcomes = [PartitionOutcome(at, answer.error, answer.message) for at in wanted]
+    if answer.error is not E.NONE:
+        why = answer.message or answer.error.text
+        outcomes = [PartitionOutcome(at, answer.error, why) for at in wanted]
     for topic, members in groupby(outcomes, key=lambda one: one.at.topic):
         result = ElectLeadersResponse.ReplicaElectionResult(topic=topic)
         response.replica_election_results.append(result)
