@@ -4,7 +4,8 @@ The store applies writes in their order and answers later; a controller that fai
 have not reached the store with it, and the next one loads what is there. After every write that is
 applied: only members of the in-sync set lead, unless the election was unclean, and only leaders add
 members. At rest: memory and store agree, every partition with a live in-sync replica has a live leader,
-no broker that lost records is in a set with others, and nothing that could go on waits.
+every live broker has been told of it, no broker that lost records is in a set with others, and nothing
+that could go on waits.
 """
 
 from collections import deque
@@ -62,6 +63,7 @@ from headwater.controller.store.znodes import (
 from headwater.controller.topic_rules import ControllerSettings
 from headwater.errors import E
 from headwater.model import NO_LEADER, TopicPartition
+from headwater.wire.messages.control import LeaderAndIsrRequest, UpdateMetadataRequest
 
 BROKERS = range(5)
 SEEDS = 150
@@ -145,6 +147,8 @@ class Cluster:
         self.applied: deque[tuple[int, list[Any]]] = deque()
         self.sends: list[Send] = []
         self.controller: Controller | None = None
+        # By broker and life: leaders of its own replicas, and what it tells clients.
+        self.told: dict[tuple[int, int], tuple[dict[Any, Any], dict[Any, Any]]] = {}
         # The sets that a broker was in when it stopped uncleanly, and has not left since.
         self.lost: set[tuple[str, int]] = set()
         for broker_id in BROKERS:
@@ -220,7 +224,25 @@ class Cluster:
             broker = self.random.choice(self.sends).broker_id
             send = next(one for one in self.sends if one.broker_id == broker)
             self.sends.remove(send)
+            self.apply_send(send)
             self.feed(Acknowledged(send.ticket, E.NONE))
+
+    def apply_send(self, send: Send) -> None:
+        """What a broker knows of its replicas and of all partitions; a new life knows nothing."""
+        message: Any = send.message
+        broker = self.live[send.broker_id]
+        if message.broker_epoch != broker.epoch:
+            return
+        led, known = self.told.setdefault((broker.broker_id, broker.epoch), ({}, {}))
+        for topic in message.topic_states:
+            for one in topic.partition_states:
+                at = TopicPartition(topic.topic_name, one.partition_index)
+                if isinstance(message, LeaderAndIsrRequest):
+                    led[at] = (one.leader, one.leader_epoch)
+                elif isinstance(message, UpdateMetadataRequest):
+                    known[at] = (one.leader, one.leader_epoch, tuple(one.isr))
+                else:
+                    led.pop(at, None)
 
     def come_to_rest(self) -> None:
         for _ in range(100_000):
@@ -372,7 +394,8 @@ class Cluster:
     def check_at_rest(self) -> None:
         self.come_to_rest()
         assert self.controller is not None
-        assert self.controller.idle
+        assert self.controller._term is not None
+        assert not self.controller._term._jobs
         assert not self.unanswered
         stored, known = self.store.load(), self.state
         assert stored.topics == known.topics
@@ -385,6 +408,12 @@ class Cluster:
             assert set(partition.isr) <= set(partition.replicas), at
             if set(partition.isr) & set(self.live):
                 assert partition.leader in self.live, (at, partition)
+            for broker in self.live.values():
+                led, told = self.told[broker.broker_id, broker.epoch]
+                seen = (partition.leader, partition.leader_epoch, partition.isr)
+                assert told.get(at) == seen, (at, broker.broker_id, told.get(at), seen)
+                if broker.broker_id in partition.replicas:
+                    assert led.get(at) == seen[:2], (at, broker.broker_id, led.get(at), seen)
             done = partition.caught_up and partition.leader in self.live
             assert not (partition.moving and done), (at, partition)
             for broker in set(partition.isr) & set(self.live):

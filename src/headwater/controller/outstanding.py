@@ -80,7 +80,7 @@ class Outstanding:
         self._next_deadline = FAR_FUTURE
         # By partition: how many writes of its state are under way.
         self._being_written: dict[TopicPartition, int] = {}
-        # Partitions of which a broker that joined has not heard, because of a write under way.
+        # Partitions of whose leader brokers have not heard, because of another write under way.
         self._unheard: set[TopicPartition] = set()
 
     @property
@@ -128,6 +128,7 @@ class Outstanding:
         """Send what `write_partitions` has made durable."""
         durable = self._end_write(stored.partitions)
         self._unheard.difference_update(durable)
+        self._unheard.update(at for at in stored.partitions if at in self._being_written)
         self.send_partition_states(durable, stored.token, new=stored.new)
         self.release(stored.token)
 
