@@ -65,7 +65,6 @@ class Desk:
             settings=self.static.with_dynamic(stored.get("", {}), stored.get("0", {})),
             metadata=self.metadata,
             controller=self.broker.controller,
-            groups=SimpleNamespace(topic=SimpleNamespace(name="__consumer_offsets")),
             topic_overrides=self.broker.topic_configs,
             groups=SimpleNamespace(topic=SimpleNamespace(name=CONSUMER_OFFSETS)),
             authorize=self.permits,
