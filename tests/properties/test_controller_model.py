@@ -412,7 +412,7 @@ class Cluster:
                 led, told = self.told[broker.broker_id, broker.epoch]
                 seen = (partition.leader, partition.leader_epoch, partition.isr)
                 assert told.get(at) == seen, (at, broker.broker_id, told.get(at), seen)
-                if broker.broker_id in partition.replicas:
+                if broker.broker_id in partition.target:  # others may have been deleted
                     assert led.get(at) == seen[:2], (at, broker.broker_id, led.get(at), seen)
             done = partition.caught_up and partition.leader in self.live
             assert not (partition.moving and done), (at, partition)
