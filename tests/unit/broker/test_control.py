@@ -103,11 +103,11 @@ def test_any_change_of_leadership_ends_cached_ways(live, topic):
     assert live.context.generation > generation
 
 
-def test_a_follower_serves_nobody_and_says_who_leads(live, topic, client):
+def test_a_follower_takes_no_records_and_serves_no_old_consumer(live, topic, client):
     receive(live, leadership(live, topic, leader=9))
     assert live.replica(topic).partition.role is Role.FOLLOWER
     assert client.produce(topic, batch()).error_code == E.NOT_LEADER_OR_FOLLOWER
-    assert client.fetch(topic).error_code == E.NOT_LEADER_OR_FOLLOWER
+    assert client.fetch(topic, version=10).error_code == E.NOT_LEADER_OR_FOLLOWER
 
 
 def test_a_partition_of_another_topic_id_is_set_aside_never_served(live, topic, client):

@@ -41,6 +41,7 @@ def producers_left(live) -> int:
 
 
 IN_USE = {
+    "num.replica.fetchers": ("3", lambda live: live.context.settings.num_replica_fetchers, 3),
     "max.connections": ("50", lambda live: limits(live).total, 50),
     "max.connections.per.ip": ("40", lambda live: limits(live).allowed_from("a"), 40),
     "max.connections.per.ip.overrides": ("a:7", lambda live: limits(live).allowed_from("a"), 7),
