@@ -28,7 +28,7 @@ from headwater.model import NO_LEADER, TopicPartition
 
 PARTITIONS_PER_STEP = 50
 """How many partitions one step changes: a millisecond or two of work."""
-PARTITIONS_PER_SCAN = 4000
+PARTITIONS_PER_SCAN = 1500
 """How many partitions one step checks without changing them."""
 
 SHOWN = 10

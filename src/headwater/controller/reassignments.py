@@ -179,7 +179,7 @@ class Reassignments:
                 if set(partition.isr) - set(partition.target):
                     self._elections.install(at, partition, self._leaving_old(partition))
                     batch.add(at, partition)
-            if batch.full or number % PARTITIONS_PER_SCAN == 0:
+            if len(ready) == PARTITIONS_PER_STEP or number % PARTITIONS_PER_SCAN == 0:
                 batch = self._write(batch, ready)
                 ready = []
                 yield
@@ -246,7 +246,7 @@ class Reassignments:
         self._stopped[at] = None
 
     def _finish(self) -> Iterator[None]:
-        """Write the final assignments, one write for each topic."""
+        """Write the final assignments, those of one topic together."""
         yield
         finished, self._stopped = list(self._stopped), {}
         by_topic: dict[str, list[TopicPartition]] = {}
@@ -256,16 +256,22 @@ class Reassignments:
             if stopped and partition is not None and self._may_let_go(partition):
                 by_topic.setdefault(at.topic, []).append(at)
         for name, partitions in by_topic.items():
-            topic = self._state.topics[name]
-            batch = StateBatch()
-            for at in partitions:
-                partition = topic.partitions[at.partition]
-                self._state.settle(partition)
-                self._elections.install(at, partition, self._within(partition))
-                batch.add(at, partition)
-                self._outstanding.report(f"{at} has moved to {list(partition.replicas)}")
-            self._outstanding.write_partitions([_assignment(topic), *batch.ops], batch.changed)
-            yield
+            for start in range(0, len(partitions), PARTITIONS_PER_STEP):
+                topic = self._state.topics.get(name)
+                if topic is None or topic.deleting:
+                    break
+                self._settle(topic, partitions[start : start + PARTITIONS_PER_STEP])
+                yield
+
+    def _settle(self, topic: TopicState, partitions: Sequence[TopicPartition]) -> None:
+        batch = StateBatch()
+        for at in partitions:
+            partition = topic.partitions[at.partition]
+            self._state.settle(partition)
+            self._elections.install(at, partition, self._within(partition))
+            batch.add(at, partition)
+            self._outstanding.report(f"{at} has moved to {list(partition.replicas)}")
+        self._outstanding.write_partitions([_assignment(topic), *batch.ops], batch.changed)
 
     # -- listing
 
