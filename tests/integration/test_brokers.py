@@ -23,7 +23,7 @@ from headwater.wire.messages.topics import (
 )
 from tests.integration.brokers import Brokers, running, store_process, until
 from tests.integration.metadata_stores import zookeepers
-from tests.unit.broker.live import Client
+from tests.unit.broker.live import Client, Live
 
 REPLICATED = {"offsets.topic.replication.factor": "3", "min.insync.replicas": "2"}
 
@@ -271,6 +271,32 @@ def test_three_brokers_on_a_real_zookeeper_lose_no_record_with_their_leaders():
         brokers.all[2].stop()
         produce(brokers, "replicated", values[40:], 3)
         assert consume(brokers, "replicated", 20) == set(values[40:]), "the group goes on"
+
+
+def test_control_requests_have_a_listener_of_their_own(store, tmp_path):
+    settings = {
+        "zookeeper.connect": f"{store.address}/control",
+        "listeners": "PLAINTEXT://127.0.0.1:0,CONTROL://127.0.0.1:0",
+        "listener.security.protocol.map": "PLAINTEXT:PLAINTEXT,CONTROL:PLAINTEXT",
+        "control.plane.listener.name": "CONTROL",
+        "controlled.shutdown.enable": "false",
+    }
+    with (
+        Live(tmp_path / "1", {**settings, "node.id": "1"}) as one,
+        Live(tmp_path / "2", {**settings, "node.id": "2"}) as two,
+    ):
+        assert one.context.controller.active
+        one.create("t", 2)
+        until(lambda: two.replica("t", 0) or two.replica("t", 1), "a partition on the other broker")
+        peers = two.on_loop(
+            lambda: [
+                (peer.listener, str(peer.principal)) for peer in two.context.connection_quotas.open
+            ]
+        )
+        assert ("CONTROL", "Broker:1") in peers
+        with two.client(listener=1) as client:
+            client.send(CreateTopicsRequest(), 7)
+            assert client.is_closed(), "clients are not served there"
 
 
 def test_a_start_without_zookeeper_says_so():

@@ -92,6 +92,18 @@ class Dispatch:
         else:
             connection.wait_for_start(start)
 
+    def frame_of_controller(self, connection: ServerConnection, start: int, end: int) -> None:
+        """Handle a request on the listener of the controller, which serves brokers alone."""
+        api_key, _ = _read_start(connection.buffer, start)
+        if (
+            connection.principal.kind == BROKER
+            or api_key == API_VERSIONS
+            or api_key in self._handshake
+        ):
+            self.frame(connection, start, end)
+        else:
+            self._refuse(connection, "a client came to control.plane.listener.name")
+
     def _row_for_brokers(self, connection: ServerConnection, api_key: int) -> ServedApi | None:
         if api_key in self._handshake and self._context.lets_brokers_in(connection.listener):
             return self._handshake[api_key]

@@ -28,7 +28,7 @@ from headwater.broker.registration import (
     share_secret,
     store_log_dirs,
 )
-from headwater.broker.server_connection import ServerConnection
+from headwater.broker.server_connection import OnFrame, ServerConnection
 from headwater.config.broker import BrokerSettings
 from headwater.config.listeners import Listener
 from headwater.controller.store.metadata_store import MetadataStore
@@ -176,9 +176,16 @@ class BrokerServer:
             self.listeners.append(shown if shown.port else shown._replace(port=opened.port))
 
     def _accept(self, listener: str) -> ServerConnection:
-        dispatch = self.parts.dispatch
-        on_frame = dispatch.frame if self.context.serving else dispatch.frame_while_starting
-        return ServerConnection(self.context, listener, on_frame)
+        return ServerConnection(self.context, listener, self._handler_of(listener))
+
+    def _handler_of(self, listener: str) -> OnFrame:
+        dispatch, settings = self.parts.dispatch, self.context.settings
+        if (
+            settings.control_plane_listener_name
+            and listener == settings.control_plane_listener.name
+        ):
+            return dispatch.frame_of_controller
+        return dispatch.frame if self.context.serving else dispatch.frame_while_starting
 
     async def _join(self) -> None:
         """Register, run for controller, and wait until this broker knows what it leads.
@@ -252,7 +259,7 @@ class BrokerServer:
         context.serving = True
         for connection in list(context.connection_quotas.open):
             if isinstance(connection, ServerConnection):
-                connection.start_serving(parts.dispatch.frame)
+                connection.start_serving(self._handler_of(connection.listener))
 
     # -- stopping
 
