@@ -84,7 +84,7 @@ class ReplicaFetchers:
     def follow(self, replica: Replica) -> None:
         """Fetch from the replica's leader, in its epoch; from nobody while there is none."""
         at = replica.topic_partition
-        key = replica.leader, self._number_of(at)
+        key = replica.leader, self.number_of(at)
         fetcher = self._fetchers.get(key)
         if self._fetcher_of.get(at) is not fetcher:
             self.unfollow(at)
@@ -105,7 +105,8 @@ class ReplicaFetchers:
                 fetcher.close()
                 del self._fetchers[fetcher.leader, fetcher.number]
 
-    def _number_of(self, at: TopicPartition) -> int:
+    def number_of(self, at: TopicPartition) -> int:
+        """Return which of the fetchers of a leader a partition gets when it begins to follow."""
         count = self._context.settings.num_replica_fetchers
         return (crc32(at.topic.encode()) + at.partition) % count
 

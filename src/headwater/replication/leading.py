@@ -73,6 +73,12 @@ class Leading:
         progress = self._replica.partition.followers.get(follower)
         return -1 if progress is None else progress.broker_epoch
 
+    @property
+    def knows_what_is_committed(self) -> bool:
+        """Whether the high watermark has passed what earlier leaders may have committed."""
+        partition = self._replica.partition
+        return partition.high_watermark >= partition.leader_epoch_start
+
     # -- the in-sync set
 
     def check_lag(self) -> None:

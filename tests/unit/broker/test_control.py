@@ -103,11 +103,14 @@ def test_any_change_of_leadership_ends_cached_ways(live, topic):
     assert live.context.generation > generation
 
 
-def test_a_follower_takes_no_records_and_serves_no_old_consumer(live, topic, client):
+def test_a_follower_takes_no_records_and_serves_only_clients_that_know_of_followers(
+    live, topic, client
+):
     receive(live, leadership(live, topic, leader=9))
     assert live.replica(topic).partition.role is Role.FOLLOWER
     assert client.produce(topic, batch()).error_code == E.NOT_LEADER_OR_FOLLOWER
     assert client.fetch(topic, version=10).error_code == E.NOT_LEADER_OR_FOLLOWER
+    assert client.fetch(topic, version=11).error_code == E.NONE
 
 
 def test_a_partition_of_another_topic_id_is_set_aside_never_served(live, topic, client):

@@ -4,6 +4,7 @@ import pytest
 
 from headwater.errors import E
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
+from headwater.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from tests.unit.broker.live import batch, fetch_request, until
 
 FOLLOWER, STRANGER = 7, 8
@@ -197,6 +198,30 @@ def test_a_new_session_of_a_connection_replaces_the_one_before(live, client, led
     Session(live, client, led)
     Session(live, client, led)
     assert len(led.end_watchers) == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "refusal"), [(5, E.OFFSET_NOT_AVAILABLE), (4, E.LEADER_NOT_AVAILABLE)]
+)
+def test_a_new_leader_names_no_end_before_it_knows_what_is_committed(
+    live, client, led, version, refusal
+):
+    def ask(timestamp):
+        wanted = ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+        topic = ListOffsetsRequest.ListOffsetsTopic(
+            name=led.topic_partition.topic, partitions=[wanted]
+        )
+        answer = client.ask(ListOffsetsRequest(topics=[topic]), ListOffsetsResponse, version)
+        row = answer.topics[0].partitions[0]
+        return row.error_code, row.offset
+
+    assert client.produce(led.topic_partition.topic, batch(b"one"), acks=1).error_code == 0
+    epoch = led.leader_epoch + 1
+    live.on_loop(lambda: led.log.staging.begin_epoch(epoch))
+    live.on_loop(lambda: led.partition.led(0, epoch, 5, (1, FOLLOWER), (1, FOLLOWER), 1))
+    assert [ask(-1), ask(0), ask(-2)] == [(refusal, -1), (refusal, -1), (0, 0)]
+    assert fetch(live, client, led, 1).error_code == 0
+    assert ask(-1) == (0, 1)
 
 
 # -- consumers that read from followers

@@ -35,6 +35,8 @@ _KNOWN_SINCE = {
     LATEST_TIERED: 9,
     EARLIEST_PENDING_UPLOAD: 11,
 }
+_OF_THE_START = frozenset({EARLIEST, EARLIEST_LOCAL})
+_NOT_AVAILABLE_SINCE = 5
 _EPOCH_SINCE = 4  # the first version with a leader epoch
 _NOT_FOUND = (NO_TIMESTAMP, -1, NO_EPOCH)
 
@@ -163,6 +165,13 @@ class _ListOffsets:
         version = self.request.version
         if wanted.timestamp < 0 and _KNOWN_SINCE.get(wanted.timestamp, version + 1) > version:
             raise KafkaError(E.UNSUPPORTED_VERSION)
+        if wanted.timestamp not in _OF_THE_START and not replica.leading.knows_what_is_committed:
+            # A lower end than the last leader showed would look like lost records.
+            raise KafkaError(
+                E.OFFSET_NOT_AVAILABLE
+                if version >= _NOT_AVAILABLE_SINCE
+                else E.LEADER_NOT_AVAILABLE
+            )
         return replica
 
     def _find(
