@@ -198,3 +198,15 @@ def test_up_with_brokers_shows_what_happens_and_stops_in_order(tmp_path: Path) -
     )  # fmt: skip
     assert again.returncode == 1
     assert "headwater-data holds the data of a cluster: start it with --brokers" in again.stderr
+
+
+def test_the_failover_demo_loses_nothing(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "headwater", "demo", "failover"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=5 * PATIENCE_S, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    last = done.stdout.strip().splitlines()[-2:]
+    acknowledged, consumed = re.findall(r"[\d,]+", last[0])
+    assert acknowledged == consumed
+    assert last[1] == "lost 0   stored twice 0"

@@ -28,6 +28,7 @@ COMMANDS = {
     "reassign": "Move partitions to other brokers: plan, execute, verify, cancel.",
     "elect": "Elect the preferred leaders of partitions.",
     "pipeline": "Run pipelines on Spark: topics to tables and back, exactly once.",
+    "demo": "Kill brokers of a cluster under load and see that nothing is lost.",
     "perf": "Measure the speed of producers and consumers on this machine.",
     "log": "Dump and verify the files of a log.",
     "archive": "Copy sealed segments to a folder; audit and replay them.",
