@@ -84,6 +84,7 @@ class Cluster(Connections):
         self._learning: asyncio.Task[None] | None = None
         self._next_refresh: asyncio.TimerHandle | None = None
         self._backoff = self.backoff()
+        self._leaderless_backoff = self.backoff()
         self._updated_ms = -1
         self._missing_since: dict[str, int] = {}
         """Since when brokers say that a topic does not exist."""
@@ -410,9 +411,21 @@ class Cluster(Connections):
             return
         if task.exception() is not None:
             self.suspect()
+            return
+        soon: float = _ASK_AGAIN_MS if self._missing_since else self.settings.metadata_max_age_ms
+        if self._lacks_leaders():
+            soon = self._leaderless_backoff.next_ms()
         else:
-            soon = _ASK_AGAIN_MS if self._missing_since else self.settings.metadata_max_age_ms
-            self._refresh_in(min(soon, self.settings.metadata_max_age_ms))
+            self._leaderless_backoff = self.backoff()
+        self._refresh_in(min(soon, self.settings.metadata_max_age_ms))
+
+    def _lacks_leaders(self) -> bool:
+        """Whether some partition has no leader: an election must be noticed soon after its end."""
+        return any(
+            partition.leader not in self.nodes
+            for topic in self.topics.values()
+            for partition in topic.partitions
+        )
 
     def _refresh_in(self, delay_ms: float) -> None:
         if self._closed or self._refreshing is not None:

@@ -22,6 +22,7 @@ from headwater.client.topology import (
     without_older_leaders,
 )
 from headwater.config.client import AdminSettings
+from headwater.errors import E
 from headwater.model import TopicPartition
 from headwater.seams.clock import SystemClock
 from headwater.seams.network import TcpNetwork
@@ -216,6 +217,49 @@ def test_a_hint_at_the_leader_counts_only_when_it_is_news(broker) -> None:
         assert cluster.leader(here) != other
         assert cluster.leader_moved(here, 77, row.leader_epoch + 1, [other])
         assert cluster.leader(here) == other
+
+    with_cluster(broker.bootstrap, work)
+
+
+def test_a_partition_without_a_leader_is_asked_about_until_it_has_one(broker) -> None:
+    """Nobody sends requests to such a partition, so no refusal would lead to a refresh."""
+
+    async def work(cluster: Cluster) -> None:
+        applied, answers = cluster._apply, 0
+
+        def apply(answer: MetadataResponse, *, everything: bool) -> None:
+            nonlocal answers
+            answers += 1
+            for topic in answer.topics if answers < 4 else ():
+                topic.partitions[0].error_code = E.LEADER_NOT_AVAILABLE
+            applied(answer, everything=everything)
+
+        cluster._apply = apply  # type: ignore[method-assign]
+        await cluster.metadata(["t"])
+        assert cluster.leader(TopicPartition("t", 0)) is None
+        led = asyncio.Event()
+        cluster.listeners.append(
+            lambda: led.set() if cluster.leader(TopicPartition("t", 0)) else None
+        )
+        async with asyncio.timeout(60):
+            await led.wait()
+
+    with_cluster(broker.bootstrap, work)
+
+
+def test_a_broker_that_lags_behind_does_not_bring_a_former_leader_back(broker) -> None:
+    async def work(cluster: Cluster) -> None:
+        await cluster.metadata(["t"])
+        here = TopicPartition("t", 0)
+        known = cluster.topics["t"]
+        newer = known.partitions[0]._replace(leader=77, leader_epoch=9)
+        cluster.topics["t"] = known._replace(partitions=(newer, *known.partitions[1:]))
+        await cluster.refresh()
+        assert cluster.topics["t"].partitions[0] == newer
+        assert cluster.leader(here) is None, "no live broker has this id; it is asked for again"
+        cluster.topics["t"] = cluster.topics["t"]._replace(topic_id=b"x" * 16)
+        await cluster.refresh()
+        assert cluster.topics["t"] == known, "another topic of this name has epochs of its own"
 
     with_cluster(broker.bootstrap, work)
 
