@@ -156,7 +156,7 @@ def _former_life_is_own() -> Iterator[None]:
 
 @contextmanager
 def _refusal_forgotten() -> Iterator[None]:
-    """A leader whose proposal failed waits for its outcome for ever (B35, KAFKA-2729)."""
+    """A leader whose proposal failed waits for its outcome forever (B35, KAFKA-2729)."""
     with (
         patch.object(Partition, "isr_refused", lambda _: None),
         patch.object(Partition, "isr_stored", lambda *_: ()),

@@ -4,7 +4,7 @@ The store applies writes in their order and answers later; a controller that fai
 have not reached the store with it, and the next one loads what is there. After every write that is
 applied: only members of the in-sync set lead, unless the election was unclean, and only leaders add
 members. At rest: memory and store agree, every partition with a live in-sync replica has a live leader,
-every live broker has been told of it, no broker that lost records is in a set with others, and nothing
+every live broker knows it, no broker that lost records is in a set with others, and nothing
 that could go on waits.
 """
 
