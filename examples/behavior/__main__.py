@@ -191,8 +191,12 @@ def _numbers(tables: dict[str, pd.DataFrame]) -> dict[str, str]:
 
 def _stay(bootstrap: str, page: Path, console: Console) -> None:
     console.print(f"\nThe broker stays up at {bootstrap} until Ctrl-C. In another terminal, try:")
-    console.print(f"  .venv/bin/headwater groups describe behavior.bronze -b {bootstrap}")
-    console.print(f"  .venv/bin/headwater consume {DEAD} --from start -b {bootstrap}")
+    console.print(
+        f"  .venv/bin/headwater groups describe behavior.bronze --bootstrap-server {bootstrap}"
+    )
+    console.print(
+        f"  .venv/bin/headwater consume {DEAD} --from earliest --bootstrap-server {bootstrap}"
+    )
     console.print(f"and open {page.as_uri()}")
     with suppress(KeyboardInterrupt):
         signal.pause()

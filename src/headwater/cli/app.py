@@ -38,7 +38,7 @@ CONFIG_FILE = "config_file"
 """The parameter of `headwater` itself that names the config file."""
 AS_JSON = "headwater.json"
 """Where the context of a command keeps whether --json was given."""
-_KAFKA = "kafka-"
+_SCRIPTS = ("kafka-", "zookeeper-")
 _terminated: list[int] = []
 """SIGTERM, if it came; it interrupts a command as Ctrl-C does."""
 _INTERRUPTED = 130
@@ -77,7 +77,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import the command; no other command is loaded."""
-        if cmd_name.startswith(_KAFKA):
+        if cmd_name.startswith(_SCRIPTS):
             command = import_module("headwater.cli.kafka_scripts").command_for(cmd_name)
         elif cmd_name in COMMANDS:
             command = import_module(f"headwater.cli.{cmd_name}").command
@@ -131,7 +131,7 @@ def _usage(wrong: click.UsageError, root: click.Context) -> OneLineError:
         said = f"No such command '{name}'" + _nearest(name, _commands(context))
     if isinstance(wrong, click.NoSuchOption):
         hints = import_module("headwater.cli.kafka_scripts")
-        hint = hints.habit_hint(context.command.name or "", wrong.option_name)
+        hint = hints.habit_hint(context.command_path.split()[1:], wrong.option_name)
         said = f"No such option '{wrong.option_name}'{hint}" if hint else said
     return OneLineUsageError(f"{said}; see {context.command_path} --help", root)
 

@@ -1,5 +1,6 @@
 """`headwater archive`: copy sealed segments to a folder; verify, audit and replay them."""
 
+import glob
 import os
 import re
 from contextlib import nullcontext
@@ -13,6 +14,7 @@ from headwater.cli.pipeline_runs import spark_errors_as_one_line
 from headwater.errors import E, KafkaError
 
 _COPY = "copy"
+_REACH_S = 30.0
 _NOTHING_SEALED = (
     "there is no sealed segment yet: a segment is sealed when it reaches segment.bytes or segment.ms "
     "of its topic; stop the broker and use --include-active to copy the active ones too"
@@ -128,7 +130,7 @@ def audit(folder: str, compacted: bool, topic: str | None, master: str, as_json:
     from headwater.pipelines.segments.audit import audit as run
     from headwater.pipelines.session import spark_session
 
-    path = os.path.abspath(folder)  # executors need not run where this command does
+    path = _existing(folder)
     with spark_errors_as_one_line():
         spark = spark_session("headwater archive audit", master=master)
         report = run(spark, path, compacted=compacted, **({"topic": topic} if topic else {}))
@@ -182,12 +184,13 @@ def replay(
 
     TIME is ISO 8601 (UTC unless it says otherwise) or milliseconds since 1970.
     """
+    from headwater.cli.reach_broker import require_reachable
     from headwater.pipelines.segments.replay import Replay
     from headwater.pipelines.segments.replay import replay as run
     from headwater.pipelines.session import spark_session
 
     what = Replay(
-        path=os.path.abspath(folder),
+        path=_existing(folder),
         into=into,
         start_ms=milliseconds(start),
         end_ms=milliseconds(end),
@@ -196,11 +199,20 @@ def replay(
         by_key=by_key,
         id=name,
     )
+    require_reachable(bootstrap, _REACH_S, [into])  # before Spark takes its time to start
     with spark_errors_as_one_line():
         counts = run(spark_session("headwater archive replay", master=master), what, bootstrap)
     rows = [{"topic": topic, "into": into, "records": count} for topic, count in counts.items()]
     show(rows, as_json=as_json)
     click.echo(f"replay id {what.identity}", err=True)
+
+
+def _existing(folder: str) -> str:
+    """Return the absolute path, since executors need not run where this command does."""
+    path = os.path.abspath(folder)
+    if not glob.glob(path):
+        raise click.UsageError(f"{folder}: there is no such folder or file")
+    return path
 
 
 def milliseconds(text: str) -> int:

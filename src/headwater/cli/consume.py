@@ -109,14 +109,16 @@ def command(
 def _assign(
     consumer: Consumer, topics: Sequence[str], partitions: Sequence[int]
 ) -> list[TopicPartition]:
-    places = [
+    every = [
         TopicPartition(topic, number)
         for topic in topics
         for number in consumer.partitions_for(topic)
-        if not partitions or number in partitions
     ]
-    if not places:
-        raise click.UsageError(f"{', '.join(topics)} has no such partition")
+    places = [place for place in every if not partitions or place.partition in partitions]
+    missing = sorted(set(partitions) - {place.partition for place in every})
+    if missing:
+        numbers, names = ", ".join(map(str, missing)), ", ".join(topics)
+        raise click.UsageError(f"no partition {numbers} in {names}; see headwater topics describe")
     consumer.assign(places)
     return places
 

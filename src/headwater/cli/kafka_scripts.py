@@ -1,11 +1,10 @@
 """Kafka's own scripts: `headwater kafka-topics ...` prints the equivalent headwater command."""
 
-from collections.abc import Callable, Mapping, Sequence
+import re
+import shlex
+from collections.abc import Callable, Sequence
 
 import click
-
-Words = Mapping[str, Sequence[str]]
-"""Options of a script with their values, in the order of the command line."""
 
 _REMOVED = {
     "--zookeeper": "--zookeeper was removed from Kafka's scripts: name a broker with --bootstrap-server",
@@ -16,6 +15,8 @@ _REMOVED = {
 _NOT_THERE = {
     "kafka-acls": "access control is not served yet",
     "kafka-preferred-replica-election": "it was removed from Kafka: type headwater elect --all",
+    "kafka-server-stop": "press Ctrl-C where the broker runs, or send it SIGTERM",
+    "zookeeper-server-stop": "press Ctrl-C where the store runs, or send it SIGTERM",
     "kafka-features": "feature levels are not served",
     "kafka-share-groups": "share groups are not served yet",
     "kafka-transactions": "transactions are not served yet",
@@ -68,9 +69,19 @@ _HABITS: dict[str, dict[str, str]] = {
 }  # fmt: skip
 
 
-def habit_hint(command: str, option: str) -> str:
-    """Return what to write instead of an option of Kafka's own script; empty if unknown."""
+def habit_hint(path: Sequence[str], option: str) -> str:
+    """Return what to write instead of an option of Kafka's own script; empty if unknown.
+
+    `path` is the command without `headwater`: empty, `consume`, or `topics create`.
+    """
+    command = " ".join(path)
     hint = _HABITS.get(command, {}).get(option, "")
+    if option in ("-b", "--broker-list"):
+        hint = "write --bootstrap-server HOST:PORT after the command"
+    elif option in ("--bootstrap-server", "--timeout"):
+        hint = f"write it after the command, as in headwater topics list {option} ..."
+    elif (path[:1], option) in ((["topics"], "--topic"), (["groups"], "--group")) and path[1:]:
+        hint = f"the name is an argument: headwater {command} {option.strip('-').upper()}"
     return f": {hint.format(command=command)}" if hint else ""
 
 
@@ -85,160 +96,263 @@ def command_for(name: str) -> click.Command:
     )
     @click.pass_context
     def tell(ctx: click.Context) -> None:
-        raise click.UsageError(answer(name.removesuffix(".sh"), ctx.args))
+        raise click.UsageError(answer(name.removesuffix(".sh"), ctx.args), ctx.parent)
 
     return tell
 
 
+class ScriptOptions:
+    """The options of a script with their values; remembers which ones the new line covers."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._values: dict[str, list[str]] = {}
+        self._covered = set(_IMPLIED)
+        option = ""
+        for word in words:
+            name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
+            if word.startswith("--"):
+                option = name
+                self._values.setdefault(option, []).extend([value] if equals else [])
+            else:
+                self._values.setdefault(option, []).append(word)
+
+    def rename(self, option: str, new: str) -> None:
+        """Give the values of an option another name."""
+        if option in self._values:
+            self._values[new] = self._values.pop(option)
+
+    def __contains__(self, option: str) -> bool:
+        self._covered.add(option)
+        return option in self._values
+
+    def values(self, *options: str) -> list[str]:
+        """Return the values of all these options."""
+        self._covered.update(options)
+        return [value for option in options for value in self._values.get(option, ())]
+
+    def first(self, option: str, otherwise: str) -> str:
+        """Return the first value of an option."""
+        return next(iter(self.values(option)), otherwise)
+
+    def each(self, option: str, ours: str) -> list[str]:
+        """Return the values of an option, each behind our name of it."""
+        return [word for value in self.values(option) for word in (ours, value)]
+
+    def flag(self, option: str) -> list[str]:
+        """Return the option itself if it was given."""
+        return [option] if option in self else []
+
+    def properties(self, known: Sequence[str], *options: str) -> dict[str, str]:
+        """Return the KEY=VALUE pairs of these options; an unknown key stays uncovered."""
+        pairs = {}
+        for text in self.values(*options):
+            key, _, value = text.partition("=")
+            pairs[key] = value
+            if key not in known:
+                self._values.setdefault(f"--property {text}", [])
+        return pairs
+
+    def starting(self, *prefixes: str) -> list[str]:
+        """Return the options with one of these prefixes and their values."""
+        found = [option for option in self._values if option.startswith(prefixes)]
+        return [word for option in found for word in (option, *self.values(option))]
+
+    def left_out(self) -> list[str]:
+        """Return the options that the new line does not cover, as they were typed."""
+        return [
+            " ".join([option, *values])
+            for option, values in self._values.items()
+            if option and option not in self._covered
+        ]
+
+
+_IMPLIED = (
+    *("--create", "--alter", "--describe", "--execute", "--verbose", "--exclude-internal"),
+    *("--new-consumer", "--offsets", "--deep-iteration", "--print-data-log", "--time", "--help"),
+    *("--zookeeper", "--authorizer-properties", "--show-detailed-stats", "--enable-systest-events"),
+)
+"""Options that need no word in the new line."""
+
+
 def answer(script: str, words: Sequence[str]) -> str:
     """Return the headwater command for one of Kafka's scripts and its arguments."""
-    given = _parsed(words)
+    given = ScriptOptions(words)
     if script == _REASSIGN:  # there, it means brokers to move to
-        given[_TARGETS] = given.pop("--broker-list", [])
+        given.rename("--broker-list", _TARGETS)
     notes = [text for option, text in _REMOVED.items() if option in given]
-    if script in _NOT_THERE:
-        return "; ".join([*notes, f"{script}: {_NOT_THERE[script]}"])
+    refused = _NOT_THERE.get(script) or _not_served(script, given)
+    if refused:
+        return "; ".join([*notes, f"{script}: {refused}"])
     if script not in _LINES:
         known = ", ".join(sorted([*_LINES, *_NOT_THERE]))
         return f"{script} is not a known script: {known}"
-    line = ["headwater", *_LINES[script](given)]
-    for option in ("--bootstrap-server", "--bootstrap-servers", "--broker-list"):
-        if option in given:
-            line += ["--bootstrap-server", *given[option][:1]]
-    return "; ".join([*notes, f"type: {' '.join(line)}"])
+    config = given.values("--command-config", "--consumer.config", "--producer.config")
+    line = ["headwater", *(["--config", config[0]] if config else []), *_LINES[script](given)]
+    for brokers in given.values("--bootstrap-server", "--bootstrap-servers", "--broker-list")[:1]:
+        line += ["--bootstrap-server", brokers]
+    dropped = given.left_out()
+    if dropped:
+        notes.append(f"without a counterpart: {', '.join(dropped)}")
+    typed = shlex.join(line).replace("'\t'", r"$'\t'")  # a shell shows a tab as a space
+    return "; ".join([*notes, f"type: {typed}"])
 
 
-def _parsed(words: Sequence[str]) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
-    option = ""
-    for word in words:
-        name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
-        if word.startswith("--"):
-            option = name
-            found.setdefault(option, []).extend([value] if equals else [])
-        else:
-            found.setdefault(option, []).append(word)
-    return found
+def _not_served(script: str, given: ScriptOptions) -> str:
+    kind = given.first("--entity-type", "topics")
+    if script == "kafka-configs" and kind not in ("topics", "brokers"):
+        return f"configs of {kind} are not served, only those of topics and brokers"
+    if script == "kafka-consumer-groups" and "--delete-offsets" in given:
+        return "call delete_group_offsets() of headwater.Admin, or delete the whole group with headwater groups delete"
+    return ""
 
 
-def _first(given: Words, option: str, otherwise: str) -> str:
-    return next(iter(given.get(option, ())), otherwise)
-
-
-def _each(given: Words, option: str, ours: str) -> list[str]:
-    return [word for value in given.get(option, ()) for word in (ours, value)]
-
-
-def _topics(given: Words) -> list[str]:
-    topic = _first(given, "--topic", "TOPIC")
+def _topics(given: ScriptOptions) -> list[str]:
     if "--list" in given:
         return ["topics", "list"]
-    if "--delete" in given:
-        return ["topics", "delete", topic, *_flag(given, "--if-exists")]
     if "--describe" in given:
-        return ["topics", "describe", *given.get("--topic", ())]
-    counts = _each(given, "--partitions", "--partitions")
-    configs = _each(given, "--config", "--config")
+        return ["topics", "describe", *given.values("--topic")]
+    topic = given.first("--topic", "TOPIC")
+    if "--delete" in given:
+        return ["topics", "delete", topic, *given.flag("--if-exists")]
+    counts = given.each("--partitions", "--partitions")
+    configs = given.each("--config", "--config")
     if "--alter" in given:
-        return ["topics", "alter", topic, *counts, *configs]
-    factor = _each(given, "--replication-factor", "--replication-factor")
-    return ["topics", "create", topic, *counts, *factor, *configs, *_flag(given, "--if-not-exists")]
+        unset = given.each("--delete-config", "--unset")
+        return ["topics", "alter", topic, *counts, *configs, *unset]
+    factor = given.each("--replication-factor", "--replication-factor")
+    return ["topics", "create", topic, *counts, *factor, *configs, *given.flag("--if-not-exists")]
 
 
-def _reassign(given: Words) -> list[str]:
-    file = _first(given, "--reassignment-json-file", "FILE")
+def _reassign(given: ScriptOptions) -> list[str]:
+    file = given.first("--reassignment-json-file", "FILE")
     for verb in ("execute", "verify", "cancel"):
         if f"--{verb}" in given:
             return ["reassign", verb, file]
     if "--list" in given:
         return ["reassign", "list"]
-    return ["reassign", "plan", "TOPIC", *_each(given, _TARGETS, "--brokers")]
+    given.flag("--generate")
+    return ["reassign", "plan", "TOPIC", *given.each(_TARGETS, "--brokers")]
 
 
-def _elect(given: Words) -> list[str]:
-    unclean = _first(given, "--election-type", "preferred").lower() == "unclean"
-    topic = _first(given, "--topic", "TOPIC")
-    which = (
-        ["--all"]
-        if "--all-topic-partitions" in given
-        else [f"{topic}:{_first(given, '--partition', '0')}"]
-    )
-    return ["elect", *which, *(["--unclean"] if unclean else [])]
+def _elect(given: ScriptOptions) -> list[str]:
+    unclean = given.first("--election-type", "preferred").lower() == "unclean"
+    named = f"{given.first('--topic', 'TOPIC')}:{given.first('--partition', '0')}"
+    which = "--all" if "--all-topic-partitions" in given else named
+    return ["elect", which, *(["--unclean"] if unclean else [])]
 
 
-def _flag(given: Words, option: str) -> list[str]:
-    return [option] if option in given else []
-
-
-def _configs(given: Words) -> list[str]:
-    kind = _first(given, "--entity-type", "topics")
-    name = _first(given, "--entity-name", "NAME")
-    where = {"topics": ["--topic", name], "brokers": ["--broker", name]}.get(
-        kind, ["--topic", name]
-    )
+def _configs(given: ScriptOptions) -> list[str]:
+    name = given.first("--entity-name", "NAME")
+    where = ["--broker" if given.first("--entity-type", "") == "brokers" else "--topic", name]
     if "--topic" in given:
-        where = ["--topic", _first(given, "--topic", "NAME")]
+        where = ["--topic", given.first("--topic", "NAME")]
     if "--broker" in given:
-        where = ["--broker", _first(given, "--broker", "ID")]
+        where = ["--broker", given.first("--broker", "ID")]
     if "--entity-default" in given or "--broker-defaults" in given:
         where = ["--cluster-default"]
     if "--add-config" in given:
-        return ["configs", "set", *where, *_split(given["--add-config"])]
+        return ["configs", "set", *where, *_split(given.values("--add-config"))]
     if "--delete-config" in given:
-        return ["configs", "unset", *where, *_split(given["--delete-config"])]
-    return ["configs", "describe", *where, *_flag(given, "--all")]
+        return ["configs", "unset", *where, *_split(given.values("--delete-config"))]
+    return ["configs", "describe", *where, *given.flag("--all")]
 
 
 def _split(values: Sequence[str]) -> list[str]:
-    return [part for value in values for part in value.split(",")]
+    """Split at commas outside of brackets; ours writes a list without them."""
+    parts = [part for value in values for part in re.findall(r"(?:\[[^\]]*\]|[^,])+", value)]
+    return [re.sub(r"=\[(.*)\]$", r"=\1", part) for part in parts]
 
 
-def _groups(given: Words) -> list[str]:
-    group = _first(given, "--group", "GROUP")
+def _groups(given: ScriptOptions) -> list[str]:
     if "--list" in given:
         return ["groups", "list"]
+    group = given.first("--group", "GROUP")
     if "--delete" in given:
         return ["groups", "delete", group]
     if "--reset-offsets" not in given:
         name = ["--all"] if "--all-groups" in given else [group]
-        return ["groups", "describe", *name, *_flag(given, "--members")]
-    targets = [word for word in given if word.startswith(("--to-", "--shift-by", "--by-duration"))]
-    chosen = [part for word in targets for part in (word, *given[word])]
-    topics = _flag(given, "--all-topics") or _each(given, "--topic", "--topic")
+        return ["groups", "describe", *name, *given.flag("--members")]
+    chosen = given.starting("--to-", "--shift-by", "--by-duration")
+    topics = given.flag("--all-topics") or given.each("--topic", "--topic")
+    given.flag("--dry-run")
     dry = [] if "--execute" in given else ["--dry-run"]
     return ["groups", "reset-offsets", group, *topics, *chosen, *dry]
 
 
-def _produce(given: Words) -> list[str]:
-    separator = [
-        word
-        for text in (*given.get("--property", ()), *given.get("--reader-property", ()))
-        if text.startswith("key.separator=")
-        for word in ("--key-separator", text.partition("=")[2])
-    ]
-    return ["produce", _first(given, "--topic", "TOPIC"), *separator]
+def _produce(given: ScriptOptions) -> list[str]:
+    known = ("parse.key", "key.separator", "null.marker")
+    reader = given.properties(known, "--property", "--reader-property")
+    line = ["produce", given.first("--topic", "TOPIC")]
+    if reader.get("parse.key") == "true" or "key.separator" in reader:
+        line += ["--key-separator", reader.get("key.separator", "\t")]
+    if "null.marker" in reader:
+        line += ["--null", reader["null.marker"]]
+    line += given.each("--producer-property", "-o") + given.each("--command-property", "-o")
+    if "--compression-codec" in given:
+        line += ["-o", f"compression.type={given.first('--compression-codec', 'gzip')}"]
+    for acks in given.values("--request-required-acks"):
+        line += ["-o", f"acks={acks}"]
+    return line
 
 
-def _consume(given: Words) -> list[str]:
-    start = [] if "--from-beginning" in given or "--group" in given else ["--from", "latest"]
-    limits = _each(given, "--max-messages", "--count") + _each(given, "--partition", "--partition")
-    follow = [] if "--max-messages" in given else ["--follow"]
-    group = _each(given, "--group", "--group")
-    return ["consume", _first(given, "--topic", "TOPIC"), *start, *limits, *group, *follow]
+def _consume(given: ScriptOptions) -> list[str]:
+    line = ["consume", given.first("--topic", "TOPIC")]
+    beginning = "--from-beginning" in given
+    if "--group" in given:
+        line += given.each("--group", "--group")
+        line += [] if beginning else ["-o", "auto.offset.reset=latest"]
+    elif "--offset" in given:
+        line += given.each("--offset", "--from")
+    elif not beginning:
+        line += ["--from", "latest"]
+    line += given.each("--partition", "--partition") + given.each("--max-messages", "--count")
+    line += _consume_format(given)
+    for level in given.values("--isolation-level"):
+        line += ["-o", f"isolation.level={level}"]
+    line += given.each("--consumer-property", "-o") + given.each("--command-property", "-o")
+    return [*line, *([] if "--timeout-ms" in given else ["--follow"])]
 
 
-def _perf(kind: str) -> Callable[[Words], list[str]]:
-    def line(given: Words) -> list[str]:
-        records = _each(given, "--num-records", "--records") + _each(
-            given, "--messages", "--records"
-        )
-        size = _each(given, "--record-size", "--size") if kind == "produce" else []
-        return ["perf", kind, _first(given, "--topic", "TOPIC"), *records, *size]
+def _consume_format(given: ScriptOptions) -> list[str]:
+    letters = {
+        "print.timestamp": "%T",
+        "print.partition": "%p",
+        "print.offset": "%o",
+        "print.headers": "%h",
+        "print.key": "%k",
+    }
+    known = (*letters, "print.value", "key.separator")
+    printed = given.properties(known, "--property", "--formatter-property")
+    shown = [letter for name, letter in letters.items() if printed.get(name) == "true"]
+    if shown == ["%k"] and printed.get("print.value") != "false":
+        separator = ["--separator", printed["key.separator"]] if "key.separator" in printed else []
+        return ["--format", "key-value", *separator]
+    shown += [] if printed.get("print.value") == "false" else ["%s"]
+    between = printed.get("key.separator", "\\t")
+    return [] if shown in ([], ["%s"]) else ["--format", between.join(shown) + "\\n"]
+
+
+def _perf(kind: str) -> Callable[[ScriptOptions], list[str]]:
+    def line(given: ScriptOptions) -> list[str]:
+        words = ["perf", kind, given.first("--topic", "TOPIC")]
+        words += given.each("--num-records", "--records") + given.each("--messages", "--records")
+        if kind == "produce":
+            words += given.each("--record-size", "--size")
+            words += ["--rate", rate] if (rate := given.first("--throughput", "-1")) != "-1" else []
+        for text in given.values("--producer-props"):
+            key, _, value = text.partition("=")
+            words += ["--bootstrap-server", value] if key == "bootstrap.servers" else ["-o", text]
+        return words
 
     return line
 
 
-_LINES: dict[str, Callable[[Words], list[str]]] = {
+def _server_start(given: ScriptOptions) -> list[str]:
+    files = [word for word in given.values("") if not word.startswith("-")]
+    return ["up", "--config", *(files[:1] or ["FILE"]), *given.each("--override", "-o")]
+
+
+_LINES: dict[str, Callable[[ScriptOptions], list[str]]] = {
     "kafka-topics": _topics,
     "kafka-configs": _configs,
     "kafka-consumer-groups": _groups,
@@ -250,10 +364,11 @@ _LINES: dict[str, Callable[[Words], list[str]]] = {
     "kafka-producer-perf-test": _perf("produce"),
     "kafka-consumer-perf-test": _perf("consume"),
     "kafka-delete-records": lambda given: ["topics", "trim", "TOPIC", "--before", "OFFSET"],
-    "kafka-get-offsets": lambda given: ["topics", "describe", *given.get("--topic", ())],
+    "kafka-get-offsets": lambda given: ["topics", "describe", *given.values("--topic")],
     "kafka-log-dirs": lambda given: ["topics", "list"],
-    "kafka-dump-log": lambda given: ["log", "dump", _first(given, "--files", "FILE")],
+    "kafka-dump-log": lambda given: ["log", "dump", given.first("--files", "FILE").split(",")[0]],
     "kafka-cluster": lambda given: ["cluster"],
     "kafka-broker-api-versions": lambda given: ["cluster"],
-    "kafka-server-start": lambda given: ["up", "--config", _first(given, "", "FILE")],
+    "kafka-server-start": _server_start,
+    "zookeeper-server-start": lambda given: ["store"],
 }

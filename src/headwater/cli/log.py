@@ -11,6 +11,8 @@ from headwater.cli.output import show, show_json
 from headwater.errors import E, KafkaError
 from headwater.log.verify import VerifyResult, verify_log
 
+_NOT_SEGMENTS = (".index", ".timeindex", ".txnindex", ".snapshot")
+
 
 @click.group("log")
 def command() -> None:
@@ -23,6 +25,8 @@ def command() -> None:
 @json_option
 def dump(file: str, records: bool, as_json: bool) -> None:
     """Show the batches and records of a segment (a .log file); --json prints one batch per line."""
+    if file.endswith(_NOT_SEGMENTS):
+        raise click.UsageError(f"{file} holds no records: name the .log file beside it")
     damage = None
     for batch in batches_of(file):
         if isinstance(batch, DamagedBatch):

@@ -132,6 +132,12 @@ def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
     assert "not a record batch of format 2" in result.stderr
 
 
+def test_a_file_that_is_no_segment_is_refused(tmp_path: Path) -> None:
+    index = tmp_path / "00000000000000000000.index"
+    index.write_bytes(b"")
+    assert "name the .log file beside it" in dump(index).stderr
+
+
 def test_times_no_calendar_reaches_are_numbers() -> None:
     assert time_text(-1) == "none"
     assert time_text(2**62) == str(2**62)

@@ -172,6 +172,8 @@ def test_a_topic_is_trimmed_and_shows_its_offsets(broker: str) -> None:
     assert (topic["partitions"][0]["start"], topic["partitions"][0]["end"]) == (3, 3)
     refused = run(broker, "topics", "trim", "trimmed", "--before", "1", "--partition", "4")
     assert "has no partition 4; it has 0 to 0" in refused.stderr
+    refused = run(broker, "consume", "trimmed", "--partition", "0", "--partition", "4")
+    assert "no partition 4 in trimmed" in refused.stderr
 
 
 @pytest.mark.parametrize(
@@ -185,6 +187,7 @@ def test_a_topic_is_trimmed_and_shows_its_offsets(broker: str) -> None:
         ("topics", "alter", "nope", "-p", "2"),
         ("groups", "reset-offsets", "g", "--topic", "nope", "--to-earliest"),
         ("collect", "http", "nope"),
+        ("archive", "replay", ".", "--from", "0", "--to", "1", "--into", "nope"),
     ],
 )
 def test_a_missing_topic_is_reported_with_the_command_that_creates_it(
