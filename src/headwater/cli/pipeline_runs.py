@@ -1,5 +1,6 @@
 """The shared parts of commands that run queries: options, progress, signals, exit codes."""
 
+import logging
 import signal
 import sys
 import threading
@@ -57,13 +58,21 @@ def running_options(with_mode: Callable[..., None]) -> Callable[..., None]:
 
 @contextmanager
 def spark_errors_as_one_line() -> Iterator[None]:
-    """Turn Spark's exceptions into one line and exit code 1."""
+    """Turn Spark's exceptions into one line and exit code 1; Ctrl-C prints no traceback of Py4J."""
     from headwater.pipelines.running.flow_errors import SPARK_ERRORS, error_text
 
+    root = logging.getLogger()  # Py4J logs there
+    root.addFilter(_is_no_interrupt)
     try:
         yield
     except SPARK_ERRORS as problem:
         raise click.ClickException(error_text(problem)) from problem
+    finally:
+        root.removeFilter(_is_no_interrupt)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and record.exc_info[0] is KeyboardInterrupt)
 
 
 @contextmanager

@@ -1,6 +1,7 @@
 """`headwater pipeline` up to the point where Spark would start."""
 
 import json
+import logging
 import subprocess
 import sys
 
@@ -8,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from headwater.cli.app import command
+from headwater.cli.pipeline_runs import spark_errors_as_one_line
 from headwater.pipelines.running.signals import ONE_REQUEST_MS, keep_sigint_handler, stop_on_signals
 
 
@@ -137,3 +139,12 @@ def test_pyspark_sets_no_handler_while_a_session_starts():
         context.signal.signal(context.signal.SIGINT, lambda number, frame: None)
         assert signal.getsignal(signal.SIGINT) is before
     assert context.signal is signal
+
+
+def test_ctrl_c_while_spark_works_logs_no_traceback(caplog):
+    interrupt = KeyboardInterrupt()
+    with spark_errors_as_one_line():
+        logging.error(
+            "KeyboardInterrupt while sending command.", exc_info=interrupt
+        )  # as Py4J does
+    assert not caplog.records
