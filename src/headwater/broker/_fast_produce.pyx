@@ -83,6 +83,7 @@ cdef enum:
     CODEC_MASK = 0x07
     ZSTD = 4
     WALKED_COUNT = 4
+    LEAST_RECORD_BYTES = 7
     WINDOW = 5
     ACKS_ALL = -1
     UNTIMED = 127
@@ -292,6 +293,7 @@ cdef class FastTarget:
     cdef bint verbatim
     cdef bint keys_required
     cdef int64_t largest
+    cdef int64_t max_uncompressed_bytes
     cdef int64_t walk_up_to
     cdef int64_t before_ms
     cdef int64_t after_ms
@@ -331,6 +333,7 @@ cdef class FastTarget:
         self.verbatim = rules.verbatim
         self.keys_required = rules.keys_required
         self.largest = rules.largest
+        self.max_uncompressed_bytes = rules.max_uncompressed_bytes
         self.walk_up_to = rules.walk_up_to
         self.before_ms = min(rules.before_ms, FAR)
         self.after_ms = min(rules.after_ms, FAR)
@@ -434,6 +437,10 @@ cdef class FastTarget:
         if count < 1 or count - 1 != <int32_t>get_32(at + 23) or not 0 <= attributes <= ZSTD:
             return False
         if attributes == ZSTD and not zstd_known:
+            return False
+        if <int64_t>count * LEAST_RECORD_BYTES > (
+            self.max_uncompressed_bytes if attributes else size - HEADER_SIZE
+        ):
             return False
         producer_id = <int64_t>get_64(at + 43)
         if producer_id != -1 and (

@@ -303,7 +303,7 @@ class ServerConnection(FrameProtocol):
     def send_answers(self) -> None:
         """Pass the responses to the transport; the buffer is free once all of it is written."""
         transport = self.transport
-        if transport is None or transport.is_closing():
+        if transport is None or transport.is_closing() or (self.lending and self._send_later()):
             return
         if not self._tick.dirty:
             self.rewind()
@@ -328,7 +328,12 @@ class ServerConnection(FrameProtocol):
             if self._streams and self._begin_stream():
                 return
         if self._leaving and not self.pending:
-            transport.close()
+            self.close()
+
+    def _send_later(self) -> bool:
+        """Send once the transport has read: a write may fail, which closes it."""
+        asyncio.get_running_loop().call_soon(self.send_answers)
+        return True
 
     # -- answers that are read from the disk while they are sent
 

@@ -285,14 +285,14 @@ class LogSegments:
         self._discard(segment)
         return segment
 
-    def undo_append(self, active: Segment, size: int, log_end: int, error: OSError) -> None:
+    def undo_append(self, active: Segment, size: int, log_end: int, error: Exception) -> None:
         """After a failed write: unlink the segments behind `active` and cut it back to `size`."""
         while self.active is not active:
             segment = self._list.pop()
             self.active = self._list[-1]
             self._descriptors.close_path(segment.path)
             self.files.unlink(segment.path)
-        if active.size != size:
+        if active.size != size or not isinstance(error, OSError):
             active.cut(size, log_end)
         elif error.errno not in EXHAUSTED:  # without a descriptor nothing was written
             self.files.truncate(self._descriptors.of(active.path), size)

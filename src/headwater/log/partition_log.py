@@ -190,7 +190,7 @@ class PartitionLog:
                 self._write_in_parts()
             else:
                 active.append(staging.buffers, batches, total, settings.index_interval_bytes)
-        except OSError as error:
+        except Exception as error:
             self._undo_append(active, size, error)
             raise
         segments.size += total
@@ -229,7 +229,7 @@ class PartitionLog:
         """Return whether a batch begins a new segment, given the bytes to be written before it."""
         active, settings = self.segments.active, self.settings
         if active.size == 0:
-            return part > 0 and part + size > settings.segment_bytes
+            return part > 0 and (part + size > settings.segment_bytes or not active.spans(last))
         return active.is_full(part + size, last, timestamp, now_ms, settings)
 
     def _write_part(self, start: int, end: int) -> None:
@@ -245,7 +245,7 @@ class PartitionLog:
             # Later in the tick the producers' states at the roll are no longer known apart.
             self._take_snapshot(offset)
 
-    def _undo_append(self, active: Segment, size: int, error: OSError) -> None:
+    def _undo_append(self, active: Segment, size: int, error: Exception) -> None:
         """A write failed: back to the visible end, as if nothing had been staged."""
         log.error(
             "append to %s failed, its staged batches are dropped: %s", self.topic_partition, error
@@ -254,7 +254,9 @@ class PartitionLog:
             self.segments.undo_append(active, size, self.log_end_offset, error)
         except OSError as second:
             self.fail(f"{error}; cutting back failed too: {second}")
-        self.drop_staged()
+        finally:
+            # The buffers of what is staged are used again after this tick.
+            self.drop_staged()
 
     # -- reading
 

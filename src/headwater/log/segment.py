@@ -135,7 +135,7 @@ class Segment:
     ) -> bool:
         """Return whether batches (size, last offset, newest timestamp) need a new segment."""
         if self.size == 0:
-            return more > limits.segment_bytes
+            return more > limits.segment_bytes or not self.spans(last_offset)
         if self.first_timestamp >= 0:
             waited = timestamp - self.first_timestamp
         else:
@@ -143,10 +143,14 @@ class Segment:
         return (
             self.size + more > limits.segment_bytes
             or waited > limits.segment_ms - (limits.segment_jitter_ms and self._jitter_ms(limits))
-            or last_offset - self.base_offset > MAX_RELATIVE_OFFSET
+            or not self.spans(last_offset)
             or len(self.index.entries) + _OFFSET_ENTRY > limits.segment_index_bytes
             or len(self.time_index.entries) + _TIME_ENTRY > limits.segment_index_bytes
         )
+
+    def spans(self, offset: int) -> bool:
+        """Return whether the offset is near enough to the base for the indexes."""
+        return offset - self.base_offset <= MAX_RELATIVE_OFFSET
 
     def _jitter_ms(self, limits: LogSettings) -> int:
         return min(limits.segment_jitter_ms, limits.segment_ms) * self.jitter // JITTER_SHARES

@@ -50,6 +50,8 @@ NAMED_FAULTS_BYTES = 1 << 16
 """Up to this size a batch with wrong times is walked on the loop, to name the records."""
 NAMED_FAULTS_OUTPUT = 1 << 16
 UNBOUNDED = 1 << 62
+LEAST_RECORD_BYTES = 7
+"""A record without key, value and headers."""
 _ZSTD = 4
 _CLIENT_ATTRIBUTES = frozenset(
     codec | transactional for codec in range(_ZSTD + 1) for transactional in (0, TRANSACTIONAL)
@@ -77,6 +79,8 @@ def check_batch(
         raise KafkaError(E.CORRUPT_MESSAGE, f"the batch does not match its checksum {crc:#010x}")
     if n != last + 1 or n < 1 or attributes not in _CLIENT_ATTRIBUTES:
         raise _inconsistent(header)
+    if n > rules.walk_up_to and n * LEAST_RECORD_BYTES > size - HEADER_SIZE:
+        _check_count(header, size, rules)
     if (pid != NO_PRODUCER_ID or attributes & TRANSACTIONAL) and (pid | epoch | sequence) < 0:
         raise _unsequenced(header)
     if max_ms > now_ms + rules.after_ms or first_ms < now_ms - rules.before_ms:
@@ -228,6 +232,15 @@ def _inconsistent(header: RawHeader) -> KafkaError:
             E.UNSUPPORTED_COMPRESSION_TYPE, f"there is no codec {attributes & CODEC_MASK}"
         )
     return KafkaError(E.INVALID_RECORD, f"clients may not set the attributes {attributes:#06x}")
+
+
+def _check_count(header: RawHeader, size: int, rules: BatchRules) -> None:
+    """Refuse a batch that is not walked if its bytes cannot hold the records that it claims."""
+    count = header[RECORD_COUNT]
+    compressed = header[ATTRIBUTES] & CODEC_MASK
+    room = rules.max_uncompressed_bytes if compressed else size - HEADER_SIZE
+    if count * LEAST_RECORD_BYTES > room:
+        raise KafkaError(E.INVALID_RECORD, f"{count} records do not fit into {room} bytes")
 
 
 def _unsequenced(header: RawHeader) -> KafkaError:

@@ -42,6 +42,7 @@ class FrameProtocol(asyncio.BufferedProtocol):
         "bytes_out",
         "frames_read",
         "in_turn",
+        "lending",
         "max_frame",
         "memory",
         "on_frame",
@@ -71,6 +72,9 @@ class FrameProtocol(asyncio.BufferedProtocol):
         self._start = 0
         self._end = 0
         self._holds = 0
+        # Whether the transport is asking for room: until it has read, it must not be stopped, closed
+        # or written to.
+        self.lending = False
         self._turn_pending = False
 
     # -- for subclasses
@@ -96,7 +100,11 @@ class FrameProtocol(asyncio.BufferedProtocol):
         if not end:
             return self.view
         if end == len(self.buffer):
-            self._make_room()
+            self.lending = True
+            try:
+                self._make_room()
+            finally:
+                self.lending = False
         return self.view[self._end :]
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -106,6 +114,8 @@ class FrameProtocol(asyncio.BufferedProtocol):
             self._run_turn()
             if self._end == len(self.buffer) and not self._holds:
                 self._ask_for_room()
+        else:
+            self._pause_if_held()  # the hold may have come while room was made
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give back the memory: the stream is gone."""
@@ -125,6 +135,13 @@ class FrameProtocol(asyncio.BufferedProtocol):
         """Take no further frames until `release`; holds add up."""
         self._holds += 1
         if self._holds == 1 and self.transport is not None:
+            if self.lending:
+                asyncio.get_running_loop().call_soon(self._pause_if_held)
+            else:
+                self.transport.pause_reading()
+
+    def _pause_if_held(self) -> None:
+        if self._holds and self.transport is not None and not self.transport.is_closing():
             self.transport.pause_reading()
 
     def release(self) -> None:
@@ -160,7 +177,9 @@ class FrameProtocol(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close the stream once what was written is sent."""
-        if self.transport is not None and not self.transport.is_closing():
+        if self.lending:
+            asyncio.get_running_loop().call_soon(self.close)
+        elif self.transport is not None and not self.transport.is_closing():
             self.transport.close()
 
     def abort(self) -> None:

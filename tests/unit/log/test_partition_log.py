@@ -6,10 +6,11 @@ import pytest
 from headwater.errors import E, KafkaError
 from headwater.log import snapshots
 from headwater.log.flushing import BYTES_PER_PRODUCER, FEW_PRODUCERS, FlushWork
-from headwater.log.segment import JITTER_SHARES
+from headwater.log.segment import JITTER_SHARES, Segment
 from headwater.log.settings import LogSettings
 from headwater.log.time_lookup import TimeLookup
 from headwater.records.batch import read_header
+from headwater.records.checksum import crc32c
 from headwater.records.control import Marker, build_marker
 from headwater.seams.files import OsFiles
 from tests.unit.log.support import (
@@ -91,6 +92,37 @@ def test_a_failed_write_leaves_no_trace_and_the_log_goes_on(tmp_path):
     assert append(log, 3, leader=9, producer=7, sequence=2) == (2, 4)
     _, log = reopened(dirs, tmp_path, files=files)
     assert [row[:2] for row in stored(log)] == [(0, 1), (2, 4)]
+
+
+def test_whatever_fails_in_a_write_lets_go_of_the_staged_buffers(tmp_path, monkeypatch):
+    """They are parts of receive buffers: written later, they would be bytes of other requests."""
+    dirs, log = created(tmp_path)
+    append(log, 2)
+    with monkeypatch.context() as patch:
+        patch.setattr(Segment, "index_batches", lambda *_: 1 // 0)
+        stage(log, batch(3))
+        with pytest.raises(ZeroDivisionError):
+            log.write_staged()
+    assert (log.staging.end_offset, log.staging.buffers) == (2, [])
+    assert append(log, 1) == (2, 2)
+    assert [row[:2] for row in stored(log)] == [(0, 1), (2, 2)]
+    _, log = reopened(dirs, tmp_path)
+    assert [row[:2] for row in stored(log)] == [(0, 1), (2, 2)]
+
+
+def test_batches_of_one_tick_that_span_too_many_offsets_roll_a_fresh_segment(tmp_path):
+    dirs, log = created(tmp_path)
+    for _ in range(3):
+        wide = batch()
+        wide[23:27] = (2**31 - 2).to_bytes(4, "big")  # the last offset delta
+        wide[17:21] = crc32c(wide[21:]).to_bytes(4, "big")
+        stage(log, wide)
+    log.write_staged()
+    log.roll(NOW)
+    bases = [0, 2**31 - 1, 2 * (2**31 - 1)]
+    assert [segment.base_offset for segment in log.segments] == [*bases, 3 * (2**31 - 1)]
+    _, log = reopened(dirs, tmp_path)
+    assert [row[0] for row in stored(log)] == bases
 
 
 def test_a_write_that_fails_after_a_roll_takes_the_new_segment_away_again(tmp_path):

@@ -84,6 +84,12 @@ def test_a_good_batch_gives_its_thirteen_header_fields(codec):
         ({"count": 0, "last_offset_delta": -1}, E.INVALID_RECORD),
         ({"count": -(2**31), "last_offset_delta": -(2**31)}, E.INVALID_RECORD),
         ({"count": 2**31 - 1}, E.INVALID_RECORD),
+        ({"count": 2**31 - 1, "last_offset_delta": 2**31 - 2}, E.INVALID_RECORD),
+        ({"count": 5, "last_offset_delta": 4}, E.INVALID_RECORD),
+        (
+            {"count": 2**31 - 1, "last_offset_delta": 2**31 - 2, "attributes": 4},
+            E.INVALID_RECORD,
+        ),
         ({"last_offset_delta": 2**31 - 1, "count": -(2**31)}, E.INVALID_RECORD),
         ({"attributes": 0x20}, E.INVALID_RECORD),
         ({"attributes": 0x30}, E.INVALID_RECORD),

@@ -124,6 +124,31 @@ def test_without_rewinding_slices_stay_good_until_before_reuse():
     assert len(peer.buffer) <= 512 * 1024
 
 
+@pytest.mark.parametrize("reaction", ["hold", "close"])
+def test_a_transport_that_asks_for_room_is_not_stopped_before_it_has_read(reaction):
+    """libuv reads into the room and then calls back; a stop in between ends the process."""
+
+    @on_a_loop
+    async def body():
+        peer = Peer()
+        data = memoryview(frame(content(1)) * 100_000)
+        peer.before_reuse = lambda: peer.held or getattr(peer, reaction)()
+        while not peer.held and not peer.transport.closed:
+            room = peer.get_buffer(-1)
+            assert peer.transport.reading
+            assert not peer.transport.closed
+            size = min(len(room), 1000)
+            room[:size], data = data[:size], data[size:]
+            peer.buffer_updated(size)
+            await asyncio.sleep(0)
+        if reaction == "hold":
+            assert not peer.transport.reading
+            peer.release()
+            assert peer.transport.reading
+
+    body()
+
+
 @on_a_loop
 def test_rewinding_leaves_half_a_frame_where_it_is():
     peer = Peer()
