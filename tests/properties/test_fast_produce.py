@@ -402,3 +402,34 @@ def test_a_known_request_is_not_decoded_again(bench, monkeypatch, path, shape, v
     slow = 20 if path == "slow_path" else known_after
     assert decoded.requests - before == slow
     assert len(appended) == (slow if path == "fast_path" else 20) * len(shape)
+
+
+def test_no_answer_leaves_while_the_transport_asks_for_room(bench):
+    """Making room ends the tick; an answer that cannot be written would close the transport."""
+    large = ORDINARY | {"records": [Record(timestamp=NOW_MS, value=b"x" * 5000)]}
+
+    async def through():
+        topic = f"room-{next(bench.numbers):06d}"
+        topic_id = await bench.create(topic, {})
+        ticks = script([([0], 7, 1, [[large]] * 100, [])], topic, topic_id)
+        data = b"".join(frame for frames in ticks for frame in frames)
+        peer = ServerConnection(bench.context, "PLAINTEXT", bench.broker.parts.dispatch.frame)
+        transport = Transport()
+        peer.connection_made(transport)
+        made_room = 0
+        while data:
+            sent, dirty = len(transport.sent), len(bench.context.tick.dirty)
+            room = peer.get_buffer(65536)
+            assert len(transport.sent) == sent
+            made_room += len(bench.context.tick.dirty) < dirty
+            taken = min(len(room), len(data))
+            room[:taken] = data[:taken]
+            peer.buffer_updated(taken)
+            data = data[taken:]
+        while peer.pending or peer._answers:  # noqa: ASYNC110 - no event tells
+            await asyncio.sleep(0)
+        peer.connection_lost(None)
+        assert made_room
+        assert bench.context.replicas.get(topic, 0).high_watermark == 100
+
+    bench.runner.run(through())
