@@ -127,7 +127,7 @@ class Bench:
                 dirty = self.context.tick.dirty
                 assert len(set(map(id, dirty))) == len(dirty), "each partition is written once"
                 self.context.tick.flush()
-                while peer.pending and not transport.closed:  # noqa: ASYNC110 - no event tells
+                while (peer.pending or peer._answers) and not transport.closed:  # noqa: ASYNC110
                     await asyncio.sleep(0)
         peer.connection_lost(None)
         return bytes(transport.sent), transport.closed
@@ -200,6 +200,7 @@ DEFECTS = {
     "alter": lambda random: [(random.randrange(90), random.randrange(1, 256))],
     "sealed": lambda random: False,
     "cut": lambda random: random.choice([1, 30, 60, 100]),
+    "claims": lambda random: random.choice([1, 5, 100, 2**31 - 1]),
 }
 
 
@@ -212,6 +213,7 @@ ORDINARY = {
     "alter": [],
     "sealed": True,
     "cut": 0,
+    "claims": 0,
     "sound": True,
 }
 """A batch, and what there is to say about it."""
@@ -289,9 +291,12 @@ def batch_of(spec, partition, producers):
         header = HEADER.unpack_from(made)
         alone = encode_records([Record(timestamp=header[7], value=b"v")], header[7])
         made = complete_batch(header, alone * len(spec["records"]))
+    if spec["claims"]:  # to hold so many records
+        made[57:61] = spec["claims"].to_bytes(4, "big")
+        made[23:27] = (spec["claims"] - 1).to_bytes(4, "big")
     for place, mask in spec["alter"]:
         made[place % len(made)] ^= mask
-    if spec["sealed"] and spec["alter"]:
+    if spec["sealed"] and (spec["alter"] or spec["claims"]):
         made[17:21] = crc32c(made[21:]).to_bytes(4, "big")
     return bytes(made[: len(made) - spec["cut"]])
 
