@@ -150,6 +150,8 @@ class Recreated:
         self._bootstrap = bootstrap
         self._admin = AdminClient({"bootstrap.servers": bootstrap, **_CLIENT})
         self._stop = threading.Event()
+        # The life that each writer writes for: at most one behind, so that no older record comes late.
+        self._written_lives = [0, 0]
         self._create()
         self._threads = [
             threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(2)
@@ -160,7 +162,7 @@ class Recreated:
     def _run(self, number: int) -> None:
         while not self._stop.is_set():
             # A producer of its own for each life: a client remembers a topic that was deleted.
-            life = self.life
+            life = self._written_lives[number] = self.life
             producer = Producer(
                 {
                     "bootstrap.servers": self._bootstrap,
@@ -194,6 +196,11 @@ class Recreated:
 
     def again(self) -> None:
         """Truncate it, delete it and create it, with writers at work; then wait for records."""
+        deadline = time.monotonic() + PATIENCE_S
+        while any(life != self.life for life in self._written_lives):
+            if time.monotonic() > deadline:
+                raise TimeoutError("a writer of the topic's former life does not end")
+            time.sleep(0.005)
         if self._random.random() < 0.5:
             self._truncate()
         with self._lock:
