@@ -25,6 +25,8 @@ NOT_RUN = {
     "make ": "this is make test; make run is tests/pipelines/test_behavior.py",
     "pip install": "the environment has the package",
     "headwater up --brokers": "tests/integration/test_cluster.py starts it",
+    "headwater reassign": "there is one broker; tests/integration/test_moves.py moves among three",
+    "headwater elect": "likewise; tests/unit/cli/test_live.py types it",
     "headwater up --config broker1": "each broker has a machine of its own there",
     "kafka-consumer-groups": "tests/compat runs Kafka's own tools; tests/pipelines/test_lag.py asks for this lag",
 }

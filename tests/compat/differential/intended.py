@@ -54,6 +54,12 @@ INTENDED = [
         "*", "a topic twice*|a partition twice*|one group twice*", "*", ANY, ANY,
         "What one request names twice is one entry of a map in Kafka; here it is answered twice.",
     ),
+    # -- epochs
+    Row(
+        "fetch_epochs", "last epoch * at *", "responses*error_code", 1, 75,
+        "A client that read a newer epoch than the leader's own asked a former leader: it must look "
+        "for the new one (UNKNOWN_LEADER_EPOCH), not reset its position.",
+    ),
     # -- elections and moves
     Row(
         "elect_leaders", "all (v*", "replica_election_results", ANY, [[]],
