@@ -86,6 +86,11 @@ class Dispatch:
 
     def frame_while_starting(self, connection: ServerConnection, start: int, end: int) -> None:
         """Handle a request of another broker or of the controller; all others wait."""
+        if self._context.serving:
+            # A connection whose transport was not made yet when this broker began to serve.
+            connection.on_frame = self.frame
+            self.frame(connection, start, end)
+            return
         api_key, _ = _read_start(connection.buffer, start)
         if api_key == API_VERSIONS or api_key in self._handshake or api_key in self._control:
             self.frame(connection, start, end)

@@ -305,3 +305,15 @@ def test_without_access_rules_every_operation_on_the_cluster_is_shown(client):
     )
     shown = sum(1 << operation for operation in OPERATIONS_ON[AclResourceType.CLUSTER])
     assert answer.cluster_authorized_operations == shown
+
+
+# -- while a broker starts
+
+
+def test_a_connection_accepted_just_before_the_broker_serves_is_served(live, monkeypatch):
+    """Its handler was chosen before the start was over, its transport made only afterwards."""
+    starting = live.broker.parts.dispatch.frame_while_starting
+    monkeypatch.setattr(live.broker, "_handler_of", lambda listener: starting)
+    with live.client() as client:
+        for _ in range(2):
+            assert client.ask(MetadataRequest(topics=[]), MetadataResponse, 12).brokers
