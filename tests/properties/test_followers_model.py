@@ -42,6 +42,7 @@ class ModelLog:
         self.records = []
         self.epochs = EpochCache(None, "nowhere")
         self.log_start_offset = 0
+        self.leader_epoch = -1
 
     @property
     def log_end_offset(self):
@@ -216,6 +217,7 @@ class Replication:
     def serve(self, leader, node, want, most):
         answer = FetchResponse.PartitionData(partition_index=0)
         partition, log = leader.partition, leader.log
+        log.leader_epoch = partition.leader_epoch
         wanted = FetchPartition(
             (TOPIC_ID, 0),
             want.fetch_offset,
