@@ -10,6 +10,7 @@ from headwater.controller.commands import ElectLeaders, PartitionOutcome, Partit
 from headwater.controller.election import Election, elect
 from headwater.controller.leader_elections import (
     PARTITIONS_PER_SCAN,
+    PARTITIONS_PER_STEP,
     LeaderElections,
     StateBatch,
 )
@@ -31,6 +32,8 @@ class PreferredLeaders:
         wanted = list(self._state.partitions()) if everything else list(command.partitions or ())
         outcomes: list[PartitionOutcome] = []
         batch = StateBatch()
+        # Of a list, most may be refused, which costs more than to see that nothing is to be done.
+        per_step = PARTITIONS_PER_SCAN if everything else PARTITIONS_PER_STEP
         for seen, at in enumerate(dict.fromkeys(wanted), 1):
             try:
                 self._elect(at, batch, unclean=command.unclean)
@@ -38,7 +41,7 @@ class PreferredLeaders:
             except KafkaError as refusal:
                 if not everything or refusal.code is not E.ELECTION_NOT_NEEDED:
                     outcomes.append(PartitionOutcome(at, refusal.code, refusal.message))
-            if batch.full or seen % PARTITIONS_PER_SCAN == 0:
+            if batch.full or seen % per_step == 0:
                 batch = self._write(batch, token)
                 yield
         self._write(batch, token)

@@ -54,21 +54,26 @@ class Reassignments:
 
     def alter(self, command: AlterReassignments, token: int) -> Iterator[None]:
         """Begin or cancel moves; one that is not possible refuses the whole request."""
-        refusals: dict[TopicPartition, KafkaError] = {}
-        seen: set[TopicPartition] = set()
+        outcomes: dict[TopicPartition, PartitionOutcome] = {}
+        refused = False
         for number, wanted in enumerate(command.partitions, 1):
+            at = wanted.at
             try:
-                if wanted.at in seen:
-                    raise KafkaError(E.INVALID_REQUEST, f"{wanted.at} appears twice in the request")
+                if at in outcomes:
+                    raise KafkaError(E.INVALID_REQUEST, f"{at} appears twice in the request")
                 self._check(wanted, command.allow_factor_change)
+                outcomes[at] = PartitionOutcome(at)
             except KafkaError as refusal:
-                refusals[wanted.at] = refusal
-            seen.add(wanted.at)
+                outcomes[at] = PartitionOutcome(at, refusal.code, refusal.message)
+                refused = True
             if number % PARTITIONS_PER_STEP == 0:
                 yield
-        if not refusals:
+        if not refused:
             yield from self._begin_all(command.partitions, token)
-        self._outstanding.decided(token, PartitionsAnswer(outcomes=_outcomes(command, refusals)))
+        done = [
+            _not_attempted(one) if refused and not one.error else one for one in outcomes.values()
+        ]
+        self._outstanding.decided(token, PartitionsAnswer(outcomes=done))
 
     def _check(self, wanted: Reassignment, allow_factor_change: bool) -> None:
         partition = self._state.partition(wanted.at)
@@ -306,20 +311,9 @@ def _assignment(topic: TopicState) -> Op:
     return Set(TopicNode.path(topic.name), node.encode(), topic.version - 1)
 
 
-def _outcomes(
-    command: AlterReassignments, refusals: dict[TopicPartition, KafkaError]
-) -> list[PartitionOutcome]:
-    outcomes = []
-    for at in dict.fromkeys(wanted.at for wanted in command.partitions):
-        refusal = refusals.get(at)
-        if refusal is not None:
-            outcomes.append(PartitionOutcome(at, refusal.code, refusal.message))
-        elif refusals:
-            why = "nothing is moved, because another partition of the request is refused"
-            outcomes.append(PartitionOutcome(at, E.OPERATION_NOT_ATTEMPTED, why))
-        else:
-            outcomes.append(PartitionOutcome(at))
-    return outcomes
+def _not_attempted(outcome: PartitionOutcome) -> PartitionOutcome:
+    why = "nothing is moved, because another partition of the request is refused"
+    return PartitionOutcome(outcome.at, E.OPERATION_NOT_ATTEMPTED, why)
 
 
 def _bad(message: str) -> KafkaError:

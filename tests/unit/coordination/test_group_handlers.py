@@ -9,7 +9,7 @@ from headwater.broker.apis import SERVED
 from headwater.broker.metadata_cache import BrokerInfo, MetadataCache, PartitionInfo, TopicInfo
 from headwater.broker.turns import finish
 from headwater.config.broker import BrokerSettings
-from headwater.controller.commands import TopicOutcome
+from headwater.controller.commands import CreateTopics, TopicOutcome
 from headwater.coordination.group_coordinator import offsets_topic
 from headwater.errors import E
 from headwater.model import CONSUMER_OFFSETS, ZERO_UUID
@@ -87,6 +87,9 @@ class Stage:
         self.peer_log = SimpleNamespace(warning=lambda *line: self.warnings.append(line))
         if elected:
             self.harness.elected()
+
+    def create_topics(self, topics, reply):
+        self.controller.submit(CreateTopics(topics), reply)
 
     def authorize(self, request, right, name):
         return (right.operation, right.resource_type, name) not in self.denied

@@ -5,7 +5,7 @@ from itertools import groupby
 
 from headwater.broker.context import Context
 from headwater.broker.request import Request
-from headwater.broker.turns import Steps, finish
+from headwater.broker.turns import Steps, drained, finish
 from headwater.controller.commands import (
     AlterReassignments,
     ElectLeaders,
@@ -43,11 +43,14 @@ _OngoingPartition = ListPartitionReassignmentsResponse.OngoingPartitionReassignm
 
 def handle_elect_leaders(
     context: Context, request: Request, body: ElectLeadersRequest
-) -> ElectLeadersResponse | None:
+) -> Steps[ElectLeadersResponse | None]:
     """Elect preferred leaders, from version 1 also unclean ones; no list means all partitions."""
+    wanted = None
+    if body.topic_partitions is not None:
+        wanted = yield from _named(body)
     if body.election_type not in (PREFERRED, UNCLEAN):
-        return refuse_election(request, body, E.INVALID_REQUEST)
-    wanted = None if body.topic_partitions is None else _named(body)
+        refusal = PartitionsAnswer(E.INVALID_REQUEST)
+        return (yield from _elected(refusal, wanted or (), request.version))
     command = ElectLeaders(wanted, body.election_type == UNCLEAN, body.timeout_ms)
 
     def reply(answer: PartitionsAnswer) -> None:
@@ -59,15 +62,17 @@ def handle_elect_leaders(
 
 def refuse_election(request: Request, body: ElectLeadersRequest, error: E) -> ElectLeadersResponse:
     """The answer to a request of which nothing is done."""
-    return finish(_elected(PartitionsAnswer(error), _named(body), request.version))
+    wanted = finish(_named(body))
+    return finish(_elected(PartitionsAnswer(error), wanted, request.version))
 
 
-def _named(body: ElectLeadersRequest) -> list[TopicPartition]:
-    return [
-        TopicPartition(topic.topic, index)
-        for topic in body.topic_partitions or ()
-        for index in topic.partitions
-    ]
+def _named(body: ElectLeadersRequest) -> Steps[list[TopicPartition]]:
+    wanted = []
+    for topic in drained(body.topic_partitions or []):
+        for index in topic.partitions:
+            wanted.append(TopicPartition(topic.topic, index))
+            yield
+    return wanted
 
 
 def _elected(
@@ -104,7 +109,7 @@ def handle_alter_partition_reassignments(
 ) -> Steps[None]:
     """Move partitions to other brokers, or cancel that; one that is refused refuses all."""
     wanted = []
-    for topic in body.topics:
+    for topic in drained(body.topics):
         for one in topic.partitions:
             wanted.append(
                 Reassignment(TopicPartition(topic.name, one.partition_index), one.replicas)
@@ -146,15 +151,14 @@ def _altered(
 
 def handle_list_partition_reassignments(
     context: Context, request: Request, body: ListPartitionReassignmentsRequest
-) -> None:
+) -> Steps[None]:
     """Name the moves under way; no list means all partitions."""
-    wanted = None
-    if body.topics is not None:
-        wanted = [
-            TopicPartition(topic.name, index)
-            for topic in body.topics
-            for index in topic.partition_indexes
-        ]
+    named: list[TopicPartition] = []
+    wanted = None if body.topics is None else named
+    for topic in drained(body.topics or []):
+        for index in topic.partition_indexes:
+            named.append(TopicPartition(topic.name, index))
+            yield
 
     def reply(answer: PartitionsAnswer) -> None:
         request.reply_in_turns(_listed(answer))
