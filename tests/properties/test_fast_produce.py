@@ -291,7 +291,7 @@ def batch_of(spec, partition, producers):
         header = HEADER.unpack_from(made)
         alone = encode_records([Record(timestamp=header[7], value=b"v")], header[7])
         made = complete_batch(header, alone * len(spec["records"]))
-    if spec["claims"]:  # to hold so many records
+    if spec["claims"]:  # to hold as many records
         made[57:61] = spec["claims"].to_bytes(4, "big")
         made[23:27] = (spec["claims"] - 1).to_bytes(4, "big")
     for place, mask in spec["alter"]:

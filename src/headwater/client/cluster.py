@@ -12,19 +12,21 @@ from typing import TypeVar
 
 from headwater.client.connections import Connections, CoordinatorLookup
 from headwater.client.errors import (
-    LoopDiedError,
     NetworkError,
     TimedOutError,
     failure,
     no_such_partition,
     no_such_topic,
+    raise_bug_of,
 )
 from headwater.client.topology import (
     Node,
     PartitionView,
     TopicView,
     bootstrap_nodes,
+    lacks_leaders,
     topics_and_problems,
+    with_leader,
     without_older_leaders,
 )
 from headwater.client.wait_warnings import Waiting, Warnings
@@ -302,7 +304,7 @@ class Cluster(Connections):
                         return_when=asyncio.FIRST_COMPLETED,
                     )
                     problems = [task.exception() for task in done]
-                    _raise_bug(problems)
+                    raise_bug_of(problems)
                     if None in problems:
                         self._unreachable = None
                         self.warnings.over("unreachable")
@@ -355,9 +357,10 @@ class Cluster(Connections):
         self.nodes = {
             row.node_id: Node(row.node_id, row.host, row.port, row.rack) for row in told.brokers
         }
-        topics, problems = topics_and_problems(told)
-        for name, topic in topics.items():
-            topics[name] = without_older_leaders(topic, self.topics.get(name))
+        rows, problems = topics_and_problems(told)
+        topics = {
+            name: without_older_leaders(row, self.topics.get(name)) for name, row in rows.items()
+        }
         if everything:
             self.topics = topics
             for name in self._asked_now.keys() - topics.keys():
@@ -399,9 +402,7 @@ class Cluster(Connections):
         row = topic.partitions[partition.partition]
         if leader not in self.nodes or epoch <= row.leader_epoch:
             return False
-        rows = list(topic.partitions)
-        rows[partition.partition] = row._replace(leader=leader, leader_epoch=epoch)
-        self.topics[partition.topic] = topic._replace(partitions=tuple(rows))
+        self.topics[partition.topic] = with_leader(topic, partition.partition, leader, epoch)
         self.drop_moved_connections()
         return True
 
@@ -412,20 +413,12 @@ class Cluster(Connections):
         if task.exception() is not None:
             self.suspect()
             return
-        soon: float = _ASK_AGAIN_MS if self._missing_since else self.settings.metadata_max_age_ms
-        if self._lacks_leaders():
-            soon = self._leaderless_backoff.next_ms()
+        soon: float = self.settings.metadata_max_age_ms
+        if lacks_leaders(self.topics, self.nodes):
+            soon = min(soon, self._leaderless_backoff.next_ms())
         else:
             self._leaderless_backoff = self.backoff()
-        self._refresh_in(min(soon, self.settings.metadata_max_age_ms))
-
-    def _lacks_leaders(self) -> bool:
-        """Whether some partition has no leader: an election must be noticed soon after its end."""
-        return any(
-            partition.leader not in self.nodes
-            for topic in self.topics.values()
-            for partition in topic.partitions
-        )
+        self._refresh_in(min(soon, _ASK_AGAIN_MS) if self._missing_since else soon)
 
     def _refresh_in(self, delay_ms: float) -> None:
         if self._closed or self._refreshing is not None:
@@ -498,12 +491,3 @@ class Cluster(Connections):
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
-
-
-def _raise_bug(problems: Iterable[BaseException | None]) -> None:
-    """LoopDiedError for what is neither a broker's nor the network's fault: asking again is useless."""
-    for problem in problems:
-        if problem is not None and not isinstance(problem, KafkaError | OSError):
-            raise LoopDiedError(
-                f"internal error of the client while it took in metadata: {problem!r}"
-            ) from problem

@@ -5,6 +5,7 @@ gives the class that fits a code from the wire.
 """
 
 import logging
+from collections.abc import Iterable
 
 from headwater.errors import E, KafkaError, error_of
 from headwater.model import TopicPartition
@@ -214,3 +215,12 @@ def internal_error(where: str, fault: BaseException) -> LoopDiedError:
     error = LoopDiedError(f"internal error of the client in {where}: {fault!r}")
     error.__cause__ = fault
     return error
+
+
+def raise_bug_of(problems: Iterable[BaseException | None]) -> None:
+    """LoopDiedError for what is neither a broker's nor the network's fault: asking again is useless."""
+    for problem in problems:
+        if problem is not None and not isinstance(problem, KafkaError | OSError):
+            raise LoopDiedError(
+                f"internal error of the client while it took in metadata: {problem!r}"
+            ) from problem

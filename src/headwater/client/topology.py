@@ -1,6 +1,6 @@
 """What metadata says of brokers, topics and partitions."""
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Mapping
 from typing import NamedTuple
 
 from headwater.errors import E, error_of
@@ -75,6 +75,18 @@ def without_older_leaders(told: TopicView, known: TopicView | None) -> TopicView
         for index, row in enumerate(told.partitions)
     )
     return told._replace(partitions=partitions)
+
+
+def with_leader(topic: TopicView, partition: int, leader: int, epoch: int) -> TopicView:
+    """The topic with another leader of one partition."""
+    rows = list(topic.partitions)
+    rows[partition] = rows[partition]._replace(leader=leader, leader_epoch=epoch)
+    return topic._replace(partitions=tuple(rows))
+
+
+def lacks_leaders(topics: Mapping[str, TopicView], nodes: Container[int]) -> bool:
+    """Whether some partition has no live leader: the end of its election must be noticed soon."""
+    return any(row.leader not in nodes for topic in topics.values() for row in topic.partitions)
 
 
 def topics_and_problems(
