@@ -10,6 +10,7 @@ Each broker is a process; so is the store, which needs no JVM. Every connection 
 relay of the test's process, so that links can be cut.
 """
 
+import asyncio
 import resource
 import shutil
 import signal
@@ -19,20 +20,25 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from headwater.client.admin import BlockingAdmin, NewTopic
-from headwater.client.topology import PartitionView
 from headwater.errors import KafkaError
+from headwater.model import NO_LEADER
 from headwater.processes.child import Child, broker_process, store_process
 from headwater.processes.local_nodes import node_settings, replicated, unused_port
 from headwater.seams.clock import SystemClock
+from headwater.seams.network import TcpNetwork
 from headwater.testing.broker import DEFAULTS, setting_text
 from headwater.testing.relays import STORE, Node, Relays
+from headwater.transport.client_connection import ClientConnection
+from headwater.wire.messages.metadata import MetadataRequest, MetadataResponse
 
 SESSION_TIMEOUT_MS = 2000
 WAIT_TIMEOUT_S = 60
 _POLL_S = 0.05
+_ASK_S = 2.0
+_PartitionRow: TypeAlias = MetadataResponse.MetadataResponsePartition
 T = TypeVar("T")
 
 
@@ -92,7 +98,7 @@ class Cluster:
         """The broker that leads the partition, once there is one."""
 
         def led() -> int | None:
-            leader = self._partition(topic, partition).leader
+            leader = self._newest(topic, partition)
             return leader if leader >= 0 and self._nodes[leader].runs else None
 
         return self._wait(led, f"a leader of {topic}-{partition}")
@@ -276,8 +282,12 @@ class Cluster:
             )
         return self._admin
 
-    def _partition(self, topic: str, partition: int) -> PartitionView:
-        return self._administer().describe_topics([topic])[topic].partitions[partition]
+    def _newest(self, topic: str, partition: int) -> int:
+        """The leader in the newest epoch that any broker knows: one that is cut off knows an old one."""
+        ports = [node.client_port for node in self._nodes.values() if node.runs]
+        known = self._running_relays().run(_partitions_at(ports, topic, partition))
+        newest = max(known, key=lambda row: row.leader_epoch, default=None)
+        return NO_LEADER if newest is None else newest.leader_id
 
     def _all_known(self) -> bool:
         """Whether each broker tells its clients of all of them, and of a controller."""
@@ -329,3 +339,27 @@ class _Node:
     @property
     def runs(self) -> bool:
         return self.child is not None and self.child.runs
+
+
+async def _partitions_at(ports: list[int], topic: str, partition: int) -> list[_PartitionRow]:
+    """What each broker says of a partition; nothing from those that do not answer."""
+    answers = await asyncio.gather(*(_ask(port, topic) for port in ports), return_exceptions=True)
+    return [
+        row
+        for answer in answers
+        if isinstance(answer, MetadataResponse)
+        for row in answer.topics[0].partitions
+        if row.partition_index == partition
+    ]
+
+
+async def _ask(port: int, topic: str) -> MetadataResponse:
+    connection = await ClientConnection.open(
+        TcpNetwork(), "127.0.0.1", port, client_id="headwater-testing", timeout_s=_ASK_S
+    )
+    try:
+        wanted = [MetadataRequest.MetadataRequestTopic(name=topic)]
+        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
+        return await connection.call(request, MetadataResponse)
+    finally:
+        connection.close()

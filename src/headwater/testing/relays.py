@@ -48,7 +48,7 @@ class Relays:
             first = await _first_bytes(reader)
             await self._relay(_broker_of(first), broker, first, reader, writer, port)
 
-        return self._call(self._serve(accept))
+        return self.run(self._serve(accept))
 
     def relay_to_store(self, broker: int, host: str, port: int) -> int:
         """Relay one broker's connections to the store; return where to connect."""
@@ -56,7 +56,7 @@ class Relays:
         async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             await self._relay(broker, STORE, b"", reader, writer, port, host)
 
-        return self._call(self._serve(accept))
+        return self.run(self._serve(accept))
 
     def cut(self, source: Node, target: Node) -> None:
         """Deliver nothing from `source` to `target` until `heal`."""
@@ -71,20 +71,21 @@ class Relays:
 
         self._loop.call_soon_threadsafe(open_all)
 
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the loop of the relays and wait for its result."""
+        done: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
+        return done.result(CALL_TIMEOUT_S)
+
     def close(self) -> None:
         """Close every connection and end the thread."""
         if not self._thread.is_alive():
             return
-        self._call(self._shut())
+        self.run(self._shut())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(CALL_TIMEOUT_S)
         self._loop.close()
 
     # -- on the loop
-
-    def _call(self, work: Coroutine[Any, Any, T]) -> T:
-        done: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
-        return done.result(CALL_TIMEOUT_S)
 
     def _link(self, source: Node, target: Node) -> asyncio.Event:
         link = self._open.get((source, target))
