@@ -38,7 +38,7 @@ SESSION_TIMEOUT_MS = 2000
 WAIT_TIMEOUT_S = 60
 _POLL_S = 0.05
 _ASK_S = 2.0
-_PartitionRow: TypeAlias = MetadataResponse.MetadataResponsePartition
+_View: TypeAlias = dict[tuple[str, int], MetadataResponse.MetadataResponsePartition]
 T = TypeVar("T")
 
 
@@ -248,14 +248,19 @@ class Cluster:
         self, topics: Iterable[str] | None = None, timeout_s: float = WAIT_TIMEOUT_S
     ) -> None:
         """Wait until every replica of these topics (all topics if None) is in sync and led."""
+        names = None if topics is None else set(topics)
 
         def in_sync() -> bool:
-            admin = self._administer()
-            names = admin.list_topics(internal=True) if topics is None else list(topics)
-            return all(
-                partition.leader >= 0 and set(partition.isr) == set(partition.replicas)
-                for topic in admin.describe_topics(names).values()
-                for partition in topic.partitions
+            views = self._views()
+            running = [node for node in self._nodes.values() if node.runs]
+            chosen = [_chosen(view, names) for view in views]
+            return (
+                len(views) == len(running)
+                and all(view == chosen[0] for view in chosen)
+                and all(
+                    row.leader_id >= 0 and set(row.isr_nodes) == set(row.replica_nodes)
+                    for row in chosen[0].values()
+                )
             )
 
         self._wait(in_sync, "all replicas to be in sync", timeout_s)
@@ -284,10 +289,14 @@ class Cluster:
 
     def _newest(self, topic: str, partition: int) -> int:
         """The leader in the newest epoch that any broker knows: one that is cut off knows an old one."""
-        ports = [node.client_port for node in self._nodes.values() if node.runs]
-        known = self._running_relays().run(_partitions_at(ports, topic, partition))
+        known = [view[topic, partition] for view in self._views() if (topic, partition) in view]
         newest = max(known, key=lambda row: row.leader_epoch, default=None)
         return NO_LEADER if newest is None else newest.leader_id
+
+    def _views(self) -> list[_View]:
+        """The partitions as each running broker sees them; nothing from those that do not answer."""
+        ports = [node.client_port for node in self._nodes.values() if node.runs]
+        return self._running_relays().run(_views_at(ports))
 
     def _all_known(self) -> bool:
         """Whether each broker tells its clients of all of them, and of a controller."""
@@ -341,25 +350,26 @@ class _Node:
         return self.child is not None and self.child.runs
 
 
-async def _partitions_at(ports: list[int], topic: str, partition: int) -> list[_PartitionRow]:
-    """What each broker says of a partition; nothing from those that do not answer."""
-    answers = await asyncio.gather(*(_ask(port, topic) for port in ports), return_exceptions=True)
-    return [
-        row
-        for answer in answers
-        if isinstance(answer, MetadataResponse)
-        for row in answer.topics[0].partitions
-        if row.partition_index == partition
-    ]
+def _chosen(view: _View, topics: set[str] | None) -> _View:
+    return {at: row for at, row in view.items() if topics is None or at[0] in topics}
 
 
-async def _ask(port: int, topic: str) -> MetadataResponse:
+async def _views_at(ports: list[int]) -> list[_View]:
+    views = await asyncio.gather(*map(_view_at, ports), return_exceptions=True)
+    return [view for view in views if isinstance(view, dict)]
+
+
+async def _view_at(port: int) -> _View:
+    """What one broker says; a client would ask another one if that is nearer at hand."""
     connection = await ClientConnection.open(
         TcpNetwork(), "127.0.0.1", port, client_id="headwater-testing", timeout_s=_ASK_S
     )
     try:
-        wanted = [MetadataRequest.MetadataRequestTopic(name=topic)]
-        request = MetadataRequest(topics=wanted, allow_auto_topic_creation=False)
-        return await connection.call(request, MetadataResponse)
+        answer = await connection.call(MetadataRequest(topics=None), MetadataResponse)
     finally:
         connection.close()
+    return {
+        (topic.name or "", row.partition_index): row
+        for topic in answer.topics
+        for row in topic.partitions
+    }
