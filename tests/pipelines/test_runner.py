@@ -4,7 +4,6 @@ import threading
 
 import pytest
 
-from headwater.pipelines.running import runner
 from headwater.pipelines.running.flow_errors import FlowError
 from headwater.pipelines.running.preflight import NotReadyError
 from headwater.pipelines.running.runner import run
@@ -97,53 +96,6 @@ def test_a_continuous_run_refreshes_views_and_ends_when_it_is_asked(
     assert report.stopped
     assert report.flow("totals").batches >= 2
     assert not spark.streams.active
-
-
-JOINED = """
-from headwater import pipelines as hw
-
-
-@hw.table
-def known():
-    return hw.topic("{names}").selectExpr("CAST(value AS STRING) AS name")
-
-
-@hw.materialized_view
-def latest():
-    return hw.read("known").groupBy().agg({{"name": "max"}}).toDF("name")
-
-
-@hw.table
-def orders():
-    return hw.topic("{orders}").select("offset").crossJoin(hw.read("latest"))
-"""
-
-
-def test_a_stream_sees_what_became_of_a_view_that_it_is_joined_with(
-    spark, bootstrap, topic, produce, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(runner, "REREAD_EVERY_S", 0.0)
-    orders, names, stop = topic("orders"), topic("names"), threading.Event()
-    files = {"joined.py": JOINED.format(orders=orders, names=names)}
-    project = write_project(tmp_path / "joined", bootstrap, files, "trigger: 200 milliseconds\n")
-    options = {"once": False, "spark": spark, "stop": stop, "views_every_s": 0.2}
-    thread = threading.Thread(target=run, args=[project], kwargs=options)
-
-    def is_joined_with(name):
-        produce(orders, ["one more"])
-        return any(each == name for (each,) in rows_of(project.storage / "orders", "name"))
-
-    produce(names, ["a"])
-    thread.start()
-    try:
-        wait_for(lambda: is_joined_with("a"), thread)
-        produce(names, ["b"])
-        wait_for(lambda: is_joined_with("b"), thread)
-    finally:
-        stop.set()
-        thread.join(60)
-    found = rows_of(project.storage / "orders", "offset")
-    assert found == [(offset,) for offset in range(len(found))]
 
 
 def wait_for(true, thread):
