@@ -1,9 +1,11 @@
 """Whole pipelines on one session: once and again, continuously, and when something fails."""
 
 import threading
+import time
 
 import pytest
 
+from headwater.pipelines.running import runner
 from headwater.pipelines.running.flow_errors import FlowError
 from headwater.pipelines.running.preflight import NotReadyError
 from headwater.pipelines.running.runner import run
@@ -12,6 +14,7 @@ from tests.pipelines.projects import copied, shop, write_project
 
 FIRST = ['{"id": 1, "price": 10}', '{"id": 2, "price": 2.5}', '{"price": 3}', '{"id": 4}']
 MORE = ['{"id": 5, "price": 7}', '{"id": 6, "price": -1}']
+PATIENCE_S = 300
 
 
 def test_a_second_run_brings_only_what_is_new(spark, bootstrap, topic, produce, tmp_path):
@@ -98,8 +101,57 @@ def test_a_continuous_run_refreshes_views_and_ends_when_it_is_asked(
     assert not spark.streams.active
 
 
+JOINED = """
+from headwater import pipelines as hw
+
+
+@hw.table
+def known():
+    return hw.topic("{names}").selectExpr("CAST(value AS STRING) AS name")
+
+
+@hw.materialized_view
+def latest():
+    return hw.read("known").groupBy().agg({{"name": "max"}}).toDF("name")
+
+
+@hw.table
+def orders():
+    return hw.topic("{orders}").select("offset").crossJoin(hw.read("latest"))
+"""
+
+
+def test_a_stream_sees_what_became_of_a_view_that_it_is_joined_with(
+    spark, bootstrap, topic, produce, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(runner, "REREAD_EVERY_S", 0.0)
+    orders, names, stop = topic("orders"), topic("names"), threading.Event()
+    files = {"joined.py": JOINED.format(orders=orders, names=names)}
+    project = write_project(tmp_path / "joined", bootstrap, files, "trigger: 200 milliseconds\n")
+    options = {"once": False, "spark": spark, "stop": stop, "views_every_s": 0.2}
+    thread = threading.Thread(target=run, args=[project], kwargs=options)
+
+    def is_joined_with(name):
+        produce(orders, ["one more"])
+        rows = rows_of(project.storage / "orders", "offset", "name")  # the first name may be null
+        return any(each == name for _, each in rows)
+
+    produce(names, ["a"])
+    thread.start()
+    try:
+        wait_for(lambda: is_joined_with("a"), thread)
+        produce(names, ["b"])
+        wait_for(lambda: is_joined_with("b"), thread)
+    finally:
+        stop.set()
+        thread.join(60)
+    found = rows_of(project.storage / "orders", "offset")
+    assert found == [(offset,) for offset in range(len(found))]
+
+
 def wait_for(true, thread):
     pause = threading.Event()
+    deadline = time.monotonic() + PATIENCE_S
     while thread.is_alive():
         try:
             if true():
@@ -108,6 +160,7 @@ def wait_for(true, thread):
             last = problem
         else:
             last = None
+        assert time.monotonic() < deadline, f"not true after {PATIENCE_S} s: {last!r}"
         pause.wait(0.2)
     raise AssertionError("the run ended before it was true") from last
 
