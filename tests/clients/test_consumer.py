@@ -172,7 +172,8 @@ def test_positions_ends_lag_and_lead(broker, consumer, lane):
     broker.fill(lane, NUMBERS)
     consumer.assign([(lane, 0)])
     place = TopicPartition(lane, 0)
-    assert (consumer.position(place), consumer.lag(place)) == (0, None)
+    assert consumer.position(place) == 0
+    assert consumer.lag(place) in (None, 100), "unknown until the first answer"
     assert len(consumer.poll(60, max_records=10)) == 10
     assert (consumer.position(place), consumer.lag(place), consumer.lead(place)) == (10, 90, 10)
     assert consumer.beginning_offsets([place]) == {place: 0}

@@ -39,6 +39,7 @@ def topic(brokers, request):
     """A topic with one partition on all brokers, of which two must be in sync."""
     name = f"t-{abs(hash(request.node.name))}"
     admin = AdminClient({"bootstrap.servers": brokers.bootstrap})
+    until(lambda: len(admin.list_topics(timeout=10).brokers) == 3, "all brokers")
     wanted = NewTopic(name, 1, 3, config={"min.insync.replicas": "2"})
     admin.create_topics([wanted])[name].result(60)
     until(lambda: in_sync(brokers, name) == {1, 2, 3}, "all replicas in sync")
@@ -67,6 +68,7 @@ def idempotent(brokers: Brokers, **more) -> Producer:
         "enable.idempotence": True,
         "linger.ms": 2,
         "message.timeout.ms": 120_000,
+        "socket.timeout.ms": 10_000,  # a frozen broker may be the one it has asked for its id
     }
     return Producer({**settings, **more})
 

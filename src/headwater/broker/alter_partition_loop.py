@@ -62,6 +62,15 @@ class AlterPartitionManager:
         self._waiting[replica.topic_partition] = _Proposed(replica, proposal)
         self._send_in(0)
 
+    def controller_changed(self) -> None:
+        """Ask the new controller instead of waiting for one that may answer no more."""
+        if (
+            self._connection is not None
+            and self._controller != self._context.metadata.controller_id
+        ):
+            connection, self._connection = self._connection, None
+            connection.close()
+
     def close(self) -> None:
         """Send nothing more: the broker stops."""
         self._closed = True
@@ -100,9 +109,8 @@ class AlterPartitionManager:
             )
 
     def _connection_to(self, controller: int) -> LeaderConnection:
-        if self._connection is None or controller != self._controller:
-            if self._connection is not None:
-                self._connection.close()
+        self.controller_changed()
+        if self._connection is None:
             self._connection = self._connect(controller, "isr")
             self._controller = controller
         return self._connection

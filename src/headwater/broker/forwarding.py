@@ -103,6 +103,12 @@ class Forwarding:
             self._connections[controller] = context.peers.open(controller, "forwarding")
         return self._connections[controller]
 
+    def controller_changed(self) -> None:
+        """Hang up on former controllers: who waits for one that is frozen is told to ask again."""
+        current = self._context.metadata.controller_id
+        for former in [number for number in self._connections if number != current]:
+            self._connections.pop(former).close()
+
     def now_ms(self) -> int:
         return self._context.clock.monotonic_ms()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 
+from headwater.errors import E, KafkaError
 from headwater.wire import codec
 
 
@@ -26,6 +27,10 @@ class FakePeer:
 
     def close(self):
         self.closed = True
+        for _, on_reply in self.sent:
+            gone = KafkaError(E.NETWORK_EXCEPTION, "the connection is closed")
+            asyncio.get_running_loop().call_soon(on_reply, gone)
+        self.sent = []
 
 
 class FakePeers:

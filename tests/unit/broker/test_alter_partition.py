@@ -87,6 +87,25 @@ def test_what_has_no_outcome_is_sent_again_to_the_controller_of_the_day(tmp_path
     asyncio.run(run())
 
 
+def test_nobody_waits_for_a_frozen_controller_once_there_is_another(tmp_path, monkeypatch):
+    monkeypatch.setattr(alter_partition_loop, "RETRY_S", 0)
+
+    async def run():
+        manager = Manager(tmp_path)
+        await manager.propose()
+        frozen = manager.peer
+        manager.manager.controller_changed()
+        assert not frozen.closed, "it is the controller still"
+        manager.context.metadata.controller_id = 8
+        manager.manager.controller_changed()
+        await asyncio.sleep(0.001)
+        await rounds()
+        assert frozen.closed
+        assert manager.peers.opened[8, "isr"].requests == frozen.requests
+
+    asyncio.run(run())
+
+
 def test_a_refused_member_counts_no_more_and_an_overtaken_one_until_the_news_come(
     tmp_path, monkeypatch
 ):

@@ -98,6 +98,9 @@ def handle_update_metadata(
     refusal = context.control.refuse(body.controller_epoch, body.broker_epoch)
     if refusal is E.NONE:
         removed = context.metadata.apply(body)
+        context.isr_proposals.controller_changed()
+        if context.forwarding is not None:
+            context.forwarding.controller_changed()
         _learn_in_sync_sets(context, body)
         context.changed()
         known = context.metadata.topics
