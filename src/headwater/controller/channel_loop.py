@@ -1,8 +1,8 @@
 """Channels from the controller to brokers: one request at a time, in order, answered once.
 
 The controller's own broker has the same kind of channel as any other and gets the same requests. A
-channel belongs to one life of a broker: when the broker registers again, it gets a new one. A broker
-without a channel, or one that goes away, answers with None.
+channel belongs to one registration of a broker: a broker that registers again gets a new one. Requests
+to a broker that has no channel, or that goes away, are answered with None.
 """
 
 import logging
@@ -23,17 +23,17 @@ Receiver: TypeAlias = Callable[[ControlRequest, OnReply], None]
 
 
 class RemoteReceiver(Protocol):
-    """The way to another broker. It repeats a request until the broker has answered it."""
+    """Delivers requests to another broker; repeats each one until the broker answers it."""
 
     def receive(self, message: ControlRequest, on_reply: OnReply) -> None:
         """Deliver a request; it is answered with None only after `close`."""
 
     def close(self) -> None:
-        """Give up what is under way: the broker is gone."""
+        """Give up the request in flight: the broker is gone."""
 
 
 class Channels:
-    """One channel for each live broker. `connect` opens the way to another broker."""
+    """One channel for each live broker; `connect` opens the connection to another broker."""
 
     def __init__(
         self,
@@ -46,7 +46,10 @@ class Channels:
         self._remote: dict[LiveBroker, RemoteReceiver] = {}
 
     def follow(self, brokers: Mapping[int, LiveBroker]) -> None:
-        """Have a channel to each of these lives of brokers, and to no others but this one."""
+        """Keep one channel for each of these registrations; close the channels of all other brokers.
+
+        The channel that `attach` made for this broker stays.
+        """
         for live in [live for live in self._remote if brokers.get(live.broker_id) != live]:
             self.detach(live.broker_id)
             self._remote.pop(live).close()
@@ -61,7 +64,7 @@ class Channels:
         self._channels[broker_id] = _Channel(broker_id, receiver, self._call_soon)
 
     def detach(self, broker_id: int) -> None:
-        """Answer with None what the broker has not answered: it cannot be reached."""
+        """Answer the broker's pending requests with None: it cannot be reached."""
         channel = self._channels.pop(broker_id, None)
         if channel is not None:
             channel.close()
@@ -96,7 +99,7 @@ class _Channel:
             self._call_soon(self._next)
 
     def close(self) -> None:
-        """Answer the queued requests with None, after the one under way."""
+        """Answer the queued requests with None, after the one in flight."""
         self._closed = True
         if not self._busy:
             self._busy = True

@@ -1,7 +1,7 @@
 """Commands to the controller, and their outcomes.
 
-A command is answered exactly once, with one outcome for each thing it names, in that order. Partial
-failure is normal: each outcome has its own error.
+A command is answered exactly once, with one outcome for each item, in the order of the request.
+Partial failure is normal: each outcome has its own error.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -63,18 +63,18 @@ class ConfigOutcome:
 
 
 class Command(Generic[R]):
-    """A request to the controller; R is what the reply gets."""
+    """A request to the controller; R is the type of its answer."""
 
     __slots__ = ()
 
     timeout_ms: int
 
     def refusal(self, why: KafkaError) -> R:
-        """The answer if nothing of the command is done."""
+        """The answer that refuses the whole command."""
         raise NotImplementedError
 
     def overdue(self, outcome: Any, why: KafkaError) -> Any:
-        """The answer if what is decided takes longer than the command may wait."""
+        """The answer if the timeout passes after the decision but before it is carried out."""
         return [
             one if one.error is not E.NONE else replace(one, error=why.code, message=why.message)
             for one in outcome
@@ -115,7 +115,7 @@ class CreateTopics(Command[list[TopicOutcome]]):
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopics(Command[list[TopicOutcome]]):
-    """Delete topics by name; one that was named by id only while its name still has that id."""
+    """Delete topics by name; a topic with an entry in `ids` only if it still has that id."""
 
     names: Sequence[str]
     timeout_ms: int = 60_000
@@ -129,7 +129,7 @@ class DeleteTopics(Command[list[TopicOutcome]]):
 
 @dataclass(frozen=True, slots=True)
 class MorePartitions:
-    """A topic that shall have `total` partitions; `assignments` places the new ones."""
+    """A topic to grow to `total` partitions; `assignments` places the new ones."""
 
     name: str
     total: int
@@ -189,10 +189,10 @@ class AlterConfigs(Command[list[ConfigOutcome]]):
 
 @dataclass(frozen=True, slots=True)
 class IsrProposal:
-    """The in-sync set that a leader wants, and the state that it starts from.
+    """The in-sync set that a leader proposes, and the state that the proposal is based on.
 
-    The topic is named by id, or by name alone with the zero id. `isr` has the epoch of each
-    member's registration, -1 where the leader does not know it.
+    With the zero id, the topic is identified by name. `isr` pairs each member with the epoch of its
+    registration, -1 where the leader does not know it.
     """
 
     topic: str
@@ -206,7 +206,7 @@ class IsrProposal:
 
 @dataclass(frozen=True, slots=True)
 class IsrOutcome:
-    """What became of a proposal; without an error, the state that is stored now."""
+    """The result of a proposal: an error, or the stored state."""
 
     error: E = E.NONE
     leader: int = NO_LEADER
@@ -218,7 +218,7 @@ class IsrOutcome:
 
 @dataclass(frozen=True, slots=True)
 class IsrAnswer:
-    """An error of the whole request, or one outcome for each proposal."""
+    """An error for the whole request, or one outcome for each proposal."""
 
     error: E = E.NONE
     outcomes: Sequence[IsrOutcome] = ()
@@ -226,7 +226,7 @@ class IsrAnswer:
 
 @dataclass(frozen=True, slots=True)
 class AlterPartition(Command[IsrAnswer]):
-    """A leader, with the epoch of its registration, asks for other in-sync sets (KIP-497)."""
+    """A leader proposes in-sync sets (KIP-497)."""
 
     broker_id: int
     broker_epoch: int
@@ -237,7 +237,7 @@ class AlterPartition(Command[IsrAnswer]):
         return IsrAnswer(why.code)
 
     def overdue(self, outcome: IsrAnswer, why: KafkaError) -> IsrAnswer:
-        """The leader asks again: whether the write takes place is not known."""
+        """Refuse: the outcome of the write is unknown, so the leader must ask again."""
         return self.refusal(why)
 
 
@@ -252,7 +252,7 @@ class PartitionOutcome:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsAnswer:
-    """An error of the whole request, or an outcome for each partition."""
+    """An error for the whole request, or one outcome for each partition."""
 
     error: E = E.NONE
     message: str | None = None
@@ -273,7 +273,7 @@ class PartitionsCommand(Command[PartitionsAnswer]):
 
 @dataclass(frozen=True, slots=True)
 class ElectLeaders(PartitionsCommand):
-    """Elect the preferred leaders, or any live replica; None for all partitions."""
+    """Elect the preferred leaders or, if `unclean`, any live replica; None means all partitions."""
 
     partitions: Sequence[TopicPartition] | None
     unclean: bool = False
@@ -282,7 +282,7 @@ class ElectLeaders(PartitionsCommand):
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """The replicas that a partition shall have; None cancels its move."""
+    """The target replicas of a partition; None cancels its reassignment."""
 
     at: TopicPartition
     replicas: Sequence[int] | None
@@ -290,7 +290,7 @@ class Reassignment:
 
 @dataclass(frozen=True, slots=True)
 class AlterReassignments(PartitionsCommand):
-    """Begin or cancel moves, all of them or none."""
+    """Begin or cancel reassignments: all of them or none."""
 
     partitions: Sequence[Reassignment]
     allow_factor_change: bool = True
@@ -299,7 +299,7 @@ class AlterReassignments(PartitionsCommand):
 
 @dataclass(frozen=True, slots=True)
 class OngoingReassignment:
-    """A move under way; `replicas` has those that come and those that go."""
+    """A reassignment in progress; `replicas` includes those being added and those being removed."""
 
     at: TopicPartition
     replicas: tuple[int, ...]
@@ -309,13 +309,13 @@ class OngoingReassignment:
 
 @dataclass(frozen=True, slots=True)
 class ListReassignments(PartitionsCommand):
-    """Name the moves under way; None for all partitions."""
+    """List the reassignments in progress; None means all partitions."""
 
     partitions: Sequence[TopicPartition] | None
     timeout_ms: int = 60_000
 
     def overdue(self, outcome: PartitionsAnswer, why: KafkaError) -> PartitionsAnswer:
-        """It waits for nothing, so what is known is the answer."""
+        """Return the outcome: a list waits for nothing."""
         return outcome
 
 
@@ -339,5 +339,5 @@ class ControlledShutdown(Command[HandoverAnswer]):
         return HandoverAnswer(why.code)
 
     def overdue(self, outcome: HandoverAnswer, why: KafkaError) -> HandoverAnswer:
-        """What is decided is done, though not every broker has applied it yet."""
+        """Return the outcome: the decision is final, even if some brokers have not applied it yet."""
         return outcome

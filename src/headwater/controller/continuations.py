@@ -1,7 +1,7 @@
-"""What the controller does once a write is durable or a broker has answered.
+"""The controller's next steps, once a write is durable or a broker has answered.
 
-Plain values, not closures, so that everything outstanding can be printed and compared. A command is
-named by its token; None means that no client waits.
+They are plain values, not closures, so that everything outstanding can be printed and compared. A
+token identifies a command; None means that no client waits.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class SendPartitionStates:
 
 @dataclass(frozen=True, slots=True)
 class SendInSyncSets:
-    """Answer the leader that asked for in-sync sets, and tell every broker of them."""
+    """Answer the leader that proposed in-sync sets, and send them to every broker."""
 
     partitions: tuple[TopicPartition, ...]
     token: int
@@ -36,7 +36,7 @@ class AwaitConfigChange:
 
 @dataclass(frozen=True, slots=True)
 class DeleteReplicas:
-    """Delete the replicas of a topic whose deletion is marked now."""
+    """Delete the replicas of a topic: the mark of its deletion is durable."""
 
     topic: str
 
@@ -50,7 +50,7 @@ class ForgetTopic:
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Do nothing: another write of the same batch decides."""
+    """Do nothing: a later write of the same series has the next step."""
 
 
 AfterWrite: TypeAlias = (
@@ -65,7 +65,7 @@ AfterWrite: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """Let the command wait for one thing less."""
+    """Reduce by one what the command waits for."""
 
     token: int | None
 
@@ -96,14 +96,14 @@ AfterSend: TypeAlias = Release | NoteReplicasDeleted | NoteReplicaRemoved
 
 @dataclass(frozen=True, slots=True)
 class RememberEpochs:
-    """Store the epochs of live brokers: leaders and in-sync sets hold for these lives now."""
+    """Store the epochs of live brokers: all leaders and in-sync sets are valid for them now."""
 
     epochs: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class EndIntroduction:
-    """Tell a broker that joined that it has heard of all its replicas."""
+    """Tell a broker that joined that all its replicas have been sent to it."""
 
     broker_id: int
     epoch: int
@@ -111,7 +111,11 @@ class EndIntroduction:
 
 @dataclass(frozen=True, slots=True)
 class FinishReassignments:
-    """Delete the replicas that moves have dropped, and those that the `ready` ones leave behind."""
+    """Delete replicas that no longer belong to a partition.
+
+    `dropped` are those of a reassignment that was changed or cancelled, `ready` the partitions whose
+    new replicas are all in sync.
+    """
 
     dropped: tuple[tuple[TopicPartition, int], ...] = ()
     ready: tuple[TopicPartition, ...] = ()

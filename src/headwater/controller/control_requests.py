@@ -20,13 +20,13 @@ ControlResponse: TypeAlias = LeaderAndIsrResponse | UpdateMetadataResponse | Sto
 
 INCREMENTAL = 1
 FULL = 2
-"""Says that a broker has heard of all its replicas with this request."""
+"""The last of a series: with it, all replicas of the broker have been sent to it."""
 
 _PROTOCOLS = {"PLAINTEXT": 0, "SSL": 1, "SASL_PLAINTEXT": 2, "SASL_SSL": 3}
 
 
 class ControllerIdentity(NamedTuple):
-    """The controller as every control request names it, and the listener it uses."""
+    """The controller's fields in every control request, and the listener it uses."""
 
     controller_id: int
     controller_epoch: int
@@ -185,7 +185,7 @@ def remove_replicas(
     at: TopicPartition,
     partition: PartitionRegistration,
 ) -> StopReplicaRequest:
-    """Tell a broker to delete its replica of a partition that lives on elsewhere."""
+    """Tell a broker to delete its replica of a partition that other brokers keep."""
     return StopReplicaRequest(
         controller_id=identity.controller_id,
         controller_epoch=identity.controller_epoch,

@@ -59,7 +59,7 @@ WhenConfigApplied: TypeAlias = Callable[[int, Callable[[], object]], None]
 
 
 class ControllerLoop:
-    """This broker's part in controlling the cluster."""
+    """The controller of this broker: runs for election, and acts while it is elected."""
 
     def __init__(
         self,
@@ -102,7 +102,7 @@ class ControllerLoop:
         return self._controller.active
 
     def start(self) -> None:
-        """Run for controller, now and whenever there is none.
+        """Run for controller now, and again whenever there is none.
 
         Call it again after each registration: only a registered broker runs for controller.
         """
@@ -148,7 +148,7 @@ class ControllerLoop:
             if node.kind is StoreFailure.NO_NODE:
                 self._store.get(CONTROLLER_EPOCH, self._epoch_read)
         elif node.stat.ephemeral_owner == self._store.session_id:
-            # Ours, from a term that has ended: no broker can be elected before it is deleted.
+            # This broker's node of an earlier term: nobody can be elected until it is deleted.
             self._store.delete(CONTROLLER, ANY_VERSION, self._or_later)
         else:
             self.controller_id = decode_controller(node.data)
@@ -172,7 +172,7 @@ class ControllerLoop:
             self._begin(epoch, version)
 
     def _or_later(self, result: object) -> None:
-        """Try again after a failure; after a success the watch reports the change."""
+        """Retry after a failure; after a success, the watch reports the change."""
         if isinstance(result, StoreError):
             self._call_later(RETRY_S, self.start)
 
@@ -184,7 +184,7 @@ class ControllerLoop:
     # -- one term
 
     def _begin(self, epoch: int, version: int) -> None:
-        """Load the live brokers, then the rest of the state; later only changes matter."""
+        """Load the live brokers, then the rest of the state; after that, follow the changes."""
 
         def changed(brokers: dict[int, LiveBroker] | StoreError) -> None:
             if isinstance(brokers, StoreError):
@@ -224,7 +224,7 @@ class ControllerLoop:
         self._channels.follow({})
 
     def _resign(self, reason: str) -> None:
-        """End the term; `start` finds our node and deletes it first."""
+        """End the term and run again; `start` deletes this broker's node first."""
         self._depose(reason)
         self.start()
 
@@ -246,7 +246,7 @@ class ControllerLoop:
                 self._channels.send(broker_id, message, partial(self._acknowledged, ticket))
             case Answer(token, outcome, change):
                 answer = partial(self._waiting.pop(token), outcome)
-                # Later, so that a reply that submits another command cannot overtake these effects.
+                # Later: a reply may submit another command, which must not overtake these effects.
                 if change is None:
                     self._call_soon(answer)
                 else:

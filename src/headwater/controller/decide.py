@@ -1,12 +1,12 @@
 """The controller's decisions: events in, ordered effects out.
 
-Pure: no clock, no store, no socket. Decisions are made one after another. A long one pauses every
-few dozen partitions and continues after `Resumed`, so that it never holds the event loop; the next
-one waits for its end. A decision changes the state at once, is sent to brokers only after the write
-that makes it true is durable, and is answered to clients only after brokers have applied it.
+Pure: no clock, no store, no socket. Decisions are made one at a time. A long one pauses every few
+dozen partitions and continues after `Resumed`, so that it never holds the event loop. A decision
+changes the state at once, is sent to brokers once its write is durable, and is answered to the client
+once brokers have applied it.
 
-A failed write means that another broker is controller or that the store cannot be reached: every
-waiting client gets NOT_CONTROLLER and the controller resigns; the next one loads the state again.
+If a write fails, another broker is the controller or the store cannot be reached. Every waiting
+client then gets NOT_CONTROLLER and the controller resigns; the next one loads the state again.
 """
 
 from collections import deque
@@ -84,7 +84,7 @@ _DONE = object()
 
 
 def _repeated(resources: Iterable[AlteredResource]) -> set[tuple[int, str]]:
-    """Kind and name of the resources that appear more than once."""
+    """The kind and name of each resource that appears more than once."""
     seen: dict[int, set[str]] = {}
     twice: set[tuple[int, str]] = set()
     for resource in resources:
@@ -135,7 +135,7 @@ class Controller:
         return self._term.next_deadline() if self._term else None
 
     def on(self, now_ms: int, event: Event) -> list[Effect]:
-        """Decide about `event`; the effects are to be carried out in order."""
+        """Decide about `event`; the caller carries out the effects in order."""
         if isinstance(event, Elected):
             self._term = _Term(
                 self._broker_id, self._settings, self._new_topic_id, event, self._tickets, now_ms
@@ -167,7 +167,7 @@ class Controller:
 
 
 class _Term:
-    """One term: from the election to the first sign that it is over."""
+    """One term: from the election until this broker knows that it is over."""
 
     def __init__(
         self,
@@ -198,7 +198,7 @@ class _Term:
         self._work()
 
     def next_deadline(self) -> int:
-        """When something is due that no event announces."""
+        """When to feed the next TimePassed."""
         command = self.outstanding.next_deadline()
         due = min(self._next_rebalance_ms, self._next_report_ms)
         return due if command is None else min(due, command)
@@ -275,7 +275,7 @@ class _Term:
             self._after_send(then, E.BROKER_NOT_AVAILABLE)
 
     def use_settings(self, settings: ControllerSettings) -> None:
-        """Apply other settings; they may allow a leader for partitions that have none."""
+        """Apply new settings; they may permit a leader for partitions that have none."""
         former, self.outstanding.settings = self.outstanding.settings, settings
         if settings.unclean_leader_election and not former.unclean_leader_election:
             self._jobs.append(self._elections.elect_leaders())
@@ -387,7 +387,7 @@ class _Term:
 def _changed_configs(
     kind: str, name: str, present: Mapping[str, str], overrides: Mapping[str, str]
 ) -> str:
-    """A log line: what was set and what was unset."""
+    """Return a log line with what was set and unset."""
     changes = [
         f"{key}={_logged(kind, key, value)}"
         for key, value in overrides.items()

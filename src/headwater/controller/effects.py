@@ -1,4 +1,4 @@
-"""What the controller wants done, in order. All imperative: nothing of it has happened yet."""
+"""What the controller wants done, in order. Names are imperative: it has not happened yet."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Resign:
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """Let the event loop turn once, then feed Resumed."""
+    """Let the event loop run once, then feed Resumed."""
 
 
 @dataclass(frozen=True, slots=True)

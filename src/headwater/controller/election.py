@@ -1,7 +1,7 @@
 """Chooses the leader of a partition, and claims the role of controller. Pure.
 
-A leader comes from the in-sync replicas, or from outside only if the topic allows losing records.
-Each change of leader raises the leader epoch.
+A leader is an in-sync replica; any other replica may lead only if the topic accepts the loss of
+records. Each change of leader raises the leader epoch.
 """
 
 from collections.abc import Collection
@@ -16,7 +16,7 @@ from headwater.model import NO_LEADER
 def claim_controller(broker_id: int, now_ms: int, epoch: int, epoch_version: int) -> list[Op]:
     """The one multi that makes `broker_id` the controller of epoch `epoch` + 1.
 
-    Both or nothing: a broker that was faster has created /controller or changed the version.
+    It fails as a whole if another broker was faster and created /controller or changed the version.
     """
     return [
         Set(CONTROLLER_EPOCH, str(epoch + 1).encode(), epoch_version),
@@ -25,7 +25,7 @@ def claim_controller(broker_id: int, now_ms: int, epoch: int, epoch_version: int
 
 
 class Election(NamedTuple):
-    """Who leads, which set is in sync, and whether acknowledged records may be lost by it."""
+    """The leader, the in-sync set, and whether the election may lose acknowledged records."""
 
     leader: int
     isr: tuple[int, ...]
@@ -51,9 +51,10 @@ def elect(
 
 
 def surviving_isr(partition: PartitionRegistration, state: ClusterState) -> tuple[int, ...]:
-    """The live members that have lost nothing; if none of these is live, all that have lost nothing.
+    """The in-sync set without members that are gone or may have lost records.
 
-    A member that may have lost records leaves the set, unless no other member is left.
+    If no intact member is live, the intact ones stay. If every member may have lost records, the first
+    in the order of the assignment stays.
     """
     intact = [broker for broker in partition.isr if not state.may_have_lost_records(broker)]
     if not intact:
@@ -62,12 +63,12 @@ def surviving_isr(partition: PartitionRegistration, state: ClusterState) -> tupl
 
 
 def _first(replicas: tuple[int, ...], state: ClusterState, among: Collection[int]) -> int:
-    """The first live one; a broker that is about to stop only if there is no other."""
+    """The first live broker; one that is shutting down only if there is no other."""
     live = [broker for broker in replicas if broker in among and broker in state.brokers]
     staying = [broker for broker in live if broker not in state.shutting_down]
     return next(iter(staying or live), NO_LEADER)
 
 
 def needs_election(partition: PartitionRegistration, state: ClusterState) -> bool:
-    """Whether there is no leader, or one that is gone or has restarted since its election."""
+    """Whether the partition has no live leader, or its leader restarted since the election."""
     return partition.leader not in state.brokers or state.has_restarted(partition.leader)

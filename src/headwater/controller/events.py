@@ -1,4 +1,4 @@
-"""What the controller reacts to. All in the past tense: it has happened."""
+"""What the controller reacts to. Names are in the past tense: it has happened."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -51,7 +51,7 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class StoreRefused:
-    """A write was not made, or its outcome is unknown."""
+    """A write failed, or its outcome is unknown."""
 
     ticket: int
     failure: StoreFailure
@@ -60,7 +60,7 @@ class StoreRefused:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A broker has applied a control request, or never will because it is gone."""
+    """A broker has answered a control request, or never will because it is gone."""
 
     ticket: int
     error: E = E.NONE
@@ -68,7 +68,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Resumed:
-    """The event loop has turned; long work may continue."""
+    """The event loop has run; long work may continue."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
-"""Stores the in-sync sets that leaders ask for (AlterPartition, KIP-497). Pure.
+"""Stores the in-sync sets that leaders propose (AlterPartition, KIP-497). Pure.
 
-A leader says from which state it starts: its own epoch, the leader epoch and the partition epoch. The
-set is stored only over exactly that state, and only with members that are alive in the life that the
-leader has seen (KIP-903): a broker that restarted since may have lost records.
+A proposal names the state that it is based on: broker epoch, leader epoch and partition epoch. The set
+is stored only over exactly that state. Each member must be alive in the broker epoch that the leader
+has seen (KIP-903): a broker that restarted since then may have lost records.
 """
 
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ class IsrChanges:
         self._state = outstanding.state
 
     def alter(self, command: AlterPartition, token: int) -> Iterator[None]:
-        """Decide about each proposal; answered once those accepted are durable."""
+        """Decide about each proposal; answer once the accepted ones are durable."""
         outcomes: list[IsrOutcome] = []
         step = _Step()
         for number, proposal in enumerate(command.proposals, 1):
@@ -93,10 +93,10 @@ class IsrChanges:
 
 
 class _Step(StateBatch):
-    """What one multi writes.
+    """The states that one multi writes.
 
-    `repeated` if a leader asks again for what is decided: the first write may still be under way,
-    so the answer waits for one more, which may be empty.
+    `repeated` is set if a leader proposes again what is already decided. The first write may still be
+    in flight, so the answer waits for one more write, which may be empty.
     """
 
     repeated = False
@@ -106,7 +106,7 @@ def _fenced(leader: int, proposal: IsrProposal, partition: PartitionRegistration
     if proposal.leader_epoch > partition.leader_epoch or (
         proposal.partition_epoch > partition.version
     ):
-        return E.NOT_CONTROLLER  # only a newer controller can have told the leader
+        return E.NOT_CONTROLLER  # only a newer controller can have sent that state
     if proposal.leader_epoch < partition.leader_epoch:
         return E.FENCED_LEADER_EPOCH
     return E.NONE if leader == partition.leader else E.INVALID_REQUEST

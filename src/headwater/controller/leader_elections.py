@@ -1,6 +1,6 @@
 """Elects leaders as brokers come and go, and sends the results to every broker. Pure.
 
-Each method is a job: a generator that pauses so that the event loop can turn.
+Each method is a job: a generator that pauses so that the event loop can run.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -43,7 +43,7 @@ class StateBatch:
     def __init__(self) -> None:
         self.ops: list[Op] = []
         self.changed: list[TopicPartition] = []
-        # Those that have just lost their last leader.
+        # The partitions that have just lost their leader.
         self.leaderless: list[TopicPartition] = []
 
     @property
@@ -69,8 +69,8 @@ class LeaderElections:
     def brokers_changed(self, brokers: Mapping[int, LiveBroker]) -> Iterator[None]:
         """Apply the new list of live brokers.
 
-        A broker that registered again counts as gone and joined: it must not keep what it led
-        before its restart (KIP-380).
+        A broker that registered again has both left and joined: it must not keep the partitions that
+        it led before its restart (KIP-380).
         """
         before = dict(self._state.brokers)
         gone = [one for one in before.values() if brokers.get(one.broker_id) != one]
@@ -91,7 +91,7 @@ class LeaderElections:
         self._joined += joined
 
     def end_introductions(self) -> Iterator[None]:
-        """Tell the brokers that joined that they have heard of everything, deletions included."""
+        """Tell brokers that joined that the series is complete, deletions included."""
         joined, self._joined = self._joined, []
         for broker in joined:
             self._outstanding.once_written(EndIntroduction(broker.broker_id, broker.epoch))
@@ -105,12 +105,12 @@ class LeaderElections:
             self._outstanding.once_written(RememberEpochs(tuple(sorted(epochs.items()))))
 
     def leaders_written(self, remembered: RememberEpochs) -> None:
-        """Store the epochs of brokers: no leader or in-sync set of an earlier life is left."""
+        """Store the brokers' epochs: no leader or in-sync set of an earlier epoch is left."""
         data = encode_broker_epochs(dict(remembered.epochs))
         self._outstanding.write([Set(BROKER_EPOCHS, data)], Nothing())
 
     def _introduce(self, joined: LiveBroker) -> Iterator[None]:
-        """Send the full state to a broker that joined; writes in flight reach it later with the others."""
+        """Send the full state to a broker that joined; it gets states in flight with the other brokers."""
         everything = list(self._state.partitions())
         for start in range(0, len(everything), PARTITIONS_PER_STEP):
             known = self._outstanding.introducible(everything[start : start + PARTITIONS_PER_STEP])
@@ -119,7 +119,7 @@ class LeaderElections:
             yield
 
     def introduced(self, ended: EndIntroduction) -> None:
-        """Tell a broker that it has heard of all its replicas: any other log is a stray."""
+        """Tell a broker that all its replicas have been sent to it: any other log is a stray."""
         broker = self._state.brokers.get(ended.broker_id)
         if broker is not None and broker.epoch == ended.epoch:
             request = leader_and_isr(self._outstanding.identity, broker, self._state, [], kind=FULL)
@@ -158,7 +158,7 @@ class LeaderElections:
             self._outstanding.write_partitions(batch.ops, batch.changed)
 
     def _elect_if_needed(self, at: TopicPartition, partition: PartitionRegistration) -> bool:
-        """Change leader or in-sync set if necessary; whether they changed."""
+        """Change the leader or the in-sync set if necessary; return whether they changed."""
         if partition.version == NOT_STORED:
             self.first_leader(partition)
             return True
@@ -177,7 +177,7 @@ class LeaderElections:
     def install(
         self, at: TopicPartition, partition: PartitionRegistration, elected: Election
     ) -> None:
-        """Take over a new leader or in-sync set, under a higher leader epoch."""
+        """Apply a new leader or in-sync set, under a higher leader epoch."""
         if elected.unclean:
             self._outstanding.report(
                 f"UNCLEAN ELECTION: broker {elected.leader} leads {at} now and was not in sync; "

@@ -24,8 +24,8 @@ class LeadershipHandover:
     def hand_over(self, command: ControlledShutdown, token: int) -> Iterator[None]:
         """Move leadership away and take the broker out of every in-sync set.
 
-        Answered once the new leaders have taken over. What has no other live in-sync replica stays
-        with the broker, and is named; a partition with a single replica is not.
+        Answered once the new leaders have taken over. A partition without another live in-sync replica
+        stays with the broker, and the answer names it, unless it has a single replica.
         """
         broker = self._state.brokers.get(command.broker_id)
         if broker is None or broker.epoch != command.broker_epoch:
@@ -56,7 +56,7 @@ class LeadershipHandover:
         self._outstanding.decided(token, HandoverAnswer(remaining=remaining))
 
     def _without(self, leaving: int, partition: PartitionRegistration) -> Election | None:
-        """The leader and the set without the broker; None if nobody else can lead."""
+        """The leader and the in-sync set without the broker; None if no other broker can lead."""
         if partition.leader != leaving:
             isr = tuple(broker for broker in partition.isr if broker != leaving)
             return Election(partition.leader, isr) if partition.leader in isr else None

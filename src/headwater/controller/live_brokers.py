@@ -9,7 +9,7 @@ from headwater.controller.store.znodes import BROKER_IDS
 
 
 class BrokerWatcher:
-    """Reports all live brokers first and after every change; nothing after `stop`."""
+    """Reports all live brokers, at first and after every change, until `stop`."""
 
     def __init__(
         self, store: MetadataStore, report: Callable[[dict[int, LiveBroker] | StoreError], None]

@@ -33,7 +33,7 @@ T = TypeVar("T")
 
 
 class BatchedReads:
-    """Reads that end together. Nodes that vanish or cannot be decoded are skipped."""
+    """A batch of reads with one callback. Skips nodes that vanish or cannot be decoded."""
 
     def __init__(self, store: MetadataStore, done: Callable[[StoreError | None], None]) -> None:
         self._store = store
@@ -68,7 +68,7 @@ class BatchedReads:
 def read_brokers(
     store: MetadataStore, names: Sequence[str], reply: Reply[dict[int, LiveBroker]]
 ) -> None:
-    """Read the registrations of brokers; `names` are the names of their nodes."""
+    """Read the registrations of brokers; `names` are the nodes below /brokers/ids."""
     brokers: dict[int, LiveBroker] = {}
 
     def found(broker_id: int, node: Znode) -> None:

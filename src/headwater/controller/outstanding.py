@@ -1,9 +1,9 @@
-"""What a controller has outstanding: writes, control requests and commands of its term.
+"""The outstanding work of a controller: the writes, control requests and commands of its term.
 
-Every write carries the check of the controller's epoch, brokers hear of a partition only while no
-write of it is under way, and a command is answered exactly once: when nothing that it waits for is
-left, or when its time is up. What follows a write or a request is a value (`continuations`), so the
-whole of it can be printed and compared.
+Every write checks the controller's epoch. A partition's state is sent to brokers only while no write
+of it is in flight. A command is answered exactly once: when everything it waits for is done, or at its
+deadline. The next step after a write or a request is a value (`continuations`), so that everything
+outstanding can be printed and compared.
 """
 
 from collections import deque
@@ -40,12 +40,12 @@ FAR_FUTURE = 1 << 62
 
 @dataclass(slots=True)
 class PendingCommand:
-    """A command under way. It is answered once its outcome is known and it waits for nothing."""
+    """A command in progress; answered once its outcome is known and it waits for nothing."""
 
     token: int
     command: Command[Any]
     deadline_ms: int
-    # The writes and requests that it waits for.
+    # How many writes and requests it waits for.
     awaited: int = 0
     outcome: Any = None
     # The config notification that this broker must apply before the answer leaves.
@@ -60,7 +60,7 @@ class SentRequest(NamedTuple):
 
 
 class Outstanding:
-    """The cluster state of one term, and everything that is under way in it."""
+    """The cluster state of one term, and everything outstanding in it."""
 
     def __init__(
         self, broker_id: int, settings: ControllerSettings, elected: Elected, first_ticket: int
@@ -73,14 +73,14 @@ class Outstanding:
         self.ticket = first_ticket
         self._check = Check(CONTROLLER_EPOCH, elected.epoch_version)
         self.writes: dict[int, AfterWrite] = {}
-        # What waits for all writes up to a ticket.
+        # Steps that wait for all writes up to a ticket.
         self._behind_writes: deque[tuple[int, AfterAllWrites]] = deque()
         self.requests: dict[int, SentRequest] = {}
         self.commands: dict[int, PendingCommand] = {}
         self._next_deadline = FAR_FUTURE
-        # By partition: how many writes of its state are under way.
+        # By partition: how many writes of its state are in flight.
         self._being_written: dict[TopicPartition, int] = {}
-        # Partitions of whose leader brokers have not heard, because of another write under way.
+        # Partitions whose new leader brokers do not know yet, because of another write in flight.
         self._unheard: set[TopicPartition] = set()
 
     @property
@@ -94,17 +94,17 @@ class Outstanding:
     # -- writes
 
     def write(self, ops: Sequence[Op], then: AfterWrite) -> None:
-        """Write one multi under the check of the controller's epoch."""
+        """Write one multi that checks the controller's epoch."""
         self.ticket += 1
         self.writes[self.ticket] = then
         self.effects.append(Write(self.ticket, [self._check, *ops]))
 
     def once_written(self, then: AfterAllWrites) -> None:
-        """Let `then` follow once everything that is being written now is durable."""
+        """Do `then` once all writes now in flight are durable."""
         self._behind_writes.append((self.ticket, then))
 
     def pop_due(self) -> list[AfterAllWrites]:
-        """Remove what waits for no write any more; to be done in this order."""
+        """Remove and return the steps that no longer wait for a write, in order."""
         first = next(iter(self.writes), FAR_FUTURE)
         due = []
         while self._behind_writes and self._behind_writes[0][0] < first:
@@ -135,13 +135,13 @@ class Outstanding:
     def write_in_sync_sets(
         self, ops: Sequence[Op], partitions: Sequence[TopicPartition], token: int
     ) -> None:
-        """Write in-sync sets that leaders asked for, answer them, then tell clients of them."""
+        """Write in-sync sets that a leader proposed, then answer it and send them to all brokers."""
         self._begin_write(partitions)
         self.hold(token)
         self.write(ops, SendInSyncSets(tuple(partitions), token))
 
     def in_sync_sets_stored(self, stored: SendInSyncSets) -> None:
-        """Answer the leader: it waits with its high watermark."""
+        """Answer the leader, whose high watermark waits for this."""
         durable = self._end_write(stored.partitions)
         self.release(stored.token)
         unheard = [at for at in durable if at in self._unheard]
@@ -157,7 +157,7 @@ class Outstanding:
             self._being_written[at] = self._being_written.get(at, 0) + 1
 
     def _end_write(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """The partitions that are durable now."""
+        """Count the writes as done; return the partitions that are durable now."""
         for at in partitions:
             self._being_written[at] -= 1
             if not self._being_written[at]:
@@ -165,16 +165,16 @@ class Outstanding:
         return self.stored_partitions(partitions)
 
     def stored_partitions(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Those of `partitions` that exist and are durable; brokers must not hear of the others."""
+        """The `partitions` that exist and are durable; the others must not be sent to brokers."""
         return [
             at for at in partitions if at not in self._being_written and self.state.partition(at)
         ]
 
     def introducible(self, partitions: Sequence[TopicPartition]) -> list[TopicPartition]:
-        """Those of `partitions` that a broker that joins may hear of now.
+        """The `partitions` to send to a joining broker now.
 
-        It hears of the others when their writes end, whatever is written: an in-sync set alone
-        would not be sent to it, and it would take its log for a stray.
+        The others are sent to it when their writes end, even if only the in-sync set was written:
+        otherwise the broker would take its log for a stray.
         """
         self._unheard.update(at for at in partitions if at in self._being_written)
         return self.stored_partitions(partitions)
@@ -182,13 +182,13 @@ class Outstanding:
     # -- control requests
 
     def send(self, broker_id: int, request: ControlRequest, then: AfterSend) -> None:
-        """Send a control request; a broker that goes away counts as BROKER_NOT_AVAILABLE."""
+        """Send a control request; if the broker goes away, its answer is BROKER_NOT_AVAILABLE."""
         self.ticket += 1
         self.requests[self.ticket] = SentRequest(broker_id, then)
         self.effects.append(Send(self.ticket, broker_id, request))
 
     def pop_requests_to(self, broker_id: int) -> list[AfterSend]:
-        """Remove the requests that a broker will never answer; what was to follow them."""
+        """Remove the requests that a broker will never answer; return their next steps."""
         lost = [ticket for ticket, sent in self.requests.items() if sent.broker_id == broker_id]
         return [self.requests.pop(ticket).then for ticket in lost]
 
@@ -217,7 +217,7 @@ class Outstanding:
         *,
         only: int | None = None,
     ) -> None:
-        """Send UpdateMetadata. A command waits only for this broker, which its client asks next."""
+        """Send UpdateMetadata. A command waits for this broker only: its client asks it next."""
         for broker_id in list(self.state.brokers) if only is None else (only,):
             broker = self.state.brokers[broker_id]
             request = update_metadata(self.identity, broker, self.state, partitions)
@@ -232,42 +232,42 @@ class Outstanding:
     # -- commands
 
     def begin(self, token: int, command: Command[Any], now_ms: int) -> None:
-        """Take up a command that is answered later, at the latest when its time is up."""
+        """Begin a command; it is answered by its deadline."""
         pending = PendingCommand(token, command, now_ms + max(0, command.timeout_ms))
         self.commands[token] = pending
         self._next_deadline = min(self._next_deadline, pending.deadline_ms)
 
     def hold(self, token: int | None) -> None:
-        """Let the command wait for one thing more; None, or a command already answered, is ignored."""
+        """Add one to what the command waits for; ignores None and commands already answered."""
         if token in self.commands:
             self.commands[token].awaited += 1
 
     def release(self, token: int | None) -> None:
-        """Let the command wait for one thing less."""
+        """Subtract one from what the command waits for, and answer it if nothing is left."""
         if token in self.commands:
             pending = self.commands[token]
             pending.awaited -= 1
             self._answer_if_done(pending)
 
     def await_config_change(self, token: int, notification: int) -> None:
-        """Let the answer wait until this broker has applied a config notification."""
+        """Hold the answer until this broker has applied a config notification."""
         if token in self.commands:
             self.commands[token].applied_change = notification
         self.release(token)
 
     def decided(self, token: int, outcome: Any) -> None:
-        """Set what the command is answered with once it waits for nothing."""
+        """Set the command's outcome, and answer it if it waits for nothing."""
         if token in self.commands:
             pending = self.commands[token]
             pending.outcome = outcome
             self._answer_if_done(pending)
 
     def next_deadline(self) -> int | None:
-        """When the time of the first command is up; it may be answered by then."""
+        """The first deadline of a command; the command may be answered before."""
         return self._next_deadline if self.commands else None
 
     def expire(self, now_ms: int) -> None:
-        """Answer the commands whose time is up; what they began goes on."""
+        """Answer the commands whose deadline has passed; the work they began continues."""
         late = KafkaError(
             E.REQUEST_TIMED_OUT, "begun, but not finished within the timeout of the request"
         )

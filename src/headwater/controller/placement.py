@@ -1,7 +1,7 @@
 """Places replicas: leaders and replicas spread evenly, over as many racks as possible.
 
-Pure and not random: equal input gives an equal plan. Counts decide, not a random start, so small
-topics created one after another spread as evenly as one large topic.
+Pure and deterministic. The choice depends on counts, not on a random start: a number of small topics
+spreads as evenly as one large topic.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -1,7 +1,7 @@
-"""Elections that somebody asks for, and the return of leadership to preferred replicas. Pure.
+"""Elections on request, and the return of leadership to preferred replicas. Pure.
 
-The preferred leader of a partition is the first replica of its assignment. A broker that was away
-leads nothing when it returns; from time to time, or on request, it gets its partitions back.
+The preferred leader of a partition is the first replica of its assignment. A broker that returns leads
+nothing at first; it gets its partitions back in the next periodic rebalance, or on request.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,12 +27,12 @@ class PreferredLeaders:
         self._state = outstanding.state
 
     def elect(self, command: ElectLeaders, token: int) -> Iterator[None]:
-        """ElectLeaders; of all partitions, only those where something is to be done are answered."""
+        """Handle ElectLeaders; for all partitions, the answer omits those that need no election."""
         everything = command.partitions is None
         wanted = list(self._state.partitions()) if everything else list(command.partitions or ())
         outcomes: list[PartitionOutcome] = []
         batch = StateBatch()
-        # Of a list, most may be refused, which costs more than to see that nothing is to be done.
+        # Entries of a list may be refused, which costs more than skipping a partition.
         per_step = PARTITIONS_PER_SCAN if everything else PARTITIONS_PER_STEP
         for seen, at in enumerate(dict.fromkeys(wanted), 1):
             try:

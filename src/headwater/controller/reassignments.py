@@ -1,8 +1,8 @@
 """Moves replicas to other brokers (AlterPartitionReassignments, KIP-455). Pure.
 
-A move has three steps, and what the store holds says which one it is in, so the next controller
-continues it: the new replicas are added; once all of them are in sync, leadership and the in-sync set
-leave the replicas that go; once these have deleted their logs, the assignment is final.
+A move has three steps. First the new replicas are added. Once all of them are in sync, the old ones
+lose leadership and leave the in-sync set. Once they have deleted their logs, the assignment is final.
+The store shows which step a move is in, so the next controller can continue it.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -43,17 +43,17 @@ class Reassignments:
         self._elections = elections
         self._state = outstanding.state
         self._later = later
-        # Moves of which all new replicas may be in sync, to be looked at by one job.
+        # Moves whose new replicas may all be in sync; one job checks them.
         self._to_check: dict[TopicPartition, None] = {}
-        # By partition: the brokers that have not yet deleted their replica.
+        # By partition: the brokers that have yet to delete their replica.
         self._stopping: dict[TopicPartition, set[int]] = {}
-        # Moves whose last step is to be written by one job.
+        # Moves whose last step one job will write.
         self._stopped: dict[TopicPartition, None] = {}
 
-    # -- beginning and cancelling
+    # -- starting and canceling
 
     def alter(self, command: AlterReassignments, token: int) -> Iterator[None]:
-        """Begin or cancel moves; one that is not possible refuses the whole request."""
+        """Start or cancel moves; one impossible move refuses the whole request."""
         outcomes: dict[TopicPartition, PartitionOutcome] = {}
         refused = False
         for number, wanted in enumerate(command.partitions, 1):
@@ -117,8 +117,8 @@ class Reassignments:
         dropped: list[tuple[TopicPartition, int]] = []
         for one in wanted:
             partition = topic.partitions[one.at.partition]
-            # A broker that has begun to delete its replica may be asked to keep it, or to make it
-            # again: its answer no longer says anything.
+            # A broker that is deleting its replica may now have to keep it, or create it again: its
+            # answer to the deletion no longer matters.
             self._stopping.pop(one.at, None)
             before = partition.replicas
             target = partition.origin if one.replicas is None else tuple(one.replicas)
@@ -137,17 +137,17 @@ class Reassignments:
         self._outstanding.once_written(FinishReassignments(tuple(dropped)))
 
     def _within(self, partition: PartitionRegistration) -> Election:
-        """The leader and the set without replicas that are no longer assigned."""
+        """The leader and the in-sync set, restricted to the assigned replicas."""
         isr = tuple(broker for broker in partition.isr if broker in partition.replicas)
         if partition.leader in partition.replicas:
             return Election(partition.leader, isr)
         partition.isr = isr
         return elect(partition, self._state)
 
-    # -- going on
+    # -- continuing
 
     def resume(self) -> Iterator[None]:
-        """Look at every move: a former controller may have left it in any step."""
+        """Check every move: the previous controller may have left it in any step."""
         for seen, at in enumerate(list(self._state.partitions()), 1):
             partition = self._state.partition(at)
             if partition is not None and partition.moving:
@@ -157,14 +157,14 @@ class Reassignments:
         yield from self._continue()
 
     def written(self, then: FinishReassignments) -> None:
-        """Delete replicas that a new target no longer has, and look at what was written."""
+        """Delete the dropped replicas, then check the moves that were written."""
         for at, broker_id in then.dropped:
             self._stop(at, broker_id, Release(None))
         if self._to_check:
             self._later(self._continue())
 
     def isr_changed(self, partitions: Sequence[TopicPartition]) -> None:
-        """Look at the moves among partitions whose in-sync set has changed."""
+        """Check the moves among partitions whose in-sync set has changed."""
         for at in partitions:
             partition = self._state.partition(at)
             if partition is not None and partition.moving:
@@ -173,7 +173,7 @@ class Reassignments:
             self._later(self._continue())
 
     def _continue(self) -> Iterator[None]:
-        """Let go of old replicas where all new ones are in sync."""
+        """Release the old replicas of each move whose new ones are all in sync."""
         checked, self._to_check = list(self._to_check), {}
         batch = StateBatch()
         ready: list[TopicPartition] = []
@@ -210,7 +210,7 @@ class Reassignments:
         return StateBatch()
 
     def let_go(self, ready: Sequence[TopicPartition]) -> None:
-        """Delete the replicas that go: leadership and in-sync sets without them are durable."""
+        """Delete the old replicas: leaders and in-sync sets without them are durable."""
         for at in ready:
             partition = self._state.partition(at)
             if partition is None or not self._may_let_go(partition) or at in self._stopping:
@@ -231,7 +231,7 @@ class Reassignments:
     def replica_removed(self, note: NoteReplicaRemoved, error: E) -> None:
         """Finish the move once every live broker has answered.
 
-        A broker that could not delete its replica, or is away, finds a stray at its next start.
+        A broker that is down, or failed to delete its replica, finds a stray log at its next start.
         """
         if error is not E.NONE:
             self._outstanding.report(
@@ -251,7 +251,7 @@ class Reassignments:
         self._stopped[at] = None
 
     def _finish(self) -> Iterator[None]:
-        """Write the final assignments, those of one topic together."""
+        """Write the final assignments, one write per topic."""
         yield
         finished, self._stopped = list(self._stopped), {}
         by_topic: dict[str, list[TopicPartition]] = {}
@@ -281,7 +281,7 @@ class Reassignments:
     # -- listing
 
     def list(self, command: ListReassignments, token: int) -> Iterator[None]:
-        """Name the moves under way, among the partitions asked for."""
+        """List the moves in progress among the requested partitions."""
         ongoing: list[OngoingReassignment] = []
         wanted = (
             list(self._state.partitions()) if command.partitions is None else command.partitions
@@ -300,7 +300,7 @@ class Reassignments:
 
 
 def _assignment(topic: TopicState) -> Op:
-    """Write the topic's node over the version that is known, and count it."""
+    """Write the topic's node over its known version, and count the new one."""
     node = TopicNode(
         topic.topic_id,
         {index: one.replicas for index, one in topic.partitions.items()},

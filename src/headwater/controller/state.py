@@ -1,7 +1,7 @@
 """The cluster state of the controller: live brokers, topics, leaders, overrides.
 
-Plain data. Only `decide` changes it, and changes it before the write: after a failed write the state
-is stale, and the controller resigns and loads it again.
+Plain data. Only `decide` changes it, before the write. After a failed write the state is stale, so the
+controller resigns and the next one loads it again.
 """
 
 from collections.abc import Iterator
@@ -11,7 +11,7 @@ from headwater.controller.store.znodes import BrokerNode, StateNode
 from headwater.model import NO_LEADER, TopicPartition, Uuid
 
 NEVER_REGISTERED = -2
-"""The epoch of a broker that no controller has seen; no broker names it as its previous one."""
+"""The epoch of a broker that no controller has seen; never a broker's `previous_epoch`."""
 NOT_STORED = -1
 """The version of a state node that was never written."""
 
@@ -52,17 +52,17 @@ class PartitionRegistration:
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """The replicas without those that are being added."""
+        """The replicas except those being added."""
         return tuple(one for one in self.replicas if one not in self.adding)
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas without those that are being removed."""
+        """The replicas except those being removed."""
         return tuple(one for one in self.replicas if one not in self.removing)
 
     @property
     def caught_up(self) -> bool:
-        """Whether every replica of the target is in sync."""
+        """Whether all target replicas are in sync."""
         return set(self.target) <= set(self.isr)
 
     def state_node(self) -> StateNode:
@@ -74,7 +74,7 @@ class PartitionRegistration:
 
 @dataclass(slots=True)
 class TopicState:
-    """One topic; `deleting` from the request to delete it until nothing of it is left."""
+    """One topic; `deleting` is set from the request to delete it until it is gone."""
 
     name: str
     topic_id: Uuid
@@ -90,14 +90,14 @@ class TopicState:
 
 @dataclass(slots=True)
 class ClusterState:
-    """What the store held when this controller was elected, and every change since."""
+    """The content of the store at the election of this controller, with every change since."""
 
     brokers: dict[int, LiveBroker] = field(default_factory=dict)
     known_epochs: dict[int, int] = field(default_factory=dict)
-    """By broker: the epoch of the life for which leaders and in-sync sets hold. A broker with another
-    epoch has restarted, or has lost its session, since they were written."""
+    """By broker: the epoch that its leaderships and in-sync memberships refer to. A broker with another
+    epoch has restarted, or lost its session, since they were written."""
     shutting_down: set[int] = field(default_factory=set)
-    """The live brokers that asked to hand over what they lead."""
+    """The live brokers in a controlled shutdown."""
     topics: dict[str, TopicState] = field(default_factory=dict)
     broker_configs: dict[str, dict[str, str]] = field(default_factory=dict)
     config_nodes: set[str] = field(default_factory=set)
@@ -115,7 +115,7 @@ class ClusterState:
         return live is not None and live.epoch != self.known_epochs.get(broker_id)
 
     def may_have_lost_records(self, broker_id: int) -> bool:
-        """Whether a live broker restarted without a clean stop of the life that is known here."""
+        """Whether a live broker restarted without a clean stop since its known epoch."""
         live = self.brokers.get(broker_id)
         if live is None or not self.has_restarted(broker_id):
             return False
@@ -137,7 +137,7 @@ class ClusterState:
         self._count(partition.replicas, 1)
 
     def reassign(self, partition: PartitionRegistration, target: tuple[int, ...]) -> None:
-        """Begin to move a partition: it has its present and its new replicas until the end."""
+        """Begin a move: until its end, the partition has both its old and its new replicas."""
         origin = partition.origin
         self._count(partition.replicas, -1)
         partition.adding = tuple(one for one in target if one not in origin)
@@ -146,7 +146,7 @@ class ClusterState:
         self._count(partition.replicas, 1)
 
     def settle(self, partition: PartitionRegistration) -> None:
-        """End the move of a partition: it has only its new replicas."""
+        """End a move: the partition keeps only its new replicas."""
         self._count(partition.replicas, -1)
         partition.replicas, partition.adding, partition.removing = partition.target, (), ()
         self._count(partition.replicas, 1)

@@ -1,9 +1,9 @@
 """Creates, grows and deletes topics. Pure; each command is a job that pauses between steps.
 
-Creating writes the topic's node with the whole assignment, then the states of its partitions step by
-step; after a crash in between, the next controller elects the first leader of partitions without a
-state. Deleting writes a mark, then deletes the replicas, then the nodes; the next controller resumes
-it after a crash.
+A creation writes the topic's node with the whole assignment, then the states of its partitions in
+steps; after a crash in between, the next controller elects the first leader of each partition without
+a state. A deletion writes a mark, then deletes the replicas, then the nodes; the next controller
+resumes it after a crash.
 """
 
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -49,7 +49,8 @@ from headwater.model import ZERO_UUID, TopicPartition, Uuid
 REFUSALS_PER_STEP = 50
 """How many names of unknown topics are refused in one step."""
 FOLDERS_PER_STEP = 10
-"""How many partitions one control request creates or deletes: a millisecond each on a slow disk."""
+"""How many partitions one control request creates or deletes; each takes a millisecond on a slow
+disk."""
 
 
 class TopicChanges:
@@ -65,7 +66,7 @@ class TopicChanges:
         self._elections = elections
         self._new_topic_id = new_topic_id
         self._later = later
-        # Topics whose mark of deletion is durable and whose nodes are not being removed yet.
+        # Topics with a durable deletion mark whose nodes are not being removed yet.
         self._marked = {name for name, topic in self._state.topics.items() if topic.deleting}
         # By marked topic: the brokers that may still have replicas.
         self._owing: dict[str, set[int]] = {}
@@ -193,7 +194,7 @@ class TopicChanges:
     # -- deleting
 
     def delete(self, command: DeleteTopics, token: int) -> Iterator[None]:
-        """DeleteTopics; answered when nothing is left, or once marked if a replica cannot be reached."""
+        """Answer once the topics are gone, or marked if a broker with a replica is down."""
         outcomes = []
         names = dict.fromkeys(command.names) if duplicates(command.names) else command.names
         for number, name in enumerate(names, 1):
@@ -214,9 +215,9 @@ class TopicChanges:
         self._outstanding.decided(token, outcomes)
 
     def _deletable(self, name: str, topic_id: Uuid | None) -> TopicState:
-        """The topic to delete; with an id, never a topic that has taken over the name.
+        """The topic to delete; with an id, never a newer topic of the same name.
 
-        A second request waits with the first: until the mark is durable, the topic may live on.
+        A second request waits with the first: until the mark is durable, the deletion may still fail.
         """
         known = self._state.topics.get(name)
         if topic_id is not None and (known is None or known.topic_id != topic_id):
@@ -241,7 +242,7 @@ class TopicChanges:
             self._later(self._delete_replicas(self._state.topics[name]))
 
     def report_stuck(self, now_ms: int) -> None:
-        """Log the deletions that wait, since when and for which brokers."""
+        """Log each deletion that waits: for which brokers, and for how long."""
         waiting = {name: owing for name, owing in self._owing.items() if owing}
         self._stuck_since = {name: self._stuck_since.get(name, now_ms) for name in waiting}
         for name, since in self._stuck_since.items():
@@ -319,7 +320,7 @@ class TopicChanges:
         self._outstanding.write(last, ForgetTopic(topic.name))
 
     def topic_removed(self, name: str) -> None:
-        """Forget a topic: nothing of it is left in the store."""
+        """Forget a topic: its last node is gone from the store."""
         self._state.config_nodes.discard(config_path("topics", name))
         self._state.drop(name)
         self._outstanding.report(f"topic {name!r} deleted")

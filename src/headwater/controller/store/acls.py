@@ -10,14 +10,14 @@ from headwater.controller.store.metadata_store import OPEN_ACL, Acl
 
 
 class Identity(NamedTuple):
-    """What a connection has proven of itself: an address, or a user and the digest of a password."""
+    """A proven identity of a connection: its address, or a user and the digest of a password."""
 
     scheme: str
     name: str
 
 
 def digest_identity(credentials: bytes) -> Identity | None:
-    """The identity that `user:password` proves; None where there is no user."""
+    """The identity that `user:password` proves; None without a user."""
     user, found, _ = credentials.partition(b":")
     if not (user and found):
         return None
@@ -26,7 +26,7 @@ def digest_identity(credentials: bytes) -> Identity | None:
 
 
 def checked(acl: Sequence[Acl], identities: Sequence[Identity]) -> tuple[Acl, ...] | None:
-    """The ACL to store, with `auth` replaced by who asks; None if it is not a valid one."""
+    """The ACL to store, with `auth` replaced by the identities of the client; None if it is invalid."""
     stored: list[Acl] = []
     for entry in acl:
         if entry.scheme == "auth":

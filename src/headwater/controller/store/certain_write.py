@@ -1,8 +1,8 @@
-"""Writes whose outcome is known in the end, whatever happens to the connection.
+"""Writes whose outcome is always known, even if the connection is lost.
 
-A connection that is lost while a multi is under way leaves its outcome unknown. The nodes tell: a
-multi is applied whole or not at all, so each of its operations shows it, a node that it changes by
-version or creates or deletes. A multi that was not applied is sent again.
+If the connection is lost while a multi is in flight, its outcome is unknown. The nodes reveal it: a
+multi is applied as a whole or not at all, so any node that it creates, deletes or changes by version
+shows whether it was applied. A multi that was not applied is sent again.
 """
 
 from collections.abc import Sequence
@@ -24,15 +24,15 @@ from headwater.controller.store.metadata_store import (
 )
 
 MOST_TRIES = 5
-"""A store that refuses this often does more than lose connections: its disk may be full."""
+"""A store that fails this often has another problem than lost connections, such as a full disk."""
 _OVERTAKEN = (StoreFailure.BAD_VERSION, StoreFailure.NODE_EXISTS, StoreFailure.NO_NODE)
-"""How a multi fails that was applied before."""
+"""How a multi fails if it was already applied."""
 
 
 def write_surely(store: MetadataStore, ops: Sequence[Op], reply: Reply[list[OpResult]]) -> None:
-    """Like `store.multi`, but answered with CONNECTION_LOSS only after `MOST_TRIES` of them.
+    """Like `store.multi`, but give up on lost connections only after `MOST_TRIES` attempts.
 
-    A multi that shows its outcome nowhere (it only sets nodes of any version and creates sequential
+    A multi whose outcome no node reveals (it only sets nodes of any version and creates sequential
     ones) is sent again and may be applied twice.
     """
     _CertainWrite(store, ops, reply).send()

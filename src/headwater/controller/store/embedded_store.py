@@ -38,7 +38,7 @@ class EmbeddedStore:
 
     @property
     def tree(self) -> Tree:
-        """The tree, to be looked at only."""
+        """The tree, for reading only."""
         return self._engine.tree
 
     @property
@@ -87,7 +87,7 @@ class EmbeddedStore:
         self._listeners.append(listener)
 
     def close(self) -> None:
-        """End the session. What is under way ends; what comes later is refused."""
+        """End the session: pending calls complete, later ones are refused."""
         self._engine.close()
 
     def _expire(self) -> None:

@@ -1,11 +1,11 @@
-"""What runs the embedded store's tree: calls in order, durable before they are answered.
+"""Runs calls on the embedded store's tree, in order; a write is durable before it is answered.
 
-Calls queue up. A round takes what has queued, applies it in order, makes its writes durable with
-one write and one fdatasync off the loop thread, and only then delivers replies and watches, a
-bounded number per tick. The next round waits for that, so nobody ever sees what a crash could take
-back. If the disk refuses a write, the tree is read again as last promised, the round's writes fail
-with CONNECTION_LOSS and its reads are done again; if a sync fails, nothing on that file can be
-trusted any more and the engine has ended until a restart.
+Calls are queued. A round takes the queued calls, applies them in order, makes the writes durable with
+one write and one fdatasync off the loop thread, and only then delivers replies and watches, a bounded
+number per tick. The next round waits for that, so no client sees a state that a crash could undo. If
+the disk refuses a write, the tree is restored from the journal, the round's writes fail with
+CONNECTION_LOSS and its reads run again. If a sync fails, the file can no longer be trusted, and the
+engine stops until a restart.
 """
 
 import logging
@@ -67,7 +67,7 @@ class _Call:
 
 
 class _Watches:
-    """One-time watches by key and owner; a round that fails takes back what it did to them."""
+    """One-time watches by key and owner; a failed round undoes its changes to them."""
 
     def __init__(self) -> None:
         self._by_key: dict[WatchKey, dict[object, Watch]] = {}
@@ -100,7 +100,7 @@ class _Watches:
         self._undo.clear()
 
     def take_back(self) -> None:
-        """The round is not: as it was before it."""
+        """The round failed: undo its changes."""
         while self._undo:
             self._undo.pop()()
 
@@ -169,7 +169,7 @@ class StoreEngine:
         self._changed(now_ms, self.tree.close_session(session, now_ms))
 
     def watch(self, of_children: bool, path: str, owner: object, watch: Watch) -> None:
-        """Call `watch` at the next change; a second watch of the same owner changes nothing."""
+        """Call `watch` at the next change; a second watch of the same owner is ignored."""
         self._watches.leave((of_children, path), owner, watch)
 
     def drop_watches(self, keys: Iterable[WatchKey], owner: object) -> None:
@@ -203,7 +203,7 @@ class StoreEngine:
             self._deliver()
 
     def _next_calls(self) -> list[_Call]:
-        """Calls for one round, in order and not too many."""
+        """Take the calls of one round, in order, up to the limit."""
         cost = count = 0
         for call in self._queue:
             cost += call.writes + 1
@@ -251,7 +251,7 @@ class StoreEngine:
             self._deliveries.append(self.on_failure)
 
     def _reload(self) -> bool:
-        """Go back to the tree as last promised; the sessions' ephemerals are still in it."""
+        """Restore the last durable tree; the ephemeral nodes of open sessions are still in it."""
         try:
             self.tree = self._journal.load()
         except (OSError, StoreDamaged) as failure:

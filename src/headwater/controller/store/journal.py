@@ -1,4 +1,4 @@
-"""The embedded store on disk: a journal of transactions and, now and then, a snapshot of the tree.
+"""The embedded store on disk: a journal of transactions, and a snapshot of the tree.
 
     journal   = group*                 one group = one write + one fdatasync
     group     = "HWJ2" length crc32 body          (big-endian u32 each; crc over the body)
@@ -6,9 +6,9 @@
     edit      = kind:u8 fields of the kind
     snapshot  = "HWS2" length crc32 body;  body = zxid:i64 session_count:u32 session* node*
 
-A group is written only after the one before it is on the disk. So a broken group with nothing
-valid behind it is the torn tail of a crash, never answered to anyone, and is cut; a broken group
-with a newer one behind it is damage to what was promised, and the store refuses to open.
+A group is written only after the previous one is on the disk. So a broken group at the end is the
+torn tail of a crash: it was never answered, and is cut off. A broken group with valid ones after it is
+damage to acknowledged data, and the store refuses to open.
 
 Files of the first format (HWJ1, HWS1: no times, ACLs and sessions) are still read. A journal of that
 format is replaced by a snapshot before anything is appended to it.
@@ -62,7 +62,7 @@ _MADE, _WROTE, _REMOVED, _MADE_WITH_ACL, _RESTRICTED, _OPENED, _CLOSED = range(1
 
 
 class StoreDamaged(KafkaError):
-    """What was durable can no longer be read; the message says where."""
+    """Durable data can no longer be read; the message says where."""
 
     def __init__(self, message: str) -> None:
         super().__init__(E.KAFKA_STORAGE_ERROR, message)
@@ -140,7 +140,7 @@ def _framed(magic: bytes, body: bytes) -> bytes:
 
 
 def _unframed(data: bytes, pos: int, *magics: bytes) -> tuple[bytes, bytes] | None:
-    """Magic and body of the frame at `pos`, or None if that is not a whole and sound frame."""
+    """The magic and the body of the frame at `pos`; None if it is cut or damaged."""
     if pos + _FRAME.size > len(data):
         return None
     found, size, crc = _FRAME.unpack_from(data, pos)
@@ -261,10 +261,10 @@ class Journal:
         self._must_replace = False
         self._compact_at = SNAPSHOT_FROM_BYTES
         self.in_doubt = False
-        """A sync failed: the kernel may have dropped pages, so the file cannot be believed."""
+        """A sync failed: the kernel may have dropped pages, so the file cannot be trusted."""
 
     def load(self) -> Tree:
-        """The tree as last promised; a torn tail is cut off the journal."""
+        """Load the last durable tree; cut a torn tail off the journal."""
         tree = Tree()
         if self._files.exists(self._snapshot):
             content = read_file(self._files, self._snapshot)
@@ -305,7 +305,7 @@ class Journal:
             raise _NoSnapshot from failure
         self._outgrown_past(len(content))
         self._must_replace = False
-        # A crash from here on finds groups older than the snapshot, and `load` passes over them.
+        # After a crash from here on, `load` skips the groups that the snapshot already contains.
         self._files.truncate(self._fd, 0)
         self._end = 0
         self._sync()

@@ -1,4 +1,4 @@
-"""kazoo in the words of the metadata store: results, errors, operations, and events in order."""
+"""Translates between kazoo and the metadata store: results, errors, operations, and events in order."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -54,7 +54,7 @@ _FAILURES: tuple[tuple[type[Exception], StoreFailure], ...] = (
 
 
 class _InlineQueue:
-    """Runs what kazoo would queue for a worker thread right away, in kazoo's connection thread."""
+    """Runs callbacks at once in kazoo's connection thread instead of queuing them for a worker."""
 
     def put(self, call: Callable[[], None]) -> None:
         call()
@@ -130,7 +130,7 @@ def multi_results(ops: Sequence[Op], answers: list[Any]) -> list[OpResult]:
 
 
 def note_negotiated(kazoo: KazooClient, clock: Clock, note: Callable[[int, int], object]) -> None:
-    """Report when a connection was asked for and the timeout granted; kazoo keeps both to itself."""
+    """Report the time of each connect request and the granted timeout, which kazoo does not expose."""
     connection = kazoo._connection
     connect = connection._connect
 

@@ -1,4 +1,4 @@
-"""The metadata store as the rest of the broker sees it: ZooKeeper's tree, in callbacks.
+"""The interface of the metadata store: ZooKeeper's tree, with callbacks.
 
 Every reply and every watch arrives as a later event, in the order of the calls, and never inside
 the call itself. A write is answered only once it is durable. Only a write can end in
@@ -45,7 +45,7 @@ class StoreError(Exception):
 
 
 class Stat(NamedTuple):
-    """What the store knows of a node beside its data.
+    """The metadata of a node.
 
     `czxid` and `mzxid` are the transactions that created and last changed it, `pzxid` the last
     change of its list of children; `version` counts changes of the data, `cversion` those of the
@@ -87,7 +87,7 @@ OPEN_ACL = (Acl(READ | WRITE | CREATE | DELETE | ADMIN, "world", "anyone"),)
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """Create a node; a sequential one gets ten digits of its parent's counter at the end."""
+    """Create a node; the name of a sequential one ends with ten digits of its parent's counter."""
 
     path: str
     data: bytes = b""
@@ -115,7 +115,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """Change nothing, but let the whole multi fail unless the node has `version`."""
+    """Fail the whole multi unless the node has `version`."""
 
     path: str
     version: int
@@ -138,7 +138,7 @@ class WatchEvent(Enum):
 
 
 Watch: TypeAlias = Callable[[WatchEvent, str], None]
-"""Called once; to hear of later changes, read again and leave a new watch."""
+"""Called once; to follow later changes, read again with a new watch."""
 
 
 class SessionState(Enum):

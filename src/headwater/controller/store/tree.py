@@ -1,7 +1,7 @@
 """The embedded store's tree in memory: ZooKeeper's rules for nodes, versions, ACLs and sessions.
 
 Pure: a transaction is checked and applied here, and returned as the plain edits that a journal can
-replay. It must never apply half of a multi, and replaying edits must give the very same tree.
+replay. A multi is never applied in part, and replaying the edits gives exactly the same tree.
 """
 
 import re
@@ -63,7 +63,7 @@ class Restricted(NamedTuple):
 
 
 class SessionOpened(NamedTuple):
-    """A client's session began; it can be taken up again with the password."""
+    """A client's session began; the password allows it to reconnect."""
 
     session: int
     timeout_ms: int
@@ -81,7 +81,7 @@ Edit: TypeAlias = NodeEdit | SessionOpened | SessionClosed
 
 
 class Caller(NamedTuple):
-    """Who transacts, and when: the time goes into the nodes that change."""
+    """The session behind a transaction, and its time, which goes into the changed nodes."""
 
     session: int = 0
     now_ms: int = 0
@@ -93,7 +93,7 @@ ANYBODY = Caller()
 
 @dataclass(slots=True)
 class TreeNode:
-    """One node; `children` is None until the first one comes, as most nodes are leaves."""
+    """One node; `children` is None until the first child is created, as most nodes are leaves."""
 
     data: bytes
     czxid: int
@@ -152,12 +152,12 @@ _Before: TypeAlias = _OldData | _OldList | tuple[Acl, ...]
 
 
 def parent_of(path: str) -> str:
-    """The path of the parent; the root's is the root."""
+    """The path of the parent; the root is its own parent."""
     return path.rpartition("/")[0] or ROOT
 
 
 def is_valid(path: str, *, sequential: bool = False) -> bool:
-    """Whether ZooKeeper takes `path`; the name of a sequential node may still be empty."""
+    """Whether `path` is valid in ZooKeeper; the name of a sequential node may be empty."""
     if path == ROOT:
         return True
     if not path.startswith("/") or _BAD_CHARACTERS.search(path):

@@ -1,7 +1,7 @@
-"""The nodes of the metadata store: path, encode and decode, as Kafka 3.9 writes them.
+"""The nodes of the metadata store: their paths, and their content as Kafka 3.9 writes it.
 
-One class per kind of node. Readers ignore unknown keys, so that a newer writer does no harm; a
-missing key is a ValueError that names the path.
+One class per kind of node. Readers ignore unknown keys, for compatibility with newer writers; a
+missing key raises a ValueError that names the path.
 """
 
 import json
@@ -32,7 +32,7 @@ PERSISTENT_PATHS = (
     "/config/clients", "/config/users", "/config/brokers", "/config/ips", CONFIG_CHANGES,
     PRODUCER_ID_BLOCK, LOG_DIRS, BROKER_EPOCHS,
 )  # fmt: skip
-"""The paths that must exist before all others; parents before their children."""
+"""The paths to create first; parents come before their children."""
 
 
 def _encode(value: Mapping[str, Any]) -> bytes:
@@ -62,8 +62,8 @@ class BrokerEndpoint(NamedTuple):
 class BrokerNode:
     """/brokers/ids/N: a live broker and how to reach it.
 
-    `previous_epoch` is not Kafka's: the epoch of the last registration, if nothing that the broker
-    had then is lost; -1 after a stop that was not clean.
+    `previous_epoch` is not in Kafka: the epoch of the last registration if the broker stopped cleanly
+    since, -1 otherwise.
     """
 
     broker_id: int
@@ -121,7 +121,7 @@ class LogDirsNode:
 
     @staticmethod
     def path(broker_id: int) -> str:
-        """The node with them; unlike the registration it outlives the session."""
+        """The path of the node, which outlives the session."""
         return f"{LOG_DIRS}/{broker_id}"
 
     def encode(self) -> bytes:
@@ -135,7 +135,7 @@ class LogDirsNode:
 
 
 def encode_broker_epochs(epochs: Mapping[int, int]) -> bytes:
-    """The content of /headwater_broker_epochs: by broker, the life that leaders and sets are from."""
+    """The content of /headwater_broker_epochs: the epochs that leaders and in-sync sets refer to."""
     return _encode({"version": 1, "epochs": {str(one): epoch for one, epoch in epochs.items()}})
 
 

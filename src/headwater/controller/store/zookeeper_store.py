@@ -1,14 +1,14 @@
 """The metadata store of a cluster: ZooKeeper, or `headwater store`, through kazoo.
 
-kazoo works in a thread of its own. Replies, watch events and changes of state leave that thread in
-the order in which they came off the wire and reach the loop in that order; the queues in which kazoo
-would mix them are bypassed. Calls are answered in the order in which they were made: a read that is
-repeated after a lost connection holds back what was asked after it.
+kazoo runs in its own thread. Replies, watch events and state changes reach the loop in the order in
+which they arrived; kazoo's own queues, which would mix them, are bypassed. Calls are answered in the
+order in which they were made: a read that is repeated after a lost connection holds back the answers
+to later calls.
 
-kazoo does not say that a session has expired while it cannot reach a server. So the session is held
-on a lease of our own: it is proven alive until one session timeout after the moment at which the
-last answered request was sent. When the lease ends, the session counts as lost, whatever the servers
-say later, and a new one is begun.
+kazoo does not report that a session has expired while it cannot reach a server. So this file keeps a
+lease: the session is known to be alive until one session timeout after the last answered request was
+sent. When the lease ends, the session counts as lost, even if a server still knows it, and a new one
+is started.
 """
 
 import logging
@@ -71,7 +71,7 @@ CallLater = Callable[[float, Callable[[], None]], object]
 
 
 class ZooKeeperSettings(NamedTuple):
-    """How to reach the ensemble and who to be there."""
+    """The address of the ensemble, and the credentials."""
 
     hosts: str
     """host:port[,host:port...], without a chroot"""
@@ -85,9 +85,9 @@ class ZooKeeperSettings(NamedTuple):
 
 
 Negotiated: TypeAlias = Callable[[int, int], object]
-"""Called with the time at which a session was asked for, and the timeout that a server granted."""
+"""Called with the time at which a session was requested, and the granted timeout."""
 OpenClient: TypeAlias = Callable[[ZooKeeperSettings, Clock, Negotiated], Any]
-"""Makes a client that was not started yet; the simulator puts its own here."""
+"""Creates a client without starting it; the simulator has its own."""
 
 
 def open_kazoo(settings: ZooKeeperSettings, clock: Clock, negotiated: Negotiated) -> KazooClient:
@@ -105,7 +105,7 @@ def open_kazoo(settings: ZooKeeperSettings, clock: Clock, negotiated: Negotiated
 
 
 class _Seen(NamedTuple):
-    """What a watch's read saw: enough to tell after a reconnect whether the watch missed a change."""
+    """What the read behind a watch saw: it shows after a reconnect whether the watch missed a change."""
 
     czxid: int
     changed: int
@@ -269,7 +269,7 @@ class ZooKeeperStore:
         self._stopping = self._kazoo.handler.spawn(stop_quietly, self._kazoo)
 
     def wait_closed(self, timeout_s: float) -> None:
-        """Block until the servers know that the session is over, for at most `timeout_s`."""
+        """Block until the servers have ended the session, for at most `timeout_s`."""
         if self._stopping is not None:
             self._stopping.join(timeout_s)
 
@@ -355,7 +355,7 @@ class ZooKeeperStore:
             self._armed.add(armed)
 
     def _event(self, life: int, armed: _Armed, event: WatchedEvent) -> None:
-        # kazoo fires every watch with NONE when the connection is lost; those are armed again.
+        # kazoo fires every watch with NONE when the connection is lost; those are set again.
         if life == self._lives and event.type in _CHANGES:
             self._fire(armed, _CHANGES[event.type])
 
@@ -365,7 +365,7 @@ class ZooKeeperStore:
             armed.watch(change, armed.path)
 
     def _arm_again(self, armed: _Armed) -> None:
-        """After a reconnect: watch as before, and fire for what happened in between."""
+        """After a reconnect, set the watches again, and fire those that missed a change."""
 
         def decode(answer: Any) -> None:
             stat = answer[1] if armed.of_children else answer
@@ -409,7 +409,7 @@ class ZooKeeperStore:
         kazoo.start_async()
 
     def _negotiated(self, life: int, sent_ms: int, timeout_ms: int) -> None:
-        """A server took the session up: with this timeout, asked for at `sent_ms`."""
+        """A server accepted the session with this timeout; it was requested at `sent_ms`."""
         if life == self._lives:
             self._timeout_ms = timeout_ms
             self._lease_ends_ms = sent_ms + timeout_ms
@@ -443,7 +443,7 @@ class ZooKeeperStore:
             self._arm_again(armed)
 
     def _enter_chroot(self) -> None:
-        """Create the chroot if need be; what is sent next arrives behind that."""
+        """Create the chroot if it is missing; later requests are processed after that."""
         chroot = self._settings.chroot
         names = [name for name in chroot.split("/") if name]
         for depth in range(len(names)):
@@ -454,12 +454,12 @@ class ZooKeeperStore:
         self._lease_ends_ms = max(self._lease_ends_ms, sent_ms + self._timeout_ms)
 
     def _watch_lease(self, life: int) -> None:
-        """A few times per timeout: prove the session, and end it when it could not be proven."""
+        """A few times per timeout, check that the session is alive; end it when the lease is over."""
         if life != self._lives or self._closed:
             return
         now_ms, step_ms = self._clock.monotonic_ms(), self._timeout_ms // 4
         if now_ms > self._next_proof_ms + step_ms:
-            # The loop did not run, and so could not ask: kazoo may well have kept the session alive.
+            # The loop did not run, so it could not check: kazoo may have kept the session alive.
             self._lease_ends_ms = max(self._lease_ends_ms, now_ms + step_ms)
         if now_ms >= self._lease_ends_ms:
             self._lose(f"no server answered within its timeout of {self._timeout_ms} ms")
