@@ -49,7 +49,7 @@ class E(IntEnum):
     text: str
 
     def __new__(cls, code: int, retriable: bool, text: str) -> "E":
-        """A row that is its code, as an int."""
+        """Create the member: an int that is the code."""
         row = int.__new__(cls, code)
         row._value_ = code
         row.retriable = retriable
@@ -70,7 +70,7 @@ class E(IntEnum):
     REPLICA_NOT_AVAILABLE = 9, True, "the replica is not available on this broker; refresh the metadata"
     MESSAGE_TOO_LARGE = 10, False, "the batch is larger than max.message.bytes of the topic; send smaller batches or raise the limit"
     STALE_CONTROLLER_EPOCH = 11, False, "the controller that sent this has been replaced by a newer one"
-    OFFSET_METADATA_TOO_LARGE = 12, False, "the note beside the offset is longer than offset.metadata.max.bytes"
+    OFFSET_METADATA_TOO_LARGE = 12, False, "the metadata committed with the offset is longer than offset.metadata.max.bytes"
     NETWORK_EXCEPTION = 13, True, "the connection broke before the answer came"
     COORDINATOR_LOAD_IN_PROGRESS = 14, True, "the coordinator is still reading its state from the log; try again shortly"
     COORDINATOR_NOT_AVAILABLE = 15, True, "the coordinator is not available yet; try again shortly"
@@ -81,7 +81,7 @@ class E(IntEnum):
     NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20, True, "the records were written, but fewer replicas are in sync than min.insync.replicas asks for"
     INVALID_REQUIRED_ACKS = 21, False, "acks must be 0, 1 or -1 (all)"
     ILLEGAL_GENERATION = 22, False, "the generation is not the group's current one; join the group again"
-    INCONSISTENT_GROUP_PROTOCOL = 23, False, "the member shares no assignment strategy with the group, or has another protocol type"
+    INCONSISTENT_GROUP_PROTOCOL = 23, False, "the member supports none of the group's assignment strategies, or has another protocol type"
     INVALID_GROUP_ID = 24, False, "the group id is empty or not allowed"
     UNKNOWN_MEMBER_ID = 25, False, "the group does not know this member; join the group again"
     INVALID_SESSION_TIMEOUT = 26, False, "the session timeout is outside group.min.session.timeout.ms and group.max.session.timeout.ms"
@@ -93,8 +93,8 @@ class E(IntEnum):
     INVALID_TIMESTAMP = 32, False, "a record's timestamp is further from the broker's clock than the topic allows"
     UNSUPPORTED_SASL_MECHANISM = 33, False, "the broker does not offer this SASL mechanism; use one of those it listed"
     ILLEGAL_SASL_STATE = 34, False, "the request does not fit the state of authentication"
-    UNSUPPORTED_VERSION = 35, False, "the broker does not know this version of the request; ask for ApiVersions"
-    TOPIC_ALREADY_EXISTS = 36, False, "a topic of this name exists already"
+    UNSUPPORTED_VERSION = 35, False, "the broker does not support this version of the request; choose one from ApiVersions"
+    TOPIC_ALREADY_EXISTS = 36, False, "a topic with this name already exists"
     INVALID_PARTITIONS = 37, False, "the number of partitions is not allowed; it must be positive and can only grow"
     INVALID_REPLICATION_FACTOR = 38, False, "the replication factor is not positive, or greater than the number of live brokers"
     INVALID_REPLICA_ASSIGNMENT = 39, False, "the replica assignment names unknown or repeated brokers, or leaves partitions out"
@@ -104,21 +104,21 @@ class E(IntEnum):
     UNSUPPORTED_FOR_MESSAGE_FORMAT = 43, False, "the stored format of the messages does not allow this"
     POLICY_VIOLATION = 44, False, "the request breaks a rule set by the operators of this cluster"
     OUT_OF_ORDER_SEQUENCE_NUMBER = 45, False, "the batch does not follow the producer's last one; a batch in between was lost"
-    DUPLICATE_SEQUENCE_NUMBER = 46, False, "the batch was stored already, too long ago to know its offset"
-    INVALID_PRODUCER_EPOCH = 47, False, "a newer instance of this producer is at work, or its epoch is out of date"
+    DUPLICATE_SEQUENCE_NUMBER = 46, False, "the batch is a duplicate, too old for its offset to be known"
+    INVALID_PRODUCER_EPOCH = 47, False, "a newer instance of this producer is active, or its epoch is out of date"
     INVALID_TXN_STATE = 48, False, "the transaction is in a state that does not allow this"
     INVALID_PRODUCER_ID_MAPPING = 49, False, "the producer id does not belong to this transactional id"
     INVALID_TRANSACTION_TIMEOUT = 50, False, "the transaction timeout is not positive, or greater than transaction.max.timeout.ms"
-    CONCURRENT_TRANSACTIONS = 51, True, "another change of this transaction is still under way; try again shortly"
+    CONCURRENT_TRANSACTIONS = 51, True, "another change of this transaction is in progress; try again shortly"
     TRANSACTION_COORDINATOR_FENCED = 52, False, "the transaction coordinator that sent this has been replaced by a newer one"
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED = 53, False, "you are not allowed to use this transactional id; ask for an ACL"
     SECURITY_DISABLED = 54, False, "security features are switched off on this broker"
-    OPERATION_NOT_ATTEMPTED = 55, False, "the operation was not tried, because another one of the same request failed"
+    OPERATION_NOT_ATTEMPTED = 55, False, "the operation was not attempted, because another one in the request failed"
     KAFKA_STORAGE_ERROR = 56, True, "the disk under the partition failed or is full; another replica may lead soon"
     LOG_DIR_NOT_FOUND = 57, False, "the broker has no such log folder"
     SASL_AUTHENTICATION_FAILED = 58, False, "authentication failed; check the user, the password and the mechanism"
     UNKNOWN_PRODUCER_ID = 59, False, "the partition does not remember this producer; its records may have been removed"
-    REASSIGNMENT_IN_PROGRESS = 60, False, "the partitions are being reassigned; wait for the end, or cancel it"
+    REASSIGNMENT_IN_PROGRESS = 60, False, "the partitions are being reassigned; wait until that ends, or cancel it"
     DELEGATION_TOKEN_AUTH_DISABLED = 61, False, "delegation tokens are switched off on this broker"
     DELEGATION_TOKEN_NOT_FOUND = 62, False, "there is no such delegation token"
     DELEGATION_TOKEN_OWNER_MISMATCH = 63, False, "only the owner or a renewer may do this with the delegation token"
@@ -142,15 +142,15 @@ class E(IntEnum):
     GROUP_MAX_SIZE_REACHED = 81, False, "the group has as many members as group.max.size allows"
     FENCED_INSTANCE_ID = 82, False, "another member has taken over this group.instance.id; stop this one or give it its own id"
     ELIGIBLE_LEADERS_NOT_AVAILABLE = 83, True, "no replica that may lead is available"
-    ELECTION_NOT_NEEDED = 84, True, "the partition has the right leader already"
-    NO_REASSIGNMENT_IN_PROGRESS = 85, False, "no reassignment is under way for the partition"
-    GROUP_SUBSCRIBED_TO_TOPIC = 86, False, "the group reads this topic at the moment; stop it or unsubscribe first"
+    ELECTION_NOT_NEEDED = 84, True, "the partition already has the right leader"
+    NO_REASSIGNMENT_IN_PROGRESS = 85, False, "no reassignment of the partition is in progress"
+    GROUP_SUBSCRIBED_TO_TOPIC = 86, False, "the group is subscribed to this topic; stop it or unsubscribe first"
     INVALID_RECORD = 87, False, "a record is not acceptable: damaged, without a key in a compacted topic, or of an old format"
     UNSTABLE_OFFSET_COMMIT = 88, True, "an open transaction holds offsets of this group; try again when it has ended"
     THROTTLING_QUOTA_EXCEEDED = 89, True, "the quota is used up; try again after the throttle time"
     PRODUCER_FENCED = 90, False, "a newer producer with this transactional id has taken over; stop this one"
     RESOURCE_NOT_FOUND = 91, False, "there is no such resource"
-    DUPLICATE_RESOURCE = 92, False, "the resource exists already, or is named twice"
+    DUPLICATE_RESOURCE = 92, False, "the resource already exists, or appears twice in the request"
     UNACCEPTABLE_CREDENTIAL = 93, False, "the credential is not acceptable; check its name, mechanism and iterations"
     INCONSISTENT_VOTER_SET = 94, False, "sender and receiver disagree about who the voters are"
     INVALID_UPDATE_VERSION = 95, False, "the update is based on an older version; read the state again and repeat it"
@@ -159,9 +159,9 @@ class E(IntEnum):
     SNAPSHOT_NOT_FOUND = 98, False, "there is no such snapshot"
     POSITION_OUT_OF_RANGE = 99, False, "the position is not inside the file or snapshot"
     UNKNOWN_TOPIC_ID = 100, True, "this broker knows no topic with this id; refresh the metadata"
-    DUPLICATE_BROKER_REGISTRATION = 101, False, "a broker with this id runs already; give each broker its own node.id"
+    DUPLICATE_BROKER_REGISTRATION = 101, False, "a broker with this id is already running; give each broker its own node.id"
     BROKER_ID_NOT_REGISTERED = 102, False, "no broker with this id is registered"
-    INCONSISTENT_TOPIC_ID = 103, True, "the topic id does not fit the topic here, which was deleted and recreated; refresh the metadata"
+    INCONSISTENT_TOPIC_ID = 103, True, "the topic was deleted and recreated with another id; refresh the metadata"
     INCONSISTENT_CLUSTER_ID = 104, False, "the request is meant for another cluster; check the address"
     TRANSACTIONAL_ID_NOT_FOUND = 105, False, "there is no such transactional id"
     FETCH_SESSION_TOPIC_ID_ERROR = 106, True, "the fetch session uses topic ids where names were used before, or the reverse; start a new one"
@@ -183,15 +183,15 @@ class E(IntEnum):
     SHARE_SESSION_NOT_FOUND = 122, True, "the broker has forgotten the share session; start a new one"
     INVALID_SHARE_SESSION_EPOCH = 123, True, "the share session is at another epoch; start a new one"
     FENCED_STATE_EPOCH = 124, False, "the share coordinator knows a newer state epoch"
-    INVALID_VOTER_KEY = 125, False, "the voter's directory id does not fit"
-    DUPLICATE_VOTER = 126, False, "the voter is in the set already"
+    INVALID_VOTER_KEY = 125, False, "the voter's directory id does not match"
+    DUPLICATE_VOTER = 126, False, "the voter is already in the set"
     VOTER_NOT_FOUND = 127, False, "the voter is not in the set"
     INVALID_REGULAR_EXPRESSION = 128, False, "the regular expression cannot be compiled; the broker takes RE2 syntax"
-    REBOOTSTRAP_REQUIRED = 129, False, "the client is connected to another cluster or node than it thinks; it must bootstrap again"
+    REBOOTSTRAP_REQUIRED = 129, False, "the client is connected to an unexpected cluster or node; it must bootstrap again"
     STREAMS_INVALID_TOPOLOGY = 130, False, "the topology of the streams application is not valid"
-    STREAMS_INVALID_TOPOLOGY_EPOCH = 131, False, "the topology epoch does not fit the group's"
+    STREAMS_INVALID_TOPOLOGY_EPOCH = 131, False, "the topology epoch does not match the group's"
     STREAMS_TOPOLOGY_FENCED = 132, False, "the topology is older than the group's; update this instance of the application"
-    SHARE_SESSION_LIMIT_REACHED = 133, True, "the broker holds as many share sessions as it may; try again later"
+    SHARE_SESSION_LIMIT_REACHED = 133, True, "the broker has reached its limit of share sessions; try again later"
     GROUP_DELETION_FAILED = 134, False, "the group could not be deleted"
     STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135, False, "the description of the topology could not be stored"
     CONTROLLER_ID_NOT_REGISTERED = 136, False, "no controller with this id is registered"
@@ -211,7 +211,7 @@ class KafkaError(Exception):
         return str(self.args[0])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """By state and not by arguments: subclasses differ in those of their constructors."""
+        """Pickle by state: the constructors of subclasses take different arguments."""
         return _restored, (type(self), self.args, vars(self))
 
 
@@ -225,7 +225,7 @@ def _restored(
 
 
 def error_of(code: int) -> E:
-    """The row of a code that came over the wire; one that is not in the table is unknown."""
+    """The error of a code on the wire; UNKNOWN_SERVER_ERROR for one that is not in the table."""
     row = E._value2member_map_.get(code, E.UNKNOWN_SERVER_ERROR)
     return row if isinstance(row, E) else E.UNKNOWN_SERVER_ERROR
 
@@ -263,13 +263,13 @@ _ELSEWHERE = {
     "UnknownTopicOrPartitionError": "headwater.client.errors",
     "WakeupError": "headwater.client.errors",
 }
-"""Errors of clients, by name, so that `headwater.errors` has all that can be caught."""
+"""The errors of clients by name, so that `headwater.errors` has every error that can be caught."""
 
 
 if not TYPE_CHECKING:  # which sees the imports above, and reports a name that does not exist
 
     def __getattr__(name: str) -> Any:
-        """An error of the clients, loaded when it is asked for: this room knows no client."""
+        """Load an error of the clients on first use: this module must not import them."""
         if name not in _ELSEWHERE:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         return getattr(import_module(_ELSEWHERE[name]), name)

@@ -1,4 +1,4 @@
-"""Addresses of brokers as people write them: HOST:PORT, IPv6 in brackets."""
+"""Checks broker addresses: HOST:PORT, with IPv6 in brackets."""
 
 
 def address_problem(text: str) -> str | None:

@@ -1,7 +1,7 @@
-"""A broker's settings: resolves its file, the command line and stored changes to values.
+"""A broker's settings: its file, the command line and stored changes resolved to values.
 
-Precedence: default < file < command line < cluster-wide < per-broker. A bad key at the start is an
-error; a bad stored change is skipped and kept in `ignored`, because the broker must start.
+Precedence: default < file < command line < cluster-wide < per-broker. A bad key at startup is an
+error. A bad stored change is skipped and kept in `ignored`, because the broker must start.
 """
 
 from collections.abc import Mapping
@@ -105,7 +105,7 @@ class BrokerSettings(BrokerKeys):
 
     @property
     def zookeeper_address(self) -> tuple[str, str]:
-        """The servers of zookeeper.connect, and the path below which the cluster lies."""
+        """The servers of zookeeper.connect, and the root path of the cluster."""
         hosts, slash, path = (self.zookeeper_connect or "").partition("/")
         return hosts, f"{slash}{path}".rstrip("/")
 

@@ -1,8 +1,8 @@
 """The settings of producers, consumers and admins, given as keywords in Kafka's words.
 
 `ProducerSettings.of({"bootstrap_servers": "localhost:9092", "linger_ms": 20})`: a keyword is the key
-with underscores, or with its dots, as `Producer(**{"linger.ms": 20})` passes it. `profile` puts a layer of its own under what the caller chose; `explain` says what each
-value came from and why.
+with underscores, or with its dots, as `Producer(**{"linger.ms": 20})` passes it. A `profile` changes
+the defaults under the caller's settings; `explain` says where each value came from and why.
 """
 
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ _REFUSED = {
     "transaction.": "transactions are not served yet: leave it out, idempotence is on",
 }
 _ALIKE = 0.8
-"""How alike a typo and a name are; with less, hints lead to settings of another meaning."""
+"""The similarity that a hint requires; a lower one suggests unrelated settings."""
 _KERNEL = "the kernel sizes the buffers better by itself"
 
 
@@ -45,14 +45,14 @@ def _plaintext(protocol: str) -> str | None:
 
 
 class ClientSettings(SettingsBase):
-    """What every client has."""
+    """The settings of every client."""
 
     ROLE: ClassVar[str] = "admin"
 
     # fmt: off
     bootstrap_servers: tuple[str, ...] = key(
         "bootstrap.servers", LIST, default=(), check=addresses_problem,
-        doc="One or more HOST:PORT of brokers; the rest of the cluster is learnt from them.",
+        doc="One or more HOST:PORT of brokers, from which the others are discovered.",
     )
     client_id: str = key(
         "client.id", STRING, default="headwater",
@@ -60,7 +60,7 @@ class ClientSettings(SettingsBase):
     )
     security_protocol: str = key(
         "security.protocol", STRING, default="PLAINTEXT", check=_plaintext,
-        doc="How to speak to brokers; PLAINTEXT is what there is.",
+        doc="The protocol of connections to brokers; only PLAINTEXT is supported.",
     )
     request_timeout_ms: int = key(
         "request.timeout.ms", INT, default=30_000, at_least=1,
@@ -68,19 +68,19 @@ class ClientSettings(SettingsBase):
     )
     retry_backoff_ms: int = key(
         "retry.backoff.ms", LONG, default=100, at_least=0,
-        doc="The rest before a failed request is repeated; it doubles with each failure.",
+        doc="The pause before a failed request is retried; it doubles with each failure.",
     )
     retry_backoff_max_ms: int = key(
         "retry.backoff.max.ms", LONG, default=1000, at_least=0,
-        doc="The longest rest before a repetition.",
+        doc="The longest pause before a retry.",
     )
     reconnect_backoff_ms: int = key(
         "reconnect.backoff.ms", LONG, default=50, at_least=0,
-        doc="The rest before connecting again to a broker that did not answer; it doubles.",
+        doc="The pause before reconnecting to a broker that did not answer; it doubles.",
     )
     reconnect_backoff_max_ms: int = key(
         "reconnect.backoff.max.ms", LONG, default=1000, at_least=0,
-        doc="The longest rest before connecting again.",
+        doc="The longest pause before reconnecting.",
     )
     socket_connection_setup_timeout_ms: int = key(
         "socket.connection.setup.timeout.ms", LONG, default=10_000, at_least=1,
@@ -93,7 +93,7 @@ class ClientSettings(SettingsBase):
     )
     metadata_max_age_ms: int = key(
         "metadata.max.age.ms", LONG, default=300_000, at_least=0,
-        doc="How old cached metadata may become before it is refreshed.",
+        doc="The age at which cached metadata is refreshed.",
     )
     metadata_recovery_strategy: str = key(
         "metadata.recovery.strategy", STRING, default="rebootstrap", one_of=("none", "rebootstrap"),
@@ -118,7 +118,7 @@ class ClientSettings(SettingsBase):
 
     @classmethod
     def of(cls, keywords: Mapping[str, Any]) -> Self:
-        """The settings that keyword arguments mean; ConfigError for the first that cannot be."""
+        """Return the settings of keyword arguments; ConfigError for the first invalid one."""
         asked = dict(keywords)
         name = asked.pop("profile", None)
         profile = None if name is None else profile_called(name)
@@ -141,7 +141,7 @@ class ClientSettings(SettingsBase):
 
     @classmethod
     def reconcile(cls, values: dict[str, Value], chosen: frozenset[str]) -> None:
-        """Refuse what contradicts itself; a table may adjust values nobody chose."""
+        """Refuse contradictory settings; a subclass may adjust values that nobody set."""
 
     @classmethod
     def _by_key(cls, asked: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,7 +165,7 @@ class ClientSettings(SettingsBase):
 
     @classmethod
     def _hint(cls, name: str, keyword: str) -> str:
-        """What to write instead: of another client's word its equivalent, of a typo its correction."""
+        """A hint: the equivalent of another client's setting, or the correction of a typo."""
         theirs = OTHER_CLIENTS.get(name)
         spelled = {row.name if "." in keyword else row.attribute: row for row in cls.KEYS.values()}
         if theirs is None:
@@ -193,7 +193,7 @@ class ClientSettings(SettingsBase):
         return "\n".join(lines)
 
     def warnings(self) -> list[str]:
-        """What these settings cost, where that is not plain."""
+        """The costs of these settings that are not obvious."""
         return []
 
     @property
@@ -214,7 +214,7 @@ def _text(name: str, value: Any) -> str:
 
 
 class AdminSettings(ClientSettings):
-    """What an admin has."""
+    """The settings of an admin."""
 
     # fmt: off
     default_api_timeout_ms: int = key(
@@ -228,7 +228,7 @@ class AdminSettings(ClientSettings):
 
 
 class ProducerSettings(ClientSettings):
-    """What a producer has."""
+    """The settings of a producer."""
 
     ROLE = "producer"
 
@@ -240,7 +240,7 @@ class ProducerSettings(ClientSettings):
     )
     enable_idempotence: bool = key(
         "enable.idempotence", BOOLEAN, default=True,
-        doc="Number the batches, so that a repeated one is stored once and order is kept.",
+        doc="Number the batches, so that a retried batch is stored once and in order.",
     )
     batch_size: int = key(
         "batch.size", INT, default=16_384, at_least=0,
@@ -274,7 +274,7 @@ class ProducerSettings(ClientSettings):
     )
     retries: int = key(
         "retries", INT, default=INT32_MAX, at_least=0,
-        doc="How often a batch is repeated; delivery.timeout.ms is the better limit.",
+        doc="How many times a batch is retried; delivery.timeout.ms is the better limit.",
     )
     compression_type: str = key(
         "compression.type", STRING, default="none",
@@ -295,7 +295,7 @@ class ProducerSettings(ClientSettings):
     )
     partitioner_adaptive_partitioning_enable: bool = key(
         "partitioner.adaptive.partitioning.enable", BOOLEAN, default=True,
-        doc="Give records without a key more often to partitions that are sent quickly.",
+        doc="Send records without a key more often to partitions whose broker is fast.",
     )
     partitioner_availability_timeout_ms: int = key(
         "partitioner.availability.timeout.ms", LONG, default=0, at_least=0,
@@ -304,11 +304,11 @@ class ProducerSettings(ClientSettings):
     )
     partitioner_ignore_keys: bool = key(
         "partitioner.ignore.keys", BOOLEAN, default=False,
-        doc="Spread records with a key like those without.",
+        doc="Choose partitions without regard to the key.",
     )
     metadata_max_idle_ms: int = key(
         "metadata.max.idle.ms", LONG, default=300_000, at_least=5000,
-        doc="A topic not written to for this long is no longer asked about.",
+        doc="How long the metadata of a topic without new records is kept.",
     )
     # fmt: on
 
@@ -345,7 +345,7 @@ class ProducerSettings(ClientSettings):
             values["delivery.timeout.ms"] = min(least, INT32_MAX)
 
     def warnings(self) -> list[str]:
-        """The price of weaker acknowledgements."""
+        """The costs of weaker acknowledgements."""
         said = []
         if self.required_acks == 1:
             said.append(
@@ -387,7 +387,7 @@ def _number(value: Value) -> int:
 
 
 class ConsumerSettings(ClientSettings):
-    """What a consumer has."""
+    """The settings of a consumer."""
 
     ROLE = "consumer"
 
@@ -403,14 +403,14 @@ class ConsumerSettings(ClientSettings):
     )
     auto_offset_reset: str = key(
         "auto.offset.reset", STRING, default="latest", one_of=("latest", "earliest", "none"),
-        doc="Where to begin without a committed offset, or with one that is gone.",
+        doc="Where to start without a committed offset, or if that offset is out of range.",
     )
     enable_auto_commit: bool = key(
         "enable.auto.commit", BOOLEAN, default=True,
-        doc="Commit the position from time to time, inside poll().",
+        doc="Commit the position periodically, inside poll().",
     )
     auto_commit_interval_ms: int = key(
-        "auto.commit.interval.ms", INT, default=5000, at_least=0, doc="How often that is.",
+        "auto.commit.interval.ms", INT, default=5000, at_least=0, doc="How often auto-commit commits.",
     )
     max_poll_records: int = key(
         "max.poll.records", INT, default=500, at_least=1,
@@ -426,19 +426,19 @@ class ConsumerSettings(ClientSettings):
     )
     heartbeat_interval_ms: int = key(
         "heartbeat.interval.ms", INT, default=3000, at_least=1,
-        doc="How often a member tells its group that it is there.",
+        doc="How often a member sends a heartbeat to its coordinator.",
     )
     partition_assignment_strategy: tuple[str, ...] = key(
         "partition.assignment.strategy", LIST, default=("range", "cooperative-sticky"),
-        doc="How the group shares the partitions, best first.",
+        doc="How the group assigns partitions, in order of preference.",
     )
     fetch_min_bytes: int = key(
         "fetch.min.bytes", INT, default=1, at_least=0,
-        doc="How many bytes a broker collects before it answers a fetch.",
+        doc="The bytes that a broker waits for before it answers a fetch.",
     )
     fetch_max_wait_ms: int = key(
         "fetch.max.wait.ms", INT, default=500, at_least=0,
-        doc="How long it does that at most.",
+        doc="The longest time that a broker waits for fetch.min.bytes.",
     )
     fetch_max_bytes: int = key(
         "fetch.max.bytes", INT, default=52_428_800, at_least=0,
@@ -454,22 +454,22 @@ class ConsumerSettings(ClientSettings):
         doc="Whether records of open and aborted transactions are shown.",
     )
     check_crcs: bool = key(
-        "check.crcs", BOOLEAN, default=True, doc="Check the sum of every batch.",
+        "check.crcs", BOOLEAN, default=True, doc="Verify the checksum of every batch.",
     )
     allow_auto_create_topics: bool = key(
         "allow.auto.create.topics", BOOLEAN, default=True,
-        doc="Let the broker make topics that are subscribed to and missing.",
+        doc="Let the broker create subscribed topics that do not exist.",
     )
     exclude_internal_topics: bool = key(
         "exclude.internal.topics", BOOLEAN, default=True,
-        doc="Keep internal topics out of a pattern's matches.",
+        doc="Exclude internal topics from the matches of a pattern.",
     )
     default_api_timeout_ms: int = key(
         "default.api.timeout.ms", INT, default=60_000, at_least=0,
         doc="How long a call may take in all, repetitions included.",
     )
     client_rack: str = key(
-        "client.rack", STRING, default="", doc="Where this consumer is, for reads from near replicas.",
+        "client.rack", STRING, default="", doc="The rack of this consumer, for reads from the nearest replica.",
     )
     # fmt: on
 
@@ -486,7 +486,7 @@ class ConsumerSettings(ClientSettings):
             values["enable.auto.commit"] = False
 
     def warnings(self) -> list[str]:
-        """A session that one late heartbeat would end."""
+        """Warn of a session that one late heartbeat would end."""
         most = self.session_timeout_ms // 3
         if self.group_id is None or self.heartbeat_interval_ms <= most:
             return []

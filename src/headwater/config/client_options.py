@@ -13,28 +13,28 @@ class ClientOptions(TypedDict, total=False):
     profile: Literal["durable", "throughput", "latency"]
     """A set of values that suits one purpose; settings given beside it win."""
     bootstrap_servers: Required[str | Sequence[str]]
-    """One or more HOST:PORT of brokers; the rest of the cluster is learnt from them."""
+    """One or more HOST:PORT of brokers, from which the others are discovered."""
     client_id: str
     """A name for this client in the broker's log, metrics and quotas."""
     security_protocol: str
-    """How to speak to brokers; PLAINTEXT is what there is."""
+    """The protocol of connections to brokers; only PLAINTEXT is supported."""
     request_timeout_ms: int
     """How long to wait for the answer to one request before it counts as lost."""
     retry_backoff_ms: int
-    """The rest before a failed request is repeated; it doubles with each failure."""
+    """The pause before a failed request is retried; it doubles with each failure."""
     retry_backoff_max_ms: int
-    """The longest rest before a repetition."""
+    """The longest pause before a retry."""
     reconnect_backoff_ms: int
-    """The rest before connecting again to a broker that did not answer; it doubles."""
+    """The pause before reconnecting to a broker that did not answer; it doubles."""
     reconnect_backoff_max_ms: int
-    """The longest rest before connecting again."""
+    """The longest pause before reconnecting."""
     socket_connection_setup_timeout_ms: int
     """How long a connection may take to be set up."""
     connections_max_idle_ms: int
     """A connection unused for this long is closed; -1 for never. Has no effect here: brokers
     close connections that nobody uses, and a closed one is opened when needed."""
     metadata_max_age_ms: int
-    """How old cached metadata may become before it is refreshed."""
+    """The age at which cached metadata is refreshed."""
     metadata_recovery_strategy: Literal["none", "rebootstrap"]
     """What to do when no known broker answers: start again from bootstrap.servers, or not."""
     send_buffer_bytes: int
@@ -59,7 +59,7 @@ class ProducerOptions(ClientOptions, total=False):
     """Who must have a record before it counts as sent: all in-sync replicas, the leader alone
     (1), nobody (0)."""
     enable_idempotence: bool
-    """Number the batches, so that a repeated one is stored once and order is kept."""
+    """Number the batches, so that a retried batch is stored once and in order."""
     batch_size: int
     """The size at which a batch of one partition is full, in bytes before compression."""
     linger_ms: int
@@ -75,7 +75,7 @@ class ProducerOptions(ClientOptions, total=False):
     delivery_timeout_ms: int
     """How long after send() a record is either acknowledged or reported as failed."""
     retries: int
-    """How often a batch is repeated; delivery.timeout.ms is the better limit."""
+    """How many times a batch is retried; delivery.timeout.ms is the better limit."""
     compression_type: Literal["none", "gzip", "snappy", "lz4", "zstd"]
     """How batches are compressed."""
     compression_gzip_level: int
@@ -85,14 +85,14 @@ class ProducerOptions(ClientOptions, total=False):
     compression_zstd_level: int
     """Negative is fast, 22 is small."""
     partitioner_adaptive_partitioning_enable: bool
-    """Give records without a key more often to partitions that are sent quickly."""
+    """Send records without a key more often to partitions whose broker is fast."""
     partitioner_availability_timeout_ms: int
     """Pass over partitions whose broker has taken nothing for this long; 0 for never. Has no
     effect here: adaptive partitioning passes over long queues already."""
     partitioner_ignore_keys: bool
-    """Spread records with a key like those without."""
+    """Choose partitions without regard to the key."""
     metadata_max_idle_ms: int
-    """A topic not written to for this long is no longer asked about."""
+    """How long the metadata of a topic without new records is kept."""
 
 
 class ConsumerOptions(ClientOptions, total=False):
@@ -104,11 +104,11 @@ class ConsumerOptions(ClientOptions, total=False):
     group_instance_id: str
     """A lasting name of this member: a restart within the session keeps its partitions."""
     auto_offset_reset: Literal["latest", "earliest", "none"]
-    """Where to begin without a committed offset, or with one that is gone."""
+    """Where to start without a committed offset, or if that offset is out of range."""
     enable_auto_commit: bool
-    """Commit the position from time to time, inside poll()."""
+    """Commit the position periodically, inside poll()."""
     auto_commit_interval_ms: int
-    """How often that is."""
+    """How often auto-commit commits."""
     max_poll_records: int
     """The most records one poll() returns."""
     max_poll_interval_ms: int
@@ -116,13 +116,13 @@ class ConsumerOptions(ClientOptions, total=False):
     session_timeout_ms: int
     """How long the group waits for a heartbeat before it gives the partitions to others."""
     heartbeat_interval_ms: int
-    """How often a member tells its group that it is there."""
+    """How often a member sends a heartbeat to its coordinator."""
     partition_assignment_strategy: str | Sequence[str]
-    """How the group shares the partitions, best first."""
+    """How the group assigns partitions, in order of preference."""
     fetch_min_bytes: int
-    """How many bytes a broker collects before it answers a fetch."""
+    """The bytes that a broker waits for before it answers a fetch."""
     fetch_max_wait_ms: int
-    """How long it does that at most."""
+    """The longest time that a broker waits for fetch.min.bytes."""
     fetch_max_bytes: int
     """The most bytes of one answer."""
     max_partition_fetch_bytes: int
@@ -130,12 +130,12 @@ class ConsumerOptions(ClientOptions, total=False):
     isolation_level: Literal["read_uncommitted", "read_committed"]
     """Whether records of open and aborted transactions are shown."""
     check_crcs: bool
-    """Check the sum of every batch."""
+    """Verify the checksum of every batch."""
     allow_auto_create_topics: bool
-    """Let the broker make topics that are subscribed to and missing."""
+    """Let the broker create subscribed topics that do not exist."""
     exclude_internal_topics: bool
-    """Keep internal topics out of a pattern's matches."""
+    """Exclude internal topics from the matches of a pattern."""
     default_api_timeout_ms: int
     """How long a call may take in all, repetitions included."""
     client_rack: str
-    """Where this consumer is, for reads from near replicas."""
+    """The rack of this consumer, for reads from the nearest replica."""

@@ -1,7 +1,7 @@
 """Keys of Kafka that this broker does not use.
 
-At the start they are refused with a reason: a broker must not start as if it were encrypted. On a
-running broker, keys that Kafka can change are stored and shown, and have no effect.
+In a broker's file they are refused with a reason: a broker must not start without encryption that
+its file asks for. On a running broker, keys that Kafka can change are stored and shown without effect.
 """
 
 from headwater.config.keys import PASSWORD, STRING, Key, Mode

@@ -82,7 +82,7 @@ class Key:
 
     @property
     def sensitive(self) -> bool:
-        """Whether the value is a secret that no answer shows."""
+        """Whether the value is a secret, which is never shown."""
         return self.type is PASSWORD
 
     @property

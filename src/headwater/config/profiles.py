@@ -1,7 +1,7 @@
-"""Profiles: one name for the settings that an aim (durable, fast, quick) needs, with reasons.
+"""Profiles: named sets of settings for one goal (durable, fast, quick), with reasons.
 
-A client uses its part of a profile as defaults. `around` lists what topics and brokers need as well,
-which a client cannot set.
+A client uses its part of a profile as defaults. `around` lists the settings of topics and brokers that
+the goal also needs, and that a client cannot set.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ Part = Mapping[str, tuple[Value, str]]
 
 
 class Profile(NamedTuple):
-    """The settings of one aim."""
+    """The settings for one goal."""
 
     name: str
     producer: Part
@@ -27,7 +27,7 @@ class Profile(NamedTuple):
         return {"producer": self.producer, "consumer": self.consumer}.get(role, {})
 
     def around(self) -> list[str]:
-        """What the aim needs of the topic and of the brokers."""
+        """The settings that the goal needs on topics and brokers."""
         parts = (("topic", self.topic), ("broker", self.broker))
         return [
             f"{where}: {key}={_shown(value)}  (needed by profile {self.name}) {why}"
