@@ -1,13 +1,13 @@
-"""What a follower asks one leader for, and what the leader's answers mean. Pure.
+"""The fetches of a follower from one leader: builds requests and interprets answers. Pure.
 
-One machine serves one connection to one leader, with any number of partitions. A partition is
-*ready*, *busy* (its log is being cut or flushed) or *delayed* after a failure; only ready ones are
-fetched, so that one of them never stops the others. The leader remembers the partitions in a fetch
-session (KIP-227): a request lists what changed since the last one, and no step looks at the
+One instance serves one connection to one leader, with any number of partitions. A partition is
+*ready*, *busy* (its log is being truncated or flushed) or *delayed* after a failure. Only ready ones
+are fetched, so one partition never stops the others. The leader keeps the partitions in a fetch
+session (KIP-227): a request lists what changed since the last one, and no step iterates over the
 partitions that did not change.
 
-An answer counts only for the state it was asked in: a partition whose leader epoch or offset moved
-while the fetch was under way ignores what comes for the old one.
+An answer is valid only for the state in which it was requested: a partition whose leader epoch or
+offset changed while the fetch was in flight ignores it.
 """
 
 import heapq
@@ -22,9 +22,9 @@ from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
 FULL_EPOCH = 0
 MAX_LISTED = 500
-"""The most partitions that join a session with one request: neither it nor its answer gets long."""
+"""The most partitions added to a session by one request, to bound the request and its answer."""
 FIRST_BACKOFF_MS = 25
-"""A new leader is often asked before it knows that it leads."""
+"""The first delay is short: a new leader is often asked before it knows that it leads."""
 _LAST_EPOCH = 2**31 - 1
 
 _Key: TypeAlias = tuple[Uuid, int]
@@ -37,14 +37,14 @@ SESSION_ERRORS = frozenset(
         E.FETCH_SESSION_TOPIC_ID_ERROR,
     }
 )
-"""The leader does not know the session any more: the next request is a full one."""
+"""The leader has dropped the session: the next request is a full one."""
 
 
 # -- effects
 
 
 class AppendFetched(NamedTuple):
-    """Append the batches, and believe the marks: the leader's log and this one agree so far."""
+    """Append the batches and apply the leader's offsets: both logs agree up to here."""
 
     topic_partition: TopicPartition
     leader_epoch: int
@@ -54,7 +54,7 @@ class AppendFetched(NamedTuple):
 
 
 class CutDiverging(NamedTuple):
-    """This log left the leader's: the leader's records of `epoch` end at `end`."""
+    """This log diverges from the leader's, whose records of `epoch` end at `end`."""
 
     topic_partition: TopicPartition
     leader_epoch: int
@@ -63,7 +63,7 @@ class CutDiverging(NamedTuple):
 
 
 class RestartLog(NamedTuple):
-    """The leader no longer has what follows this log: begin again at the start of its log."""
+    """The leader has deleted what follows this log: restart at the start of the leader's log."""
 
     topic_partition: TopicPartition
     leader_epoch: int
@@ -94,7 +94,7 @@ class FollowedPartition:
     busy: bool = False
     delayed_until_ms: int | None = None
     failures: int = 0
-    """How often the leader or the disk refused it, one time after another."""
+    """The number of consecutive failures, of the leader or of the disk."""
     session: int = -1
     """The session that has the partition, with this leader epoch and position."""
     listed_epoch: int = NO_EPOCH
@@ -139,7 +139,7 @@ class FollowerFetch:
         self._listed = 0
         """How many partitions the session has."""
         self.urgent = False
-        """Whether a partition became ready that the fetch under way does not ask for."""
+        """Whether a partition became ready that the fetch in flight does not include."""
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -168,7 +168,7 @@ class FollowerFetch:
         self.urgent = True
 
     def unfollow(self, topic_partition: TopicPartition) -> None:
-        """Fetch the partition no more."""
+        """Stop fetching the partition."""
         followed = self._partitions.pop(topic_partition, None)
         if followed is not None:
             followed.busy = True
@@ -182,7 +182,7 @@ class FollowerFetch:
     # -- what happened to a partition
 
     def moved(self, topic_partition: TopicPartition, position: LogPosition) -> None:
-        """The log now ends there, written: fetch from there, unless a failure delays it."""
+        """Fetch from `position`, the written end of the log, unless a failure delays it."""
         followed = self._partitions.get(topic_partition)
         if followed is not None:
             self.urgent = self.urgent or followed.busy
@@ -192,14 +192,14 @@ class FollowerFetch:
                 self._changed[followed.key] = None
 
     def hold(self, topic_partition: TopicPartition) -> None:
-        """Fetch nothing until `moved`: the log is being cut, or flushed."""
+        """Fetch nothing until `moved`: the log is being truncated or flushed."""
         followed = self._partitions.get(topic_partition)
         if followed is not None and not followed.busy:
             followed.busy = True
             self._changed[followed.key] = None
 
     def delay(self, now_ms: int, topic_partition: TopicPartition) -> None:
-        """Fetch the partition again after a while, the longer the more often it failed."""
+        """Fetch the partition again after a delay that grows with its failures."""
         followed = self._partitions.get(topic_partition)
         if followed is not None and followed.delayed_until_ms is None:
             followed.delayed_until_ms = now_ms + backoff(self._backoff_ms, followed.failures)
@@ -257,7 +257,7 @@ class FollowerFetch:
         )
 
     def _changes(self) -> tuple[list[FollowedPartition], list[_Key]]:
-        """Bring the session's list up to date: what is new or moved, and what leaves."""
+        """List what changes in the session: new, moved and removed partitions."""
         listed: list[FollowedPartition] = []
         forgotten: list[_Key] = []
         added = 0
@@ -291,7 +291,7 @@ class FollowerFetch:
     # -- what came back
 
     def answered(self, now_ms: int, response: FetchResponse) -> Iterator[FetchEffect]:
-        """Give what the answer asks for; the session goes on, or starts over."""
+        """Yield the effects of an answer; the session continues, or starts again."""
         if response.error_code:
             self._reset_session()
             return
@@ -310,7 +310,7 @@ class FollowerFetch:
             self._reset_session()
 
     def failed(self) -> None:
-        """No answer came: nobody knows what the leader's session has now."""
+        """No answer came: the state of the leader's session is unknown."""
         self._reset_session()
 
     def _effect(

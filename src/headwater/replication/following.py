@@ -1,10 +1,9 @@
-"""What a replica does while another broker leads: it takes batches as they are and cuts what differs.
+"""The follower's side of a replica: appends the leader's batches, and truncates what diverges.
 
-Where to cut is decided by leader epochs, never by the high watermark (KIP-101, KIP-279). Cutting
-waits for the disk, so it runs on a file thread; until it has ended nothing else touches the log,
-and what the controller decides meanwhile waits (`Replicas`). The log writes a durable note before
-it cuts below what was flushed (`log/truncation_note`), so that a crash never takes what is written
-again for flushed data.
+Leader epochs decide where to truncate, never the high watermark (KIP-101, KIP-279). Truncation waits
+for the disk, so it runs on a file thread; until it ends nothing else touches the log, and decisions of
+the controller wait (`Replicas`). Before the log is truncated below its flushed end, it writes a durable
+note (`log/truncation_note`), so that recovery does not take rewritten offsets for flushed data.
 """
 
 import logging
@@ -27,11 +26,11 @@ _FILES_OPEN = 8
 """The files that a truncation keeps open at a time."""
 
 OnCut: TypeAlias = Callable[[KafkaError | None], None]
-"""Called once the log is cut, or with the reason why it is not."""
+"""Called once the log is truncated, or with the failure."""
 
 
 class LogPosition(NamedTuple):
-    """Where a follower's log ends and begins, as its leader needs to know it."""
+    """The end and the start of a follower's log, for a fetch."""
 
     end: int
     last_epoch: int
@@ -46,7 +45,7 @@ class Following:
 
     def __init__(self, replica: "Replica") -> None:
         self._replica = replica
-        # Whether a file thread cuts the log now.
+        # Whether a file thread is truncating the log.
         self.cutting = False
         self._waiting: list[Callable[[], None]] = []
 
@@ -56,8 +55,7 @@ class Following:
     def position(self) -> LogPosition:
         """Return from where to fetch next.
 
-        An epoch in which nothing was written is nobody's history: only records can diverge
-        (KAFKA-10706).
+        Epochs without records are ignored: only records can diverge (KAFKA-10706).
         """
         partition_log = self._replica.log
         end = partition_log.log_end_offset
@@ -97,7 +95,7 @@ class Following:
     # -- cutting
 
     def common_end(self, epoch: int, end: int) -> int:
-        """Return where to cut, given that the leader's records of `epoch` end at `end`.
+        """Return where to truncate, given that the leader's records of `epoch` end at `end`.
 
         `epoch` is the leader's greatest up to that of the last record here. If this log lacks it,
         the epoch below it may be shared, and the leader is asked again from there (KIP-279).
@@ -112,8 +110,8 @@ class Following:
     def truncate(self, offset: int, leader_epoch: int, done: OnCut) -> None:
         """Drop everything at and above `offset`; a batch that holds it goes as a whole.
 
-        What is committed is on every replica that may be elected cleanly. So a leader without it
-        was elected uncleanly, or there is a defect: both are worth a loud line.
+        Every replica that can be elected cleanly has all committed records. So a leader without them
+        was elected uncleanly, or there is a bug: both are logged as errors.
         """
         self._require_follower(leader_epoch)
         replica = self._replica

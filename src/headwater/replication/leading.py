@@ -1,4 +1,4 @@
-"""What a replica that leads knows of its followers: how far they are, and who is in sync."""
+"""The leader's side of a replica: how far its followers are, and which are in sync."""
 
 from collections.abc import Container, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 class Leading:
-    """The leader's side of one replica towards its followers."""
+    """The leader's side of one replica."""
 
     __slots__ = ("_replica",)
 
