@@ -186,7 +186,7 @@ def _leader_alone_commits() -> Iterator[None]:
 
 @contextmanager
 def _any_controller_obeyed() -> Iterator[None]:
-    """A broker obeys every controller, and what was meant for its former life (B33, KIP-380)."""
+    """A broker obeys every controller, and what was meant for its earlier registration (B33, KIP-380)."""
     with patch.object(ControlState, "refuse", lambda *_: E.NONE):
         yield
 

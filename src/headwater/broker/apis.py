@@ -63,7 +63,7 @@ Handler = Callable[[Context, Any, Any], Struct | Steps[Struct | None] | None]
 
 
 class Listeners(Flag):
-    """To whom an API is served.
+    """Who may use an API.
 
     CLIENT to everyone, CONTROL to brokers that have proven who they are, HANDSHAKE to everyone on a
     listener that lets brokers in.
@@ -78,7 +78,7 @@ class Access(NamedTuple):
     """The rights that an API needs.
 
     `whole` is checked before the handler runs, on the resource that `of` finds in the request; a
-    request for which `of` finds none is not checked, its handler refuses it for another reason.
+    request without such a resource is not checked: its handler refuses it for another reason.
     Rights in `each` are checked by the handler with `Context.permits`, resource by resource,
     because the response has a result for each of them. An API that needs no right says why.
     """
@@ -100,7 +100,7 @@ class ServedApi(NamedTuple):
     listeners: Listeners = Listeners.CLIENT
     # Whether a client may send it before it has authenticated.
     before_authentication: bool = False
-    # Whether only the controller can answer it: other brokers pass it on.
+    # Whether only the controller can answer it: other brokers forward it.
     by_controller: bool = False
 
     def answer(
@@ -323,7 +323,7 @@ SERVED: dict[int, ServedApi] = {
 }
 
 FORWARDED = {key: row for key, row in SERVED.items() if row.by_controller}
-"""What a broker passes on to the controller."""
+"""The APIs that a broker forwards to the controller."""
 
 
 def served_on(listeners: Listeners) -> dict[int, ServedApi]:

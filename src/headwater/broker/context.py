@@ -87,14 +87,14 @@ class Context:
     off_loop: "OffLoop"
     metrics: BrokerMetrics
     credentials: BrokerCredentials
-    """Who this broker is to the others of its cluster."""
+    """This broker's identity and secret towards other brokers."""
     memory: MemoryBudget
     """The memory of all connections; it limits reading from them."""
     replicas: Replicas = field(init=False)
     controller: "ControllerLoop" = field(init=False)
     peers: "Peers" = field(init=False)
     forwarding: "Forwarding | None" = None
-    """The way to the controller of a cluster; a broker alone has none."""
+    """Forwards requests to the controller; None without a cluster."""
     replica_fetchers: "ReplicaFetchers" = field(init=False)
     isr_proposals: "AlterPartitionManager" = field(init=False)
     coordinators: "Coordinators" = field(init=False)
@@ -102,18 +102,18 @@ class Context:
     producer_ids: "ProducerIdBlocks" = field(init=False)
     configs: "ConfigChanges" = field(init=False)
     topics_deleted: Callable[[Iterable[str]], None] = field(init=False)
-    """Called with topics that the cluster no longer has."""
+    """Called with deleted topics."""
     quotas: ClientQuotas | None = None
     """None disables throttling."""
     turns: Turns = field(default_factory=Turns)
-    """Runs what would hold the event loop in steps."""
+    """Runs long requests in steps, so that they do not hold the event loop."""
     serving: bool = False
     """Whether this broker knows what it leads; connections wait until then."""
     topic_overrides: dict[str, dict[str, str]] = field(default_factory=dict)
     generation: int = 0
 
     def lets_brokers_in(self, listener: str) -> bool:
-        """Whether other brokers connect to this listener, and may do so before this one serves."""
+        """Return whether other brokers use this listener; they may connect before this one serves."""
         return listener in self.settings.listeners_of_brokers
 
     def permits(self, request: "Request", right: Right, name: str = CLUSTER_NAME) -> bool:

@@ -1,7 +1,7 @@
-"""The way from this broker's controller to another broker: a connection for control requests alone.
+"""Sends control requests from this broker's controller to another broker, on their own connection.
 
-A request is repeated until the broker answers it, as long as that life of the broker is registered.
-Requests can be applied twice without harm: they carry epochs and say what holds, not what to do next.
+A request is repeated until the broker answers it or its registration ends. Requests are idempotent:
+they carry epochs and describe a state, not a step.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ RETRY_S = 0.1
 
 
 class ControlConnection:
-    """Delivers control requests to one life of another broker."""
+    """Delivers control requests to one registration of another broker."""
 
     def __init__(
         self, peers: Peers, broker: LiveBroker, listeners: tuple[str, ...], timeout_ms: int
@@ -80,7 +80,7 @@ class ControlConnection:
 
 
 def _address(broker: LiveBroker, listeners: tuple[str, ...]) -> Address:
-    """Where the broker listens: on the first of these listeners that it has."""
+    """The address of the first of these listeners that the broker has."""
     by_name = {end.listener: (end.host, end.port) for end in broker.node.endpoints}
     return next(
         (by_name[name] for name in listeners if name in by_name), next(iter(by_name.values()))

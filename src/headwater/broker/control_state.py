@@ -5,20 +5,20 @@ from headwater.errors import E
 
 
 class ControlState:
-    """The epochs that fence control requests, and the two moments that a start waits for."""
+    """The epochs that fence control requests, and the two events that a start waits for."""
 
     def __init__(self) -> None:
         self.controller_epoch = -1
         # The epoch of this broker's registration; -1 until it is known.
         self.broker_epoch = -1
-        # The first UpdateMetadata was applied: the cluster is known, though maybe not all of it.
+        # The first UpdateMetadata was applied: the cluster is known, perhaps only in part.
         self.metadata_known = Latch()
-        # Every partition of this broker was named to it. Only then is a log without a partition
-        # a stray. The controller says so with a full LeaderAndIsr.
+        # The controller has sent every partition of this broker; a full LeaderAndIsr says so.
+        # Only then is a log without a partition a stray.
         self.assignment_known = Latch()
 
     def refuse(self, controller_epoch: int, broker_epoch: int) -> E:
-        """NONE for a request of the newest controller to this life of the broker.
+        """NONE for a request of the newest controller to this registration of the broker.
 
         Remembers the controller's epoch.
         """

@@ -1,4 +1,4 @@
-"""Hands over what this broker leads before it stops, so that writes pause only for a moment."""
+"""Hands over leadership before the broker stops, so that writes pause only for a moment."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ log = logging.getLogger("headwater.server")
 
 ATTEMPTS = 3
 PAUSE_S = 0.5
-"""Between two attempts: there may be another controller by then."""
+"""The pause between two attempts; a new controller may be elected meanwhile."""
 TIMEOUT_MS = 10_000
 SHOWN = 20
 """How many partitions the log line names."""

@@ -85,9 +85,9 @@ class Dispatch:
         self._handle(connection, row, version, start, end)
 
     def frame_while_starting(self, connection: ServerConnection, start: int, end: int) -> None:
-        """Handle a request of another broker or of the controller; all others wait."""
+        """Handle requests of brokers and of the controller; requests of clients wait."""
         if self._context.serving:
-            # A connection whose transport was not made yet when this broker began to serve.
+            # The connection was still being set up when this broker began to serve.
             connection.on_frame = self.frame
             self.frame(connection, start, end)
             return
@@ -98,7 +98,7 @@ class Dispatch:
             connection.wait_for_start(start)
 
     def frame_of_controller(self, connection: ServerConnection, start: int, end: int) -> None:
-        """Handle a request on the listener of the controller, which serves brokers alone."""
+        """Handle a request on the control plane listener, which serves only brokers."""
         api_key, _ = _read_start(connection.buffer, start)
         if (
             connection.principal.kind == BROKER
@@ -143,7 +143,7 @@ class Dispatch:
         start: int,
         end: int,
     ) -> bool:
-        """Pass a request on that only the controller can answer; False if this broker is it."""
+        """Forward a request that only the controller can answer; False if this broker is the controller."""
         forwarding = self._context.forwarding
         if forwarding is None or not forwarding.needed:
             return False

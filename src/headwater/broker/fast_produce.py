@@ -1,7 +1,7 @@
-"""Which fast path produce requests take: the compiled one where it was built.
+"""Chooses the fast path of produce requests: the compiled one if it was built.
 
-Both stage the same bytes and give the same answers. HEADWATER_CODEC=pure or =compiled asks for one
-of them, as it does for the record codec.
+Both stage the same bytes and give the same answers. HEADWATER_CODEC=pure or =compiled selects one, as
+it does for the record codec.
 """
 
 import os

@@ -37,9 +37,9 @@ class FetchPartition:
     sent_log_start: int = -1
 
     def update(self, newer: "FetchPartition") -> None:
-        """The client changed its mind about this partition.
+        """Apply the client's changes to this partition.
 
-        A follower that went back or follows in another epoch needs the high watermark again.
+        A follower that truncated its log or changed its epoch needs the high watermark again.
         """
         if (
             newer.fetch_offset < self.fetch_offset
@@ -61,7 +61,7 @@ class WaitingFetch(Protocol):
 
 
 class SessionWatch(Protocol):
-    """Knows which partitions of a session have news."""
+    """Tracks which partitions of a session have changed."""
 
     def listed(self, want: FetchPartition) -> None:
         """A request lists the partition."""
@@ -70,7 +70,7 @@ class SessionWatch(Protocol):
         """The partition leaves the session."""
 
     def pending(self) -> list[FetchPartition]:
-        """Return the partitions that a fetch has to look at."""
+        """Return the partitions that a fetch must check."""
 
     def closed(self) -> None:
         """The session ends."""

@@ -1,10 +1,10 @@
-"""Fetches what this broker follows from the leaders, over connections between brokers.
+"""Fetches the partitions that this broker follows from their leaders.
 
-`num.replica.fetchers` connections lead to each leader, each with a machine of its own
-(`replication/follower_fetch.py`) and one fetch under way. Batches are staged from the receive
-buffer as they are and written before the next fetch claims them. Everything here is a callback on
-the loop: an answer is handled in steps, truncation waits for the disk on a file thread, and a
-partition that fails is put off while the others go on.
+Each leader has `num.replica.fetchers` connections, each with its own state machine
+(`replication/follower_fetch.py`) and one fetch in flight. Batches are staged from the receive buffer
+unchanged, and written before the next fetch acknowledges them. All code here runs in callbacks on the
+loop: an answer is handled in steps, truncation runs on a file thread, and a partition that fails is
+delayed while the others continue.
 """
 
 import asyncio
@@ -39,9 +39,9 @@ Answer = TypeVar("Answer", bound=Struct)
 
 STEP_BYTES = 1024 * 1024
 STEP_PARTITIONS = 200
-"""The most of an answer that is handled before the loop turns."""
+"""The most of an answer that is handled in one round of the loop."""
 GRACE_MS = 5000
-"""How much longer than its wait at the leader an answer may take."""
+"""How long an answer may take beyond the fetch's own wait at the leader."""
 _NOT_YET = frozenset(
     {
         E.NOT_LEADER_OR_FOLLOWER,
@@ -51,11 +51,11 @@ _NOT_YET = frozenset(
         E.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""What a leader answers until it and this broker have heard the same from the controller."""
+"""Errors that pass once the leader and this broker have the same state from the controller."""
 
 
 class LeaderConnection(Protocol):
-    """A connection to a leader that opens itself again."""
+    """A connection to a leader; reconnects by itself."""
 
     def send(
         self,
@@ -65,10 +65,10 @@ class LeaderConnection(Protocol):
         *,
         timeout_ms: int | None = None,
     ) -> None:
-        """Send a request; `on_reply` gets its answer, or why there is none, once and later."""
+        """Send a request; `on_reply` is called once, later, with the answer or the error."""
 
     def close(self) -> None:
-        """Fail what is unanswered, and send nothing more."""
+        """Fail the pending requests, and send nothing more."""
 
 
 class ReplicaFetchers:
@@ -82,7 +82,7 @@ class ReplicaFetchers:
         self._closed = False
 
     def follow(self, replica: Replica) -> None:
-        """Fetch from the replica's leader, in its epoch; from nobody while there is none."""
+        """Fetch from the replica's leader in its epoch, if there is a leader."""
         at = replica.topic_partition
         key = replica.leader, self.number_of(at)
         fetcher = self._fetchers.get(key)
@@ -97,7 +97,7 @@ class ReplicaFetchers:
         fetcher.follow(replica)
 
     def unfollow(self, at: TopicPartition) -> None:
-        """Fetch the partition from nobody."""
+        """Stop fetching the partition."""
         fetcher = self._fetcher_of.pop(at, None)
         if fetcher is not None:
             fetcher.unfollow(at)
@@ -106,12 +106,12 @@ class ReplicaFetchers:
                 del self._fetchers[fetcher.leader, fetcher.number]
 
     def number_of(self, at: TopicPartition) -> int:
-        """Return which of the fetchers of a leader a partition gets when it begins to follow."""
+        """Return the number of the fetcher, among those of its leader, that gets the partition."""
         count = self._context.settings.num_replica_fetchers
         return (crc32(at.topic.encode()) + at.partition) % count
 
     def close(self) -> None:
-        """Stop fetching: the broker stops."""
+        """Stop all fetchers: the broker stops."""
         self._closed = True
         for fetcher in self._fetchers.values():
             fetcher.close()
@@ -148,7 +148,7 @@ class ReplicaFetcher:
         return not self._fetch
 
     def follow(self, replica: Replica) -> None:
-        """Fetch a partition; what is under way for an earlier epoch of it counts no more."""
+        """Fetch a partition; answers for an earlier epoch of it are ignored."""
         at = replica.topic_partition
         if self._fetch.epoch_of(at) == replica.leader_epoch and self._replicas[at] is replica:
             return
@@ -159,7 +159,7 @@ class ReplicaFetcher:
         self._fetch_soon()
 
     def unfollow(self, at: TopicPartition) -> None:
-        """Fetch a partition no more."""
+        """Stop fetching a partition."""
         self._fetch.unfollow(at)
         replica = self._replicas.pop(at, None)
         if replica is not None:
@@ -167,7 +167,7 @@ class ReplicaFetcher:
             self._staged.pop(replica, None)
 
     def close(self) -> None:
-        """Ask for nothing more; answers that still come are dropped."""
+        """Stop fetching; late answers are dropped."""
         self._closed = True
         for at in list(self._replicas):
             self.unfollow(at)
@@ -177,7 +177,7 @@ class ReplicaFetcher:
     # -- asking
 
     def _fetch_soon(self) -> None:
-        """Send the next fetch once all that is due in this round has happened."""
+        """Send the next fetch at the end of this round of the loop."""
         if not self._scheduled and not self._closed:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self._fetch_next)
@@ -213,7 +213,7 @@ class ReplicaFetcher:
         self._wait_for_delayed(now_ms)
 
     def _may_send(self) -> bool:
-        """One fetch at a time; a second one ends the wait of the first for news of this side."""
+        """One fetch at a time; a second one interrupts the first if this side has changes to send."""
         if self._failures and self._timer is not None:
             return False
         if self._unanswered == 0:
@@ -255,7 +255,7 @@ class ReplicaFetcher:
             self._handle_answers()
 
     def _failed(self, result: FetchResponse | KafkaError) -> None:
-        """The leader cannot be reached, or not understood: ask again after a while."""
+        """Retry later: the leader cannot be reached, or refused the fetch."""
         if isinstance(result, KafkaError):
             why = result.message
         else:
@@ -271,7 +271,7 @@ class ReplicaFetcher:
         self._fetch_soon()
 
     def _handle_answers(self) -> None:
-        """Handle some of what came; the rest after the loop has turned."""
+        """Handle a part of the answers; the rest in later rounds of the loop."""
         if self._closed:
             return
         size = count = 0
@@ -288,7 +288,7 @@ class ReplicaFetcher:
         self._fetch_soon()
 
     def _carry_out(self, effect: FetchEffect) -> int:
-        """Do what one partition's answer asks for; the bytes that this took."""
+        """Carry out the effect for one partition; return the bytes handled."""
         at = effect.topic_partition
         replica = self._replicas.get(at)
         if replica is None:
@@ -326,12 +326,12 @@ class ReplicaFetcher:
             self._context.tick.flush()
         for replica, end in staged.items():
             if replica.log_end_offset < end:
-                self._put_off(replica)  # the disk refused it, and the log says why
+                self._put_off(replica)  # the write failed, and the log says why
             else:
                 self._resume(replica)
 
     def _resume(self, replica: Replica) -> None:
-        """Fetch on, unless what the log has is not yet durable enough to be claimed."""
+        """Continue fetching, unless the log must be flushed before this broker may acknowledge it."""
         at = replica.topic_partition
         if replica.flushes.behind:
             self._fetch.hold(at)

@@ -1,10 +1,10 @@
-"""Which partitions of a follower's fetch session have news: only those are looked at.
+"""Tracks which partitions of a follower's fetch session have changed: a fetch checks only those.
 
-A follower of 10,000 partitions fetches many times a second, and in most of them nothing happens. A
-partition is *quiet* while its follower is in sync and has all of the log. It is watched until it
-stirs: it grows, its high watermark moves, its in-sync set changes, or it stops. Each fetch of the
-session still counts as one of every quiet partition: when such a partition stirs, the follower had
-all of it at the time of the session's last fetch.
+A follower of 10,000 partitions fetches many times a second, and most of them do not change. A
+partition is *quiet* while its follower is in sync and has the whole log. It is watched until it
+changes: it grows, its high watermark moves, its in-sync set changes, or it stops. Each fetch of the
+session also counts as a fetch of every quiet partition: when one changes, the follower had all of it at
+the time of the session's last fetch.
 """
 
 from typing import Protocol
@@ -19,7 +19,7 @@ class StirredFetch(Protocol):
     """The fetch of the session that waits."""
 
     def stir(self, want: FetchPartition, replica: Replica) -> None:
-        """A partition of the session has news."""
+        """A partition of the session has changed."""
 
 
 class FollowerWatch:
@@ -38,7 +38,7 @@ class FollowerWatch:
     # -- the session
 
     def listed(self, want: FetchPartition) -> None:
-        """The follower asks for another offset, or for a new partition."""
+        """The follower requests another offset, or a new partition."""
         self._stirred[want.key] = want
 
     def forgotten(self, key: Key) -> None:
@@ -47,7 +47,7 @@ class FollowerWatch:
         self._unwatch(key)
 
     def pending(self) -> list[FetchPartition]:
-        """Return the partitions that the next fetch has to look at."""
+        """Return the partitions that the next fetch must check."""
         return list(self._stirred.values())
 
     def closed(self) -> None:
@@ -58,7 +58,7 @@ class FollowerWatch:
     # -- fetches
 
     def look_at(self, part: Part) -> None:
-        """A fetch looked at the partition: watch it, and let it rest if there is nothing to say."""
+        """A fetch has checked the partition: watch it, and skip it while it is quiet."""
         want, replica = part.want, part.replica
         if replica is None:
             return
@@ -80,7 +80,7 @@ class FollowerWatch:
         )
 
     def wake(self, replica: Replica) -> None:
-        """The partition stirs."""
+        """The partition has changed."""
         want = self._wants[replica]
         if want.key not in self._stirred:
             at_ms = self._session.last_used_ms

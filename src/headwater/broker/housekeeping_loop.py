@@ -228,7 +228,7 @@ class Housekeeping:
             self._health.failed(self._context.replicas, replica, failure, flushing=False)
 
     async def _each_replica(self) -> AsyncIterator[Replica]:
-        """Yield every partition that still exists; the loop turns after each CHUNK of them."""
+        """Yield every partition that still exists; the loop runs after each CHUNK of them."""
         for rank, replica in enumerate(list(self._context.replicas)):
             if rank % CHUNK == CHUNK - 1:
                 await asyncio.sleep(0)

@@ -1,7 +1,7 @@
-"""The life of a broker: store, recover, listen, join, serve, stop.
+"""The lifecycle of a broker: store, recover, listen, join, serve, stop.
 
-Nothing is served before this broker knows what it leads, and a log is set aside as a stray only
-once the controller has named every partition that this broker holds.
+A broker serves clients only once it knows which partitions it leads. It sets a log aside as a stray
+only once the controller has sent it every partition that it holds.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ from headwater.broker.listening import warn_of_plaintext
 from headwater.broker.local_store import CLOSE_TIMEOUT_S, LocalStore
 from headwater.broker.open_files import OpenFiles
 from headwater.broker.registration import (
-    FormerLife,
     JoinError,
+    PreviousRegistration,
     Registration,
     prepare_store,
     read_cluster_id,
@@ -45,7 +45,7 @@ from headwater.transport.listener import open_listener
 log = logging.getLogger("headwater.server")
 
 ID_TIMEOUT_SESSIONS = 2
-"""After this many session timeouts a registration under this broker's id is not a former life's."""
+"""A registration with this broker's id that outlasts this many session timeouts is another broker's."""
 
 OpenStore: TypeAlias = Callable[[Seams, str], LocalStore]
 """Opens the metadata store in the first log dir; the simulator replaces it."""
@@ -62,7 +62,7 @@ class BrokerServer:
         self, settings: BrokerSettings, seams: Seams, open_store: OpenStore | None = None
     ) -> None:
         self.seams = seams
-        # Where clients connect, with the ports that were really bound.
+        # The addresses for clients, with the ports that were actually bound.
         self.listeners: list[Listener] = []
         # Set when no log dir is left, or the metadata store is lost: the broker must stop.
         self.storage_lost = asyncio.Event()
@@ -75,7 +75,7 @@ class BrokerServer:
     # -- starting
 
     async def start(self) -> None:
-        """Recover the logs, join the cluster, and serve once this broker knows what it leads."""
+        """Recover the logs, join the cluster, and serve once the partitions of this broker are known."""
         await self._compose()
         await wait_for_callback(self.context.configs.start)
         await self._open_log_dirs()
@@ -98,9 +98,9 @@ class BrokerServer:
         self.context = self.parts.context
 
     async def _check_store(self, store: MetadataStore) -> None:
-        """Refuse a store that does not answer, or that lost the cluster whose data is here.
+        """Refuse a store that does not answer, or that does not hold the cluster of the local data.
 
-        Wait for a former life of this broker, before anything in the store is changed.
+        Wait for an earlier registration of this broker to end before changing anything in the store.
         """
         settings = self._boot_settings
         limit_ms = settings.zookeeper_connection_timeout
@@ -125,13 +125,13 @@ class BrokerServer:
 
     async def _wait_for_id(self, store: MetadataStore) -> None:
         settings, gone = self._boot_settings, Latch()
-        former = FormerLife(store, settings.node_id, gone.set)
+        previous = PreviousRegistration(store, settings.node_id, gone.set)
         limit_ms = ID_TIMEOUT_SESSIONS * settings.zookeeper_session_timeout_ms
         try:
             async with asyncio.timeout(limit_ms / 1000):
                 await wait_for_callback(gone.when_set)
         except TimeoutError:
-            ends = former.node.endpoints if former.node is not None else ()
+            ends = previous.node.endpoints if previous.node is not None else ()
             raise JoinError(
                 f"node.id={settings.node_id} is in use by a broker at "
                 f"{', '.join(f'{end.host}:{end.port}' for end in ends)}: stop it, or choose "
@@ -139,7 +139,7 @@ class BrokerServer:
             ) from None
 
     async def _open_log_dirs(self) -> None:
-        """Open them, and remember their ids: a disk that is not mounted must be noticed."""
+        """Open the log dirs, and store their ids, so that a disk that is not mounted is noticed."""
         store, log_dirs, node_id = self.parts.store, self.parts.log_dirs, self.context.node_id
         abandoned = set(self.context.settings.log_dirs_abandoned)
         stored = await wait_for_reply(partial(read_log_dirs, store, node_id))
@@ -188,9 +188,9 @@ class BrokerServer:
         return dispatch.frame if self.context.serving else dispatch.frame_while_starting
 
     async def _join(self) -> None:
-        """Register, run for controller, and wait until this broker knows what it leads.
+        """Register, run for controller, and wait until this broker knows its partitions.
 
-        The controller, wherever it is, says so with a full LeaderAndIsr.
+        The controller of the cluster ends their list with a full LeaderAndIsr.
         """
         context, control = self.context, self.context.control
         self.parts.channels.attach(context.node_id, self.parts.dispatch.receive)
@@ -264,7 +264,7 @@ class BrokerServer:
     # -- stopping
 
     async def stop(self) -> None:
-        """Hand over leadership, write what was accepted, and leave a clean log behind."""
+        """Hand over leadership, write accepted batches, and mark the logs as clean."""
         context = self.context
         await hand_over_leadership(context)
         for opened in self._opened:
@@ -294,7 +294,7 @@ class BrokerServer:
             await self.seams.tasks.in_thread(local.wait_closed, Lane.FILES)
 
     async def _end_flushes(self) -> None:
-        """Wait for flushes under way: a log whose flush fails now must not be marked clean."""
+        """Wait for flushes in progress: a log whose flush fails now must not be marked clean."""
         for replica in list(self.context.replicas):
             while replica.flushes.flushing:
                 await wait_for_callback(replica.flushes.when_not_flushing)
@@ -303,7 +303,7 @@ class BrokerServer:
         marks = {
             replica.topic_partition: replica.high_watermark for replica in self.context.replicas
         }
-        # A checkpoint still under way would overwrite the last one with what was true before it.
+        # A checkpoint still being written would overwrite the last one with older offsets.
         tasks = self.seams.tasks
         tasks.close()
         self.parts.log_dirs.close(marks, self.context.control.broker_epoch, tasks.run_all)
@@ -311,7 +311,7 @@ class BrokerServer:
             self._local_store.unlock()
 
     def abandon(self) -> None:
-        """Give back what a start that failed had taken."""
+        """Release what a failed start acquired."""
         for opened in self._opened:
             opened.close()
         if self._log_dirs_open:

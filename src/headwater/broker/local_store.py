@@ -1,6 +1,6 @@
-"""The metadata store as one broker has it: embedded in its first log dir, or a session with ZooKeeper.
+"""Opens the metadata store of one broker: embedded in its first log dir, or a session with ZooKeeper.
 
-Either way the broker locks a folder in its first log dir, where its disk reserve lies too.
+Either way, the broker locks a folder in its first log dir, which also holds the disk reserve.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ MakeStore: TypeAlias = Callable[[Seams, str], MetadataStore]
 class LocalStore:
     """Holds the lock from `open` to `close`: two brokers never share a folder.
 
-    `is_shared` for the store of a cluster, whose sessions come and go; an embedded store that ends
-    its session has lost its disk.
+    `is_shared` is set for the store of a cluster, whose sessions may expire and be replaced. An
+    embedded store ends its session only if its disk fails.
     """
 
     def __init__(self, store: MetadataStore, reserve: DiskReserve, lock: int, seams: Seams) -> None:
@@ -37,7 +37,7 @@ class LocalStore:
         self.reserve = reserve
         self.is_shared = False
         self.wait_closed: Callable[[], None] = _nothing_to_wait_for
-        """Blocks until the servers of a shared store know that the session is over."""
+        """Blocks until the servers of a shared store have ended the session."""
         self._lock = lock
         self._files = seams.files
 

@@ -50,8 +50,8 @@ class MetadataCache:
         self.brokers: dict[int, BrokerInfo] = {}
         self.topics: dict[str, TopicInfo] = {}
         self.name_of: dict[Uuid, str] = {}
-        # The controller and the life of this broker that the updates are from and for, and the
-        # topics of before that this controller has not named yet.
+        # The controller epoch and broker epoch of the updates, and the earlier topics that this
+        # controller has not sent yet.
         self._series = (-1, -1)
         self._unconfirmed: set[str] = set()
 
@@ -70,9 +70,9 @@ class MetadataCache:
         return removed
 
     def end_series(self, controller_epoch: int, broker_epoch: int) -> list[str]:
-        """Forget topics that no longer exist: a controller has named all others; return their names.
+        """Forget the topics that the controller has not sent, and return their names.
 
-        They were deleted while this broker was not registered, or not reached.
+        They were deleted while this broker was not registered, or could not be reached.
         """
         if (controller_epoch, broker_epoch) != self._series:
             return []

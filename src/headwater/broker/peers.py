@@ -1,13 +1,12 @@
 """Connections from this broker to the others of its cluster.
 
-`Peers.open` gives a connection of one's own: each follower fetcher, each channel of the controller
-and the forwarding of requests have one, so that none of them waits behind another. A connection is
-opened by its first request and again after it broke, with a growing pause in between. It proves who
-it is before its first request (`security/broker_handshake.py`) and then speaks the newest version
-that both brokers know.
+Each user of `Peers.open` gets its own connection: every follower fetcher, every control channel, and
+forwarding. So none of them waits behind another. A connection is opened by its first request, and
+reopened after a failure with a growing pause. It authenticates before its first request
+(`security/broker_handshake.py`) and uses the newest version that both brokers know.
 
-The address of a broker is looked up for every attempt: by default among the live brokers that the
-controller has told this broker of, on the inter-broker listener.
+The address of a broker is looked up for every attempt: by default among the live brokers in the
+metadata cache, on the inter-broker listener.
 """
 
 import asyncio
@@ -41,7 +40,7 @@ log = logging.getLogger("headwater.server")
 
 FIRST_PAUSE_MS = 50
 LONGEST_PAUSE_MS = 1000
-"""Between two attempts to connect; the pause doubles with every failure."""
+"""The pause between two attempts to connect; it doubles with every failure."""
 SETUP_TIMEOUT_S = 10.0
 HANDSHAKE_VERSION = 1
 AUTHENTICATE_VERSION = 2
@@ -49,11 +48,11 @@ AUTHENTICATE_VERSION = 2
 Answer = TypeVar("Answer", bound=Struct)
 Address: TypeAlias = tuple[str, int]
 AddressOf: TypeAlias = Callable[[int], Address | None]
-"""Where a broker listens for others; None for one that is not alive."""
+"""Looks up the address of a broker; None for one that is not alive."""
 
 
 class _PeerRequest(Generic[Answer]):
-    """A request that has not been answered. `on_reply` is called once, and `timer` bounds the wait."""
+    """A pending request; `on_reply` is called once, at the latest when `timer` fires."""
 
     __slots__ = ("answer", "on_reply", "request", "timer", "version")
 
@@ -83,12 +82,12 @@ class _PeerRequest(Generic[Answer]):
 
 
 class PeerConnection:
-    """One connection to one broker, whatever becomes of the streams below it. Made by `Peers.open`.
+    """A connection to one broker that reconnects by itself. Create it with `Peers.open`.
 
-    Requests of one connection arrive in the order of `send`. Each is answered once, later and on the
-    loop: with the response, or with a KafkaError that says whether it may have arrived
-    (NETWORK_EXCEPTION, REQUEST_TIMED_OUT) or cannot have (BROKER_NOT_AVAILABLE,
-    UNSUPPORTED_VERSION). Nothing is sent twice; callers that want that send it again.
+    Requests arrive in the order of `send`. Each is answered once, later and on the loop: with the
+    response, or with a KafkaError. NETWORK_EXCEPTION and REQUEST_TIMED_OUT mean that the request may
+    have arrived, BROKER_NOT_AVAILABLE and UNSUPPORTED_VERSION that it did not. Nothing is sent twice;
+    callers retry.
     """
 
     def __init__(self, peers: "Peers", broker_id: int, purpose: str, address_of: AddressOf) -> None:
@@ -106,7 +105,7 @@ class PeerConnection:
 
     @property
     def connected(self) -> bool:
-        """Whether the next request leaves at once."""
+        """Whether the next request can be sent at once."""
         return self._stream is not None and self._stream.is_open
 
     def send(
@@ -120,8 +119,8 @@ class PeerConnection:
     ) -> None:
         """Send `request`, by default in the newest version that both brokers know.
 
-        `timeout_ms` (default: request.timeout.ms) includes the time it takes to connect. A request
-        that is not answered in time ends the stream, and with it all requests under way.
+        `timeout_ms` (default: request.timeout.ms) includes the time to connect. A request that times
+        out closes the stream, and with it fails all pending requests.
         """
         sent = _PeerRequest(request, answer, version, on_reply)
         loop = asyncio.get_running_loop()
@@ -139,7 +138,7 @@ class PeerConnection:
             self._connect_soon()
 
     def close(self) -> None:
-        """End the stream; what is unanswered fails with NETWORK_EXCEPTION or BROKER_NOT_AVAILABLE."""
+        """Close the stream; pending requests fail with NETWORK_EXCEPTION or BROKER_NOT_AVAILABLE."""
         self._closed = True
         if self._pause is not None:
             self._pause.cancel()
@@ -218,7 +217,7 @@ class PeerConnection:
             stream.close()
 
     def _connect_soon(self) -> None:
-        """Connect, after a pause if the last attempt failed; nothing if that is under way."""
+        """Connect, after a pause if the last attempt failed, unless an attempt is in progress."""
         if self._connecting is None and self._pause is None:
             if self._failures:
                 self._pause = asyncio.get_running_loop().call_later(
@@ -281,7 +280,7 @@ class Peers:
     def open(
         self, broker_id: int, purpose: str, address_of: AddressOf | None = None
     ) -> PeerConnection:
-        """A new connection to a broker; `purpose` names it in the logs of both ends."""
+        """Return a new connection to a broker; `purpose` identifies it in both brokers' logs."""
         connection = PeerConnection(self, broker_id, purpose, address_of or self._address_of)
         self._open[connection] = None
         return connection
@@ -297,12 +296,12 @@ class Peers:
         self._open.pop(connection, None)
 
     def pause_ms(self, failures: int) -> int:
-        """How long to wait after that many failures: doubled each time, and never the same twice."""
+        """Return the pause after this many failures: doubled each time, with jitter."""
         most = min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS << min(failures - 1, 10))
         return most // 2 + self._randomness.below(most // 2 + 1)
 
     async def connect(self, broker_id: int, purpose: str, address: Address) -> ClientConnection:
-        """A stream to a broker on which both sides have proven who they are."""
+        """Return a stream to a broker on which both sides are authenticated."""
         host, port = address
         timeout_s = self.timeout_ms / 1000
         stream = await ClientConnection.open(

@@ -1,8 +1,8 @@
-"""Routes: produce requests that are known but for their records.
+"""Routes: templates of produce requests and their answers.
 
-A route is made from a request that was not refused. It knows the bytes around the records, the
-replicas that the records go to, and the answer but for its numbers. It is valid for one generation
-of metadata, settings and access rules.
+A route is built from a request that was accepted. It holds the bytes around the records, the replicas
+that the records go to, and the answer with holes for its numbers. It is valid for one generation of
+metadata, settings and access rules.
 """
 
 from collections.abc import Iterable, Sequence
@@ -29,9 +29,9 @@ MOST_PARTITIONS = 1000
 """A request of more partitions has no route."""
 
 _HOLE = b"\xfe\xff" * 12
-"""Stands for records: no name or id has these bytes."""
+"""A placeholder for records: no name or id has these bytes."""
 _NUMBERS = b"".join(bytes([digit]) * 8 for digit in (1, 2, 3))
-"""Stand for the base offset, append time and log start offset of an answer."""
+"""Placeholders for the base offset, append time and log start offset of an answer."""
 _BEFORE_THE_LOG = frozenset(
     {
         E.CORRUPT_MESSAGE,
@@ -44,7 +44,7 @@ _BEFORE_THE_LOG = frozenset(
         E.UNSUPPORTED_COMPRESSION_TYPE,
     }
 )
-"""Refusals that say nothing of the log: they carry no start of it."""
+"""Errors whose answer has no log start offset."""
 
 _PartitionAnswer = ProduceResponse.PartitionProduceResponse
 _TopicAnswer = ProduceResponse.TopicProduceResponse
@@ -53,7 +53,7 @@ _Shape = tuple[int, int, int, tuple[tuple[str, Uuid, tuple[int, ...]], ...]]
 
 
 class RoutedPartition:
-    """A partition that a route leads to."""
+    """One partition of a route."""
 
     __slots__ = ("counters", "index", "replica")
 
@@ -90,8 +90,8 @@ class Route:
         targets: list[RoutedPartition],
     ) -> None:
         self.gaps = gaps
-        """The bytes around the records: from behind the correlation id to the length of the first
-        batch, from each batch to the length of the next, and behind the last."""
+        """The bytes around the records: from the end of the correlation id to the length of the first
+        batch, from each batch to the length of the next, and after the last batch."""
         self.targets = targets
         self.version = version
         self.generation = generation
@@ -123,7 +123,7 @@ class Route:
     def failure_frame(
         self, connection: ServerConnection, correlation_id: int, answers: Iterable[_PartitionAnswer]
     ) -> list[Buffer]:
-        """Encode the answers of all partitions, of which some are refusals."""
+        """Encode the answers of all partitions if some of them are errors."""
         response = self._response(answers)
         if self.version >= FIRST_WITH_LEADER_HINT:
             hint_leaders(connection.context, connection, response)
@@ -134,7 +134,7 @@ class Route:
         return response_frame(correlation_id, PRODUCE, self.version, parts)
 
     def _response(self, answers: Iterable[_PartitionAnswer]) -> ProduceResponse:
-        """Put the answers of the partitions, in the order of the request, under their topics."""
+        """Group the answers of the partitions by topic, in the order of the request."""
         rest = iter(answers)
         return ProduceResponse(
             responses=[
@@ -149,9 +149,9 @@ class Route:
 
 
 def route_of(context: Context, request: Request, body: ProduceRequest) -> Route | None:
-    """Make the route of a request that was not refused; None where the next one cannot take it.
+    """Build the route of an accepted request; None if later requests cannot use it.
 
-    What refused a request (its acks, an access rule) is not looked at again on the fast path.
+    The checks that could refuse a request (acks, access rules) are not repeated on the fast path.
     """
     if context.quotas is not None:
         return None  # the answer has no hole for a throttle time
@@ -187,7 +187,7 @@ def _targets(context: Context, body: ProduceRequest) -> list[RoutedPartition] | 
 def _seen_before(
     connection: ServerConnection, version: int, body: ProduceRequest, partitions: int
 ) -> bool:
-    """Whether the request before had this shape too: a route for several partitions costs more."""
+    """Whether the previous request had the same shape: a route for several partitions costs more."""
     if partitions == 1:
         return True
     shape: _Shape = (
@@ -205,7 +205,7 @@ def _seen_before(
 
 
 def _gaps(connection: ServerConnection, version: int, body: ProduceRequest) -> list[bytes] | None:
-    """The bytes of the frame just taken around its records; None if it is encoded unusually."""
+    """The bytes around the records of the current frame; None if its encoding is unusual."""
     shape = ProduceRequest(
         acks=body.acks,
         timeout_ms=body.timeout_ms,
@@ -232,7 +232,7 @@ def _gaps(connection: ServerConnection, version: int, body: ProduceRequest) -> l
 def _behind_header(
     connection: ServerConnection, gaps: list[bytes], sizes: Sequence[int], lengths: Sequence[bytes]
 ) -> list[bytes] | None:
-    """Put the frame's own header in front of the gaps, and see that all of them fit the frame."""
+    """Prepend the frame's own header to the gaps, and check that all of them match the frame."""
     start, end = connection.frame
     at = end - sum(map(len, gaps)) - sum(sizes) - sum(map(len, lengths))
     if at < start + 8:
@@ -261,7 +261,7 @@ def _length(size: int, version: int) -> bytes:
 
 
 def fill_failure(answer: _PartitionAnswer, failure: KafkaError, replica: Replica | None) -> None:
-    """Say in the answer of a partition why its batch was refused."""
+    """Set the error in the answer of a partition."""
     answer.error_code = failure.code
     answer.base_offset = -1
     if replica is not None and failure.code not in _BEFORE_THE_LOG:

@@ -1,7 +1,7 @@
 """The fast path of produce requests in plain Python: nothing is decoded, answers are templates.
 
-A request that is its connection's last one again, but for the records, is recognized by its bytes.
-`_fast_produce.pyx` is the same path, compiled.
+A request that equals the last one of its connection, except for the records, is recognized by its
+bytes. `_fast_produce.pyx` is the same path, compiled.
 """
 
 from struct import Struct as Packer
@@ -25,7 +25,7 @@ _read_head = Packer(">ii").unpack_from
 
 
 class FastRoute:
-    """A route as the requests of one connection take it."""
+    """A route in use by one connection."""
 
     __slots__ = (
         "acks",
@@ -75,7 +75,7 @@ class FastRoute:
         self.pack = Packer(">ii" + layout).pack
 
     def try_fast_path(self, start: int, end: int) -> bool:
-        """Append if the frame is the route's request again; False if it must be decoded."""
+        """Append if the frame matches the route; return False if it must be decoded."""
         connection = self.connection
         buffer = connection.buffer
         head, correlation_id = _read_head(buffer, start)
@@ -88,7 +88,7 @@ class FastRoute:
         if len(self.targets) > 1:
             return self._try_several(start, end, correlation_id)
         at = start + self.length_at
-        if at + 5 > end:  # no length, of whichever form, reaches past the frame
+        if at + 5 > end:  # no length field, compact or not, extends past the frame
             return False
         if self.flexible:
             length = buffer[at]
@@ -154,7 +154,7 @@ class FastRoute:
         return True
 
     def _find_records(self, start: int, end: int) -> list[tuple[int, int]] | None:
-        """Where each batch begins and ends; None if the bytes around them are not the route's."""
+        """The bounds of each batch; None if the bytes around them do not match the route."""
         buffer = self.connection.buffer
         places = []
         at = start + self.length_at
@@ -185,7 +185,7 @@ class FastRoute:
 
 
 class FastAppend(PendingResponse):
-    """One batch that took the fast path: the answer's slot and the replica's pending in one."""
+    """A request of one batch on the fast path: both the answer's slot and the replica's pending batch."""
 
     __slots__ = ("append_time", "base_offset", "correlation_id", "last_offset", "parked", "route")
     # The replica sets both when it stages the batch.
@@ -251,7 +251,7 @@ class FastAppend(PendingResponse):
 
 
 class TimedAppend(FastAppend):
-    """One of the few whose time is measured."""
+    """A call whose latency is measured."""
 
     __slots__ = ("started_us",)
 
@@ -268,7 +268,7 @@ class TimedAppend(FastAppend):
 
 
 class FastCall(PendingResponse):
-    """A request of several batches that took the fast path."""
+    """A request of several batches on the fast path."""
 
     __slots__ = ("correlation_id", "left", "parts", "route", "started_us")
     started_us: int
@@ -342,7 +342,7 @@ class FastPart:
             self.call.part_done()
 
     def answer(self) -> _PartitionAnswer:
-        """The part's place in an answer that has errors."""
+        """Return the partition's part of an answer with errors."""
         answer = _PartitionAnswer(index=self.target.index)
         if self.failure is not None:
             fill_failure(answer, self.failure, self.target.replica)

@@ -1,9 +1,9 @@
-"""Registers this broker: its node below /brokers/ids lives as long as its session.
+"""Registers this broker: its node below /brokers/ids exists as long as its session.
 
 The czxid of a registration is the broker epoch; requests for an earlier epoch are refused. After a
 lost session the broker registers again; if the node of an earlier session still exists, it waits for
-that session to end instead of failing or hanging (KAFKA-7165). A store that has lost its data, or
-belongs to another cluster, gets no registration: the broker keeps its logs and stays out.
+that session to end instead of failing or hanging (KAFKA-7165). The broker does not
+register in a store that has lost its data or belongs to another cluster; it keeps its logs.
 """
 
 import logging
@@ -34,7 +34,7 @@ from headwater.seams.timers import CallLater, Timer
 log = logging.getLogger(__name__)
 
 RECHECK_S = 60.0
-"""How often a broker asks again for a cluster id that is not its own."""
+"""How often a broker checks again a store with a different cluster id."""
 
 
 class JoinError(Exception):
@@ -42,7 +42,7 @@ class JoinError(Exception):
 
 
 def read_cluster_id(store: MetadataStore, reply: Callable[[str | StoreError | None], None]) -> None:
-    """The id of the cluster in the store; None if it has none."""
+    """Reply with the id of the cluster in the store; None if it has none."""
 
     def read(result: Znode | StoreError) -> None:
         if isinstance(result, Znode):
@@ -56,9 +56,9 @@ def read_cluster_id(store: MetadataStore, reply: Callable[[str | StoreError | No
 def prepare_store(
     store: MetadataStore, cluster_id: str, reply: Callable[[str | StoreError], None]
 ) -> None:
-    """Create the paths that everything else needs; answer the cluster id, `cluster_id` if it is new.
+    """Create the base paths; reply with the cluster id, which is `cluster_id` in an empty store.
 
-    What a lost connection leaves open is asked again: a node that was made answers NODE_EXISTS.
+    Retries after a lost connection: a node that was already created answers NODE_EXISTS.
     """
     failures: list[StoreError] = []
 
@@ -83,7 +83,7 @@ def prepare_store(
 def share_secret(
     store: MetadataStore, fresh: bytes, reply: Callable[[bytes | StoreError], None]
 ) -> None:
-    """Answer the secret by which brokers of the cluster know each other; `fresh` if it is new."""
+    """Reply with the secret that authenticates the cluster's brokers; `fresh` if there was none."""
 
     def made(result: str | StoreError) -> None:
         failure = result.kind if isinstance(result, StoreError) else None
@@ -140,11 +140,10 @@ def store_log_dirs(
 _PERHAPS_MADE = (StoreFailure.NODE_EXISTS, StoreFailure.CONNECTION_LOSS)
 
 
-class FormerLife:
-    """Waits until nobody is registered under a broker's id; then `gone` is called.
+class PreviousRegistration:
+    """Waits until no broker is registered under this id, then calls `gone`.
 
-    A broker that was killed is registered until its session ends. `node` is the registration that
-    is waited for.
+    A broker that was killed stays registered until its session ends. `node` is that registration.
     """
 
     def __init__(self, store: MetadataStore, broker_id: int, gone: Callable[[], None]) -> None:
@@ -157,7 +156,7 @@ class FormerLife:
 
     def _session_changed(self, session: SessionState) -> None:
         if session is SessionState.OPEN:
-            self._look()  # the watch ended with the session that it was left in
+            self._look()  # watches end with their session
 
     def _look(self) -> None:
         if self._gone is not None:
@@ -175,7 +174,9 @@ class FormerLife:
     def _read(self, node: Znode | StoreError) -> None:
         if isinstance(node, Znode) and self.node is None:
             self.node = BrokerNode.decode(self._broker_id, node.data)
-            log.info("a former life of this broker is registered; waiting for its session to end")
+            log.info(
+                "an earlier registration of this broker exists; waiting for its session to end"
+            )
 
 
 class Registration:

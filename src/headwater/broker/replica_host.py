@@ -22,28 +22,28 @@ class BrokerReplicaHost:
         self.off_loop = context.off_loop
 
     def leads(self, replica: Replica) -> None:
-        """Follow no more, and load the coordinator's shard if the partition has one."""
+        """Stop following, and load the coordinator's shard if the partition has one."""
         context = self._context
         context.replica_fetchers.unfollow(replica.topic_partition)
         context.coordinators.elected(replica.topic_partition, replica.leader_epoch)
         context.changed()
 
     def follows(self, replica: Replica) -> None:
-        """Give the coordinator's shard up, and fetch from the leader."""
+        """Close the coordinator's shard, and fetch from the leader."""
         context = self._context
         context.coordinators.resigned(replica.topic_partition)
         context.replica_fetchers.follow(replica)
         context.changed()
 
     def stopped(self, replica: Replica) -> None:
-        """Neither lead nor follow."""
+        """Stop leading or following."""
         context = self._context
         context.replica_fetchers.unfollow(replica.topic_partition)
         context.coordinators.resigned(replica.topic_partition)
         context.changed()
 
     def high_watermark_advanced(self, replica: Replica) -> None:
-        """Let coordinators send the replies that waited for it."""
+        """Let coordinators send the replies that waited for the high watermark."""
         self._context.coordinators.high_watermark_advanced(
             replica.topic_partition, replica.high_watermark
         )

@@ -131,7 +131,7 @@ class ServerConnection(FrameProtocol):
         # A listener with SASL sets this once the client has authenticated.
         self.authenticated = True
         self.handshake: CalledBroker | None = None
-        """A broker that is proving who it is."""
+        """The handshake of a broker that is authenticating."""
         self.waits_for_start = False
         """Whether its requests wait until the broker serves."""
         self.host = ""

@@ -3,7 +3,7 @@
 import pytest
 
 from headwater.broker.registration import (
-    FormerLife,
+    PreviousRegistration,
     Registration,
     prepare_store,
     share_secret,
@@ -143,7 +143,7 @@ def test_a_former_life_is_waited_for_in_a_session_that_begins_meanwhile(setting)
             listeners.append(listener)
 
     setting.store.create("/brokers/ids/0", NODE.encode(), lambda _: None)
-    FormerLife(Forgetful(setting.store, 0, applied=True), 0, lambda: gone.append(True))
+    PreviousRegistration(Forgetful(setting.store, 0, applied=True), 0, lambda: gone.append(True))
     setting.loop.run()
     setting.store.delete("/brokers/ids/0", -1, lambda _: None)
     setting.loop.run()

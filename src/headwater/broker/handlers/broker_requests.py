@@ -1,4 +1,4 @@
-"""AlterPartition, ControlledShutdown: what brokers ask of the controller."""
+"""AlterPartition, ControlledShutdown: requests of brokers to the controller."""
 
 from collections.abc import Iterator
 
@@ -26,7 +26,7 @@ from headwater.wire.messages.control import (
 
 
 def handle_alter_partition(context: Context, request: Replier, body: AlterPartitionRequest) -> None:
-    """Store other in-sync sets.
+    """Store the in-sync sets that a leader proposes.
 
     0-1: topics by name. 2: by id. 3: with the broker epoch of each member.
     """

@@ -1,4 +1,4 @@
-"""Envelope: a client's request that another broker passed on to the controller."""
+"""Envelope: a client's request that another broker forwarded to the controller."""
 
 import logging
 from types import GeneratorType
@@ -24,7 +24,7 @@ SIZE = 4
 
 
 class ForwardedClient(NamedTuple):
-    """The client behind a request that was passed on."""
+    """The client behind a forwarded request."""
 
     principal: Principal
     host: str
@@ -32,7 +32,7 @@ class ForwardedClient(NamedTuple):
 
 
 class ForwardedRequest:
-    """A request that was passed on, as handlers see it; its response goes back in the envelope."""
+    """A forwarded request, as handlers see it; its response goes back in the envelope."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class ForwardedRequest:
 def handle_envelope(
     context: Context, request: Request, body: EnvelopeRequest
 ) -> EnvelopeResponse | Steps[None]:
-    """Answer as the controller; a broker that is not it says NOT_CONTROLLER."""
+    """Answer as the controller; a broker that is not the controller answers NOT_CONTROLLER."""
     if not context.controller.active:
         return EnvelopeResponse(error_code=E.NOT_CONTROLLER)
     return _handle(context, request, body)

@@ -149,7 +149,7 @@ class _Fetch:
             self._wait()
 
     def _leave_to(self, watcher: FollowerWatch) -> None:
-        """Have the session's watcher say what stirs; it knows the partitions that are quiet."""
+        """Let the session's watcher report changes; it knows the quiet partitions."""
         for part in self.parts:
             watcher.look_at(part)
             self._part_of[part.want.key] = part
@@ -255,7 +255,7 @@ class _Fetch:
             self._answer()
 
     def _remember_waiting(self, fetch: "_Fetch | None") -> None:
-        """Let the session know which fetch its next one interrupts."""
+        """Register this fetch with its session: the session's next fetch interrupts it."""
         session = self.fetch_context.session
         if session is not None:
             session.waiting = fetch
@@ -295,7 +295,7 @@ class _Fetch:
         return part
 
     def _count(self, part: Part, replica: Replica) -> None:
-        """A follower has everything below the offset that it asks for, once per request."""
+        """Count a follower's fetch, once per request: it has everything below the requested offset."""
         try:
             self.reader.count_follower(replica, part.want)
         except KafkaError as refused:

@@ -89,14 +89,14 @@ def topic_answer(topic: str | bytes) -> TopicAnswer:
 def divergence(replica: Replica, want: FetchPartition) -> Divergence | None:
     """Return where the client's log diverges from this log, if it does (KIP-595)."""
     if want.last_fetched_epoch > replica.leader_epoch:
-        raise KafkaError(E.UNKNOWN_LEADER_EPOCH)  # the reader knows a newer leader
+        raise KafkaError(E.UNKNOWN_LEADER_EPOCH)  # the reader has seen a newer leader
     epoch, end = replica.offset_for_epoch(want.last_fetched_epoch)
     if end < 0:
         raise KafkaError(E.OFFSET_OUT_OF_RANGE, "the last fetched epoch is unknown to this log")
     if epoch == NO_EPOCH:
         raise KafkaError(E.OFFSET_OUT_OF_RANGE)  # an epoch that this log has not reached
     if want.fetch_offset < replica.log_start_offset:
-        raise KafkaError(E.OFFSET_OUT_OF_RANGE)  # whatever the reader has instead, it is too old
+        raise KafkaError(E.OFFSET_OUT_OF_RANGE)  # the reader's epoch is older
     if epoch < want.last_fetched_epoch or end < want.fetch_offset:
         return Divergence(epoch=epoch, end_offset=end)
     return None

@@ -1,7 +1,7 @@
-"""Who fetches: a consumer, which sees what is committed, or a follower, which sees all and is counted.
+"""The reader behind a fetch: a consumer, which reads committed records, or a follower.
 
-A follower must have the right to act as a broker: what it claims to have moves the high watermark
-(CVE-2018-1288).
+A follower reads to the log end and needs the right to act as a broker: its fetch offset moves the high
+watermark (CVE-2018-1288).
 """
 
 from typing import NamedTuple
@@ -51,9 +51,9 @@ class FetchReader(NamedTuple):
         return self.replica_id > CONSUMER
 
     def check(self, replica: Replica, want: FetchPartition) -> None:
-        """Refuse a reader that the replica cannot serve, before its offset is looked at."""
+        """Refuse a reader that the replica cannot serve, before its offset is checked."""
         if self.is_follower and want.current_leader_epoch == NO_EPOCH:
-            # Of whom nobody knows which leader it follows, it must not be counted (KIP-320).
+            # Without its epoch, it may follow another leader, and must not be counted (KIP-320).
             raise KafkaError(E.FENCED_LEADER_EPOCH, "a follower names its leader's epoch")
         if self.reads_followers:
             replica.require_readable(want.current_leader_epoch, want.fetch_offset)
@@ -71,7 +71,7 @@ class FetchReader(NamedTuple):
         return -1 if found == context.node_id else found
 
     def count_follower(self, replica: Replica, want: FetchPartition) -> None:
-        """Tell the leader how far a follower has come; its offset is valid and does not diverge."""
+        """Tell the leader how far a follower is; its offset is valid and does not diverge."""
         if self.is_follower:
             replica.leading.follower_fetched(
                 self.replica_id, want.fetch_offset, want.log_start_offset, self.broker_epoch
@@ -133,7 +133,7 @@ def cluster_of_follower(request: Request, body: FetchRequest) -> str | None:
 
 
 def refuse_follower(request: Request, body: FetchRequest, error: E) -> FetchResponse:
-    """A client may not read like a follower."""
+    """Refuse a client that claims to be a follower."""
 
     def of_partition(partition: FetchRequest.FetchPartition) -> FetchResponse.PartitionData:
         return FetchResponse.PartitionData(

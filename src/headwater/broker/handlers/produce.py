@@ -31,7 +31,7 @@ _TopicAnswer = ProduceResponse.TopicProduceResponse
 
 
 def handle_produce(context: Context, request: Request, body: ProduceRequest) -> None:
-    """Append every batch of the request; the answer comes when the last one is durable."""
+    """Append every batch of the request; answer when the last one is durable."""
     call = _Call(context, request, body)
     for topic in body.topic_data:
         call.add_topic(topic)
@@ -42,7 +42,7 @@ def handle_produce(context: Context, request: Request, body: ProduceRequest) -> 
 
 
 class _Call:
-    """One produce request under way."""
+    """One pending produce request."""
 
     def __init__(self, context: Context, request: Request, body: ProduceRequest) -> None:
         self.context = context
@@ -105,20 +105,20 @@ class _Call:
         self.context.metrics.topic(topic).bytes_in += len(data.records)
 
     def started(self) -> None:
-        """Every batch is on its way, or refused."""
+        """Every batch is appended or refused."""
         if self.acks == ACKS_NONE:
             self.request.reply_nothing()
         self.batch_done()
 
     def batch_done(self) -> None:
-        """One less to wait for."""
+        """One batch is complete."""
         self.left -= 1
         if self.left or self.acks != ACKS_NONE:
             if not self.left:
                 self.request.reply(self._response())
             return
         if self.failures:
-            # The only way to tell a client that wants no answers (KIP-62 era clients reconnect).
+            # With acks=0 there is no answer: a closed connection makes the client refresh its metadata.
             self.request.connection.dismiss()
 
     def _response(self) -> ProduceResponse:
@@ -129,7 +129,7 @@ class _Call:
 
 
 class _Append:
-    """One batch of a request: what the replica tells about it goes into the answer."""
+    """One batch of a request; the replica reports its result, which goes into the answer."""
 
     __slots__ = (
         "answer",

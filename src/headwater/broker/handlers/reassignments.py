@@ -1,4 +1,4 @@
-"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments: the controller decides."""
+"""ElectLeaders, AlterPartitionReassignments, ListPartitionReassignments."""
 
 from collections.abc import Iterable
 from itertools import groupby
@@ -30,7 +30,7 @@ PREFERRED, UNCLEAN = 0, 1
 """The types of an election."""
 
 FIRST_WITH_ERROR = 1
-"""The version that has an error of the whole request."""
+"""The first version with an error for the whole request."""
 
 _TopicResponse = AlterPartitionReassignmentsResponse.ReassignableTopicResponse
 _PartitionResponse = AlterPartitionReassignmentsResponse.ReassignablePartitionResponse
@@ -61,7 +61,7 @@ def handle_elect_leaders(
 
 
 def refuse_election(request: Request, body: ElectLeadersRequest, error: E) -> ElectLeadersResponse:
-    """The answer to a request of which nothing is done."""
+    """The answer that refuses the whole request."""
     wanted = finish(_named(body))
     return finish(_elected(PartitionsAnswer(error), wanted, request.version))
 
@@ -107,7 +107,7 @@ def _elected(
 def handle_alter_partition_reassignments(
     context: Context, request: Request, body: AlterPartitionReassignmentsRequest
 ) -> Steps[None]:
-    """Move partitions to other brokers, or cancel that; one that is refused refuses all."""
+    """Start or cancel the move of partitions; one refusal refuses all."""
     wanted = []
     for topic in drained(body.topics):
         for one in topic.partitions:
@@ -152,7 +152,7 @@ def _altered(
 def handle_list_partition_reassignments(
     context: Context, request: Request, body: ListPartitionReassignmentsRequest
 ) -> Steps[None]:
-    """Name the moves under way; no list means all partitions."""
+    """List the moves in progress; no list means all partitions."""
     named: list[TopicPartition] = []
     wanted = None if body.topics is None else named
     for topic in drained(body.topics or []):

@@ -1,8 +1,8 @@
-"""SaslHandshake, SaslAuthenticate: another broker proves who it is.
+"""SaslHandshake, SaslAuthenticate: authentication of other brokers.
 
-The one mechanism is private to the brokers of a cluster, is served on their listeners only and is
-not advertised. A connection that has passed it speaks for a broker: it may send follower fetches and
-control requests, which are refused to everybody else.
+The only mechanism is private to the brokers of a cluster, is served on their listeners only and is
+not advertised. An authenticated connection may send follower fetches and control requests, which are
+refused to all other clients.
 """
 
 from headwater.broker.context import Context
@@ -25,7 +25,7 @@ from headwater.wire.messages.sasl import (
 def handle_sasl_handshake(
     context: Context, request: Request, body: SaslHandshakeRequest
 ) -> SaslHandshakeResponse:
-    """Begin the exchange; clients have nothing to authenticate with here."""
+    """Begin the exchange; there is no mechanism for clients yet."""
     if body.mechanism != MECHANISM:
         return SaslHandshakeResponse(error_code=E.ILLEGAL_SASL_STATE)
     nonce = context.randomness.below(1 << 8 * NONCE_BYTES).to_bytes(NONCE_BYTES)

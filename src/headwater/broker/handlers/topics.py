@@ -1,4 +1,4 @@
-"""CreateTopics, DeleteTopics, CreatePartitions: checks rights; the controller decides."""
+"""CreateTopics, DeleteTopics, CreatePartitions: checks rights and passes commands to the controller."""
 
 from collections import Counter
 from collections.abc import Mapping
