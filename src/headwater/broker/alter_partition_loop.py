@@ -1,8 +1,8 @@
-"""Sends the in-sync sets that leaders of this broker propose to the controller (KIP-497).
+"""Sends the in-sync sets that this broker's leaders propose to the controller (KIP-497).
 
-One AlterPartition is under way at a time and has everything that was proposed meanwhile. A request
-whose outcome is not known is sent again: the controller answers a repeated proposal with what it
-stored. Until the outcome is known, a proposed member counts for the high watermark.
+One AlterPartition is in flight at a time; proposals made meanwhile go into the next one. A request with
+an unknown outcome is sent again: the controller answers a repeated proposal with the stored state.
+Until the outcome is known, a proposed member counts for the high watermark.
 """
 
 import asyncio
@@ -24,7 +24,7 @@ log = logging.getLogger("headwater.state-change")
 
 RETRY_S = 0.05
 REFUSED_S = 0.2
-"""A leader that may not have what it proposed asks again after this time at the earliest."""
+"""How long a leader whose proposal was refused waits before it may propose again."""
 _OVERTAKEN = frozenset(
     {
         E.FENCED_LEADER_EPOCH,
@@ -35,7 +35,7 @@ _OVERTAKEN = frozenset(
         E.INVALID_REQUEST,
     }
 )
-"""The controller knows a newer state, which it tells this broker with another message."""
+"""The controller has a newer state, which it sends in another request."""
 _NOT_STORED = frozenset({E.INELIGIBLE_REPLICA, E.OPERATION_NOT_ATTEMPTED})
 
 
@@ -45,7 +45,7 @@ class _Proposed(NamedTuple):
 
 
 class AlterPartitionManager:
-    """The proposals of this broker's leaders, on their way to the controller."""
+    """The proposals of this broker's leaders until the controller has answered them."""
 
     def __init__(self, context: Context, connect: Callable[[int, str], LeaderConnection]) -> None:
         self._context = context
@@ -58,12 +58,12 @@ class AlterPartitionManager:
         self._closed = False
 
     def propose(self, replica: Replica, proposal: ProposeIsr) -> None:
-        """Ask for another in-sync set of a partition; the newest proposal counts."""
+        """Propose an in-sync set for a partition; the newest proposal counts."""
         self._waiting[replica.topic_partition] = _Proposed(replica, proposal)
         self._send_in(0)
 
     def controller_changed(self) -> None:
-        """Ask the new controller instead of waiting for one that may answer no more."""
+        """Ask the new controller: the old one may never answer."""
         if (
             self._connection is not None
             and self._controller != self._context.metadata.controller_id
@@ -116,7 +116,7 @@ class AlterPartitionManager:
         return self._connection
 
     def _members(self, row: _Proposed) -> list[tuple[int, int]]:
-        """The set, with the registration in which this leader knows each broker (KIP-903)."""
+        """The set, with the broker epoch of each member as this leader knows it (KIP-903)."""
         own = {self._context.node_id: self._context.control.broker_epoch}
         return [
             (broker, own.get(broker, row.replica.leading.broker_epoch(broker)))
@@ -189,12 +189,12 @@ class AlterPartitionManager:
         self._end()
 
     def _retry(self, why: str) -> None:
-        """Nobody knows whether it is stored: ask again, together with what came meanwhile."""
+        """The outcome is unknown: send the proposals again, with those made meanwhile."""
         log.info("the controller did not take %d in-sync sets: %s", len(self._sent), why)
         self._end()
 
     def _end(self) -> None:
-        """Send again what has no outcome, unless the partition has proposed something else since."""
+        """Send proposals without an outcome again, unless the partition has made a newer one."""
         unknown = {row.replica.topic_partition: row for row in self._sent.values()}
         self._sent = {}
         self._waiting = {**unknown, **self._waiting}
@@ -217,6 +217,6 @@ class AlterPartitionManager:
             loop = asyncio.get_running_loop()
             loop.call_later(REFUSED_S, lambda: replica.leading.isr_refused(proposal))
         elif outcome.error in _OVERTAKEN:
-            # It may be stored after all, and be overtaken: it counts until the newer state is here.
+            # It may have been stored and replaced since: it counts until the newer state arrives.
             del self._sent[key]
             log.info("%s: the in-sync set %s came too late: %s", at, members, outcome.error.name)

@@ -1,9 +1,9 @@
-"""Passes requests that need the controller on to it, wherever it is.
+"""Forwards requests that only the controller can answer.
 
-A client may send them to any broker. The broker wraps the request in an Envelope, as it came and
-with the client's principal, and the controller answers it as if the client had asked there. While
-no controller is elected the request waits. A request that may have arrived is not sent twice: the
-client is told NOT_CONTROLLER and decides itself.
+A client may send them to any broker. The broker wraps the unchanged request in an Envelope with the
+client's principal, and the controller answers it as if the client had connected there. While there is
+no controller, the request waits. A request that may have arrived is not sent twice: the client gets
+NOT_CONTROLLER and decides whether to retry.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ _NOT_DELIVERED = (E.BROKER_NOT_AVAILABLE, E.NOT_CONTROLLER)
 
 
 class Forwarding:
-    """The way from this broker to the controller of a cluster."""
+    """Forwards requests from this broker to the controller."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
@@ -40,9 +40,9 @@ class Forwarding:
         return not self._context.controller.active
 
     def forward(self, request: Request, frame: bytes, serve_here: Callable[[], None]) -> None:
-        """Answer `request`, whose bytes are `frame`, with what the controller says.
+        """Answer `request`, whose bytes are `frame`, with the controller's response.
 
-        `serve_here` answers it if this broker becomes the controller, or if nobody else can.
+        `serve_here` answers it if this broker becomes the controller, or if there is none.
         """
         peer = request.connection
         envelope = EnvelopeRequest(
@@ -62,7 +62,7 @@ class Forwarding:
     def create_topics(
         self, topics: Sequence[TopicCreation], reply: Callable[[list[TopicOutcome]], None]
     ) -> None:
-        """Let the controller create topics of brokers, or topics that a client named."""
+        """Have the controller create internal topics, or topics that a client requested."""
         request = CreateTopicsRequest(
             timeout_ms=ANSWER_TIMEOUT_MS // 2,
             topics=[
@@ -94,7 +94,7 @@ class Forwarding:
             connection.send(request, CreateTopicsResponse, answered, timeout_ms=ANSWER_TIMEOUT_MS)
 
     def connection(self) -> PeerConnection | None:
-        """A connection to the controller; None if it is this broker, or nobody."""
+        """A connection to the controller; None if it is this broker, or there is none."""
         context = self._context
         controller = context.controller.controller_id
         if controller in (NO_LEADER, context.node_id):
@@ -104,7 +104,7 @@ class Forwarding:
         return self._connections[controller]
 
     def controller_changed(self) -> None:
-        """Hang up on former controllers: who waits for one that is frozen is told to ask again."""
+        """Close connections to earlier controllers: requests that wait for one fail and can be retried."""
         current = self._context.metadata.controller_id
         for former in [number for number in self._connections if number != current]:
             self._connections.pop(former).close()
@@ -114,7 +114,7 @@ class Forwarding:
 
 
 class _Attempts:
-    """One envelope on its way; `answered` gets None if this broker has to answer."""
+    """One forwarded request; `answered` gets None if this broker must answer itself."""
 
     def __init__(
         self,

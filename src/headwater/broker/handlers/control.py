@@ -1,7 +1,7 @@
-"""LeaderAndIsr, UpdateMetadata, StopReplica: a controller says who leads what.
+"""LeaderAndIsr, UpdateMetadata, StopReplica: requests of the controller to brokers.
 
-A controller sends the same messages to its own broker and to all others. A message of an older
-controller, or for an earlier life of this broker, changes nothing.
+A controller sends the same requests to its own broker and to all others. A request of an older
+controller, or to an earlier registration of this broker, is refused.
 """
 
 import logging
@@ -94,7 +94,7 @@ def _apply(
 def handle_update_metadata(
     context: Context, request: Replier, body: UpdateMetadataRequest
 ) -> UpdateMetadataResponse:
-    """Learn which brokers live, which topics exist and who leads their partitions."""
+    """Update the live brokers, the topics and the leaders of their partitions."""
     refusal = context.control.refuse(body.controller_epoch, body.broker_epoch)
     if refusal is E.NONE:
         removed = context.metadata.apply(body)
@@ -112,7 +112,7 @@ def handle_update_metadata(
 
 
 def _learn_in_sync_sets(context: Context, body: UpdateMetadataRequest) -> None:
-    """Let leaders here know of sets that were stored without an answer reaching them (KAFKA-2729)."""
+    """Pass on in-sync sets that were stored although their leader here got no answer (KAFKA-2729)."""
     for topic in body.topic_states:
         for state in topic.partition_states:
             if state.leader == context.node_id:
