@@ -7,9 +7,16 @@ error. A bad stored change is skipped and kept in `ignored`, because the broker 
 from collections.abc import Mapping
 from typing import Self
 
-from headwater.config.broker_keys import BrokerKeys
+from headwater.config.broker_keys.connections import ConnectionKeys
+from headwater.config.broker_keys.groups import GroupKeys
+from headwater.config.broker_keys.listeners import ListenerKeys
+from headwater.config.broker_keys.logs import LogKeys
+from headwater.config.broker_keys.node import NodeKeys
+from headwater.config.broker_keys.replication import ReplicationKeys
+from headwater.config.broker_keys.topic_defaults import TopicDefaultKeys
+from headwater.config.broker_keys.zookeeper import ZooKeeperKeys
 from headwater.config.foreign import idle_key, why_not_here
-from headwater.config.keys import ConfigError, Key, Mode, Value
+from headwater.config.keys import BOOLEAN, ConfigError, Key, Mode, Value, key
 from headwater.config.listeners import Listener, advertised_listeners, parse_listeners
 from headwater.config.properties import Assignment, read_properties
 from headwater.config.resolve import Layers, configured
@@ -18,8 +25,25 @@ from headwater.config.topic import TopicSettings
 _UNITS = {"hours": 3_600_000, "minutes": 60_000}
 
 
-class BrokerSettings(BrokerKeys):
+class BrokerSettings(
+    NodeKeys,
+    ListenerKeys,
+    ZooKeeperKeys,
+    ConnectionKeys,
+    TopicDefaultKeys,
+    LogKeys,
+    ReplicationKeys,
+    GroupKeys,
+):
     """The resolved settings of one broker, and the layers they came from."""
+
+    unstable_api_versions_enable: bool = key(
+        "unstable.api.versions.enable",
+        BOOLEAN,
+        default=False,
+        doc="Offer versions of APIs that are not finished.",
+        idle="only finished versions are served",
+    )
 
     layers: Layers
     topic_defaults: TopicSettings

@@ -46,6 +46,9 @@ class Mode(Enum):
     CLUSTER_WIDE = "cluster-wide"
 
 
+CLUSTER_WIDE = Mode.CLUSTER_WIDE
+
+
 class ConfigError(KafkaError):
     """A bad key or value; the message names the key, where it was set, and what to do."""
 
@@ -171,7 +174,10 @@ def key(
 
 
 class SettingsBase:
-    """The base of a table: immutable values, one attribute per row."""
+    """The base of a table: immutable values, one attribute per row.
+
+    A table that names other tables as its bases has their rows first, in that order.
+    """
 
     KEYS: ClassVar[Mapping[str, Key]] = {}
 
@@ -181,7 +187,8 @@ class SettingsBase:
             if attribute != row.attribute:
                 raise TypeError(f"{row.name} must be declared as {row.attribute}")
             delattr(cls, attribute)  # so that reading goes straight to the instance
-        cls.KEYS = {**cls.KEYS, **{row.name: row for row in rows.values()}}
+        tables = [base.KEYS.values() for base in cls.__bases__ if issubclass(base, SettingsBase)]
+        cls.KEYS = {row.name: row for table in [*tables, rows.values()] for row in table}
 
     def __init__(self, values: Mapping[str, Value]) -> None:
         for row in self.KEYS.values():

@@ -12,7 +12,7 @@ from headwater.broker.follower_watch import FollowerWatch
 from headwater.broker.handlers.fetch_parts import TopicAnswer
 from headwater.broker.request import Request
 from headwater.broker.turns import each
-from headwater.config.broker_keys import RACK_AWARE_SELECTOR
+from headwater.config.broker_keys.replication import RACK_AWARE_SELECTOR
 from headwater.errors import E, KafkaError
 from headwater.model import NO_EPOCH, READ_COMMITTED
 from headwater.replication.isolation import FetchIsolation
