@@ -4,8 +4,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from headwater.coordination.groups.classic import JOIN_PHASE, SESSION, SYNC_PHASE, ClassicGroup
+from headwater.coordination.groups.classic import ClassicGroup
 from headwater.coordination.groups.commands import Joined, Leaver
+from headwater.coordination.groups.group_deadlines import JOIN_PHASE, SESSION, SYNC_PHASE
 from headwater.coordination.groups.settings import GroupSettings
 from headwater.coordination.groups.states import GroupState
 from headwater.errors import E
@@ -40,7 +41,7 @@ class GroupShardMachine(RuleBasedStateMachine):
 
     def generation(self, group: str, offset: int = 0) -> int:
         known = self.driver.shard.groups.get(group)
-        return (known.generation if known else 0) + offset
+        return (known.current.number if known else 0) + offset
 
     @rule(
         group=GROUPS,
@@ -82,7 +83,7 @@ class GroupShardMachine(RuleBasedStateMachine):
                 self.asked[token] = group, member.instance_id
         for member_id in list(known.members.by_id):
             if known.state is GroupState.COMPLETING_REBALANCE:
-                self.driver.sync(member_id, known.generation, {member_id: b"x"}, group=group)
+                self.driver.sync(member_id, known.current.number, {member_id: b"x"}, group=group)
 
     @rule(place=PICK, stale=st.sampled_from([0, 0, 1]))
     def heartbeat(self, place, stale):
@@ -143,8 +144,8 @@ class GroupShardMachine(RuleBasedStateMachine):
     @invariant()
     def generations_grow(self):
         for group in self.driver.shard.groups.values():
-            assert group.generation >= self.generations.get(group, 0)
-            self.generations[group] = group.generation
+            assert group.current.number >= self.generations.get(group, 0)
+            self.generations[group] = group.current.number
 
     @invariant()
     def every_waiting_token_is_parked(self):
@@ -162,7 +163,8 @@ class GroupShardMachine(RuleBasedStateMachine):
     def what_is_stable_is_stored(self):
         for group_id, group in self.driver.shard.groups.items():
             if group.state is GroupState.STABLE:
-                assert group.to_stored() == self.driver.shard.stored[group_id]
+                stored = group.current.to_stored(group.state_timestamp)
+                assert stored == self.driver.shard.stored[group_id]
 
     @invariant()
     def every_state_with_members_has_a_deadline(self):

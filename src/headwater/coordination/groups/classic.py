@@ -4,12 +4,12 @@
 
 A state machine without clock, network or disk. Every state that has members has a deadline, so that
 no group can hang: the join phase and the sync phase end by themselves, and in between each member has
-a session. Every parked token is answered by `_answer_join` or `_answer_sync`, once. A record holds
+a session. `Members` answers every parked token, once. A record holds
 only what a restart needs, and is written when a generation is complete or the group becomes empty.
 """
 
 from collections.abc import Callable, Collection
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
 from headwater.coordination.deadlines import Deadlines, Now
 from headwater.coordination.groups.commands import (
@@ -25,25 +25,27 @@ from headwater.coordination.groups.commands import (
     SyncGroup,
     leave_reason,
     rejoin_reason,
+    shown_ids,
 )
+from headwater.coordination.groups.generation import Generation
 from headwater.coordination.groups.group import DeadlineKey, GroupOutcome
-from headwater.coordination.groups.members import Member, Members
+from headwater.coordination.groups.group_deadlines import (
+    JOIN_PHASE,
+    PENDING,
+    SYNC_PHASE,
+    GroupDeadlines,
+)
+from headwater.coordination.groups.initial_delay import InitialDelay
+from headwater.coordination.groups.members import Member
 from headwater.coordination.groups.offsets import Retention
 from headwater.coordination.groups.records import GroupRecord, StoredGroup
-from headwater.coordination.groups.settings import NEW_MEMBER_JOIN_TIMEOUT_MS, GroupSettings
+from headwater.coordination.groups.settings import GroupSettings
 from headwater.coordination.groups.states import ALLOWED_PREVIOUS, GroupKind, GroupState
-from headwater.coordination.groups.subscriptions import CONSUMER_PROTOCOL_TYPE
 from headwater.coordination.shard import Token
 from headwater.errors import E
 
 SHORTEST_WAIT_MS = 1_000
 LONGEST_REASON = 255
-SHOWN_MEMBERS = 5
-
-JOIN_PHASE = "join"
-SYNC_PHASE = "sync"
-SESSION = "session"
-PENDING = "pending"
 
 EMPTY = GroupState.EMPTY
 PREPARING = GroupState.PREPARING_REBALANCE
@@ -51,14 +53,6 @@ COMPLETING = GroupState.COMPLETING_REBALANCE
 STABLE = GroupState.STABLE
 
 NewId: TypeAlias = Callable[[str], str]
-
-
-class InitialDelay(NamedTuple):
-    """How long a new group waits for more members; each new member extends the wait, up to a limit."""
-
-    delay_ms: int
-    remaining_ms: int
-    joined_meanwhile: bool = False
 
 
 class ClassicGroup:
@@ -72,15 +66,13 @@ class ClassicGroup:
         self.group_id = group_id
         self.state = EMPTY
         self.state_timestamp = now.wall_ms
-        self.generation = 0
-        self.protocol_type: str | None = None
-        self.protocol: str | None = None
-        self.members = Members()
+        self.current = Generation()
+        self.members = self.current.members
         self.pending: dict[str, None] = {}  # ids handed out that have not joined yet
         self._unsynced: set[str] = set()  # members of this generation that have not synced yet
         self._initial: InitialDelay | None = None
         self._settings = settings
-        self._deadlines = deadlines
+        self._deadlines = GroupDeadlines(group_id, deadlines)
 
     @classmethod
     def loaded(
@@ -94,16 +86,10 @@ class ClassicGroup:
         """Restore the group from the log: sessions start again, and no member has to rejoin."""
         group = cls(group_id, settings, deadlines, now)
         group.state_timestamp = stored.state_timestamp
-        group.generation = stored.generation
-        group.protocol_type = stored.protocol_type or None
-        group.protocol = stored.protocol
-        for member in stored.members:
-            group.members.add(Member.stored(member, stored.protocol))
-            group._start_session(now, group.members.by_id[member.member_id])
-        if group.members.by_id:
+        group.current.restore(stored)
+        for member in group.members.by_id.values():
+            group._deadlines.start_session(now, member)
             group.state = STABLE
-        if stored.leader in group.members.by_id:
-            group.members.leader = stored.leader
         return group
 
     # -- joining
@@ -114,7 +100,7 @@ class ClassicGroup:
         """Add a member, or start a rebalance for one that joins again."""
         if not self._has_room_for(command.member_id):
             self._turn_away(now, command.member_id, token, out)
-        elif not self._speaks(command):
+        elif not self.current.speaks(command):
             out.reply(token, Joined(E.INCONSISTENT_GROUP_PROTOCOL, command.member_id))
         elif command.member_id == NO_MEMBER:
             self._join_unknown(now, command, token, new_id, out)
@@ -140,16 +126,6 @@ class ClassicGroup:
         out.reply(token, Joined(E.GROUP_MAX_SIZE_REACHED))
         self._maybe_complete_join(now, out)
 
-    def _speaks(self, command: JoinGroup) -> bool:
-        if not command.protocol_type or not command.protocols:
-            return False
-        if self.state is EMPTY or not self.members.by_id:
-            return True
-        candidates = self.members.candidates()
-        return self.protocol_type == command.protocol_type and any(
-            name in candidates for name, _ in command.protocols
-        )
-
     def _join_unknown(
         self, now: Now, command: JoinGroup, token: Token, new_id: NewId, out: GroupOutcome
     ) -> None:
@@ -166,7 +142,7 @@ class ClassicGroup:
             self._add(now, member_id, command, token, out)
             return
         self.pending[member_id] = None
-        self._deadline(now, PENDING, command.session_timeout_ms, member_id)
+        self._deadlines.await_join(now, member_id, command.session_timeout_ms)
         out.reply(token, Joined(E.MEMBER_ID_REQUIRED, member_id))
 
     def _join_known(self, now: Now, command: JoinGroup, token: Token, out: GroupOutcome) -> None:
@@ -179,10 +155,12 @@ class ClassicGroup:
         leads = self.members.leader == member.member_id
         if unchanged and (self.state is COMPLETING or (self.state is STABLE and not leads)):
             # The member may have missed the response to its join: send it again.
-            out.reply(token, self.joined(member))
+            out.reply(token, self.current.joined(member))
             return
         reason = rejoin_reason(command.reason, unchanged_leader=leads and unchanged)
-        self._update(member, command, token, out)
+        again = Joined(E.REBALANCE_IN_PROGRESS, member.member_id)
+        self.members.answer_join(member, again, out)
+        self.members.update(member, command, token)
         self._rebalance_or_complete(
             now, self._because(reason, member.member_id, command.reason), out
         )
@@ -192,19 +170,15 @@ class ClassicGroup:
     ) -> None:
         self._forget_pending(member_id)
         if not self.members.by_id:
-            self.protocol_type = command.protocol_type
+            self.current.protocol_type = command.protocol_type
         if self._initial is not None:
             self._initial = self._initial._replace(joined_meanwhile=True)
         member = Member.joining(member_id, command)
         member.join_token = token
         self.members.add(member)
-        self._deadline(now, SESSION, NEW_MEMBER_JOIN_TIMEOUT_MS, member_id)
+        self._deadlines.await_first_generation(now, member_id)
         why = self._because(RebalanceReason.JOIN, member_id, command.reason)
         self._rebalance_or_complete(now, why, out)
-
-    def _update(self, member: Member, command: JoinGroup, token: Token, out: GroupOutcome) -> None:
-        self._answer_join(member, Joined(E.REBALANCE_IN_PROGRESS, member.member_id), out)
-        self.members.update(member, command, token)
 
     def _replace_static(
         self,
@@ -218,25 +192,27 @@ class ClassicGroup:
         """Give a returning static member a new id, and fence its old one."""
         former_leader = self.members.leader
         member = self.members.by_id[old_id]
-        self._answer_join(member, Joined(E.FENCED_INSTANCE_ID, old_id), out)
-        self._answer_sync(member, Synced(E.FENCED_INSTANCE_ID), out)
+        self.members.answer_join(member, Joined(E.FENCED_INSTANCE_ID, old_id), out)
+        self.members.answer_sync(member, Synced(E.FENCED_INSTANCE_ID), out)
         self.members.replace(old_id, new_id)
         self._unsynced.discard(old_id)
-        self._deadlines.cancel((self.group_id, SESSION, old_id))
+        self._deadlines.end_session(old_id)
         self.members.update(member, command, token)
-        self._start_session(now, member)
-        if self.state is not STABLE or self.members.choose_protocol() != self.protocol:
+        self._deadlines.start_session(now, member)
+        if self.state is not STABLE or self.members.choose_protocol() != self.current.protocol:
             why = self._because(RebalanceReason.STATIC, new_id, command.reason)
             self._rebalance_or_complete(now, why, out)
             return
         self._store(out)
         if command.may_skip_assignment:
             leads = self.members.leader == new_id
-            answer = self.joined(member)._replace(skip_assignment=leads)
+            answer = self.current.joined(member)._replace(skip_assignment=leads)
         else:
             # An old client must not see itself as the leader: it would compute an assignment.
-            answer = self.joined(member)._replace(leader=former_leader or NO_MEMBER, members=())
-        self._answer_join(member, answer, out)
+            answer = self.current.joined(member)._replace(
+                leader=former_leader or NO_MEMBER, members=()
+            )
+        self.members.answer_join(member, answer, out)
 
     # -- the two phases of a rebalance
 
@@ -256,18 +232,17 @@ class ClassicGroup:
         self._enter(PREPARING, now)
         if is_first:
             delay_ms = self._settings.initial_rebalance_delay_ms
-            remaining_ms = max(self.members.rebalance_timeout_ms() - delay_ms, 0)
-            self._initial = InitialDelay(delay_ms, remaining_ms)
-            self._deadline(now, JOIN_PHASE, delay_ms)
+            self._initial = InitialDelay.first(delay_ms, self.members.rebalance_timeout_ms())
+            self._deadlines.begin_phase(now, JOIN_PHASE, delay_ms)
             return
-        self._deadline(now, JOIN_PHASE, self.members.rebalance_timeout_ms())
+        self._deadlines.begin_phase(now, JOIN_PHASE, self.members.rebalance_timeout_ms())
         self._maybe_complete_join(now, out)
 
     def _call_off_sync(self, now: Now, out: GroupOutcome) -> None:
         for member in self.members.by_id.values():
             member.assignment = b""
-            if self._answer_sync(member, Synced(E.REBALANCE_IN_PROGRESS), out):
-                self._start_session(now, member)
+            if self.members.answer_sync(member, Synced(E.REBALANCE_IN_PROGRESS), out):
+                self._deadlines.start_session(now, member)
 
     def _maybe_complete_join(self, now: Now, out: GroupOutcome) -> None:
         if self.state is not PREPARING or self._initial is not None:
@@ -280,9 +255,8 @@ class ClassicGroup:
         if initial is None or not initial.joined_meanwhile:
             self._complete_join(now, out)
             return
-        delay_ms = min(self._settings.initial_rebalance_delay_ms, initial.remaining_ms)
-        self._initial = InitialDelay(delay_ms, max(initial.remaining_ms - initial.delay_ms, 0))
-        self._deadline(now, JOIN_PHASE, delay_ms)
+        self._initial = initial.extended(self._settings.initial_rebalance_delay_ms)
+        self._deadlines.begin_phase(now, JOIN_PHASE, self._initial.delay_ms)
 
     def _complete_join(self, now: Now, out: GroupOutcome) -> None:
         """End the join phase: remove dynamic members that did not join."""
@@ -293,30 +267,30 @@ class ClassicGroup:
         if self.members.by_id and not self.members.elect_joined_leader():
             # Only static members are left and none joined: wait for one, or for their sessions to end.
             patience_ms = max(self.members.rebalance_timeout_ms(), SHORTEST_WAIT_MS)
-            self._deadline(now, JOIN_PHASE, patience_ms)
+            self._deadlines.begin_phase(now, JOIN_PHASE, patience_ms)
             return
-        self._deadlines.cancel((self.group_id, JOIN_PHASE, ""))
-        self.generation += 1
+        self._deadlines.end_phase(JOIN_PHASE)
+        self.current.number += 1
         if self.members.by_id:
             self._begin_sync_phase(now, out)
         else:
-            self.protocol = None
+            self.current.protocol = None
             self._enter(EMPTY, now)
             self._store(out)
 
     def _begin_sync_phase(self, now: Now, out: GroupOutcome) -> None:
-        self.protocol = self.members.choose_protocol()
+        self.current.protocol = self.members.choose_protocol()
         self._enter(COMPLETING, now)
         self._unsynced = set(self.members.by_id)
-        self._deadline(now, SYNC_PHASE, self.members.rebalance_timeout_ms())
+        self._deadlines.begin_phase(now, SYNC_PHASE, self.members.rebalance_timeout_ms())
         for member in self.members.by_id.values():
             member.is_new = False
-            self._start_session(now, member)
-            self._answer_join(member, self.joined(member), out)
+            self._deadlines.start_session(now, member)
+            self.members.answer_join(member, self.current.joined(member), out)
 
     def _end_sync_phase(self) -> None:
         self._unsynced.clear()
-        self._deadlines.cancel((self.group_id, SYNC_PHASE, ""))
+        self._deadlines.end_phase(SYNC_PHASE)
 
     def _sync_phase_expired(self, now: Now, out: GroupOutcome) -> None:
         late = set(self._unsynced)
@@ -324,13 +298,15 @@ class ClassicGroup:
             return
         for member_id in sorted(late):
             self._remove(member_id, out)
-        self.prepare_rebalance(now, self._because(RebalanceReason.SYNC, _names(late)), out)
+        self.prepare_rebalance(now, self._because(RebalanceReason.SYNC, shown_ids(late)), out)
 
     # -- syncing
 
     def sync(self, now: Now, command: SyncGroup, token: Token, out: GroupOutcome) -> None:
         """Answer with the member's assignment, now or when the leader sends it."""
-        refusal = self.validate_sync(command)
+        refusal = self.current.validate_sync(command)
+        if refusal is E.NONE and self.state is PREPARING:
+            refusal = E.REBALANCE_IN_PROGRESS
         if refusal is not E.NONE:
             out.reply(token, Synced(refusal))
             return
@@ -339,10 +315,10 @@ class ClassicGroup:
         if self.state is STABLE:
             if not self._unsynced:
                 self._end_sync_phase()
-            self._start_session(now, member)
-            out.reply(token, self.synced(member))
+            self._deadlines.start_session(now, member)
+            out.reply(token, self.current.synced(member))
             return
-        self._answer_sync(member, Synced(E.REBALANCE_IN_PROGRESS), out)
+        self.members.answer_sync(member, Synced(E.REBALANCE_IN_PROGRESS), out)
         member.sync_token = token
         if self.members.leader == member.member_id:
             self._assign(now, command, out)
@@ -355,25 +331,23 @@ class ClassicGroup:
         if not self._unsynced:
             self._end_sync_phase()
         for member in self.members.by_id.values():
-            if self._answer_sync(member, self.synced(member), out):
-                self._start_session(now, member)
+            if self.members.answer_sync(member, self.current.synced(member), out):
+                self._deadlines.start_session(now, member)
 
     # -- living and leaving
 
     def heartbeat(self, now: Now, command: Heartbeat) -> E:
         """Extend the session; the answer says whether a rebalance is in progress."""
-        refusal = self.members.validate(command.member_id, command.instance_id)
+        refusal = self.current.validate(command.member_id, command.instance_id, command.generation)
         if refusal is not E.NONE:
             return refusal
-        if command.generation != self.generation:
-            return E.ILLEGAL_GENERATION
-        self._start_session(now, self.members.by_id[command.member_id])
+        self._deadlines.start_session(now, self.members.by_id[command.member_id])
         return E.REBALANCE_IN_PROGRESS if self.state is PREPARING else E.NONE
 
     def committed_by(self, now: Now, member_id: str) -> None:
         member = self.members.by_id.get(member_id)
         if member is not None and self.state in (STABLE, PREPARING):
-            self._start_session(now, member)
+            self._deadlines.start_session(now, member)
 
     def leave(self, now: Now, leavers: tuple[Leaver, ...], out: GroupOutcome) -> list[E]:
         """Remove members, with one rebalance for all of them."""
@@ -381,7 +355,7 @@ class ClassicGroup:
         errors = [self._leave_one(leaver, gone, out) for leaver in leavers]
         if gone:
             client_reason = next((one.reason for one in leavers if one.reason), None)
-            why = self._because(leave_reason(client_reason), _names(gone), client_reason)
+            why = self._because(leave_reason(client_reason), shown_ids(gone), client_reason)
             self._members_went(now, why, out)
         self._maybe_complete_join(now, out)  # it may have waited for a pending id that left
         return errors
@@ -441,7 +415,6 @@ class ClassicGroup:
             self.prepare_rebalance(now, self._because(RebalanceReason.CAPACITY), out)
 
     def close(self) -> None:
-        """Drop pending ids: the group was deleted."""
         for member_id in list(self.pending):
             self._forget_pending(member_id)
         self.state = GroupState.DEAD
@@ -454,48 +427,32 @@ class ClassicGroup:
             return E.NONE
         if generation < 0 and member_id == NO_MEMBER and instance_id is None:
             return E.UNKNOWN_MEMBER_ID
-        refusal = self.members.validate(member_id, instance_id)
-        if refusal is not E.NONE:
-            return refusal
-        if generation != self.generation:
-            return E.ILLEGAL_GENERATION
-        return E.REBALANCE_IN_PROGRESS if self.state is COMPLETING else E.NONE
+        refusal = self.current.validate(member_id, instance_id, generation)
+        if refusal is E.NONE and self.state is COMPLETING:
+            return E.REBALANCE_IN_PROGRESS
+        return refusal
 
     def validate_delete(self) -> E:
         return E.NONE if self.state is EMPTY else E.NON_EMPTY_GROUP
 
     def validate_offset_delete(self) -> E:
         """Return NONE if offsets may be deleted; for consumers, subscriptions are checked per topic."""
-        if self.state is EMPTY or self.protocol_type == CONSUMER_PROTOCOL_TYPE:
+        if self.state is EMPTY or self.current.of_consumers:
             return E.NONE
         return E.NON_EMPTY_GROUP
-
-    def validate_sync(self, command: SyncGroup) -> E:
-        """Return NONE if the command matches the member, its generation and, if set, its protocol."""
-        refusal = self.members.validate(command.member_id, command.instance_id)
-        if refusal is not E.NONE:
-            return refusal
-        if command.generation != self.generation:
-            return E.ILLEGAL_GENERATION
-        of_type = _differs(command.protocol_type, self.protocol_type)
-        if of_type or _differs(command.protocol, self.protocol):
-            return E.INCONSISTENT_GROUP_PROTOCOL
-        return E.REBALANCE_IN_PROGRESS if self.state is PREPARING else E.NONE
 
     # -- reading
 
     @property
     def vacant(self) -> bool:
-        """Whether it has no members and no pending ids."""
         return not self.members.by_id and not self.pending
 
+    @property
+    def protocol_type(self) -> str | None:
+        return self.current.protocol_type
+
     def subscribed_among(self, topics: Collection[str]) -> frozenset[str]:
-        """Return the `topics` that a member subscribes to; all if a subscription is unknown."""
-        known = self._subscribed_topics()
-        if known is None:
-            unknown = self.protocol_type == CONSUMER_PROTOCOL_TYPE
-            return frozenset(topics if unknown else ())
-        return known.intersection(topics)
+        return self.current.subscribed_among(topics)
 
     def retention(self) -> Retention | None:
         """Return which offsets may expire; None during a rebalance or if a subscription is unknown."""
@@ -503,56 +460,16 @@ class ClassicGroup:
             return Retention()
         if self.state is EMPTY:
             return Retention(since_ms=self.state_timestamp)
-        topics = self._subscribed_topics()
+        topics = self.current.subscribed_topics()
         if self.state is not STABLE or topics is None:
             return None
         return Retention(kept_topics=topics)
 
     def describe(self) -> Described:
-        """Describe the group for DescribeGroups: metadata only while it is Stable."""
-        protocol = self.protocol if self.state is STABLE else None
-        return Described(
-            E.NONE,
-            self.state.value,
-            self.protocol_type or "",
-            protocol or "",
-            self.members.described(protocol),
-        )
-
-    def to_stored(self) -> StoredGroup:
-        return StoredGroup(
-            self.protocol_type or "",
-            self.generation,
-            self.protocol,
-            self.members.leader,
-            self.state_timestamp,
-            tuple(member.to_stored(self.protocol) for member in self.members.by_id.values()),
-        )
-
-    def joined(self, member: Member) -> Joined:
-        """Return the response to a member's join: the current generation."""
-        leader = self.members.leader or NO_MEMBER
-        leads = leader == member.member_id
-        return Joined(
-            E.NONE,
-            member.member_id,
-            self.generation,
-            self.protocol_type,
-            self.protocol,
-            leader,
-            self.members.for_leader(self.protocol) if leads else (),
-        )
-
-    def synced(self, member: Member) -> Synced:
-        return Synced(E.NONE, self.protocol_type, self.protocol, member.assignment)
+        return self.current.described(self.state)
 
     def parked(self) -> list[Token]:
         return self.members.parked()
-
-    def _subscribed_topics(self) -> frozenset[str] | None:
-        if self.protocol_type != CONSUMER_PROTOCOL_TYPE:
-            return None
-        return self.members.subscribed_topics(self.protocol)
 
     # -- helpers
 
@@ -569,44 +486,15 @@ class ClassicGroup:
         self.state_timestamp = now.wall_ms
 
     def _store(self, out: GroupOutcome) -> None:
-        out.records.append(GroupRecord(self.group_id, self.to_stored()))
-
-    def _deadline(self, now: Now, what: str, in_ms: int, member_id: str = "") -> None:
-        self._deadlines.set((self.group_id, what, member_id), now.monotonic_ms + in_ms)
-
-    def _start_session(self, now: Now, member: Member) -> None:
-        self._deadline(now, SESSION, member.session_timeout_ms, member.member_id)
+        out.records.append(GroupRecord(self.group_id, self.current.to_stored(self.state_timestamp)))
 
     def _forget_pending(self, member_id: str) -> None:
         self.pending.pop(member_id, None)
-        self._deadlines.cancel((self.group_id, PENDING, member_id))
+        self._deadlines.end_await_join(member_id)
 
     def _remove(self, member_id: str, out: GroupOutcome) -> None:
         member = self.members.remove(member_id)
         self._unsynced.discard(member_id)
-        self._deadlines.cancel((self.group_id, SESSION, member_id))
-        self._answer_join(member, Joined(E.UNKNOWN_MEMBER_ID, member_id), out)
-        self._answer_sync(member, Synced(E.UNKNOWN_MEMBER_ID), out)
-
-    def _answer_join(self, member: Member, answer: Joined, out: GroupOutcome) -> None:
-        token = self.members.pop_join_token(member)
-        if token is not None:
-            out.reply(token, answer)
-
-    def _answer_sync(self, member: Member, answer: Synced, out: GroupOutcome) -> bool:
-        if member.sync_token is None:
-            return False
-        out.reply(member.sync_token, answer)
-        member.sync_token = None
-        return True
-
-
-def _names(members: set[str]) -> str:
-    """Return a few ids and the number of the others, for the log."""
-    shown = sorted(members)[:SHOWN_MEMBERS]
-    more = len(members) - len(shown)
-    return ", ".join(shown) + (f" and {more} more" if more else "")
-
-
-def _differs(said: str | None, known: str | None) -> bool:
-    return said is not None and known is not None and said != known
+        self._deadlines.end_session(member_id)
+        self.members.answer_join(member, Joined(E.UNKNOWN_MEMBER_ID, member_id), out)
+        self.members.answer_sync(member, Synced(E.UNKNOWN_MEMBER_ID), out)

@@ -12,6 +12,7 @@ from headwater.errors import E
 from headwater.model import NO_GENERATION
 
 NO_MEMBER = ""
+SHOWN_MEMBERS = 5
 
 
 class JoinGroup(NamedTuple):
@@ -181,3 +182,10 @@ class RebalanceStarted(NamedTuple):
     reason: RebalanceReason
     member_id: str
     client_reason: str
+
+
+def shown_ids(members: set[str]) -> str:
+    """Return a few ids and the number of the others, for the log."""
+    shown = sorted(members)[:SHOWN_MEMBERS]
+    more = len(members) - len(shown)
+    return ", ".join(shown) + (f" and {more} more" if more else "")

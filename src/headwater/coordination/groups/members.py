@@ -1,13 +1,20 @@
 """The members of a classic group: their protocols, the leader, and the static identities.
 
 Always consistent: one leader while there are members, one member per instance id. Independent of
-states, time and replies.
+states and time.
 """
 
 from collections import Counter
 from dataclasses import dataclass
 
-from headwater.coordination.groups.commands import DescribedMember, JoinedMember, JoinGroup
+from headwater.coordination.groups.commands import (
+    DescribedMember,
+    Joined,
+    JoinedMember,
+    JoinGroup,
+    Synced,
+)
+from headwater.coordination.groups.group import GroupOutcome
 from headwater.coordination.groups.records import StoredMember
 from headwater.coordination.groups.subscriptions import subscribed_topics
 from headwater.coordination.shard import Token
@@ -153,6 +160,20 @@ class Members:
             member.join_token = None
             self._waiting -= member.member_id in self.by_id
         return token
+
+    def answer_join(self, member: Member, answer: Joined, out: GroupOutcome) -> None:
+        """Answer a member's parked join, if there is one."""
+        token = self.pop_join_token(member)
+        if token is not None:
+            out.reply(token, answer)
+
+    def answer_sync(self, member: Member, answer: Synced, out: GroupOutcome) -> bool:
+        """Answer a member's parked sync; return whether there was one."""
+        token, member.sync_token = member.sync_token, None
+        if token is None:
+            return False
+        out.reply(token, answer)
+        return True
 
     def static_member_id(self, instance_id: str | None) -> str | None:
         """The member id behind a static identity."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from headwater.coordination.deadlines import Deadlines, Now
-from headwater.coordination.groups.classic import PENDING, ClassicGroup
+from headwater.coordination.groups.classic import ClassicGroup
 from headwater.coordination.groups.commands import (
     NO_MEMBER,
     Described,
@@ -23,6 +23,7 @@ from headwater.coordination.groups.commands import (
     SyncGroup,
 )
 from headwater.coordination.groups.group import CoordinatorGroup, DeadlineKey, GroupOutcome
+from headwater.coordination.groups.group_deadlines import PENDING
 from headwater.coordination.groups.offsets import (
     CommitOffsets,
     DeleteOffsets,
