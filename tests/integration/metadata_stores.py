@@ -96,10 +96,12 @@ class KazooCase:
 
     _cases = 0
 
-    def __init__(self, address: str, session_timeout_ms: int = 10_000, chroot: str = "") -> None:
+    def __init__(
+        self, address: str, session_timeout_ms: int = 10_000, chroot: str = "", **security: Any
+    ) -> None:
         KazooCase._cases += 1
-        chroot = chroot or f"/case/{KazooCase._cases}-{time.monotonic_ns()}"
-        self._settings = ZooKeeperSettings(address, chroot, session_timeout_ms)
+        self.chroot = chroot or f"/case/{KazooCase._cases}-{time.monotonic_ns()}"
+        self._settings = ZooKeeperSettings(address, self.chroot, session_timeout_ms, **security)
         self._events: queue.Queue[tuple[Callable[..., None], tuple[Any, ...]]] = queue.Queue()
         self._timers: list[tuple[float, Callable[[], None]]] = []
         self.sessions: list[SessionState] = []
@@ -229,8 +231,8 @@ class ZooKeeperServer:
 
 
 @contextlib.contextmanager
-def zookeepers(count: int) -> Iterator[list[ZooKeeperServer]]:
-    """An ensemble of `count` servers, serving."""
+def zookeepers(count: int, config: str = "") -> Iterator[list[ZooKeeperServer]]:
+    """An ensemble of `count` servers, serving, with more lines of `zoo.cfg`."""
     root = Path(tempfile.mkdtemp(prefix="zookeeper-"))
     ports = [free_port() for _ in range(3 * count)]
     peers = "".join(
@@ -244,7 +246,7 @@ def zookeepers(count: int) -> Iterator[list[ZooKeeperServer]]:
             folder = root / str(n + 1)
             folder.mkdir()
             (folder / "myid").write_text(f"{n + 1}\n")
-            members.append(ZooKeeperServer(folder, ports[n], extra))
+            members.append(ZooKeeperServer(folder, ports[n], extra + config))
         for member in members:
             member.wait_until_serving()
         yield members

@@ -31,7 +31,11 @@ from headwater.broker.registration import (
 from headwater.broker.server_connection import OnFrame, ServerConnection
 from headwater.config.broker import BrokerSettings
 from headwater.config.listeners import Listener
-from headwater.controller.store.metadata_store import MetadataStore
+from headwater.controller.store.metadata_store import (
+    MetadataStore,
+    StoreError,
+    StoreFailure,
+)
 from headwater.controller.store.znodes import BrokerEndpoint, BrokerNode
 from headwater.log.log_dir import LogDir
 from headwater.log.settings import LogSettings
@@ -90,9 +94,12 @@ class BrokerServer:
         if local.is_shared:
             await self._check_store(local.store)
         fresh = uuid_text(seams.randomness.uuid())
-        cluster_id = await wait_for_reply(partial(prepare_store, local.store, fresh))
         new_secret = seams.randomness.below(1 << 8 * SECRET_BYTES).to_bytes(SECRET_BYTES)
-        secret = await wait_for_reply(partial(share_secret, local.store, new_secret))
+        try:
+            cluster_id = await wait_for_reply(partial(prepare_store, local.store, fresh))
+            secret = await wait_for_reply(partial(share_secret, local.store, new_secret))
+        except StoreError as refusal:
+            raise _explained(refusal) from refusal
         credentials = BrokerCredentials(settings.node_id, cluster_id, secret)
         self.parts = compose(settings, seams, local, credentials, self.storage_lost.set)
         self.context = self.parts.context
@@ -321,6 +328,16 @@ class BrokerServer:
             self._local_store.wait_closed()
             self._local_store.unlock()
         self.seams.tasks.close()
+
+
+def _explained(refusal: StoreError) -> Exception:
+    if refusal.kind is not StoreFailure.NOT_AUTHORIZED:
+        return refusal
+    return JoinError(
+        f"ZooKeeper does not let this broker use {refusal.path}: give it the login "
+        "(zookeeper.digest.username, zookeeper.digest.password) or the certificate "
+        "(zookeeper.ssl.keystore.location) that the brokers of this cluster have"
+    )
 
 
 def _store_of(settings: BrokerSettings) -> OpenStore:

@@ -7,9 +7,11 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from functools import partial
+from ssl import SSLContext
 from typing import TypeAlias
 
 from headwater.broker.disk_reserve import DiskReserve
+from headwater.broker.registration import JoinError
 from headwater.config.broker import BrokerSettings
 from headwater.controller.store.embedded_store import EmbeddedStore
 from headwater.controller.store.engine import on_file_thread
@@ -52,7 +54,14 @@ class LocalStore:
         from headwater.controller.store.zookeeper_store import ZooKeeperSettings, ZooKeeperStore
 
         hosts, chroot = settings.zookeeper_address
-        wanted = ZooKeeperSettings(hosts, chroot, settings.zookeeper_session_timeout_ms)
+        wanted = ZooKeeperSettings(
+            hosts,
+            chroot,
+            settings.zookeeper_session_timeout_ms,
+            settings.zookeeper_login,
+            settings.zookeeper_set_acl,
+            _tls_context(settings),
+        )
         loop = asyncio.get_running_loop()
 
         def call_soon(call: Callable[..., object], *args: object) -> None:
@@ -97,6 +106,22 @@ class LocalStore:
     def unlock(self) -> None:
         """Release the folder; the store must be closed."""
         self._files.close(self._lock)
+
+
+def _tls_context(settings: BrokerSettings) -> SSLContext | None:
+    from headwater.controller.store.kazoo_adapter import tls_context
+
+    tls = settings.zookeeper_tls
+    if tls is None:
+        return None
+    try:
+        return tls_context(tls)
+    except OSError as failure:
+        raise JoinError(
+            f"TLS to ZooKeeper cannot be set up with zookeeper.ssl.keystore.location={tls.keystore} "
+            f"and zookeeper.ssl.truststore.location={tls.truststore} ({failure}): correct the files, "
+            "their password or their paths"
+        ) from failure
 
 
 def _embedded(seams: Seams, folder: str) -> MetadataStore:

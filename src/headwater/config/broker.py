@@ -14,7 +14,7 @@ from headwater.config.broker_keys.logs import LogKeys
 from headwater.config.broker_keys.node import NodeKeys
 from headwater.config.broker_keys.replication import ReplicationKeys
 from headwater.config.broker_keys.topic_defaults import TopicDefaultKeys
-from headwater.config.broker_keys.zookeeper import ZooKeeperKeys
+from headwater.config.broker_keys.zookeeper import ZooKeeperKeys, ZooKeeperTls, require_pem
 from headwater.config.foreign import idle_key, why_not_here
 from headwater.config.keys import BOOLEAN, ConfigError, Key, Mode, Value, key
 from headwater.config.listeners import Listener, advertised_listeners, parse_listeners
@@ -85,7 +85,9 @@ class BrokerSettings(
                 raise ConfigError(f"{assignment.origin}: {problem.message}") from None
         settings = cls(Layers({}, {}, {name: value for name, (value, _) in assigned.items()}))
         settings.topic_defaults.refuse_contradictions()
-        _ = settings.listeners_of_brokers  # raises now, not later, if a name is not a listener
+        # Raises now, not later, if a name is not a listener or the keys contradict each other.
+        _ = settings.listeners_of_brokers
+        settings.refuse_open_zookeeper()
         return settings
 
     @classmethod
@@ -137,6 +139,55 @@ class BrokerSettings(
     def zookeeper_connection_timeout(self) -> int:
         """How many milliseconds a start waits for a ZooKeeper server."""
         return self.zookeeper_connection_timeout_ms or self.zookeeper_session_timeout_ms
+
+    @property
+    def zookeeper_login(self) -> str | None:
+        """`user:password` for ZooKeeper's scheme digest; None for a broker without a login."""
+        user, password = self.zookeeper_digest_username, self.zookeeper_digest_password
+        if (user is None) != (password is None):
+            raise ConfigError(
+                "zookeeper.digest.username and zookeeper.digest.password belong together: set both"
+            )
+        return None if user is None else f"{user}:{password}"
+
+    @property
+    def zookeeper_tls(self) -> ZooKeeperTls | None:
+        """How to connect to ZooKeeper with TLS; None for plain TCP."""
+        keystore, truststore = (
+            self.zookeeper_ssl_keystore_location,
+            self.zookeeper_ssl_truststore_location,
+        )
+        if not self.zookeeper_ssl_client_enable:
+            if keystore or truststore:
+                raise ConfigError(
+                    "zookeeper.ssl.keystore.location and zookeeper.ssl.truststore.location need "
+                    "zookeeper.ssl.client.enable=true: set it, or remove them"
+                )
+            return None
+        if keystore:
+            require_pem(
+                "zookeeper.ssl.keystore.location", keystore, self.zookeeper_ssl_keystore_type
+            )
+        if truststore:
+            require_pem(
+                "zookeeper.ssl.truststore.location", truststore, self.zookeeper_ssl_truststore_type
+            )
+        return ZooKeeperTls(
+            keystore,
+            self.zookeeper_ssl_keystore_password,
+            truststore,
+            bool(self.zookeeper_ssl_endpoint_identification_algorithm),
+        )
+
+    def refuse_open_zookeeper(self) -> None:
+        """Raise ConfigError if ACLs are wanted, but the broker has no identity to give them to."""
+        login, tls = self.zookeeper_login, self.zookeeper_tls
+        if self.zookeeper_set_acl and not (login or (tls and tls.keystore)):
+            raise ConfigError(
+                "zookeeper.set.acl=true needs an identity that nodes can belong to: set "
+                "zookeeper.digest.username and zookeeper.digest.password, or "
+                "zookeeper.ssl.keystore.location"
+            )
 
     @property
     def listeners_of_brokers(self) -> tuple[str, ...]:

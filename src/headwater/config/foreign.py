@@ -7,7 +7,7 @@ its file asks for. On a running broker, keys that Kafka can change are stored an
 from headwater.config.keys import PASSWORD, STRING, Key, Mode
 
 _KRAFT = "Kafka's own metadata quorum is not used here, a single broker keeps its metadata itself"
-_ZOOKEEPER = "TLS and logins of ZooKeeper are not supported yet"
+_ZOOKEEPER_TLS = "TLS to ZooKeeper has the protocols and ciphers of this system's OpenSSL"
 _TLS = "TLS is not served yet; use a PLAINTEXT listener on a network you trust"
 _SASL = "SASL is not served yet; use a PLAINTEXT listener on a network you trust"
 _OLD_FORMAT = "only record format v2 is stored and served, as in Kafka 4"
@@ -17,7 +17,8 @@ _PREFIXES = {
     "controller.quorum.": _KRAFT,
     "controller.listener.names": _KRAFT,
     "metadata.log.": _KRAFT,
-    "zookeeper.": _ZOOKEEPER,
+    "zookeeper.metadata.migration.": _KRAFT,
+    "zookeeper.ssl.": _ZOOKEEPER_TLS,
     "ssl.": _TLS,
     "sasl.": _SASL,
     "listener.name.": "settings per listener are not supported yet",

@@ -92,3 +92,45 @@ def test_zookeeper_servers_with_a_path_behind_them(text: str, address: tuple[str
 def test_a_zookeeper_address_that_cannot_work_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match=r"zookeeper\.connect cannot be"):
         BrokerSettings.load(None, {"zookeeper.connect": text})
+
+
+LOGIN = {"zookeeper.digest.username": "headwater", "zookeeper.digest.password": "river"}
+TLS = {
+    "zookeeper.ssl.client.enable": "true",
+    "zookeeper.ssl.keystore.location": "/keys/broker.pem",
+    "zookeeper.ssl.keystore.password": "pass",
+    "zookeeper.ssl.truststore.location": "/keys/ca.crt",
+    "zookeeper.ssl.truststore.type": "pem",
+}
+
+
+def test_a_login_and_tls_for_zookeeper() -> None:
+    plain = BrokerSettings.load(None, {"zookeeper.set.acl": "true", **LOGIN})
+    assert (plain.zookeeper_login, plain.zookeeper_tls) == ("headwater:river", None)
+    encrypted = BrokerSettings.load(None, {"zookeeper.set.acl": "true", **TLS})
+    assert encrypted.zookeeper_login is None
+    assert encrypted.zookeeper_tls == ("/keys/broker.pem", "pass", "/keys/ca.crt", True)
+    any_name = {**TLS, "zookeeper.ssl.endpoint.identification.algorithm": ""}
+    assert BrokerSettings.load(None, any_name).zookeeper_tls == (
+        *encrypted.zookeeper_tls[:3],
+        False,
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "why"),
+    [
+        ({"zookeeper.set.acl": "true"}, "needs an identity"),
+        ({"zookeeper.digest.username": "headwater"}, "belong together"),
+        ({**LOGIN, "zookeeper.digest.username": "a:b"}, "without a colon"),
+        ({**TLS, "zookeeper.ssl.client.enable": "false"}, "client.enable=true"),
+        ({**TLS, "zookeeper.ssl.keystore.location": "/keys/broker.jks"}, "only PEM"),
+        ({**TLS, "zookeeper.ssl.keystore.type": "JKS"}, "only PEM"),
+        ({**TLS, "zookeeper.ssl.truststore.type": "PKCS12"}, "only PEM"),
+    ],
+)
+def test_what_would_leave_zookeeper_half_secured_is_refused(
+    settings: dict[str, str], why: str
+) -> None:
+    with pytest.raises(ConfigError, match=why):
+        BrokerSettings.load(None, settings)

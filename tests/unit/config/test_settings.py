@@ -61,7 +61,7 @@ def test_a_bad_line_is_told_with_file_line_and_nearest_name(tmp_path: Path) -> N
     ("name", "word"),
     [
         ("process.roles", "quorum"),
-        ("zookeeper.ssl.client.enable", "ZooKeeper"),
+        ("zookeeper.ssl.enabled.protocols", "ZooKeeper"),
         ("ssl.keystore.location", "TLS"),
         ("transaction.state.log.min.isr", "transactions"),
     ],

@@ -1,6 +1,8 @@
 """Translates between kazoo and the metadata store: results, errors, operations, and events in order."""
 
 import logging
+import socket
+import ssl
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -22,9 +24,8 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 from kazoo.protocol.states import ZnodeStat
 from kazoo.security import ACL, Id
 
+from headwater.config.broker_keys.zookeeper import ZooKeeperTls
 from headwater.controller.store.metadata_store import (
-    OPEN_ACL,
-    Acl,
     Check,
     Create,
     Delete,
@@ -35,6 +36,7 @@ from headwater.controller.store.metadata_store import (
     StoreError,
     StoreFailure,
 )
+from headwater.controller.store.znodes import secure_acl
 from headwater.seams.clock import Clock
 
 log = logging.getLogger(__name__)
@@ -61,17 +63,61 @@ class _InlineQueue:
 
 
 class OrderedHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """kazoo's handler without its two worker threads, which would lose the order of events."""
+    """kazoo's handler without its two worker threads, which would lose the order of events.
 
-    def __init__(self) -> None:
+    With `tls` every connection is encrypted. kazoo's own TLS would also trust the authorities of the
+    system where others are named.
+    """
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         super().__init__()
         self.callback_queue = self.completion_queue = _InlineQueue()
+        self._tls = tls
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str, timeout: float, **more: Any
+    ) -> Any:
+        if self._tls is None:
+            return super().create_connection(
+                address=address, hostname=hostname, timeout=timeout, **more
+            )
+        plain = socket.create_connection(address, timeout)
+        try:
+            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            return self._tls.wrap_socket(plain, server_hostname=hostname)
+        except BaseException:
+            plain.close()
+            raise
 
     def start(self) -> None:
         self._running = True
 
     def stop(self) -> None:
         self._running = False
+
+    def select(self, rlist: Any, wlist: Any, xlist: Any, timeout: float | None = None) -> Any:
+        """Wait for sockets; one that holds decrypted bytes is ready, though its descriptor is not.
+
+        A server may put several responses into one TLS record.
+        """
+        ready = [one for one in rlist if isinstance(one, ssl.SSLSocket) and one.pending()]
+        if ready:
+            return ready, [], []
+        return super().select(rlist, wlist, xlist, timeout)
+
+
+def tls_context(tls: ZooKeeperTls) -> ssl.SSLContext:
+    """What certificates to show and to trust; OSError if a file cannot be used."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = tls.check_hostname
+    if tls.truststore is None:
+        context.load_default_certs(ssl.Purpose.SERVER_AUTH)
+    else:
+        context.load_verify_locations(tls.truststore)
+    if tls.keystore is not None:
+        # Without a password OpenSSL would ask for one at the terminal.
+        context.load_cert_chain(tls.keystore, password=tls.keystore_password or "")
+    return context
 
 
 def stat_from(stat: ZnodeStat) -> Stat:
@@ -101,10 +147,10 @@ def error_from(failure: BaseException, path: str, index: int = 0) -> StoreError:
     return StoreError(StoreFailure.CONNECTION_LOSS, path, index)
 
 
-def add_operation(transaction: Any, op: Op, acl: list[ACL] | None) -> None:
+def add_operation(transaction: Any, op: Op, *, secure: bool) -> None:
     match op:
         case Create(path, data, ephemeral, sequential):
-            transaction.create(path, data, acl, ephemeral, sequential)
+            transaction.create(path, data, acl_of(path, secure=secure), ephemeral, sequential)
         case Set(path, data, version):
             transaction.set_data(path, data, version)
         case Delete(path, version):
@@ -130,13 +176,24 @@ def multi_results(ops: Sequence[Op], answers: list[Any]) -> list[OpResult]:
 
 
 def note_negotiated(kazoo: KazooClient, clock: Clock, note: Callable[[int, int], object]) -> None:
-    """Report the time of each connect request and the granted timeout, which kazoo does not expose."""
+    """Report the time of each connect request and the granted timeout, which kazoo does not expose.
+
+    A failed TLS handshake is logged, once for each reason: kazoo retries in silence.
+    """
     connection = kazoo._connection
     connect = connection._connect
+    refusals: set[str] = set()
 
     def wrapped(*args: Any) -> Any:
         sent_ms = clock.monotonic_ms()
-        read_timeout, connect_timeout = connect(*args)
+        try:
+            read_timeout, connect_timeout = connect(*args)
+        except Exception as dropped:
+            why = dropped.__context__
+            if isinstance(why, ssl.SSLError) and str(why) not in refusals:
+                refusals.add(str(why))
+                log.error("TLS with ZooKeeper at %s:%s failed: %s", args[0], args[2], why)
+            raise
         note(sent_ms, round(read_timeout * 3 / 2))
         return read_timeout, connect_timeout
 
@@ -151,8 +208,8 @@ def stop_quietly(kazoo: KazooClient) -> None:
         log.debug("a client of the metadata store did not stop cleanly", exc_info=True)
 
 
-def acl_for(acl: Sequence[Acl]) -> list[ACL] | None:
-    """None for the open ACL, which is kazoo's default."""
-    if acl is OPEN_ACL:
+def acl_of(path: str, *, secure: bool) -> list[ACL] | None:
+    """The ACL of a new node; None for kazoo's default, which lets everyone do everything."""
+    if not secure:
         return None
-    return [ACL(entry.permissions, Id(entry.scheme, entry.identity)) for entry in acl]
+    return [ACL(one.permissions, Id(one.scheme, one.identity)) for one in secure_acl(path)]

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import quote, unquote
 
+from headwater.controller.store.metadata_store import ADMIN, CREATE, DELETE, READ, WRITE, Acl
 from headwater.model import ZERO_UUID, Uuid, uuid_parse, uuid_text
 
 CLUSTER_ID = "/cluster/id"
@@ -33,6 +34,18 @@ PERSISTENT_PATHS = (
     PRODUCER_ID_BLOCK, LOG_DIRS, BROKER_EPOCHS,
 )  # fmt: skip
 """The paths to create first; parents come before their children."""
+
+SENSITIVE_PATHS = (CLUSTER_SECRET, "/config/users", "/config/brokers", CONFIG_CHANGES)
+"""What is here and below may hold secrets, or say whose secrets changed."""
+
+_CREATOR_ONLY = (Acl(READ | WRITE | CREATE | DELETE | ADMIN, "auth", ""),)
+_WORLD_READABLE = (*_CREATOR_ONLY, Acl(READ, "world", "anyone"))
+
+
+def secure_acl(path: str) -> tuple[Acl, ...]:
+    """The ACL of a node with `zookeeper.set.acl`: its creator's, and readable unless sensitive."""
+    is_sensitive = any(path == one or path.startswith(f"{one}/") for one in SENSITIVE_PATHS)
+    return _CREATOR_ONLY if is_sensitive else _WORLD_READABLE
 
 
 def _encode(value: Mapping[str, Any]) -> bytes:

@@ -17,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from ssl import SSLContext
 from typing import Any, NamedTuple, TypeAlias
 
 from kazoo.client import KazooClient
@@ -26,7 +27,7 @@ from kazoo.retry import KazooRetry
 
 from headwater.controller.store.kazoo_adapter import (
     OrderedHandler,
-    acl_for,
+    acl_of,
     add_operation,
     error_from,
     multi_results,
@@ -36,8 +37,6 @@ from headwater.controller.store.kazoo_adapter import (
     stop_quietly,
 )
 from headwater.controller.store.metadata_store import (
-    OPEN_ACL,
-    Acl,
     Op,
     OpResult,
     Reply,
@@ -79,9 +78,10 @@ class ZooKeeperSettings(NamedTuple):
     session_timeout_ms: int
     digest: str | None = None
     """user:password"""
-    acl: tuple[Acl, ...] = OPEN_ACL
-    tls: dict[str, Any] | None = None
-    """kazoo's arguments for TLS; None for plain TCP"""
+    set_acl: bool = False
+    """Whether new nodes belong to the digest, or to the certificate, of this client."""
+    tls: SSLContext | None = None
+    """None for plain TCP"""
 
 
 Negotiated: TypeAlias = Callable[[int, int], object]
@@ -94,11 +94,10 @@ def open_kazoo(settings: ZooKeeperSettings, clock: Clock, negotiated: Negotiated
     kazoo = KazooClient(
         hosts=settings.hosts,
         timeout=settings.session_timeout_ms / 1000,
-        handler=OrderedHandler(),
+        handler=OrderedHandler(settings.tls),
         connection_retry=KazooRetry(max_tries=-1, delay=0.05, max_delay=_SLOWEST_RETRY_S),
         auth_data=[("digest", settings.digest)] if settings.digest else None,
         logger=_kazoo_log,
-        **({"use_ssl": True, **settings.tls} if settings.tls is not None else {}),
     )
     note_negotiated(kazoo, clock, negotiated)
     return kazoo
@@ -186,7 +185,7 @@ class ZooKeeperStore:
         sequential: bool = False,
     ) -> None:
         """Create a node and answer with its path."""
-        acl = acl_for(self._settings.acl)
+        acl = acl_of(path, secure=self._settings.set_acl)
         self._submit(
             lambda kazoo: kazoo.create_async(path, data, acl, ephemeral, sequential),
             str, reply, path, writes=True,
@@ -206,12 +205,11 @@ class ZooKeeperStore:
 
     def multi(self, ops: Sequence[Op], reply: Reply[list[OpResult]]) -> None:
         """All of it or nothing, in order."""
-        acl = acl_for(self._settings.acl)
 
         def send(kazoo: KazooClient) -> Any:
             transaction = kazoo.transaction()
             for op in ops:
-                add_operation(transaction, op, acl)
+                add_operation(transaction, op, secure=self._settings.set_acl)
             return transaction.commit_async()
 
         self._submit(send, partial(multi_results, ops), reply, "", writes=True)
@@ -446,8 +444,9 @@ class ZooKeeperStore:
         """Create the chroot if it is missing; later requests are processed after that."""
         chroot = self._settings.chroot
         names = [name for name in chroot.split("/") if name]
+        acl = acl_of("/", secure=self._settings.set_acl)
         for depth in range(len(names)):
-            self._kazoo.create_async("/" + "/".join(names[: depth + 1]), b"")
+            self._kazoo.create_async("/" + "/".join(names[: depth + 1]), b"", acl)
         self._kazoo.chroot = chroot
 
     def _extend_lease(self, sent_ms: int) -> None:

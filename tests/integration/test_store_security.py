@@ -1,0 +1,246 @@
+"""Logins, ACLs and TLS: what a store lets a session do, and what brokers make of it."""
+
+import socket
+import ssl
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kazoo.client import KazooClient
+
+from headwater import Admin, Consumer, NewTopic, Producer, TopicPartition
+from headwater.config.broker_keys.zookeeper import ZooKeeperTls
+from headwater.controller.store.kazoo_adapter import OrderedHandler, tls_context
+from headwater.controller.store.metadata_store import (
+    ANY_VERSION,
+    Create,
+    Stat,
+    StoreError,
+    StoreFailure,
+    Znode,
+)
+from headwater.controller.store.znodes import CLUSTER_ID, CLUSTER_SECRET
+from tests.integration.brokers import running, until
+from tests.integration.certificates import Authority
+from tests.integration.metadata_stores import KazooCase, StoreProcess, free_port, zookeepers
+
+LOGIN, OTHER = "headwater:river", "stranger:river"
+SESSION_MS = 30_000
+SECURED = {
+    "zookeeper.set.acl": "true",
+    "zookeeper.digest.username": "headwater",
+    "zookeeper.digest.password": "river",
+}
+
+
+def _served() -> Iterator[str]:
+    with tempfile.TemporaryDirectory() as folder:
+        process = StoreProcess(folder)
+        yield process.address
+        process.stop()
+
+
+def _zookeeper() -> Iterator[str]:
+    with zookeepers(1) as (server,):
+        yield server.address
+
+
+STORES = {"headwater store": _served, "zookeeper": _zookeeper}
+
+
+@pytest.fixture(scope="module", params=STORES, ids=str)
+def address(request: pytest.FixtureRequest) -> Iterator[str]:
+    yield from STORES[request.param]()
+
+
+def ask(case: KazooCase, method: str, *args: Any, **how: Any) -> Any:
+    answers: list[Any] = []
+    getattr(case.store, method)(*args, answers.append, **how)
+    case.until(lambda: bool(answers))
+    return answers[0]
+
+
+def kind(answer: Any) -> StoreFailure:
+    assert isinstance(answer, StoreError), answer
+    return answer.kind
+
+
+def test_nodes_belong_to_the_login_that_made_them(address):
+    owner = KazooCase(address, SESSION_MS, digest=LOGIN, set_acl=True)
+    made = [
+        Create("/brokers"),
+        Create("/config"),
+        Create("/config/changes"),
+        Create("/config/changes/config_change_", b"user", sequential=True),
+        Create(CLUSTER_SECRET, b"secret"),
+    ]
+    assert not isinstance(ask(owner, "multi", made), StoreError)
+    assert ask(owner, "create", "/brokers/one", b"1") == "/brokers/one"
+    for digest in (None, OTHER):
+        stranger = KazooCase(address, SESSION_MS, owner.chroot, digest=digest)
+        assert ask(stranger, "get", "/brokers/one").data == b"1"
+        for path in (CLUSTER_SECRET, "/config/changes", "/config/changes/config_change_0000000000"):
+            assert kind(ask(stranger, "get", path)) is StoreFailure.NOT_AUTHORIZED, path
+        for call in (
+            ("create", "/mine", b""),
+            ("create", "/brokers/two", b""),
+            ("set", "/brokers/one", b"2", ANY_VERSION),
+            ("delete", "/brokers/one", ANY_VERSION),
+            ("multi", [Create("/brokers/two")]),
+        ):
+            assert kind(ask(stranger, *call)) is StoreFailure.NOT_AUTHORIZED, call
+        stranger.close()
+    again = KazooCase(address, SESSION_MS, owner.chroot, digest=LOGIN)
+    assert isinstance(ask(again, "set", "/brokers/one", b"2", ANY_VERSION), Stat)
+    assert ask(again, "get", CLUSTER_SECRET).data == b"secret"
+    again.close()
+    owner.close()
+
+
+def test_brokers_keep_their_nodes_to_themselves(address):
+    chroot = "/secured"
+    with running(address + chroot, 2, subprocess=False, **SECURED) as brokers:
+        with Admin(bootstrap_servers=brokers.bootstrap) as admin:
+            admin.create_topics([NewTopic("kept", replicas={0: [1, 2]})])
+        stranger = KazooClient(hosts=address, timeout=SESSION_MS / 1000)
+        stranger.start(timeout=60)
+        try:
+            world = {path: _of_world(stranger, path) for path in _paths(stranger, chroot)}
+        finally:
+            stranger.stop()
+            stranger.close()
+        assert f"{chroot}/brokers/topics/kept/partitions/0/state" in world
+        assert not any(permissions & ~1 for permissions in world.values())
+        hidden = {
+            path.removeprefix(chroot) for path, permissions in world.items() if not permissions
+        }
+        assert {CLUSTER_SECRET, "/config/brokers", "/config/users", "/config/changes"} <= hidden
+        assert not {CLUSTER_ID, "/brokers/ids/1", "/config/topics/kept", "/controller"} & hidden
+        nobody = brokers.make(3)
+        nobody.settings = {
+            name: value for name, value in nobody.settings.items() if name not in SECURED
+        }
+        with pytest.raises(Exception, match=r"does not let this broker use .*zookeeper\.digest"):
+            nobody.start()
+
+
+def _paths(client: KazooClient, path: str) -> Iterator[str]:
+    """Every node at and below `path` that a session without a login can find."""
+    yield path
+    try:
+        names = client.get_children(path)
+    except Exception:  # noqa: BLE001 - what is below is not for everyone
+        return
+    for name in names:
+        yield from _paths(client, f"{path}/{name}")
+
+
+def _of_world(client: KazooClient, path: str) -> int:
+    """What everyone may do to the node; ZooKeeper shows nobody the ACL of what he cannot read."""
+    try:
+        acls, _ = client.get_acls(path)
+    except Exception:  # noqa: BLE001 - it may not be read
+        return 0
+    return sum(one.perms for one in acls if one.id.scheme == "world")
+
+
+# -- TLS
+
+
+@pytest.fixture(scope="module")
+def certificates() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        authority = Authority(Path(folder))
+        for name in ("server", "broker"):
+            authority.signed(name)
+        Authority(Path(folder), "foreign")
+        yield Path(folder)
+
+
+@pytest.fixture(scope="module")
+def secure_address(certificates: Path) -> Iterator[str]:
+    port = free_port()
+    config = (
+        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
+        "authProvider.x509=org.apache.zookeeper.server.auth.X509AuthenticationProvider\n"
+        f"secureClientPort={port}\nsecureClientPortAddress=127.0.0.1\n"
+        f"ssl.keyStore.location={certificates}/server.pem\nssl.keyStore.type=PEM\n"
+        f"ssl.trustStore.location={certificates}/authority.pem\nssl.trustStore.type=PEM\n"
+    )
+    with zookeepers(1, config):
+        yield f"127.0.0.1:{port}"
+
+
+def test_a_session_over_tls_shows_its_certificate_and_many_calls_are_answered(
+    secure_address, certificates
+):
+    tls = tls_context(
+        ZooKeeperTls(
+            f"{certificates}/broker.pem", None, f"{certificates}/authority.pem", check_hostname=True
+        )
+    )
+    case = KazooCase(secure_address, SESSION_MS, tls=tls, set_acl=True)
+    answers: list[Any] = []
+    for number in range(500):
+        case.store.create(f"/{number}", b"x" * 100, answers.append)
+        case.store.get(f"/{number}", answers.append)
+    case.until(lambda: len(answers) == 1000)
+    assert all(isinstance(one, Znode) for one in answers[1::2])
+    case.close()
+
+
+def test_bytes_that_tls_has_decrypted_already_wake_the_reader(certificates):
+    """A server may put two responses into one record, of which the reader takes the first."""
+    here, there = socket.socketpair()
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificates / "server.pem")
+    client = tls_context(
+        ZooKeeperTls(None, None, f"{certificates}/authority.pem", check_hostname=True)
+    )
+
+    def answer() -> None:
+        with server.wrap_socket(there, server_side=True) as stream:
+            stream.sendall(b"onetwo")
+            stream.recv(1)
+
+    thread = threading.Thread(target=answer)
+    thread.start()
+    with client.wrap_socket(here, server_hostname="127.0.0.1") as stream:
+        assert stream.recv(3) == b"one"
+        assert OrderedHandler().select([stream], [], [], 0)[0] == [stream]
+        assert stream.recv(3) == b"two"
+    thread.join()
+
+
+def test_brokers_serve_over_tls_and_refuse_a_server_that_nobody_they_trust_has_signed(
+    secure_address, certificates
+):
+    settings = {
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.keystore.location": f"{certificates}/broker.pem",
+        "zookeeper.ssl.truststore.location": f"{certificates}/authority.pem",
+        "zookeeper.set.acl": "true",
+    }
+    with running(f"{secure_address}/tls", 1, subprocess=False, **settings) as brokers:
+        with Producer(bootstrap_servers=brokers.bootstrap) as producer:
+            producer.send("encrypted", b"one", partition=0).result(60)
+        with Consumer(
+            bootstrap_servers=brokers.bootstrap, auto_offset_reset="earliest"
+        ) as consumer:
+            consumer.assign([TopicPartition("encrypted", 0)])
+            until(lambda: [one.value for one in consumer.poll(0.2)] == [b"one"], "the record")
+        wary = brokers.make(
+            2,
+            **{
+                "zookeeper.ssl.truststore.location": f"{certificates}/foreign.pem",
+                "zookeeper.connection.timeout.ms": "1000",
+            },
+        )
+        with pytest.raises(Exception, match=r"no server of zookeeper\.connect"):
+            wary.start()
+        unreadable = brokers.make(2, **{"zookeeper.ssl.keystore.location": "/nowhere/broker.pem"})
+        with pytest.raises(Exception, match=r"TLS to ZooKeeper cannot be set up.*nowhere"):
+            unreadable.start()
