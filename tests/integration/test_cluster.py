@@ -2,6 +2,7 @@
 
 import contextlib
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import headwater
+from headwater.processes.child import NotStarted
 from headwater.testing import Cluster
 
 PATIENCE_S = 90
@@ -146,6 +148,12 @@ def test_a_broker_whose_disk_fails_gives_its_partitions_up(cluster: Cluster, top
         cluster.fail_disk(broken)
         until(lambda: not cluster.runs(broken), "a broker without a disk stops")
         writer.wait_for_progress()
+        folder = cluster.data_dir / f"broker-{broken}"
+        disk = folder.rename(cluster.data_dir / "disk")
+        with pytest.raises(NotStarted, match=r"log\.dirs\.abandoned="):
+            cluster.start_broker(broken)  # its disk is not mounted
+        shutil.rmtree(folder)
+        disk.rename(folder)
         cluster.start_broker(broken)
         cluster.wait_until_in_sync()
 

@@ -8,11 +8,13 @@ import json
 from typing import NamedTuple, TypeAlias
 
 from headwater.errors import E, KafkaError
+from headwater.log.folders import partition_of
 from headwater.seams.files import Files, read_file, replace_file
 
 META = "meta.properties"
 LOCK = ".lock"
 CLEAN_MARKER = ".kafka_cleanshutdown"
+CHECKPOINT_SUFFIX = "-checkpoint"
 
 CleanEnds: TypeAlias = dict[str, tuple[int, int]]
 """By folder name: bytes of the active segment and end offset at a clean stop."""
@@ -82,8 +84,15 @@ class LogDir:
 
     @property
     def has_data(self) -> bool:
-        """Whether the folder has more than an empty mount point has."""
-        return bool(set(self._files.listdir(self.path)) - {LOCK, META, "lost+found"})
+        """Whether the folder has partitions, or what a broker notes about them.
+
+        Other files prove nothing: a broker of a cluster makes some in its first log dir before it
+        looks for its partitions, also in a mount point without its disk.
+        """
+        return any(
+            name == CLEAN_MARKER or name.endswith(CHECKPOINT_SUFFIX) or partition_of(name)
+            for name in self._files.listdir(self.path)
+        )
 
     def mark(self, node_id: int, cluster_id: str, directory_id: str) -> None:
         """Write the identity of this node into a new folder."""

@@ -165,7 +165,8 @@ class LogDirs:
     def _refuse_if_all_are_offline(self) -> None:
         if all(log_dir.offline for log_dir in self.dirs):
             reasons = "; ".join(f"{log_dir.path}: {log_dir.offline}" for log_dir in self.dirs)
-            raise LogDirError(f"none of log.dirs can be used: {reasons}")
+            remedies = map(_how_to_find, self.missing, self.missing.values())
+            raise LogDirError("; ".join([f"none of log.dirs can be used: {reasons}", *remedies]))
 
     def create(
         self, partition: TopicPartition, topic_id: Uuid, settings: LogSettings, now_ms: int
@@ -493,6 +494,6 @@ def _missing_text(missing: Mapping[str, str]) -> str:
 def _how_to_find(directory_id: str, path: str) -> str:
     return (
         f"log dir {path} with directory.id {directory_id} is missing; its partitions stay offline: "
-        f"mount its disk and restart the broker, or give up its records with "
+        f"mount its disk and restart the broker, or give up its records here with "
         f"log.dirs.abandoned={directory_id}"
     )

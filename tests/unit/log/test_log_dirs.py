@@ -266,7 +266,7 @@ def two_dirs(tmp_path):
 def test_an_empty_folder_in_place_of_a_known_one_is_offline_and_stays_empty(tmp_path, caplog):
     known = two_dirs(tmp_path)
     (tmp_path / "b").rename(tmp_path / "disk")
-    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "headwater-metadata").mkdir(parents=True)
     dirs = dirs_at(tmp_path / "a", tmp_path / "b")
     dirs.open(known)
     dirs.load(lambda _: SETTINGS, NOW)
