@@ -26,6 +26,8 @@ MAX_FRAME_BYTES = 0xFFFFF
 """The largest frame, ZooKeeper's default of jute.maxbuffer."""
 MAX_IN_FLIGHT = 1000
 """The most requests of one connection that wait for the disk; more stay in the socket."""
+MAX_UNSENT_BYTES = 64 << 20
+"""A client that leaves more responses unread than this is disconnected."""
 
 _LENGTH = struct.Struct(">i")
 
@@ -60,6 +62,9 @@ class StoreConnection(asyncio.Protocol):
         self._identities: tuple[Identity, ...] = ()
         self._watched: set[WatchKey] = set()
         self._in_flight = 0
+        # Why no further request is taken: too many are under way, or their responses are not read.
+        self._too_many = False
+        self._unread = False
         self.session = 0
         self.peer = "?"
 
@@ -90,9 +95,35 @@ class StoreConnection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.close()
 
+    def pause_writing(self) -> None:
+        """Take no more requests: the client does not read its responses."""
+        self._unread = True
+        self._regulate()
+
+    def resume_writing(self) -> None:
+        """Take requests again: the client has caught up."""
+        self._unread = False
+        self._regulate()
+
+    def _regulate(self) -> None:
+        """Read from the client, or leave its requests in the socket."""
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        if self._too_many or self._unread:
+            transport.pause_reading()
+        else:
+            transport.resume_reading()
+            self.data_received(b"")
+
     def _send(self, frame: bytes) -> None:
-        if self._transport is not None:
-            self._transport.write(frame)
+        transport = self._transport
+        if transport is None or transport.is_closing():
+            return
+        transport.write(frame)
+        if transport.get_write_buffer_size() > MAX_UNSENT_BYTES:
+            log.warning("disconnecting %s: it does not read its responses", self.peer)
+            transport.abort()
 
     def _read_frames(self) -> None:
         buffer, at = self._buffer, 0
@@ -116,7 +147,9 @@ class StoreConnection(asyncio.Protocol):
     @property
     def _may_read(self) -> bool:
         """Return whether the next frame can be handled: after the first, only once a session began."""
-        return self._connect is None or self.session != 0
+        if self._connect is None:
+            return True
+        return self.session != 0 and not self._too_many and not self._unread
 
     def _frame(self, frame: bytes) -> None:
         if self._connect is None:
@@ -137,9 +170,8 @@ class StoreConnection(asyncio.Protocol):
         self._send(messages.encode_connected(self._connect, timeout_ms, session, password))
         if session == 0:
             self.close()
-        elif self._transport is not None:
-            self._transport.resume_reading()
-            self.data_received(b"")
+        else:
+            self._regulate()
 
     # -- requests
 
@@ -169,8 +201,9 @@ class StoreConnection(asyncio.Protocol):
 
     def _submit(self, xid: int, answer: Callable[[], bytes], writes: int = 0) -> None:
         self._in_flight += 1
-        if self._in_flight == MAX_IN_FLIGHT and self._transport is not None:
-            self._transport.pause_reading()
+        if self._in_flight == MAX_IN_FLIGHT:
+            self._too_many = True
+            self._regulate()
         self._engine.submit(partial(self._in_session, answer), partial(self._answered, xid), writes)
 
     def _in_session(self, answer: Callable[[], bytes]) -> bytes:
@@ -180,14 +213,15 @@ class StoreConnection(asyncio.Protocol):
 
     def _answered(self, xid: int, result: bytes | StoreError) -> None:
         self._in_flight -= 1
-        if self._in_flight == MAX_IN_FLIGHT // 2 and self._transport is not None:
-            self._transport.resume_reading()
         if isinstance(result, StoreError):
             self._respond(xid, messages.code_of(result))
             if result.kind in (StoreFailure.SESSION_EXPIRED, StoreFailure.AUTH_FAILED):
                 self.close()
         else:
             self._respond(xid, Code.OK, result)
+        if self._too_many and self._in_flight <= MAX_IN_FLIGHT // 2:
+            self._too_many = False
+            self._regulate()
 
     def _respond(self, xid: int, code: Code, body: bytes = b"") -> None:
         self._send(messages.encode_response(xid, self._engine.tree.zxid, code, body))
@@ -224,6 +258,8 @@ class StoreConnection(asyncio.Protocol):
         return messages.encode_stat(stat)
 
     def _read(self, read: messages.Read) -> bytes:
+        if self._transport is None or self._transport.is_closing():
+            raise StoreError(StoreFailure.CONNECTION_LOSS, read.path)  # nobody gets the answer
         tree, caller = self._engine.tree, self._caller()
         if read.code == OpCode.EXISTS:
             return self._exists(read)

@@ -181,6 +181,34 @@ def test_a_reply_that_raises_does_not_stop_the_others(loop, files, caplog):
     assert "not taken" in caplog.text
 
 
+def test_a_defect_refuses_one_read_but_ends_the_store_if_it_is_in_a_write(loop, files, caplog):
+    engine = StoreEngine(files, "/store", loop.call_soon, loop.off_loop, loop)
+    answers: list[Any] = []
+    failures: list[None] = []
+    engine.on_failure = lambda: failures.append(None)
+
+    def defect() -> None:
+        raise RuntimeError("a defect")
+
+    engine.submit(defect, answers.append)
+    engine.submit(lambda: "read", answers.append)
+    loop.run()
+    refusal, read = answers
+    assert (refusal.kind, read, failures) == (StoreFailure.CONNECTION_LOSS, "read", [])
+    engine.submit(lambda: engine.open_session(500, bytes(16)), answers.append, writes=1)
+    engine.submit(defect, answers.append, writes=1)
+    engine.submit(lambda: "never", answers.append)
+    loop.run()
+    assert [answer.kind for answer in answers[3:]] == [
+        StoreFailure.CONNECTION_LOSS,
+        StoreFailure.SESSION_EXPIRED,
+    ]
+    assert failures == [None]
+    assert "a defect" in caplog.text
+    reopened = StoreEngine(files, "/store", loop.call_soon, loop.off_loop, loop)
+    assert set(reopened.tree.sessions) == {answers[2]}, "what was promised before it"
+
+
 def test_a_folder_of_the_first_format_is_read_and_written_on(loop, files):
     edit = struct.pack(">BH", 1, 2) + b"/a" + struct.pack(">I", 3) + b"one" + struct.pack(">q", 0)
     body = struct.pack(">qI", 1, 1) + edit

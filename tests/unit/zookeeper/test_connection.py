@@ -5,10 +5,16 @@ import struct
 
 import pytest
 from kazoo.protocol import serialization as kazoo
-from kazoo.security import OPEN_ACL_UNSAFE
+from kazoo.security import ACL, OPEN_ACL_UNSAFE, Id
 
 from headwater.controller.store.engine import StoreEngine
-from headwater.zookeeper.connection import MAX_FRAME_BYTES, StoreConnection
+from headwater.zookeeper.connection import (
+    MAX_FRAME_BYTES,
+    MAX_IN_FLIGHT,
+    MAX_UNSENT_BYTES,
+    StoreConnection,
+)
+from headwater.zookeeper.messages import Code
 from headwater.zookeeper.server_loop import StoreServer
 from tests.unit.controller.fake_loop import FakeLoop, MemoryFiles
 
@@ -19,11 +25,21 @@ class Stream(asyncio.Transport):
     def __init__(self):
         super().__init__()
         self.written, self.closed, self.reading = b"", False, True
+        self.unsent = 0
 
     def write(self, data):
         self.written += data
 
+    def get_write_buffer_size(self):
+        return self.unsent
+
+    def is_closing(self):
+        return self.closed
+
     def close(self):
+        self.closed = True
+
+    def abort(self):
         self.closed = True
 
     def pause_reading(self):
@@ -80,3 +96,68 @@ def test_a_frame_that_zookeeper_would_not_take_closes_the_connection(loop, conne
     loop.run()
     connection.data_received(struct.pack(">i", MAX_FRAME_BYTES + 1))
     assert stream.closed
+
+
+def a_create(path="/long", acl=OPEN_ACL_UNSAFE):
+    return struct.pack(">ii", 1, kazoo.Create.type) + bytes(
+        kazoo.Create(path, b"", acl, 0).serialize()
+    )
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        a_create("/" + "a" * 70_000),
+        a_create(acl=[ACL(31, Id("digest", "user:" + "d" * 70_000))]),
+    ],
+    ids=["path", "identity"],
+)
+def test_what_the_journal_cannot_hold_is_refused_and_the_store_goes_on(loop, connected, write):
+    engine, connection, stream = connected
+    connection.data_received(CONNECT)
+    loop.run()
+    stream.written = b""
+    connection.data_received(framed(write))
+    loop.run()
+    (error,) = struct.unpack_from(">i", stream.written, 16)
+    assert error in (Code.BAD_ARGUMENTS, Code.INVALID_ACL)
+    connection.data_received(CREATE)
+    loop.run()
+    assert engine.tree.get("/a").data == b"x"
+
+
+READ = framed(
+    struct.pack(">ii", 2, kazoo.GetData.type) + bytes(kazoo.GetData("/a", None).serialize())
+)
+
+
+def test_no_request_of_a_client_that_does_not_read_is_taken(loop, connected):
+    _, connection, stream = connected
+    connection.data_received(CONNECT + CREATE)
+    loop.run()
+    connection.pause_writing()
+    stream.written = b""
+    connection.data_received(READ * 10)
+    loop.run()
+    assert (stream.reading, stream.written) == (False, b"")
+    connection.resume_writing()
+    loop.run()
+    assert stream.reading
+    one = len(stream.written) // 10
+    connection.data_received(READ * (3 * MAX_IN_FLIGHT))
+    assert not stream.reading, "too many are under way"
+    loop.run()
+    assert stream.reading
+    assert len(stream.written) == one * (10 + 3 * MAX_IN_FLIGHT)
+
+
+def test_a_client_that_leaves_too_much_unread_is_disconnected(loop, connected):
+    _, connection, stream = connected
+    connection.data_received(CONNECT + CREATE)
+    loop.run()
+    stream.unsent = MAX_UNSENT_BYTES + 1
+    stream.written = b""
+    connection.data_received(READ * 10)
+    loop.run()
+    assert stream.closed
+    assert len(stream.written) < 200, "one response, and nothing after it"

@@ -8,6 +8,9 @@ from typing import NamedTuple
 
 from headwater.controller.store.metadata_store import OPEN_ACL, Acl
 
+MOST = 0xFFFF
+"""The most entries of an ACL, and the most bytes of an identity: the journal counts both in two bytes."""
+
 
 class Identity(NamedTuple):
     """A proven identity of a connection: its address, or a user and the digest of a password."""
@@ -39,6 +42,8 @@ def checked(acl: Sequence[Acl], identities: Sequence[Identity]) -> tuple[Acl, ..
         else:
             return None
     unique = tuple(dict.fromkeys(stored))
+    if len(unique) > MOST or any(len(entry.identity.encode()) > MOST for entry in unique):
+        return None
     return (OPEN_ACL if unique == OPEN_ACL else unique) or None
 
 

@@ -5,7 +5,8 @@ one write and one fdatasync off the loop thread, and only then delivers replies 
 number per tick. The next round waits for that, so no client sees a state that a crash could undo. If
 the disk refuses a write, the tree is restored from the journal, the round's writes fail with
 CONNECTION_LOSS and its reads run again. If a sync fails, the file can no longer be trusted, and the
-engine stops until a restart.
+engine stops until a restart. A defect in a write stops it, too, because the tree may then differ from
+the journal.
 """
 
 import logging
@@ -123,7 +124,7 @@ class StoreEngine:
         self._busy = False
         self.ended = False
         self.on_failure: Callable[[], None] = lambda: None
-        """Called once if the disk can no longer be trusted."""
+        """Called once if the disk, or the tree in memory, can no longer be trusted."""
 
     def begin_only_session(self, password: bytes) -> int:
         """Open a session before the first call, ending all that were open; blocks for the disk."""
@@ -221,6 +222,15 @@ class StoreEngine:
             result = call.answer()
         except StoreError as refusal:
             result = refusal
+        except Exception:
+            log.exception("a call of the metadata store failed")
+            self._refuse(call, StoreFailure.CONNECTION_LOSS)
+            if (
+                call.writes
+            ):  # nobody knows how much of it is in the tree, and none is in the journal
+                self.ended = True
+                self._deliveries.append(self.on_failure)
+            return
         self._deliveries.append(partial(call.reply, result))
 
     def _refuse(self, call: _Call, kind: StoreFailure) -> None:

@@ -30,6 +30,9 @@ from headwater.controller.store.metadata_store import (
 
 ROOT = "/"
 
+MAX_PATH_BYTES = 0xFFFF - len("0000000000")
+"""The longest path: the journal counts its bytes in two, those of a sequential name included."""
+
 _BAD_CHARACTERS = re.compile("[\0-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
 
 
@@ -161,6 +164,8 @@ def is_valid(path: str, *, sequential: bool = False) -> bool:
     if path == ROOT:
         return True
     if not path.startswith("/") or _BAD_CHARACTERS.search(path):
+        return False
+    if len(path.encode()) > MAX_PATH_BYTES:
         return False
     names = path[1:].split("/")
     if sequential:
