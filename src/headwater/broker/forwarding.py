@@ -52,11 +52,13 @@ class Forwarding:
         )
 
         def answered(result: EnvelopeResponse | KafkaError | None) -> None:
+            peer.hold_bytes(-len(frame))
             if isinstance(result, EnvelopeResponse) and result.response_data is not None:
                 request.reply_bytes(result.response_data)
             else:
                 serve_here()
 
+        peer.hold_bytes(len(frame))  # a controller that does not answer must not fill the memory
         _Attempts(self, envelope, answered).go()
 
     def create_topics(

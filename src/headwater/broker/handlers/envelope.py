@@ -107,6 +107,9 @@ def _handle(context: Context, request: Request, body: EnvelopeRequest) -> Steps[
             row.api.request, header.version, frame, header.body, len(frame), limit
         )
         response = row.answer(context, inner, decoded)
+    except codec.WireError:
+        inner.fail()  # the broker that passed it on finds the same, and tells its client
+        return
     except Exception:
         log.exception("handling a forwarded %s request failed", row.api.name)
         inner.fail()
