@@ -13,7 +13,7 @@ from headwater.controller.commands import (
 )
 from headwater.controller.state import ClusterState
 from headwater.controller.store.znodes import DEFAULT_ENTITY
-from headwater.controller.topic_rules import existing_topic
+from headwater.controller.topic_rules import check_configs_fit, existing_topic
 from headwater.errors import E, KafkaError
 
 
@@ -113,3 +113,5 @@ def _check(
             raise KafkaError(E.INVALID_REQUEST, problem.message)
     if problem is not None:
         raise problem
+    if fresh:
+        check_configs_fit(overrides)

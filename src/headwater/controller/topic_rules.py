@@ -10,6 +10,11 @@ from headwater.config.topic import TopicSettings
 from headwater.controller.commands import BROKER_DEFAULT, MorePartitions, TopicCreation
 from headwater.controller.placement import Site
 from headwater.controller.state import ClusterState, TopicState, metric_name
+from headwater.controller.store.znodes import (
+    MAX_ASSIGNMENT_BYTES,
+    MAX_CONFIG_BYTES,
+    encode_config,
+)
 from headwater.errors import E, KafkaError
 from headwater.model import INTERNAL_TOPICS, topic_name_problem
 
@@ -47,8 +52,10 @@ def plan_topic(new: TopicCreation, state: ClusterState, settings: ControllerSett
     config = _checked_config(new.configs)
     if new.assignments:
         replicas = _explicit(new, state.brokers)
+        _check_fits(new.name, 0, len(replicas), len(replicas[0]), state)
         return TopicPlan(0, len(replicas), len(replicas[0]), config, replicas)
     count, factor = _counts(new, state, settings)
+    _check_fits(new.name, 0, count, factor, state)
     return TopicPlan(0, count, factor, config)
 
 
@@ -82,7 +89,33 @@ def _checked_config(configs: Mapping[str, str | None]) -> dict[str, str]:
     problem = TopicSettings.check(config)
     if problem is not None:
         raise problem
+    check_configs_fit(config)
     return config
+
+
+def check_configs_fit(overrides: Mapping[str, str]) -> None:
+    """Refuse overrides that the metadata store would not take."""
+    size = len(encode_config(overrides))
+    if size > MAX_CONFIG_BYTES:
+        raise KafkaError(
+            E.INVALID_CONFIG,
+            f"the configs take {size} bytes, of which the metadata store holds {MAX_CONFIG_BYTES}; "
+            "shorten the longest value",
+        )
+
+
+def _check_fits(name: str, present: int, partitions: int, factor: int, state: ClusterState) -> None:
+    """Refuse more partitions than the node of a topic can list in the metadata store."""
+    if partitions - present > MAX_PARTITIONS_PER_REQUEST:
+        return  # refused for that
+    digits = len(str(max(state.brokers, default=0)))
+    size = partitions * (len(str(partitions)) + 4 + factor * (digits + 1))
+    if size > MAX_ASSIGNMENT_BYTES:
+        raise KafkaError(
+            E.INVALID_PARTITIONS,
+            f"topic {name!r} would have {partitions} partitions of {factor} replicas, more than the "
+            "metadata store can list for one topic; use several topics",
+        )
 
 
 def _counts(
@@ -180,6 +213,7 @@ def plan_partitions(more: MorePartitions, state: ClusterState) -> TopicPlan:
         )
     added = more.total - present
     factor = topic.replication_factor()
+    _check_fits(more.name, present, more.total, factor, state)
     if more.assignments is None:
         _check_factor(factor, state)
         return TopicPlan(present, added, factor, topic.config)

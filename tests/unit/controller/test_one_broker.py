@@ -18,8 +18,15 @@ from headwater.controller.commands import (
     TopicCreation,
 )
 from headwater.controller.control_requests import FULL
+from headwater.controller.state import (
+    ClusterState,
+    LiveBroker,
+    PartitionRegistration,
+    TopicState,
+)
 from headwater.controller.store.metadata_store import StoreError
-from headwater.controller.topic_rules import ControllerSettings
+from headwater.controller.store.znodes import BrokerNode
+from headwater.controller.topic_rules import ControllerSettings, plan_partitions
 from headwater.errors import E, KafkaError
 from headwater.wire.messages.control import (
     LeaderAndIsrRequest,
@@ -112,6 +119,10 @@ def test_the_nodes_of_a_topic_are_kafkas(broker):
     }
 
 
+TOO_LONG = {"leader.replication.throttled.replicas": ",".join(["100:1000"] * 100_000)}
+"""ZooKeeper would end the connection that this comes through."""
+
+
 def test_counts_of_minus_one_are_the_brokers_defaults():
     broker = OneBroker(settings=ControllerSettings(num_partitions=3))
     (outcome,) = broker.submit(CreateTopics([TopicCreation("t")]))
@@ -134,6 +145,7 @@ def test_each_topic_of_a_request_succeeds_or_fails_by_itself(broker):
         TopicCreation("odd", configs={"retention.ms": "soon"}),
         TopicCreation("odder", configs={"no.such.key": "1"}),
         TopicCreation("null", configs={"retention.ms": None}),
+        TopicCreation("long", configs=TOO_LONG),
         TopicCreation("__consumer_offsets"),
     ) == [
         ("fine", E.NONE),
@@ -147,6 +159,7 @@ def test_each_topic_of_a_request_succeeds_or_fails_by_itself(broker):
         ("odd", E.INVALID_CONFIG),
         ("odder", E.INVALID_CONFIG),
         ("null", E.INVALID_CONFIG),
+        ("long", E.INVALID_CONFIG),
         ("__consumer_offsets", E.INVALID_TOPIC_EXCEPTION),
     ]
 
@@ -435,6 +448,18 @@ def test_partitions_are_added_and_never_taken_away(broker):
     assert same.error is E.INVALID_PARTITIONS
 
 
+def test_a_topic_grows_no_further_than_its_node():
+    listed = dict.fromkeys(range(20_000), PartitionRegistration((1, 2)))
+    state = ClusterState(topics={"t": TopicState("t", bytes(16), listed)}, brokers=LIVE)
+    assert plan_partitions(MorePartitions("t", 20_001), state).count == 1
+    with pytest.raises(KafkaError, match="more than the metadata store can list") as refused:
+        plan_partitions(MorePartitions("t", 28_000), state)
+    assert refused.value.code is E.INVALID_PARTITIONS
+
+
+LIVE = {number: LiveBroker(BrokerNode(number, ()), number) for number in (1, 2)}
+
+
 def test_added_partitions_are_checked(broker):
     create(broker, TopicCreation("t", 1, 1))
     outcomes = broker.submit(
@@ -490,6 +515,7 @@ def test_lists_are_appended_to_and_subtracted_from_starting_at_the_default(broke
         (AlteredResource(2, "nope", {}), E.UNKNOWN_TOPIC_OR_PARTITION),
         (AlteredResource(2, "t", {"retention.ms": "x"}), E.INVALID_CONFIG),
         (AlteredResource(2, "t", {"retention.ms": None}), E.INVALID_REQUEST),
+        (AlteredResource(2, "t", TOO_LONG), E.INVALID_CONFIG),
         (AlteredResource(2, "t", edits=[set_config("retention.ms", "1", 2)]), E.INVALID_CONFIG),
         (AlteredResource(2, "t", edits=[set_config("retention.ms", "1", 9)]), E.INVALID_REQUEST),
         (

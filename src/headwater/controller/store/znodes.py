@@ -27,6 +27,11 @@ LOG_DIRS = "/headwater_log_dirs"
 BROKER_EPOCHS = "/headwater_broker_epochs"
 DEFAULT_ENTITY = "<default>"
 
+MAX_CONFIG_BYTES = 512 * 1024
+MAX_ASSIGNMENT_BYTES = 256 * 1024
+"""The largest nodes that clients may cause. ZooKeeper ends the connection of a client that sends 1 MiB
+(jute.maxbuffer). A move lists replicas up to four times."""
+
 PERSISTENT_PATHS = (
     "/cluster", "/brokers", BROKER_IDS, TOPICS, "/brokers/seqid", "/admin", DELETED_TOPICS,
     "/isr_change_notification", "/log_dir_event_notification", "/config", "/config/topics",
