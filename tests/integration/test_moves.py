@@ -1,8 +1,12 @@
 """Partitions move between real brokers, and a broker that stops hands over what it leads."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 
-from headwater import Admin, Consumer, NewTopic, Producer, TopicPartition
+from headwater import Admin, ConfigResource, Consumer, NewTopic, Producer, TopicPartition
 from headwater.errors import E
 from tests.integration.brokers import running, store_process, until
 
@@ -55,6 +59,65 @@ def test_records_survive_a_move_a_planned_stop_and_elections(brokers):
 
         until(all_read, "all records")
     assert sorted(read) == list(range(RECORDS))
+
+
+def test_a_throttled_move_stops_until_its_limit_is_raised_and_verify_removes_it(tmp_path):
+    """Each broker takes one small batch per window: at this rate the move would take an hour."""
+    plan = tmp_path / "plan.json"
+    rows = [{"topic": "heavy", "partition": 0, "replicas": [2]}]
+    plan.write_text(json.dumps({"version": 1, "partitions": rows}))
+    here = TopicPartition("heavy", 0)
+    with (
+        store_process() as store,
+        running(
+            store.address, 2, subprocess=False, **{"replica.fetch.max.bytes": "1000"}
+        ) as brokers,
+        Admin(bootstrap_servers=brokers.bootstrap) as admin,
+    ):
+
+        def reassign(*words: str) -> subprocess.CompletedProcess[str]:
+            command = [
+                sys.executable,
+                "-m",
+                "headwater",
+                "reassign",
+                words[0],
+                str(plan),
+                *words[1:],
+            ]
+            command += ["--bootstrap-server", brokers.bootstrap]
+            return subprocess.run(command, capture_output=True, text=True, check=False)
+
+        def set_keys() -> set[str]:
+            resources = [ConfigResource.topic("heavy"), *map(ConfigResource.broker, (1, 2))]
+            found = admin.describe_configs(resources)
+            return {
+                key
+                for rows in found.values()
+                for key, row in rows.items()
+                if "throttled" in key and not row.is_default
+            }
+
+        admin.create_topics([NewTopic("heavy", replicas={0: [1]})])
+        with Producer(bootstrap_servers=brokers.bootstrap, linger_ms=0) as producer:
+            for number in range(RECORDS):
+                producer.send("heavy", b"%d" % number * 500, partition=0).result(60)
+        whole = sizes(admin, 1)[here]
+        begun = reassign("execute", "--throttle", "1")
+        assert begun.returncode == 0, begun.stderr
+        assert len(set_keys()) == 4
+        until(lambda: sizes(admin, 2).get(here), "the first bytes")
+        assert reassign("verify").returncode == 1
+        assert here in admin.list_reassignments()
+        assert sizes(admin, 2)[here] < whole
+        assert len(set_keys()) == 4
+        raised = reassign("execute", "--throttle", "1000000000")
+        assert raised.returncode == 0, raised.stderr
+        until(lambda: not admin.list_reassignments(), "the end of the move")
+        assert sizes(admin, 2)[here] == whole
+        done = reassign("verify")
+        assert done.returncode == 0, done.stdout + done.stderr
+        until(lambda: not set_keys(), "settings without a throttle")
 
 
 def sizes(admin: Admin, broker_id: int) -> dict[TopicPartition, int]:

@@ -14,7 +14,11 @@ from headwater.broker.control_channels import ControlConnection
 from headwater.broker.control_state import ControlState
 from headwater.broker.disk_reserve import DiskReserve
 from headwater.broker.dispatch import Dispatch
-from headwater.broker.dynamic_config import DynamicConfig, controller_settings
+from headwater.broker.dynamic_config import (
+    DynamicConfig,
+    controller_settings,
+    replication_throttles,
+)
 from headwater.broker.fetch_session import FetchSessionCache
 from headwater.broker.follower_loop import ReplicaFetchers
 from headwater.broker.forwarding import Forwarding
@@ -148,6 +152,7 @@ def _context(
         metrics=BrokerMetrics(),
         credentials=credentials,
         memory=MemoryBudget(memory_limit(settings)),
+        throttles=replication_throttles(settings),
     )
 
 

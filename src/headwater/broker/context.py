@@ -18,6 +18,7 @@ from headwater.controller.commands import CreateTopics, TopicCreation, TopicOutc
 from headwater.errors import E
 from headwater.observe.rate_limited_log import RateLimitedLog
 from headwater.replication.replicas import Replicas
+from headwater.replication.throttles import ReplicationThrottles
 from headwater.replication.topic_policy import TopicPolicy
 from headwater.seams.clock import Clock
 from headwater.seams.files import Files
@@ -90,6 +91,8 @@ class Context:
     """This broker's identity and secret towards other brokers."""
     memory: MemoryBudget
     """The memory of all connections; it limits reading from them."""
+    throttles: ReplicationThrottles
+    """What replicas that catch up may take."""
     replicas: Replicas = field(init=False)
     controller: "ControllerLoop" = field(init=False)
     peers: "Peers" = field(init=False)

@@ -8,6 +8,7 @@ from headwater.broker.listening import connection_limits
 from headwater.broker.open_files import OpenFiles
 from headwater.config.broker import BrokerSettings
 from headwater.controller.topic_rules import ControllerSettings
+from headwater.replication.throttles import ReplicationThrottles
 
 log = logging.getLogger("headwater.server")
 
@@ -23,6 +24,12 @@ class DynamicConfig:
         """Apply new overrides of one topic."""
         context = self._context
         context.topic_overrides[topic] = dict(overrides)
+        settings = context.topic_settings(topic)
+        context.throttles.cover(
+            topic,
+            settings.leader_replication_throttled_replicas,
+            settings.follower_replication_throttled_replicas,
+        )
         context.replicas.topic_settings_changed(topic)
         context.changed()
 
@@ -38,6 +45,7 @@ class DynamicConfig:
         context.settings = settings
         context.connection_quotas.limits = connection_limits(settings, self._open_files)
         context.controller.use_settings(controller_settings(settings))
+        _use_rates(context.throttles, settings)
         for topic in context.replicas.topics():
             context.replicas.topic_settings_changed(topic)
         context.changed()
@@ -47,6 +55,24 @@ class DynamicConfig:
         for topic in topics:
             self._context.configs.forget(topic)
             self._context.topic_overrides.pop(topic, None)
+            self._context.throttles.cover(topic, (), ())
+
+
+def replication_throttles(settings: BrokerSettings) -> ReplicationThrottles:
+    """Return throttles with the rates of the settings; what they cover is up to the topics."""
+    throttles = ReplicationThrottles(
+        settings.node_id,
+        settings.replication_quota_window_num,
+        settings.replication_quota_window_size_seconds * 1000,
+    )
+    _use_rates(throttles, settings)
+    return throttles
+
+
+def _use_rates(throttles: ReplicationThrottles, settings: BrokerSettings) -> None:
+    throttles.use_rates(
+        settings.leader_replication_throttled_rate, settings.follower_replication_throttled_rate
+    )
 
 
 def controller_settings(settings: BrokerSettings) -> ControllerSettings:

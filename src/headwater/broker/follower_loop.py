@@ -201,6 +201,10 @@ class ReplicaFetcher:
             settings.replica_fetch_min_bytes,
             settings.replica_fetch_wait_max_ms,
         )
+        throttle = self._context.throttles.follower
+        if throttle.is_exceeded(now_ms):
+            due_ms = now_ms + throttle.wait_ms(now_ms)
+            self._fetch.put_off_lagging(due_ms, self._is_throttled)
         request = self._fetch.next_request(now_ms, self._context.control.broker_epoch, limits)
         if request is None:
             self._wait_for_delayed(now_ms)
@@ -211,6 +215,13 @@ class ReplicaFetcher:
         self._connection.send(request, FetchResponse, self._answered, timeout_ms=timeout_ms)
         self._unanswered += 1
         self._wait_for_delayed(now_ms)
+
+    def _is_throttled(self, at: TopicPartition) -> bool:
+        """A throttle never slows a member of the in-sync set, even one that lags for a moment."""
+        if not self._context.throttles.follower.covers(at):
+            return False
+        known = self._context.metadata.partition(*at)
+        return known is None or self._context.node_id not in known.isr
 
     def _may_send(self) -> bool:
         """One fetch at a time; a second one interrupts the first if this side has changes to send."""
@@ -317,6 +328,10 @@ class ReplicaFetcher:
             records, fetched.leader_epoch, fetched.high_watermark, max(0, fetched.log_start)
         )
         self._staged[replica] = end
+        at, throttle = replica.topic_partition, self._context.throttles.follower
+        self._fetch.lags(at, fetched.high_watermark - end)
+        if throttle.active and records and throttle.covers(at):
+            throttle.record(self._context.clock.monotonic_ms(), len(records))
         return len(records)
 
     def _write_staged(self) -> None:

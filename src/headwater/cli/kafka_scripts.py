@@ -227,7 +227,9 @@ def _reassign(given: ScriptOptions) -> list[str]:
     file = given.first("--reassignment-json-file", "FILE")
     for verb in ("execute", "verify", "cancel"):
         if f"--{verb}" in given:
-            return ["reassign", verb, file]
+            throttle = given.each("--throttle", "--throttle") if verb == "execute" else []
+            kept = given.flag("--preserve-throttles") if verb == "verify" else []
+            return ["reassign", verb, file, *throttle, *kept]
     if "--list" in given:
         return ["reassign", "list"]
     given.flag("--generate")

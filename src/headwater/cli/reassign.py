@@ -9,6 +9,7 @@ from headwater.cli.options import with_admin
 from headwater.cli.output import show
 from headwater.cli.reach_broker import require_topics
 from headwater.cli.reassignment_plan import Assignment, decode, encode, plan
+from headwater.cli.reassignment_throttle import remove_throttles, throttle
 from headwater.client.admin import Admin, PartitionReassignment
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
@@ -92,9 +93,21 @@ def _chosen(brokers: str | None, live: dict[int, str | None]) -> dict[int, str |
     type=click.File("w"),
     help="Write the present assignment to this file, as a plan that undoes this one.",
 )
+@click.option(
+    "--throttle",
+    "rate",
+    metavar="BYTES",
+    type=click.IntRange(1),
+    help="Copy at most this many bytes per second on each broker, until verify removes the limit.",
+)
 @with_admin
-async def execute(admin: Admin, file: IO[str], rollback: IO[str] | None, as_json: bool) -> None:
-    """Begin the moves of a plan; FILE is - for standard input. All of them begin, or none."""
+async def execute(
+    admin: Admin, file: IO[str], rollback: IO[str] | None, rate: int | None, as_json: bool
+) -> None:
+    """Begin the moves of a plan; FILE is - for standard input. All of them begin, or none.
+
+    Executed again with another --throttle, it changes the limit of the moves under way.
+    """
     targets = _read(file)
     present = await _present(admin, sorted({at.topic for at in targets}))
     if unknown := [at for at in targets if at not in present]:
@@ -103,6 +116,13 @@ async def execute(admin: Admin, file: IO[str], rollback: IO[str] | None, as_json
         )
     if rollback is not None:
         rollback.write(encode({at: present[at] for at in targets}) + "\n")
+    if rate is not None:
+        await throttle(admin, present, targets, rate)
+        click.echo(
+            f"copies are limited to {rate} bytes/s on each broker; `headwater reassign verify` "
+            "removes the limit once the moves are complete",
+            err=True,
+        )
     await admin.reassign_partitions(targets)
     rows = [
         {
@@ -135,9 +155,13 @@ async def list_(admin: Admin, as_json: bool) -> None:
 
 @command.command()
 @plan_argument
+@click.option("--preserve-throttles", is_flag=True, help="Keep the limits that execute has set.")
 @with_admin
-async def verify(admin: Admin, file: IO[str], as_json: bool) -> None:
-    """Show how far the moves of a plan are; exit code 1 unless all have ended as planned."""
+async def verify(admin: Admin, file: IO[str], preserve_throttles: bool, as_json: bool) -> None:
+    """Show how far the moves of a plan are; exit code 1 unless all have ended as planned.
+
+    When nothing of the plan is being moved any more, the limits of --throttle are removed.
+    """
     targets = _read(file)
     moving = await admin.list_reassignments()
     present = await _present(admin, sorted({at.topic for at in targets}))
@@ -146,6 +170,10 @@ async def verify(admin: Admin, file: IO[str], as_json: bool) -> None:
         state = _state(replicas, present.get(at), moving.get(at))
         rows.append({"topic": at.topic, "partition": at.partition, "state": state})
     show(rows, as_json=as_json)
+    if not preserve_throttles and not any(at in moving for at in targets):
+        topics = {at.topic for at in present}
+        if await remove_throttles(admin, topics):
+            click.echo("the limits of replication are removed", err=True)
     if any(row["state"] != "complete" for row in rows):
         raise click.exceptions.Exit(1)
 

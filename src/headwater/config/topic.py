@@ -94,13 +94,13 @@ class TopicSettings(SettingsBase):
     )
     follower_replication_throttled_replicas: tuple[str, ...] = key(
         "follower.replication.throttled.replicas", LIST, default=(), check=_throttled,
-        doc="Replicas whose fetching is throttled, as partition:broker pairs, or * for all.",
-        idle=ALONE,
+        doc="Replicas that follower.replication.throttled.rate slows while they are not in sync, as "
+            "partition:broker pairs, or * for all.",
     )
     leader_replication_throttled_replicas: tuple[str, ...] = key(
         "leader.replication.throttled.replicas", LIST, default=(), check=_throttled,
-        doc="Replicas whose serving of followers is throttled, as partition:broker pairs, or *.",
-        idle=ALONE,
+        doc="Replicas whose leader sends at most leader.replication.throttled.rate to followers that "
+            "are not in sync, as partition:broker pairs (the leader's broker), or * for all.",
     )
     index_interval_bytes: int = key(
         "index.interval.bytes", INT, default=4096, at_least=0,

@@ -11,7 +11,7 @@ offset changed while the fetch was in flight ignores it.
 """
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -128,6 +128,8 @@ class FollowerFetch:
         self._by_key: dict[_Key, FollowedPartition] = {}
         # Partitions whose entry in the session may have to change, in the order they came.
         self._changed: dict[_Key, None] = {}
+        # Those that are not known to have caught up; a throttle may put them off.
+        self._lagging: dict[TopicPartition, FollowedPartition] = {}
         self._delayed: list[tuple[int, int, FollowedPartition]] = []
         self._sequence = 0
         # Our own number of the session; the leader's id and epoch of it.
@@ -164,12 +166,14 @@ class FollowerFetch:
         if before is not None:
             followed.session = before.session
         self._partitions[topic_partition] = self._by_key[key] = followed
+        self._lagging[topic_partition] = followed
         self._changed[key] = None
         self.urgent = True
 
     def unfollow(self, topic_partition: TopicPartition) -> None:
         """Stop fetching the partition."""
         followed = self._partitions.pop(topic_partition, None)
+        self._lagging.pop(topic_partition, None)
         if followed is not None:
             followed.busy = True
             self._changed[followed.key] = None
@@ -202,11 +206,29 @@ class FollowerFetch:
         """Fetch the partition again after a delay that grows with its failures."""
         followed = self._partitions.get(topic_partition)
         if followed is not None and followed.delayed_until_ms is None:
-            followed.delayed_until_ms = now_ms + backoff(self._backoff_ms, followed.failures)
+            self._delay_until(now_ms + backoff(self._backoff_ms, followed.failures), followed)
             followed.failures += 1
-            self._sequence += 1
-            heapq.heappush(self._delayed, (followed.delayed_until_ms, self._sequence, followed))
-            self._changed[followed.key] = None
+
+    def _delay_until(self, due_ms: int, followed: FollowedPartition) -> None:
+        followed.delayed_until_ms = due_ms
+        self._sequence += 1
+        heapq.heappush(self._delayed, (due_ms, self._sequence, followed))
+        self._changed[followed.key] = None
+
+    def lags(self, topic_partition: TopicPartition, lag: int) -> None:
+        """The log is so far behind the leader's high watermark."""
+        followed = self._partitions.get(topic_partition)
+        if followed is None or lag <= 0:
+            self._lagging.pop(topic_partition, None)
+        else:
+            self._lagging[topic_partition] = followed
+
+    def put_off_lagging(self, due_ms: int, is_throttled: Callable[[TopicPartition], bool]) -> None:
+        """Fetch nothing until then for the partitions that lag and are throttled."""
+        for at, followed in list(self._lagging.items()):
+            if followed.ready and is_throttled(at):
+                del self._lagging[at]
+                self._delay_until(due_ms, followed)
 
     def next_due_ms(self) -> int | None:
         """Return when the first delayed partition is due."""
@@ -218,6 +240,7 @@ class FollowerFetch:
             _, _, followed = heapq.heappop(self._delayed)
             followed.delayed_until_ms = None
             if self._partitions.get(followed.topic_partition) is followed:
+                self._lagging[followed.topic_partition] = followed
                 self._changed[followed.key] = None
                 self.urgent = True
 

@@ -76,6 +76,16 @@ IN_USE = {
     ),
     "log.validate.records": ("true", lambda live: rules(live).validate_records, True),
     "producer.id.expiration.ms": ("1", producers_left, 0),
+    "leader.replication.throttled.rate": (
+        "1000",
+        lambda live: live.context.throttles.leader.limit,
+        1000,
+    ),
+    "follower.replication.throttled.rate": (
+        "2000",
+        lambda live: live.context.throttles.follower.limit,
+        2000,
+    ),
 }
 """Key, a value for it, and how to see at its place of use that it is in force."""
 NEEDS = {f"compression.{codec}.level": codec for codec in ("gzip", "lz4", "zstd")}

@@ -3,6 +3,7 @@
 import pytest
 
 from headwater.errors import E
+from headwater.replication.throttles import UNLIMITED
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 from headwater.wire.messages.offsets import ListOffsetsRequest, ListOffsetsResponse
 from tests.unit.broker.live import batch, fetch_request, until
@@ -222,6 +223,32 @@ def test_a_new_leader_names_no_end_before_it_knows_what_is_committed(
     assert [ask(-1), ask(0), ask(-2)] == [(refusal, -1), (refusal, -1), (0, 0)]
     assert fetch(live, client, led, 1).error_code == 0
     assert ask(-1) == (0, 1)
+
+
+# -- throttles
+
+
+def test_a_throttle_keeps_records_from_a_follower_until_it_is_in_sync(live, client, led):
+    topic, throttle = led.topic_partition.topic, live.context.throttles.leader
+    node, epoch = live.context.node_id, led.leader_epoch
+    assert client.produce(topic, batch(b"one"), acks=1).error_code == 0
+    throttle.limit = 1
+    live.on_loop(lambda: throttle.cover(topic, ["0:1"], node))
+    try:
+        assert fetch(live, client, led, 0).records, "it is in sync"
+        assert throttle.is_exceeded(live.context.clock.monotonic_ms()), "but its bytes count"
+        live.on_loop(lambda: led.leading.isr_stored((node,), epoch, 9))
+        assert not fetch(live, client, led, 0).records
+        assert client.fetch(topic, 0).records, "consumers are not throttled"
+        live.on_loop(lambda: throttle.cover(topic, ["1:1", "0:2"], node))
+        assert fetch(live, client, led, 0).records
+        live.on_loop(lambda: throttle.cover(topic, ["*"], node))
+        assert not fetch(live, client, led, 0).records
+        live.on_loop(lambda: led.leading.isr_stored((node, FOLLOWER), epoch, 10))
+        assert fetch(live, client, led, 0).records
+    finally:
+        live.context.throttles.use_rates(UNLIMITED, UNLIMITED)
+        live.on_loop(lambda: throttle.cover(topic, (), node))
 
 
 # -- consumers that read from followers

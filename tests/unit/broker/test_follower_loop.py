@@ -10,6 +10,11 @@ from headwater.config.broker import BrokerSettings
 from headwater.errors import E, KafkaError
 from headwater.model import TopicPartition
 from headwater.replication.leader_and_isr import LeaderAndIsr
+from headwater.replication.throttles import (
+    LONGEST_WAIT_MS,
+    UNLIMITED,
+    ReplicationThrottles,
+)
 from headwater.wire.messages.fetch import FetchResponse
 from tests.unit.broker.peer_under_test import FakePeers, rounds
 from tests.unit.log.support import TOPIC_ID, batch
@@ -33,6 +38,8 @@ class Follower:
             clock=SimpleNamespace(monotonic_ms=host.now_ms),
             control=SimpleNamespace(broker_epoch=70),
             tick=SimpleNamespace(flush=host.end_tick),
+            throttles=ReplicationThrottles(1, 11, 1000),
+            metadata=SimpleNamespace(partition=lambda topic, index: None),
             peer_log=SimpleNamespace(warning=lambda *what: self.warnings.append(what)),
         )
         self.fetchers = ReplicaFetchers(self.context, self.peers.open)
@@ -110,6 +117,32 @@ def test_a_new_partition_does_not_wait_behind_the_long_poll_of_the_others(run):
         assert len(follower.peer.sent) == 1
         await follower.follow(1)
         assert (len(follower.peer.sent), follower.asked) == (2, {1: 0})
+
+    run(scene)
+
+
+def test_a_throttle_puts_off_what_lags_and_nothing_else(run):
+    async def scene(follower):
+        throttle, host = follower.context.throttles.follower, follower.broker.host
+        follower.context.throttles.use_rates(UNLIMITED, 1)
+        throttle.cover("topic", ["0:1", "1:1", "3:1"], 1)
+        in_sync = SimpleNamespace(isr=(1, 2, 3))
+        follower.context.metadata.partition = lambda _, index: in_sync if index == 3 else None
+        for partition in range(3):
+            follower.follow_soon(partition)
+        await follower.follow(3)
+        far = {"records": records(0), "high_watermark": 9}
+        await follower.answer(
+            p0=far, p1={"records": records(0), "high_watermark": 1}, p2=far, p3=far
+        )
+        assert follower.asked == {1: 1, 2: 1, 3: 1}, "caught up, not listed, in sync"
+        await follower.answer(p2={"records": b"", "high_watermark": 9})
+        assert follower.asked == {}
+        follower.context.throttles.use_rates(UNLIMITED, UNLIMITED)
+        host.now += LONGEST_WAIT_MS
+        follower.fetchers._fetcher_of[TopicPartition("topic", 0)]._delay_ended()
+        await rounds()
+        assert follower.asked == {0: 1}
 
     run(scene)
 

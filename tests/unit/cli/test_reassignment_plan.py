@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.cli.reassignment_plan import decode, encode, plan
+from headwater.cli.reassignment_throttle import FOLLOWERS, LEADERS, throttled_replicas
 from headwater.model import TopicPartition
 
 
@@ -82,3 +83,11 @@ def test_the_json_is_kafkas_and_what_is_wrong_with_it_is_said():
     ]:
         with pytest.raises(ValueError, match=said):
             decode(text)
+
+
+def test_a_throttle_lists_who_may_send_and_who_is_new():
+    present = partitions((1, 2), (2, 3), (1, 3))
+    targets = partitions((4, 2), (2, 3), (1, 4))
+    assert throttled_replicas(present, targets) == {
+        "t": {LEADERS: "0:1,0:2,2:1,2:3", FOLLOWERS: "0:4,2:4"}
+    }

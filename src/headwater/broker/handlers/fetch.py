@@ -19,7 +19,12 @@ from headwater.broker.handlers.fetch_parts import (
     topic_answer,
     wanted_of,
 )
-from headwater.broker.handlers.fetch_readers import FIRST_WITH_TOPIC_ID, FetchReader, begin_fetch
+from headwater.broker.handlers.fetch_readers import (
+    FIRST_WITH_TOPIC_ID,
+    FetchReader,
+    FollowerThrottle,
+    begin_fetch,
+)
 from headwater.broker.handlers.leader_hints import leader_endpoints
 from headwater.broker.request import Request
 from headwater.broker.turns import Steps, drained
@@ -104,6 +109,7 @@ class _Fetch:
         self.fetch_context = fetch_context
         self.reader = reader
         self.isolation = reader.isolation
+        self._throttle = FollowerThrottle.of(context, reader)
         selector = context.settings.replica_selector_class
         self._sends_marks = reader.is_follower and selector is not None
         self.max_bytes = min(body.max_bytes, context.settings.fetch_max_bytes)
@@ -323,6 +329,8 @@ class _Fetch:
         replica, want = part.replica, part.want
         if replica is None or part.is_urgent:
             return
+        if self._throttle is not None and self._throttle.holds_back(replica):
+            return
         left = self.max_bytes - self.found
         if left <= 0 and self.found:
             return
@@ -460,6 +468,8 @@ class _Fetch:
         if part.records and part.found is not None:
             counters = self.context.metrics.topic(replica.topic_partition.topic)
             counters.bytes_out += part.found.size
+            if self._throttle is not None:
+                self._throttle.sent(replica, part.found.size)
         answer.high_watermark = replica.high_watermark
         answer.last_stable_offset = replica.last_stable_offset
         answer.log_start_offset = replica.log_start_offset

@@ -17,6 +17,8 @@ from headwater.errors import E, KafkaError
 from headwater.model import NO_EPOCH, READ_COMMITTED
 from headwater.replication.isolation import FetchIsolation
 from headwater.replication.replica import Replica
+from headwater.replication.throttles import ReplicationThrottle
+from headwater.seams.clock import Clock
 from headwater.security.acls import CLUSTER_NAME
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
 
@@ -76,6 +78,37 @@ class FetchReader(NamedTuple):
             replica.leading.follower_fetched(
                 self.replica_id, want.fetch_offset, want.log_start_offset, self.broker_epoch
             )
+
+
+class FollowerThrottle:
+    """Keeps records of throttled replicas from a follower that is not in sync."""
+
+    __slots__ = ("_clock", "_follower", "_throttle")
+
+    def __init__(self, throttle: ReplicationThrottle, clock: Clock, follower: int) -> None:
+        self._throttle = throttle
+        self._clock = clock
+        self._follower = follower
+
+    @classmethod
+    def of(cls, context: Context, reader: FetchReader) -> "FollowerThrottle | None":
+        """Return the throttle of a fetch; None if nothing can hold it back."""
+        throttle = context.throttles.leader
+        if not (reader.is_follower and throttle.active):
+            return None
+        return cls(throttle, context.clock, reader.replica_id)
+
+    def holds_back(self, replica: Replica) -> bool:
+        return (
+            self._throttle.covers(replica.topic_partition)
+            and not replica.leading.is_in_sync(self._follower)
+            and self._throttle.is_exceeded(self._clock.monotonic_ms())
+        )
+
+    def sent(self, replica: Replica, size: int) -> None:
+        """Count the bytes of an answer."""
+        if self._throttle.covers(replica.topic_partition):
+            self._throttle.record(self._clock.monotonic_ms(), size)
 
 
 def begin_fetch(

@@ -1,6 +1,15 @@
 """Replication between brokers, and leadership."""
 
-from headwater.config.keys import BOOLEAN, CLUSTER_WIDE, INT, LONG, STRING, SettingsBase, key
+from headwater.config.keys import (
+    BOOLEAN,
+    CLUSTER_WIDE,
+    INT,
+    INT64_MAX,
+    LONG,
+    STRING,
+    SettingsBase,
+    key,
+)
 from headwater.config.topic import ALONE
 
 _SELECTORS = "org.apache.kafka.common.replica."
@@ -57,6 +66,31 @@ class ReplicationKeys(SettingsBase):
         "replica.selector.class", STRING, default=None, one_of=REPLICA_SELECTORS,
         doc="How consumers are assigned to replicas. By default the leader serves them; "
         "RackAwareReplicaSelector sends those with client.rack to an in-sync replica of that rack.",
+    )
+    leader_replication_throttled_rate: int = key(
+        "leader.replication.throttled.rate", LONG, default=INT64_MAX, at_least=0, mode=CLUSTER_WIDE,
+        doc="The most bytes per second that this broker sends to followers that are not in sync, of "
+            "the replicas in leader.replication.throttled.replicas of their topics.",
+    )
+    follower_replication_throttled_rate: int = key(
+        "follower.replication.throttled.rate", LONG, default=INT64_MAX, at_least=0,
+        mode=CLUSTER_WIDE,
+        doc="The most bytes per second that this broker fetches for replicas that are not in sync, of "
+            "those in follower.replication.throttled.replicas of their topics.",
+    )
+    replica_alter_log_dirs_io_max_bytes_per_second: int = key(
+        "replica.alter.log.dirs.io.max.bytes.per.second", LONG, default=INT64_MAX, at_least=0,
+        mode=CLUSTER_WIDE,
+        doc="The most bytes per second that replicas are copied with between log dirs.",
+        idle="replicas do not move between log dirs yet",
+    )
+    replication_quota_window_num: int = key(
+        "replication.quota.window.num", INT, default=11, at_least=1,
+        doc="How many windows of time the rate of throttled replication is the mean of.",
+    )
+    replication_quota_window_size_seconds: int = key(
+        "replication.quota.window.size.seconds", INT, default=1, at_least=1,
+        doc="The length of each of these windows.",
     )
     auto_leader_rebalance_enable: bool = key(
         "auto.leader.rebalance.enable", BOOLEAN, default=True,
