@@ -7,6 +7,7 @@ hundred notifications are kept for brokers that are behind; a broker that missed
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import islice
 
 from headwater.controller.metadata_loader import BatchedReads
 from headwater.controller.store.metadata_store import (
@@ -30,6 +31,7 @@ from headwater.controller.store.znodes import (
 log = logging.getLogger(__name__)
 
 KEPT_NOTIFICATIONS = 100
+READ_AT_ONCE = 100
 _NAME_PREFIX = CONFIG_CHANGE_PREFIX.rpartition("/")[2]
 
 
@@ -66,13 +68,18 @@ class ConfigChanges:
 
     def learn(self, topics: Iterable[str], then: Callable[[], None]) -> None:
         """Call `then` once the overrides of `topics` are known, at once if they are."""
-        unknown = [name for name in dict.fromkeys(topics) if name not in self._topics]
-        if not unknown:
-            then()
-            return
-        reads = BatchedReads(self._store, lambda _: then())
-        for name in unknown:
-            reads.get(config_path("topics", name), partial(self._read, "topics", name))
+        unknown = iter([name for name in dict.fromkeys(topics) if name not in self._topics])
+
+        def read_more() -> None:
+            some = list(islice(unknown, READ_AT_ONCE))
+            if not some:
+                then()
+                return
+            reads = BatchedReads(self._store, lambda _: read_more())
+            for name in some:
+                reads.get(config_path("topics", name), partial(self._read, "topics", name))
+
+        read_more()
 
     def forget(self, topic: str) -> None:
         """Drop the overrides of a deleted topic: a new topic of that name has its own."""

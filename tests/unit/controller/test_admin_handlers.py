@@ -65,6 +65,7 @@ class Desk:
             settings=self.static.with_dynamic(stored.get("", {}), stored.get("0", {})),
             metadata=self.metadata,
             controller=self.broker.controller,
+            configs=self.broker.configs,
             topic_overrides=self.broker.topic_configs,
             groups=SimpleNamespace(topic=SimpleNamespace(name=CONSUMER_OFFSETS)),
             authorize=self.permits,
@@ -234,6 +235,15 @@ def test_describe_configs_of_a_topic(desk, version):
     (everything,) = desk.ask(describe(2, "t"), version).results
     assert len(everything.configs) > 20
     assert everything.configs[0].synonyms == []
+
+
+def test_describe_configs_of_a_topic_without_a_replica_here(desk):
+    override = CreateTopicsRequest.CreatableTopicConfig(name="retention.ms", value="5")
+    desk.create("t", configs=[override])
+    desk.broker.configs.forget("t")
+    desk.broker.topic_configs.clear()
+    (result,) = desk.ask(describe(2, "t", ["retention.ms"])).results
+    assert [row.value for row in result.configs] == ["5"]
 
 
 @pytest.mark.parametrize(

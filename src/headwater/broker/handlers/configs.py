@@ -78,10 +78,23 @@ def _authorize(
 
 def handle_describe_configs(
     context: Context, request: Request, body: DescribeConfigsRequest
-) -> None:
-    """Return every config of each resource, with its source."""
-    described = partial(_described, context, request, body)
-    request.reply_in_turns(DescribeConfigsResponse(results=each(body.resources, described)))
+) -> Steps[None]:
+    """Return every config of each resource, with its source.
+
+    A broker knows the overrides of topics that it holds replicas of; it reads those of others first.
+    """
+    topics = []
+    for resource in body.resources:
+        name = resource.resource_name
+        if resource.resource_type == ConfigResourceKind.TOPIC and name in context.metadata.topics:
+            topics.append(name)
+        yield
+
+    def reply() -> None:
+        described = partial(_described, context, request, body)
+        request.reply_in_turns(DescribeConfigsResponse(results=each(body.resources, described)))
+
+    context.configs.learn(topics, reply)
 
 
 def _described(
