@@ -1,9 +1,11 @@
-"""A real Apache Kafka beside ours: one KRaft node on free loopback ports in a folder of its own.
+"""A real Apache Kafka beside ours: KRaft nodes on free loopback ports in folders of their own.
 
 Benchmarks compare with it and every compatibility check is proved on it first.
 
     with ApacheKafka({"group.initial.rebalance.delay.ms": "0"}) as kafka:
         ... kafka.bootstrap ...
+    with ApacheCluster(3) as cluster:
+        cluster.kill(2)
 
 `python -m tools.apache_kafka` runs one until interrupted.
 """
@@ -16,7 +18,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -25,11 +28,13 @@ from tools.java import SHORT_LIVED, TOOLS, java
 from tools.process_guard import dismiss, kill_with_parent
 
 _API_VERSIONS_V0 = struct.pack(">ihhih", 10, 18, 0, 1, -1)
-_SINGLE_NODE = {
+_NODE = {
     "process.roles": "broker,controller",
     "node.id": "1",
     "controller.listener.names": "CONTROLLER",
     "inter.broker.listener.name": "PLAINTEXT",
+}
+_SINGLE_NODE = {
     "offsets.topic.replication.factor": "1",
     "transaction.state.log.replication.factor": "1",
     "transaction.state.log.min.isr": "1",
@@ -38,17 +43,25 @@ _SINGLE_NODE = {
 }
 
 
+_PORTS = 2
+
+
 class ApacheKafka:
-    """One node of Apache Kafka 4.3.1, up for the length of a `with` block."""
+    """One node of Apache Kafka 4.3.1, up for the length of a `with` block.
+
+    A node of a cluster is given its ports and `controller.quorum.voters`.
+    """
 
     def __init__(
         self,
         settings: Mapping[str, str] | None = None,
         *,
+        ports: Sequence[int] = (),
         heap: str = "1G",
         start_timeout: float = 60,
     ) -> None:
         self._extra = dict(settings or {})
+        self._ports = ports
         self._heap = heap
         self._start_timeout = start_timeout
         self._home: Path | None = None
@@ -94,12 +107,17 @@ class ApacheKafka:
         self._stop()
 
     def _start(self) -> None:
-        port, controller_port = _free_ports(2)
+        port, controller_port = self._ports or _free_ports(_PORTS)
         self.bootstrap = f"127.0.0.1:{port}"
         properties = self.home / "server.properties"
         properties.write_text(self._properties(controller_port))
         self._format(properties)
-        self._output = (self.home / "output.txt").open("wb")
+        self.launch()
+
+    def launch(self) -> None:
+        """Start the process, again if it was killed, and wait until it answers."""
+        properties = self.home / "server.properties"
+        self._output = (self.home / "output.txt").open("ab")
         command = java(f"-Xmx{self._heap}", f"-Xms{self._heap}", "kafka.Kafka", str(properties))
         self._process = subprocess.Popen(
             command,
@@ -109,14 +127,25 @@ class ApacheKafka:
             start_new_session=True,  # an interrupt of the terminal reaches us first, then it
         )
         self._guard = kill_with_parent(self._process.pid, self.home)
-        self._wait_until_it_answers(port)
+        self._wait_until_it_answers(int(self.bootstrap.rpartition(":")[2]))
+
+    def kill(self) -> None:
+        """End the process with SIGKILL; `launch` starts it again with its data."""
+        self._end(signal.SIGKILL)
 
     def _properties(self, controller_port: int) -> str:
         settings = {
-            **_SINGLE_NODE,
+            **_NODE,
+            **(
+                {}
+                if self._in_cluster
+                else {
+                    **_SINGLE_NODE,
+                    "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
+                }
+            ),
             "listeners": f"PLAINTEXT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller_port}",
             "advertised.listeners": f"PLAINTEXT://{self.bootstrap}",
-            "controller.quorum.bootstrap.servers": f"127.0.0.1:{controller_port}",
             "log.dirs": str(self.log_dir),
             **self._extra,
         }
@@ -124,8 +153,9 @@ class ApacheKafka:
 
     def _format(self, properties: Path) -> None:
         cluster_id = "headwaterPeerCluster00"  # 22 characters of URL-safe base64
-        storage = [*SHORT_LIVED, TOOLS["kafka-storage"], "format", "--standalone"]
-        command = java(*storage, "-t", cluster_id, "-c", str(properties))
+        storage = [*SHORT_LIVED, TOOLS["kafka-storage"], "format", "-t", cluster_id]
+        alone = [] if self._in_cluster else ["--standalone"]
+        command = java(*storage, *alone, "-c", str(properties))
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise RuntimeError(f"formatting storage failed:\n{done.stdout}{done.stderr}")
@@ -142,9 +172,13 @@ class ApacheKafka:
     def _tail(self) -> str:
         return (self.home / "output.txt").read_text(errors="replace")[-4000:]
 
-    def _stop(self) -> None:
+    @property
+    def _in_cluster(self) -> bool:
+        return "controller.quorum.voters" in self._extra
+
+    def _end(self, how: signal.Signals) -> None:
         if self._process is not None:
-            self._process.send_signal(signal.SIGTERM)
+            self._process.send_signal(how)
             try:
                 self._process.wait(timeout=15)
             except subprocess.TimeoutExpired:
@@ -154,8 +188,70 @@ class ApacheKafka:
             dismiss(self._guard)
         if self._output is not None:
             self._output.close()
+        self._process = self._guard = self._output = None
+
+    def _stop(self) -> None:
+        self._end(signal.SIGTERM)
         shutil.rmtree(self.home, ignore_errors=True)
-        self._process = self._guard = self._output = self._home = None
+        self._home = None
+
+
+class ApacheCluster:
+    """Nodes 1 to N of one cluster, each broker and controller at once."""
+
+    def __init__(
+        self, nodes: int = 3, settings: Mapping[str, str] | None = None, *, heap: str = "512M"
+    ) -> None:
+        ports = {node: _free_ports(_PORTS) for node in range(1, nodes + 1)}
+        voters = ",".join(f"{node}@127.0.0.1:{voter}" for node, (_, voter) in ports.items())
+        shared = {"controller.quorum.voters": voters, **(settings or {})}
+        self._nodes = {
+            node: ApacheKafka({**shared, "node.id": str(node)}, ports=pair, heap=heap)
+            for node, pair in ports.items()
+        }
+
+    def __enter__(self) -> Self:
+        with ThreadPoolExecutor(len(self._nodes)) as threads:
+            starts = [threads.submit(node.__enter__) for node in self._nodes.values()]
+        failures = [start.exception() for start in starts if start.exception()]
+        if failures:
+            self.__exit__(None, None, None)
+            raise RuntimeError("Apache Kafka did not start") from failures[0]
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for node in self._nodes.values():
+            node.kill()  # one that stops in order waits for the others
+            node.__exit__(None, None, None)
+
+    @property
+    def bootstrap(self) -> str:
+        """The addresses of all nodes."""
+        return ",".join(node.bootstrap for node in self._nodes.values())
+
+    @property
+    def broker_ids(self) -> list[int]:
+        """The ids of the nodes."""
+        return list(self._nodes)
+
+    def address(self, node: int) -> str:
+        """The address of one node."""
+        return self._nodes[node].bootstrap
+
+    def kill(self, *nodes: int) -> None:
+        """End nodes with SIGKILL."""
+        for node in nodes:
+            self._nodes[node].kill()
+
+    def start_broker(self, *nodes: int) -> None:
+        """Start nodes that were killed."""
+        for node in nodes:
+            self._nodes[node].launch()
 
 
 def _free_ports(count: int) -> list[int]:

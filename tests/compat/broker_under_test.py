@@ -32,11 +32,11 @@ class BrokerUnderTest:
         """A name nobody else uses."""
         return f"{what}-{next(_numbers)}-{time.time_ns() % 10**9}"
 
-    def topic(self, partitions: int = 1, **configs: str) -> str:
+    def topic(self, partitions: int = 1, replicas: int = 1, **configs: str) -> str:
         """A new topic whose leaders serve: Apache Kafka tells of a leader before it leads."""
         name = self.fresh("topic")
         settings = {key.replace("_", "."): value for key, value in configs.items()}
-        self.hand.create_topic(name, partitions, settings)
+        self.hand.create_topic(name, partitions, settings, replicas)
         eventually(lambda: len(self.hand.offsets(name, END)) == partitions)
         return name
 

@@ -2,10 +2,10 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Self
 
 from headwater.errors import E
-from tests.compat.member import Member
+from tests.compat.member import Member, Writer
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 
@@ -88,9 +88,14 @@ class Client(ABC):
     binary_safe = True  # whether arbitrary bytes survive the client's own input and output
     null_headers = True  # whether a header may have no value
     names_errors = True  # whether it tells which error the broker gave
+    tries_other_brokers = True  # whether its admin calls get past a broker that is gone
 
     def __init__(self, bootstrap: str):
         self.bootstrap = bootstrap
+
+    def at(self, bootstrap: str) -> Self:
+        """The same client at another address."""
+        return type(self)(bootstrap)
 
     # records
     @abstractmethod
@@ -121,7 +126,9 @@ class Client(ABC):
 
     # topics
     @abstractmethod
-    def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None: ...
+    def create_topic(
+        self, topic: str, partitions: int, configs: dict[str, str], replicas: int = 1
+    ) -> None: ...
     @abstractmethod
     def topics(self) -> set[str]: ...
     @abstractmethod
@@ -143,3 +150,20 @@ class Client(ABC):
     def set_topic_config(self, topic: str, key: str, value: str | None) -> None: ...
     @abstractmethod
     def broker_configs(self) -> dict[str, str | None]: ...
+
+    # clusters
+    def writer(self, topic: str) -> Writer:
+        """Starts to write numbers to partition 0, each once (idempotent, acks=all)."""
+        raise NotOffered(f"{self.name} has no idempotent producer to run for a while")
+
+    def reassign(self, topic: str, replicas: dict[int, list[int] | None]) -> None:
+        """Moves partitions to these brokers; None cancels a move."""
+        raise NotOffered(f"{self.name} cannot move partitions")
+
+    def reassigning(self, topic: str) -> set[int]:
+        """The partitions that are being moved."""
+        raise NotOffered(f"{self.name} cannot list moves")
+
+    def elect(self, topic: str, partition: int) -> None:
+        """Gives a partition back to its preferred leader."""
+        raise NotOffered(f"{self.name} cannot elect leaders")

@@ -1,13 +1,17 @@
 """Fixtures of the compatibility suite, and its table."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.compat import matrix, table
 from tests.compat.cells import Cells
+from tests.compat.checks.kills import Kills
 from tests.compat.client import Unavailable
 from tests.compat.start_broker import start_broker
+from tests.compat.three_brokers import start_three_brokers
+from tests.compat.tool_server import ToolServer
 
 HERE = Path(__file__).parent
 
@@ -38,17 +42,47 @@ def ours(broker):
 
 
 @pytest.fixture(scope="session")
-def clients(kafka_address):
-    """The clients, each made when first asked for."""
-    with matrix.Clients(kafka_address) as made:
-        yield made
+def tool_server():
+    """The JVM of Kafka's tools, started when first asked for."""
+    server = ToolServer()
+    yield server
+    server.close()
 
 
 @pytest.fixture(scope="session")
-def cells(request, clients, broker):
-    """Starts every cell that this run has collected."""
-    running = Cells(lambda cell: matrix.run_cell(cell, clients, broker))
-    running.start(item.callspec.params["cell"] for item in request.session.items if _is_cell(item))
+def clients(kafka_address, tool_server):
+    """The clients, each made when first asked for."""
+    return matrix.Clients(kafka_address, tool_server)
+
+
+@pytest.fixture(scope="session")
+def three_brokers():
+    with start_three_brokers() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def cells(request, tool_server):
+    """Starts every cell that this run has collected, and the brokers that they need."""
+    collected = [item.callspec.params["cell"] for item in request.session.items if _is_cell(item)]
+    on_three = [cell for cell in collected if matrix.needs_three_brokers(cell)]
+    run_alone = run_on_three = None
+    if len(on_three) < len(collected):
+        clients, broker = map(request.getfixturevalue, ("clients", "broker"))
+        run_alone = partial(matrix.run_cell, clients=clients, broker=broker)
+    if on_three:
+        brokers = request.getfixturevalue("three_brokers")
+        clients = matrix.Clients(brokers.bootstrap, tool_server)
+        kills = Kills(brokers, matrix.killed_under(on_three, clients))
+        run_on_three = partial(
+            matrix.run_cluster_cell, clients=clients, brokers=brokers, kills=kills
+        )
+    running = Cells(
+        lambda cell: run_on_three(cell) if matrix.needs_three_brokers(cell) else run_alone(cell)
+    )
+    running.start(matrix.in_order(collected))
+    if any(map(matrix.needs_kills, on_three)):
+        kills.start(after=running.ends(c for c in on_three if not matrix.needs_kills(c)))
     yield running
     running.close()
 
@@ -91,7 +125,7 @@ def pytest_sessionfinish(session):
 def pytest_terminal_summary(terminalreporter):
     filled, reasons = _read_reports(terminalreporter.config)
     for title, columns, rows in matrix.TABLES:
-        if any(cell.client in columns for cell in filled):
+        if any(cell.client in columns and cell.check in rows for cell in filled):
             terminalreporter.section(title)
             for line in table.lines(filled, columns, rows):
                 terminalreporter.write_line(line)

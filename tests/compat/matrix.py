@@ -1,51 +1,89 @@
 """The matrix: the clients by name, the checks by name, and the tables they make."""
 
 import threading
-from collections.abc import Callable
-from typing import Self
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from tests.compat.broker_under_test import BrokerUnderTest
 from tests.compat.cells import Cell
-from tests.compat.checks import CHECKS, admin, groups, reading, records, tools
-from tests.compat.client import Client
+from tests.compat.checks import (
+    CHECKS,
+    CLUSTER_CHECKS,
+    admin,
+    cluster,
+    groups,
+    reading,
+    records,
+    tools,
+)
+from tests.compat.checks.cluster_tools import CLUSTER_TOOL_CHECKS
+from tests.compat.checks.kills import FILTERS, KILL_CHECKS, Kills, show_what_lacks_replicas
+from tests.compat.client import Client, Unavailable
 from tests.compat.clients.aiokafka_client import Aiokafka
 from tests.compat.clients.confluent import Confluent
 from tests.compat.clients.franz import Franz
 from tests.compat.clients.java_tools import JavaTools
 from tests.compat.clients.kafka_python import KafkaPython
 from tests.compat.clients.kcat import Kcat
+from tests.compat.three_brokers import ThreeBrokers
 from tests.compat.tool_server import ToolServer
 
-ROWS_FROM = (admin, groups, reading, records)
-"""The modules that fill CHECKS, in the order of the table's rows."""
+ROWS_FROM = (admin, groups, reading, records, cluster)
+"""The modules that fill CHECKS and CLUSTER_CHECKS, in the order of the tables' rows."""
 _PLAIN: dict[str, Callable[[str], Client]] = {
     made.name: made for made in (Confluent, KafkaPython, Aiokafka, Kcat, Franz)
 }
 CLIENTS = [*_PLAIN, JavaTools.name]
-TOOLS = "works"
+CLUSTER_CLIENTS = [name for name in CLIENTS if name != Kcat.name]
+TOOLS, CLUSTER_TOOLS = "works", "works on three"
 TABLES = [
     ("Clients by what they did", CLIENTS, list(CHECKS)),
+    ("Clients on three brokers", CLUSTER_CLIENTS, [*CLUSTER_CHECKS, *KILL_CHECKS]),
     ("Kafka's command-line tools", [TOOLS], list(tools.TOOL_CHECKS)),
+    (
+        "Kafka's command-line tools on three brokers",
+        [CLUSTER_TOOLS],
+        [*CLUSTER_TOOL_CHECKS, FILTERS],
+    ),
 ]
-CLIENT_CELLS = [Cell(client, check) for check in CHECKS for client in CLIENTS]
-TOOL_CELLS = [Cell(TOOLS, script) for script in tools.TOOL_CHECKS]
+CLIENT_CELLS, CLUSTER_CELLS, TOOL_CELLS, CLUSTER_TOOL_CELLS = (
+    [Cell(client, check) for check in rows for client in columns] for _, columns, rows in TABLES
+)
+_SLOW = ("group", "commits", "offset resets", "kafka-")
+
+
+def needs_three_brokers(cell: Cell) -> bool:
+    """Whether a cell is one of the tables of three brokers."""
+    return cell.client == CLUSTER_TOOLS or cell.check in {*CLUSTER_CHECKS, *KILL_CHECKS}
+
+
+def needs_kills(cell: Cell) -> bool:
+    """Whether a cell is about brokers that are killed."""
+    return cell.check in {*KILL_CHECKS, FILTERS}
+
+
+def in_order(cells: Iterable[Cell]) -> list[Cell]:
+    """The cells in the order to run them in: those first that others wait for, or that wait long.
+
+    Brokers are killed when the other cells of three brokers are done, and that takes a while.
+    """
+
+    def turn(cell: Cell) -> int:
+        if needs_three_brokers(cell):
+            return 3 if needs_kills(cell) else 0
+        return 1 if cell.check.startswith(_SLOW) else 2
+
+    return sorted(cells, key=turn)
 
 
 class Clients:
     """The clients of one broker, made on first use."""
 
-    def __init__(self, bootstrap: str):
+    def __init__(self, bootstrap: str, server: ToolServer):
         self._bootstrap = bootstrap
-        self._server: ToolServer | None = None
+        self._server = server
         self._made: dict[str, Client] = {}
         self._making = threading.Lock()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._server is not None:
-            self._server.close()
 
     def client(self, name: str) -> Client:
         """The client of that name; `Unavailable` where this machine lacks it."""
@@ -53,8 +91,7 @@ class Clients:
 
     def java_tools(self) -> JavaTools:
         """Kafka's tools in their JVM."""
-        with self._making:
-            self._server = self._server or ToolServer()
+        self._server.start()
         return JavaTools(self._bootstrap, self._server)
 
     def _plain(self, name: str) -> Client:
@@ -70,3 +107,33 @@ def run_cell(cell: Cell, clients: Clients, broker: BrokerUnderTest) -> None:
         tools.TOOL_CHECKS[cell.check](clients.java_tools(), broker)
     else:
         CHECKS[cell.check](clients.client(cell.client), broker)
+
+
+def run_cluster_cell(cell: Cell, clients: Clients, brokers: ThreeBrokers, kills: Kills) -> None:
+    """Runs one cell of three brokers to its end."""
+    if cell.client == CLUSTER_TOOLS:
+        java = clients.java_tools()
+        if cell.check == FILTERS:
+            show_what_lacks_replicas(kills.work(java), kills.shown)
+        else:
+            CLUSTER_TOOL_CHECKS[cell.check](java, brokers)
+        return
+    client = clients.client(cell.client)
+    if cell.check in KILL_CHECKS:
+        KILL_CHECKS[cell.check](kills.work(client))
+    else:
+        CLUSTER_CHECKS[cell.check](client, brokers)
+
+
+def killed_under(cells: Iterable[Cell], clients: Clients) -> list[Client]:
+    """The clients that work while brokers are killed: those of the cells, where they are there."""
+    names = dict.fromkeys(
+        JavaTools.name if cell.client == CLUSTER_TOOLS else cell.client
+        for cell in cells
+        if needs_kills(cell)
+    )
+    found = []
+    for name in names:
+        with suppress(Unavailable):
+            found.append(clients.client(name))
+    return found

@@ -25,14 +25,18 @@ HEADWATER = [sys.executable, "-m", "headwater"]
 _ADDRESS = re.compile(r"\b([\w.-]+:\d+)\b")
 
 
+def peer() -> str:
+    """Whose brokers the suite is asked to run on; empty for ours."""
+    return os.environ.get("HEADWATER_COMPAT_PEER", "")
+
+
 @contextmanager
 def start_broker() -> Iterator[BrokerUnderTest]:
     """Starts the broker that the environment asks for, or uses a running one if it names its address."""
-    peer = os.environ.get("HEADWATER_COMPAT_PEER", "")
     if address := os.environ.get("HEADWATER_COMPAT_BOOTSTRAP"):
         folder = os.environ.get("HEADWATER_COMPAT_LOG_DIR")
-        yield BrokerUnderTest(address, Path(folder) if folder else None, peer == "apache")
-    elif peer == "apache":
+        yield BrokerUnderTest(address, Path(folder) if folder else None, peer() == "apache")
+    elif peer() == "apache":
         with ApacheKafka(SETTINGS) as kafka:
             yield BrokerUnderTest(kafka.bootstrap, kafka.log_dir, True)
     else:
@@ -59,7 +63,11 @@ def _ours(folder: Path) -> Iterator[BrokerUnderTest]:
         broker.send_signal(signal.SIGTERM)
         broker.communicate(timeout=60)
         dismiss(guard)
-    said = output.read_text()
+    assert_sound(data, output.read_text())
+
+
+def assert_sound(data: Path, said: str) -> None:
+    """What must hold of a broker that ended: it met nothing unforeseen, and its logs are whole."""
     assert "Traceback" not in said, said[said.index("Traceback") :][:4000]
     verify = [*HEADWATER, "log", "verify", str(data)]
     checked = subprocess.run(verify, capture_output=True, text=True, check=False)

@@ -1,4 +1,4 @@
-"""Every client does every check: one test per cell of the table."""
+"""Every client does every check: one test per cell of the tables."""
 
 import pytest
 
@@ -14,4 +14,16 @@ def test_client_does_check(finish):
 
 @pytest.mark.parametrize("cell", matrix.TOOL_CELLS, ids=lambda cell: cell.check)
 def test_tool_works(finish):
+    finish()
+
+
+@pytest.mark.parametrize(
+    "cell", matrix.CLUSTER_CELLS, ids=lambda cell: f"{cell.client}-{cell.check}"
+)
+def test_client_does_check_on_three_brokers(finish):
+    finish()
+
+
+@pytest.mark.parametrize("cell", matrix.CLUSTER_TOOL_CELLS, ids=lambda cell: cell.check)
+def test_tool_works_on_three_brokers(finish):
     finish()

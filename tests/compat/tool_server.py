@@ -9,6 +9,7 @@ from collections import Counter
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 from tools.jars import JarsUnavailable, class_path
 from tools.java import KAFKA, SHORT_LIVED, TOOLS, java
@@ -51,18 +52,26 @@ class ToolServer:
     """Runs tools by the names of their scripts; safe for several threads at once."""
 
     def __init__(self) -> None:
-        try:
-            command = java(*SHORT_LIVED, "ToolServer", before=(compiled(),))
-        except JarsUnavailable as missing:
-            raise Unavailable(str(missing)) from missing
         self.calls: Counter[str] = Counter()
         self._ids = itertools.count()
         self._waiting: dict[int, Future[Ended]] = {}
         self._sending = threading.Lock()
-        self._process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        threading.Thread(target=self._listen, daemon=True).start()
+        self._process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        """Starts the JVM unless it runs; `Unavailable` where this machine has none."""
+        with self._sending:
+            if self._process is not None:
+                return
+            try:
+                command = java(*SHORT_LIVED, "ToolServer", before=(compiled(),))
+            except JarsUnavailable as missing:
+                raise Unavailable(str(missing)) from missing
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            answers = self._process.stdout
+            threading.Thread(target=self._listen, args=(answers,), daemon=True).start()
 
     def run(self, script: str, *arguments: str, stdin: str = "", timeout: float = WAIT_S) -> Ended:
         """Runs one tool to its end."""
@@ -71,20 +80,21 @@ class ToolServer:
         request = {"id": call, "class": TOOLS[script], "arguments": arguments, "stdin": stdin}
         with self._sending:
             self.calls[script] += 1
+            assert self._process is not None
             assert self._process.stdin is not None
             self._process.stdin.write(json.dumps(request) + "\n")
             self._process.stdin.flush()
         return answer.result(timeout)
 
-    def _listen(self) -> None:
-        assert self._process.stdout is not None
-        for line in self._process.stdout:
+    def _listen(self, answers: IO[str]) -> None:
+        for line in answers:
             answer = json.loads(line)
             call = self._waiting.pop(answer.pop("id"))
             call.set_result(Ended(**answer))
 
     def close(self) -> None:
-        """Ends the JVM."""
-        assert self._process.stdin is not None
-        self._process.stdin.close()
-        self._process.wait(timeout=WAIT_S)
+        """Ends the JVM, if it runs."""
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait(timeout=WAIT_S)

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from aiokafka import (
@@ -26,7 +27,8 @@ from tests.compat.client import (
     Start,
 )
 from tests.compat.clients.python_member import MemberOptions, start_member
-from tests.compat.member import Member
+from tests.compat.clients.python_writer import WriterOptions, start_writer
+from tests.compat.member import Member, Writer
 
 WAIT_S = 180
 T = TypeVar("T")
@@ -148,10 +150,12 @@ class Aiokafka(Client):
     def delete_group(self, group: str) -> None:
         raise NotOffered("aiokafka's admin client cannot delete groups")
 
-    def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
+    def create_topic(
+        self, topic: str, partitions: int, configs: dict[str, str], replicas: int = 1
+    ) -> None:
         async def work() -> None:
             async with self.admin() as admin:
-                new = NewTopic(topic, partitions, 1, topic_configs=configs)
+                new = NewTopic(topic, partitions, replicas, topic_configs=configs)
                 for _, code, *_ in (await admin.create_topics([new])).topic_errors:
                     _check(code)
 
@@ -252,6 +256,9 @@ class Aiokafka(Client):
 
         run(work())
 
+    def writer(self, topic: str) -> Writer:
+        return start_writer(__name__, self.bootstrap, topic)
+
 
 def _code(error: BaseException | None) -> int | str:
     """The broker's code; CommitFailedError has none, but its context does."""
@@ -321,5 +328,27 @@ def run_member(options: MemberOptions, emit: Callable[..., None]) -> None:
                     emit(records=pending)
                     pending.clear()
         await consumer.stop()
+
+    asyncio.run(work())
+
+
+def run_writer(options: WriterOptions, emit: Callable[..., None]) -> None:
+    """Writes until told to stop; shows what became of each number."""
+
+    def told(number: int, sent: "asyncio.Future[Any]") -> None:
+        problem = sent.exception()
+        if problem is None:
+            emit(acknowledged=[number])
+        else:
+            emit(failed=repr(problem))
+
+    async def work() -> None:
+        numbers = options.numbers()
+        async with AIOKafkaProducer(
+            bootstrap_servers=options.bootstrap, enable_idempotence=True, linger_ms=2
+        ) as producer:
+            while (number := await asyncio.to_thread(next, numbers, None)) is not None:
+                sent = await producer.send(options.topic, str(number).encode(), partition=0)
+                sent.add_done_callback(partial(told, number))
 
     asyncio.run(work())

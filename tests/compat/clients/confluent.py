@@ -10,6 +10,7 @@ from confluent_kafka import (
     OFFSET_END,
     Consumer,
     ConsumerGroupTopicPartitions,
+    ElectionType,
     KafkaError,
     KafkaException,
     Producer,
@@ -36,7 +37,8 @@ from tests.compat.client import (
     Start,
 )
 from tests.compat.clients.python_member import MemberOptions, start_member
-from tests.compat.member import Member
+from tests.compat.clients.python_writer import WriterOptions, start_writer
+from tests.compat.member import Member, Writer
 
 WAIT_S = 180
 
@@ -65,7 +67,7 @@ class Confluent(Client):
 
     def __init__(self, bootstrap: str):
         super().__init__(bootstrap)
-        self._admin = AdminClient({"bootstrap.servers": bootstrap})
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
 
     def produce(
         self, topic: str, messages: list[Message], *, codec: str = "none", idempotent: bool = False
@@ -148,8 +150,10 @@ class Confluent(Client):
         (future,) = self._admin.delete_consumer_groups([group]).values()
         done(future)
 
-    def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
-        new = NewTopic(topic, partitions, 1, config=configs)
+    def create_topic(
+        self, topic: str, partitions: int, configs: dict[str, str], replicas: int = 1
+    ) -> None:
+        new = NewTopic(topic, partitions, replicas, config=configs)
         (future,) = self._admin.create_topics([new]).values()
         done(future)
 
@@ -207,6 +211,15 @@ class Confluent(Client):
         (future,) = self._admin.incremental_alter_configs([resource]).values()
         done(future)
 
+    def writer(self, topic: str) -> Writer:
+        return start_writer(__name__, self.bootstrap, topic)
+
+    def elect(self, topic: str, partition: int) -> None:
+        wanted = [TopicPartition(topic, partition)]
+        for problem in done(self._admin.elect_leaders(ElectionType.PREFERRED, wanted)).values():
+            if problem is not None:
+                raise refused(problem)
+
 
 def _next(consumer: Consumer) -> Any:
     message = consumer.poll(WAIT_S)
@@ -259,3 +272,26 @@ def run_member(options: MemberOptions, emit: Callable[..., None]) -> None:
                 emit(records=pending)
                 pending.clear()
     consumer.close()
+
+
+def run_writer(options: WriterOptions, emit: Callable[..., None]) -> None:
+    """Writes until told to stop; shows what became of each number."""
+    producer = Producer(
+        {
+            "bootstrap.servers": options.bootstrap,
+            "enable.idempotence": True,
+            "linger.ms": 2,
+            "message.timeout.ms": WAIT_S * 1000,
+        }
+    )
+
+    def told(error: KafkaError | None, message: Any) -> None:
+        if error:
+            emit(failed=str(error))
+        else:
+            emit(acknowledged=[int(message.value())])
+
+    for number in options.numbers():
+        producer.produce(options.topic, str(number), partition=0, on_delivery=told)
+        producer.poll(0)
+    producer.flush(WAIT_S)

@@ -20,7 +20,7 @@ from tests.compat.client import (
     Unavailable,
 )
 from tests.compat.clients.python_member import parse_event
-from tests.compat.member import Member
+from tests.compat.member import Member, Writer
 
 SOURCE = Path(__file__).resolve().parent.parent / "franz"
 BINARY = SOURCE.parents[2] / ".cache" / "compat" / "franz"
@@ -102,8 +102,11 @@ class Franz(Client):
     def delete_group(self, group: str) -> None:
         self._ask("deleteGroup", group=group)
 
-    def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
-        self._ask("create", topic=topic, partitions=partitions, configs=configs)
+    def create_topic(
+        self, topic: str, partitions: int, configs: dict[str, str], replicas: int = 1
+    ) -> None:
+        request = {"topic": topic, "partitions": partitions, "configs": configs}
+        self._ask("create", replicas=replicas, **request)
 
     def topics(self) -> set[str]:
         return set(self._ask("topics"))
@@ -134,6 +137,19 @@ class Franz(Client):
 
     def broker_configs(self) -> dict[str, str | None]:
         return dict(self._ask("brokerConfigs"))
+
+    def writer(self, topic: str) -> Writer:
+        command = [self._program, self.bootstrap, "writer"]
+        return Writer(command, parse_event, stdin=json.dumps({"topic": topic}), name="franz-go")
+
+    def reassign(self, topic: str, replicas: dict[int, list[int] | None]) -> None:
+        self._ask("reassign", topic=topic, brokers=replicas)
+
+    def reassigning(self, topic: str) -> set[int]:
+        return set(self._ask("reassigning", topic=topic))
+
+    def elect(self, topic: str, partition: int) -> None:
+        self._ask("elect", topic=topic, partition=partition)
 
 
 def _by_partition(row: dict[str, int]) -> dict[int, int]:

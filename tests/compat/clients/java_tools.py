@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 from tools.java import tool
@@ -20,9 +21,10 @@ from tests.compat.client import (
     Refused,
     Start,
 )
-from tests.compat.member import Assigned, Delivered, Event, Member
+from tests.compat.member import Acknowledged, Assigned, Delivered, Event, Failed, Member, Writer
 from tests.compat.tool_server import Ended, ToolServer
 
+IDEMPOTENT = Path(__file__).resolve().parent.parent / "java" / "idempotent.properties"
 _NULL = "<null>"
 _CONFIG = re.compile(r"^  (\S+?)=(.*?) sensitive=", re.MULTILINE)
 _EXCEPTIONS = {
@@ -42,6 +44,10 @@ class JavaTools(Client):
     def __init__(self, bootstrap: str, server: ToolServer):
         super().__init__(bootstrap)
         self.server = server
+
+    def at(self, bootstrap: str) -> "JavaTools":
+        """The same JVM with another address."""
+        return JavaTools(bootstrap, self.server)
 
     def run(self, script: str, *arguments: str, stdin: str = "") -> Ended:
         """Runs a tool against the broker; an exit status other than 0 is a refusal."""
@@ -106,8 +112,8 @@ class JavaTools(Client):
         return Member(command, parse_event, name="kafka-verifiable-consumer")
 
     def commit(self, group: str, topic: str, offsets: dict[int, int]) -> None:
-        with _file("".join(f"{topic},{p},{at}\n" for p, at in offsets.items())) as plan:
-            self._groups("--reset-offsets", group, "--from-file", plan, "--execute")
+        with _file("".join(f"{topic},{p},{at}\n" for p, at in offsets.items())) as file:
+            self._groups("--reset-offsets", group, "--from-file", file, "--execute")
 
     def committed(self, group: str, topic: str) -> dict[int, int]:
         rows = _rows(self._groups("--describe", group, "--offsets").stdout)
@@ -130,10 +136,12 @@ class JavaTools(Client):
     def delete_group(self, group: str) -> None:
         self._groups("--delete", group)
 
-    def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
+    def create_topic(
+        self, topic: str, partitions: int, configs: dict[str, str], replicas: int = 1
+    ) -> None:
         options = [w for k, v in configs.items() for w in ("--config", f"{k}={v}")]
         create = ["--create", "--topic", topic, "--partitions", str(partitions)]
-        self.run("kafka-topics", *create, *options)
+        self.run("kafka-topics", *create, "--replication-factor", str(replicas), *options)
 
     def topics(self) -> set[str]:
         return set(self.run("kafka-topics", "--list").stdout.split())
@@ -160,8 +168,8 @@ class JavaTools(Client):
 
     def delete_records(self, topic: str, before: dict[int, int]) -> dict[int, int]:
         rows = [{"topic": topic, "partition": p, "offset": at} for p, at in before.items()]
-        with _file(json.dumps({"version": 1, "partitions": rows})) as plan:
-            ended = self.run("kafka-delete-records", "--offset-json-file", plan)
+        with json_file({"version": 1, "partitions": rows}) as file:
+            ended = self.run("kafka-delete-records", "--offset-json-file", file)
         found = re.findall(r"partition: \S+-(\d+)\s+low_watermark: (-?\d+)", ended.stdout)
         if len(found) < len(before):
             raise _refused(ended)
@@ -184,6 +192,30 @@ class JavaTools(Client):
         entity = ["--entity-type", "topics", "--entity-name", topic]
         self.run("kafka-configs", "--alter", *entity, *change)
 
+    def writer(self, topic: str) -> Writer:
+        load = ["--topic", topic, "--throughput", "50", "--command-config", str(IDEMPOTENT)]
+        self.server.calls["kafka-verifiable-producer"] += 1
+        command = tool("kafka-verifiable-producer", "--bootstrap-server", self.bootstrap, *load)
+        return Writer(command, parse_event, name="kafka-verifiable-producer")
+
+    def reassign(self, topic: str, replicas: dict[int, list[int] | None]) -> None:
+        """Without a cancellation: the tool asks which moves there are, and cancels those."""
+        if None in replicas.values():
+            raise NotOffered("kafka-reassign-partitions cancels only what is being moved")
+        with plan({(topic, p): brokers or [] for p, brokers in replicas.items()}) as file:
+            move = ["--reassignment-json-file", file, "--execute", "--additional"]
+            self.run("kafka-reassign-partitions", *move)
+
+    def reassigning(self, topic: str) -> set[int]:
+        told = self.run("kafka-reassign-partitions", "--list").stdout
+        return {int(p) for p in re.findall(rf"^{topic}-(\d+): ", told, re.MULTILINE)}
+
+    def elect(self, topic: str, partition: int) -> None:
+        election = ["--election-type", "preferred", "--topic", topic]
+        told = self.run("kafka-leader-election", *election, "--partition", str(partition)).stdout
+        if f"Successfully completed leader election (PREFERRED) for partitions {topic}" not in told:
+            raise Refused("ELECTION_NOT_NEEDED" if "already elected" in told else told)
+
 
 def date_text(at: int) -> str:
     """Milliseconds as kafka-consumer-groups reads a date."""
@@ -193,6 +225,21 @@ def date_text(at: int) -> str:
 def _refused(ended: Ended) -> Exception:
     named = [name for text, name in _EXCEPTIONS.items() if text in ended.text]
     return Refused(named[0] if named else ended.text)
+
+
+@contextmanager
+def plan(replicas: dict[tuple[str, int], list[int]]) -> Iterator[str]:
+    """A file for kafka-reassign-partitions."""
+    rows = [{"topic": t, "partition": p, "replicas": ids} for (t, p), ids in replicas.items()]
+    with json_file({"version": 1, "partitions": rows}) as file:
+        yield file
+
+
+@contextmanager
+def json_file(content: dict[str, Any]) -> Iterator[str]:
+    """A file that a tool reads."""
+    with _file(json.dumps(content)) as file:
+        yield file
 
 
 @contextmanager
@@ -243,7 +290,7 @@ def _received(line: str) -> Received:
 
 
 def parse_event(line: str) -> Event:
-    """The verifiable consumer tells each step as JSON."""
+    """The verifiable tools tell each step as JSON."""
     try:
         event: dict[str, Any] = json.loads(line)
     except ValueError:
@@ -252,6 +299,10 @@ def parse_event(line: str) -> Event:
         return Assigned(frozenset(p["partition"] for p in event["partitions"]))
     if event.get("name") == "partitions_revoked":
         return Assigned(frozenset())
+    if event.get("name") == "producer_send_success":
+        return Acknowledged([int(event["value"])])
+    if event.get("name") == "producer_send_error":
+        return Failed(event["message"])
     if event.get("name") == "records_consumed":
         return Delivered(
             [

@@ -29,7 +29,8 @@ from tests.compat.client import (
     Start,
 )
 from tests.compat.clients.python_member import MemberOptions, start_member
-from tests.compat.member import Member
+from tests.compat.clients.python_writer import WriterOptions, start_writer
+from tests.compat.member import Member, Writer
 
 WAIT_S = 180
 PATIENCE_MS = 3000
@@ -54,6 +55,7 @@ def refused(error: Any) -> Refused:
 class KafkaPython(Client):
     name = "kafka-python"
     null_headers = False  # it insists on bytes
+    tries_other_brokers = False  # a refused connection ends the call
 
     @contextmanager
     def admin(self) -> Iterator[KafkaAdminClient]:
@@ -127,9 +129,11 @@ class KafkaPython(Client):
         if answer[group] != "OK":
             raise refused(getattr(errors, answer[group])())
 
-    def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
+    def create_topic(
+        self, topic: str, partitions: int, configs: dict[str, str], replicas: int = 1
+    ) -> None:
         with self.admin() as admin:
-            admin.create_topics([NewTopic(topic, partitions, 1, topic_configs=configs)])
+            admin.create_topics([NewTopic(topic, partitions, replicas, topic_configs=configs)])
 
     def topics(self) -> set[str]:
         with self.admin() as admin:
@@ -197,6 +201,29 @@ class KafkaPython(Client):
         if told != "OK":
             raise Refused(int(re.match(r"\[Error (\d+)\]", told)[1]))
 
+    def writer(self, topic: str) -> Writer:
+        return start_writer(__name__, self.bootstrap, topic)
+
+    def reassign(self, topic: str, replicas: dict[int, list[int] | None]) -> None:
+        wanted = {TopicPartition(topic, p): brokers for p, brokers in replicas.items()}
+        with self.admin() as admin:
+            for error in admin.alter_partition_reassignments(wanted).values():
+                if error is not None:
+                    raise refused(error)
+
+    def reassigning(self, topic: str) -> set[int]:
+        with self.admin() as admin:
+            return {
+                at.partition for at in admin.list_partition_reassignments() if at.topic == topic
+            }
+
+    def elect(self, topic: str, partition: int) -> None:
+        with self.admin() as admin:
+            answer = admin.elect_leaders(0, {topic: [partition]})
+        for row in (row for one in answer.replica_election_results for row in one.partition_result):
+            if row.error_code:
+                raise Refused(row.error_code)
+
 
 def _seek(consumer: KafkaConsumer, where: TopicPartition, start: Start) -> None:
     if start.kind == "start":
@@ -256,3 +283,21 @@ def run_member(options: MemberOptions, emit: Callable[..., None]) -> None:
                 emit(records=pending)
                 pending.clear()
     consumer.close()
+
+
+def run_writer(options: WriterOptions, emit: Callable[..., None]) -> None:
+    """Writes until told to stop; shows what became of each number."""
+    producer = KafkaProducer(
+        bootstrap_servers=options.bootstrap,
+        enable_idempotence=True,
+        acks="all",
+        linger_ms=2,
+        delivery_timeout_ms=WAIT_S * 1000,
+        max_block_ms=WAIT_S * 1000,
+    )
+    for number in options.numbers():
+        sent = producer.send(options.topic, str(number).encode(), partition=0)
+        sent.add_callback(lambda _, number=number: emit(acknowledged=[number]))
+        sent.add_errback(lambda error: emit(failed=repr(error)))
+    producer.flush(WAIT_S)
+    producer.close()

@@ -152,7 +152,9 @@ class Kcat(Client):
     def delete_group(self, group: str) -> None:
         self._no_admin()
 
-    def create_topic(self, topic: str, partitions: int, configs: dict[str, str]) -> None:
+    def create_topic(
+        self, topic: str, partitions: int, configs: dict[str, str], replicas: int = 1
+    ) -> None:
         self._no_admin()
 
     def grow_topic(self, topic: str, partitions: int) -> None:

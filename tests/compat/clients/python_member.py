@@ -13,7 +13,7 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.compat.member import Assigned, Delivered, Event, Member
+from tests.compat.member import Acknowledged, Assigned, Delivered, Event, Failed, Member
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,19 @@ def parse_event(line: str) -> Event:
         return None
     if "assigned" in event:
         return Assigned(frozenset(event["assigned"]))
+    if "acknowledged" in event:
+        return Acknowledged(event["acknowledged"])
+    if "failed" in event:
+        return Failed(event["failed"])
     if "records" in event:
         return Delivered([(partition, offset) for partition, offset in event["records"]])
     return None
+
+
+def emit(**event: Any) -> None:
+    """Prints an event for `parse_event`."""
+    sys.stdout.write(json.dumps(event) + "\n")
+    sys.stdout.flush()
 
 
 def main(
@@ -60,11 +70,6 @@ def main(
     """The member process."""
     options = MemberOptions(bootstrap, group, topic, int(session_ms), instance)
     signal.signal(signal.SIGTERM, lambda *_: options.leaving.set())
-
-    def emit(**event: Any) -> None:
-        sys.stdout.write(json.dumps(event) + "\n")
-        sys.stdout.flush()
-
     importlib.import_module(module).run_member(options, emit)
 
 

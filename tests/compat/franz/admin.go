@@ -12,7 +12,7 @@ func create(ctx context.Context, a *kadm.Client, r Request) (any, error) {
 	for key, value := range r.Configs {
 		configs[key] = &value
 	}
-	done, err := a.CreateTopic(ctx, r.Partitions, 1, configs, r.Topic)
+	done, err := a.CreateTopic(ctx, r.Partitions, r.Replicas, configs, r.Topic)
 	return nil, errors.Join(err, done.Err)
 }
 
@@ -126,4 +126,38 @@ func describeGroup(ctx context.Context, a *kadm.Client, r Request) (any, error) 
 func deleteGroup(ctx context.Context, a *kadm.Client, r Request) (any, error) {
 	done, err := a.DeleteGroups(ctx, r.Group)
 	return nil, errors.Join(err, done.Error())
+}
+
+func reassign(ctx context.Context, a *kadm.Client, r Request) (any, error) {
+	var moves kadm.AlterPartitionAssignmentsReq
+	for p, brokers := range r.Brokers {
+		moves.Assign(r.Topic, p, brokers)
+	}
+	done, err := a.AlterPartitionAssignments(ctx, moves)
+	return nil, errors.Join(err, done.Error())
+}
+
+func partitionsOf(ctx context.Context, a *kadm.Client, topic string) (kadm.TopicsSet, error) {
+	all, err := a.ListTopics(ctx, topic)
+	return all.TopicsSet(), err
+}
+
+func reassigning(ctx context.Context, a *kadm.Client, r Request) (any, error) {
+	all, err := partitionsOf(ctx, a, r.Topic)
+	if err != nil {
+		return nil, err
+	}
+	found, err := a.ListPartitionReassignments(ctx, all)
+	out := []int32{}
+	for p := range found[r.Topic] {
+		out = append(out, p)
+	}
+	return out, err
+}
+
+func elect(ctx context.Context, a *kadm.Client, r Request) (any, error) {
+	var wanted kadm.TopicsSet
+	wanted.Add(r.Topic, r.Partition)
+	done, err := a.ElectLeaders(ctx, kadm.ElectPreferredReplica, wanted)
+	return nil, errors.Join(err, done[r.Topic][r.Partition].Err)
 }

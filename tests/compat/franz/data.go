@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/signal"
 	"sort"
+	"strconv"
 	"syscall"
 	"time"
 
@@ -177,4 +178,30 @@ func committed(ctx context.Context, seed string, r Request) (any, error) {
 		}
 		return out, errors.Join(err, all.Error())
 	})(ctx, seed, r)
+}
+
+// writer writes numbers to partition 0, each once, and prints what became of each.
+func writer(_ context.Context, seed string, r Request) (any, error) {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	client, err := connect(seed, kgo.RecordPartitioner(kgo.ManualPartitioner()))
+	if err != nil {
+		return nil, err
+	}
+	defer client.Close()
+	for number := 0; ctx.Err() == nil; number++ {
+		record := &kgo.Record{Topic: r.Topic, Value: []byte(strconv.Itoa(number))}
+		client.Produce(context.Background(), record, func(_ *kgo.Record, err error) {
+			if err != nil {
+				event(map[string]any{"failed": err.Error()})
+			} else {
+				event(map[string]any{"acknowledged": []int{number}})
+			}
+		})
+		select {
+		case <-ctx.Done():
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	return nil, client.Flush(context.Background())
 }

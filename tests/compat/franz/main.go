@@ -2,8 +2,8 @@
 //
 //	franz BOOTSTRAP VERB < request.json > answer.json
 //
-// The answer is {"result": ...} or {"error": "TOPIC_ALREADY_EXISTS"}. The verb "member" runs a group
-// member instead, which prints one JSON event a line until SIGTERM makes it leave.
+// The answer is {"result": ...} or {"error": "TOPIC_ALREADY_EXISTS"}. The verbs "member" and
+// "writer" run until SIGTERM instead, and print one JSON event a line.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/twmb/franz-go/pkg/kadm"
@@ -31,6 +32,8 @@ type Request struct {
 	Count      int               `json:"count"`
 	Partition  int32             `json:"partition"`
 	Partitions int32             `json:"partitions"`
+	Replicas   int16             `json:"replicas"`
+	Brokers    map[int32][]int32 `json:"brokers"`
 	Configs    map[string]string `json:"configs"`
 	Key        string            `json:"key"`
 	Value      *string           `json:"value"`
@@ -61,6 +64,7 @@ var verbs = map[string]verb{
 	"produce":       produce,
 	"consume":       consume,
 	"member":        member,
+	"writer":        writer,
 	"commit":        commit,
 	"committed":     committed,
 	"create":        admin(create),
@@ -76,6 +80,9 @@ var verbs = map[string]verb{
 	"groups":        admin(groups),
 	"describeGroup": admin(describeGroup),
 	"deleteGroup":   admin(deleteGroup),
+	"reassign":      admin(reassign),
+	"reassigning":   admin(reassigning),
+	"elect":         admin(elect),
 }
 
 func main() {
@@ -103,7 +110,7 @@ func answer(result any, err error) {
 }
 
 func connect(seed string, more ...kgo.Opt) (*kgo.Client, error) {
-	options := append([]kgo.Opt{kgo.SeedBrokers(seed), kgo.ClientID("franz")}, more...)
+	options := append([]kgo.Opt{kgo.SeedBrokers(strings.Split(seed, ",")...), kgo.ClientID("franz")}, more...)
 	return kgo.NewClient(options...)
 }
 
