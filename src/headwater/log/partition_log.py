@@ -281,7 +281,11 @@ class PartitionLog:
     # -- truncation, as a follower: the disk has it when these return
 
     def truncate_to(self, offset: int) -> None:
-        """Drop everything at and above `offset`; a batch that holds it goes as a whole."""
+        """Drop everything at and above `offset`; a batch that holds it goes as a whole.
+
+        What is in memory agrees with the log's file before anything else is written: a full disk
+        may refuse the rest, which is repeated with the next flush or truncation.
+        """
         self.drop_staged()
         segments = self.segments
         if offset >= self.log_end_offset:
@@ -297,6 +301,8 @@ class PartitionLog:
         replayed = replay_producers(segments, self.producers, offset, self.staging.now_ms)
         self.snapshot_offset = replayed.snapshot_offset
         self.producers.restore_transactions(offset)
+        last.save_indexes()
+        self.epochs.save(sync=True)
 
     def truncate_fully(self, start: int) -> None:
         """Drop everything and continue at `start`."""
@@ -307,6 +313,7 @@ class PartitionLog:
         self.producers.restore(())
         self.log_start_offset = start
         self._end_truncation(start)
+        self.epochs.save(sync=True)
 
     def _begin_truncation(self, offset: int) -> None:
         if max(self.checkpointed, self.recovery_point) > offset:
@@ -324,7 +331,6 @@ class PartitionLog:
         self.log_start_offset = min(self.log_start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
         self._unflushed_from = min(self._unflushed_from, self.size)
-        self.epochs.save(sync=True)
         remove_snapshots(self.segments.files, self.directory, above=offset)
         self.snapshot_offset = -1
 

@@ -348,15 +348,17 @@ class Segment:
         self._descriptors = descriptors
 
     def cut(self, size: int, end_offset: int) -> None:
-        """Cut the file to `size` bytes, the batches below `end_offset`, and sync it."""
+        """Cut the file to `size` bytes, the batches below `end_offset`, and sync it.
+
+        The indexes are cut in memory; `save_indexes` needs space that a full disk does not have.
+        """
         self.truncation_count += 1
         self._descriptors.mmaps.evict(self.path)
         fd = self._descriptors.of(self.path)
         self._files.truncate(fd, size)
-        self._files.fdatasync(fd)
         self.cut_indexes(end_offset)
-        self.save_indexes()
         self.reset(size)
+        self._files.fdatasync(fd)
 
     def cut_indexes(self, end_offset: int) -> None:
         """Drop the entries at and above `end_offset`."""

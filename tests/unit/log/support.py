@@ -1,5 +1,7 @@
 """What the log tests share: batches, opened folders, and a disk that can lose what was not synced."""
 
+import errno
+
 from headwater.log.log_dirs import BrokerIdentity, LogDirs
 from headwater.log.partition_log import PartitionLog
 from headwater.log.settings import LogSettings
@@ -105,6 +107,7 @@ class LossyFiles(OsFiles):
     def __init__(self) -> None:
         self.fail_write: OSError | None = None
         self.fail_truncate: OSError | None = None
+        self.full = False
         self.short: int | None = None
         self.calls: list[str] = []
         self._paths: dict[int, str] = {}
@@ -117,6 +120,8 @@ class LossyFiles(OsFiles):
 
     def pwritev(self, fd, buffers, offset):
         self.calls.append(f"write {self._paths[fd].rpartition('/')[2]}")
+        if self.full:
+            raise OSError(errno.ENOSPC, "no space left")
         if self.fail_write is not None and self._paths[fd].endswith(".log"):
             error, self.fail_write = self.fail_write, None
             super().pwritev(fd, [bytes(buffers[0])[:10]], offset)

@@ -178,6 +178,24 @@ def test_a_truncation_drops_the_tail_and_its_epochs(broker, written):
     assert written.offset_for_epoch(3) == (3, 4)
 
 
+def test_a_truncation_that_a_full_disk_refuses_leaves_a_log_that_goes_on(broker, follower):
+    large = [sent(at, leader=3, value=b"v" * 3000) for at in range(5)]  # enough for index entries
+    follower.following.append(b"".join(large), EPOCH, 3)
+    broker.host.end_tick()
+    broker.files.full = True
+    failures = []
+    follower.following.truncate(3, EPOCH, failures.append)
+    broker.host.run_off()
+    assert failures[0].code is E.KAFKA_STORAGE_ERROR
+    assert follower.log_end_offset == 3
+    broker.files.full = False
+    assert cut(broker, follower.following.truncate, 3) == 3
+    other = sent(3, leader=EPOCH, value=b"of the new leader")
+    follower.following.append(other, EPOCH, 3)
+    broker.host.end_tick()
+    assert content(follower) == b"".join(large[:3]) + other
+
+
 def test_what_an_unclean_leader_lacks_goes_with_a_loud_line(broker, written, caplog):
     assert cut(broker, written.following.truncate, 2) == 2
     assert written.high_watermark == 2
