@@ -250,7 +250,7 @@ class Replication:
         if broker.answer is None:
             return
         answer, broker.answer, broker.asked = broker.answer, None, None
-        for effect in list(broker.fetch.answered(self.now, answer)):
+        for effect in list(broker.fetch.answered(self.now, answer, broker.fetch.requests)):
             self.carry_out(broker, effect)
         self.now += 10  # a delayed partition is due again
 

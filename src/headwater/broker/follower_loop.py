@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Protocol, TypeVar
 from zlib import crc32
 
@@ -212,7 +213,8 @@ class ReplicaFetcher:
         timeout_ms = max(
             settings.replica_socket_timeout_ms, settings.replica_fetch_wait_max_ms + GRACE_MS
         )
-        self._connection.send(request, FetchResponse, self._answered, timeout_ms=timeout_ms)
+        on_reply = partial(self._answered, self._fetch.requests)
+        self._connection.send(request, FetchResponse, on_reply, timeout_ms=timeout_ms)
         self._unanswered += 1
         self._wait_for_delayed(now_ms)
 
@@ -253,7 +255,7 @@ class ReplicaFetcher:
 
     # -- answers
 
-    def _answered(self, result: FetchResponse | KafkaError) -> None:
+    def _answered(self, request: int, result: FetchResponse | KafkaError) -> None:
         self._unanswered -= 1
         if self._closed:
             return
@@ -261,7 +263,9 @@ class ReplicaFetcher:
             self._failed(result)
             return
         self._failures = 0
-        self._answers.append(self._fetch.answered(self._context.clock.monotonic_ms(), result))
+        self._answers.append(
+            self._fetch.answered(self._context.clock.monotonic_ms(), result, request)
+        )
         if len(self._answers) == 1:
             self._handle_answers()
 

@@ -99,6 +99,8 @@ class FollowedPartition:
     """The session that has the partition, with this leader epoch and position."""
     listed_epoch: int = NO_EPOCH
     listed_position: LogPosition | None = None
+    listed_in: int = 0
+    """The number of the request that listed it so: answers to earlier ones begin elsewhere."""
 
     @property
     def ready(self) -> bool:
@@ -142,6 +144,8 @@ class FollowerFetch:
         """How many partitions the session has."""
         self.urgent = False
         """Whether a partition became ready that the fetch in flight does not include."""
+        self.requests = 0
+        """How many fetches were made: the number of the last one."""
 
     def __len__(self) -> int:
         return len(self._partitions)
@@ -256,6 +260,7 @@ class FollowerFetch:
     ) -> FetchRequest | None:
         """Return the next fetch, None if no partition is ready."""
         self.end_delays(now_ms)
+        self.requests += 1
         listed, forgotten = self._changes()
         self.urgent = False
         if not self._listed:
@@ -307,14 +312,15 @@ class FollowerFetch:
                 continue
             followed.listed_epoch = followed.leader_epoch
             followed.listed_position = followed.position
+            followed.listed_in = self.requests
             listed.append(followed)
         self._changed.update(dict.fromkeys(later))
         return listed, forgotten
 
     # -- what came back
 
-    def answered(self, now_ms: int, response: FetchResponse) -> Iterator[FetchEffect]:
-        """Yield the effects of an answer; the session continues, or starts again."""
+    def answered(self, now_ms: int, response: FetchResponse, request: int) -> Iterator[FetchEffect]:
+        """Yield the effects of the answer to a request; the session continues, or starts again."""
         if response.error_code:
             self._reset_session()
             return
@@ -325,7 +331,7 @@ class FollowerFetch:
         for topic in response.responses:
             for answer in topic.partitions:
                 followed = self._by_key.get((topic.topic_id, answer.partition_index))
-                if followed is not None and followed.ready:
+                if followed is not None and followed.ready and followed.listed_in <= request:
                     effect = self._effect(now_ms, followed, answer)
                     if effect is not None:
                         yield effect
