@@ -14,6 +14,8 @@ class ReadableCluster(FakeCluster):
 
     def __init__(self, brokers: int = 1, partitions: int = 1) -> None:
         super().__init__(brokers, partitions)
+        self.stale: set[int] = set()
+        """Brokers that serve as leaders whatever they are."""
         self.handlers[1] = (FetchRequest, self._fetch)
         self.handlers[2] = (ListOffsetsRequest, self._list_offsets)
         self.handlers[19] = (CreateTopicsRequest, self._create_topics)
@@ -53,7 +55,7 @@ class ReadableCluster(FakeCluster):
         )
 
     def _rows(self, broker: FakeBroker, partition: int, offset: int) -> FetchResponse.PartitionData:
-        if self.leaders[partition] != broker.id:
+        if self.leaders[partition] != broker.id and broker.id not in self.stale:
             return FetchResponse.PartitionData(
                 partition_index=partition, error_code=E.NOT_LEADER_OR_FOLLOWER
             )

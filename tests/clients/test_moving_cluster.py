@@ -41,6 +41,13 @@ def read(consumer, count):
     return seen
 
 
+def until(holds):
+    deadline = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
 def metadata_requests(cluster):
     return sum(broker.requests.count(3) for broker in cluster.brokers.values())
 
@@ -70,6 +77,24 @@ def test_records_come_from_the_next_leader_when_one_hangs_or_dies(cluster, consu
     cluster.do(lambda: cluster.move(0, 2))
     cluster.live = {2, 3}
     assert read(consumer, 65) == list(range(35, 100))
+
+
+def test_what_a_paused_leader_answers_after_its_successor_is_dropped(cluster):
+    with headwater.Consumer(
+        bootstrap_servers=cluster.bootstrap, auto_offset_reset="earliest", max_poll_records=1
+    ) as consumer:
+        consumer.assign([("t", 0)])
+        assert read(consumer, 100) == list(range(100))
+        cluster.brokers[1].hang()
+        asked = len(cluster.brokers[1].requests)
+        cluster.do(lambda: cluster.fill(50))
+        cluster.do(lambda: cluster.move(0, 2))
+        cluster.live, cluster.stale = {2, 3}, {1}
+        assert read(consumer, 50) == list(range(100, 150))
+        cluster.brokers[1].recover()
+        until(lambda: 1 in cluster.brokers[1].requests[asked:])
+        cluster.do(lambda: cluster.fill(50))
+        assert read(consumer, 50) == list(range(150, 200))
 
 
 @pytest.mark.parametrize("how", ["hang", "die"])

@@ -329,6 +329,8 @@ class Fetcher:
                 state, sent = self._subscription.partitions.get(key), asked.get(key)
                 if state is None or sent is None or sent.version != state.version:
                     continue
+                if sent.offset != state.fetch_offset:
+                    continue  # a former leader answers late what its successor has answered
                 if row.error_code:
                     self._refused(state, row.error_code)
                     self._follow(state, row.current_leader, answer.node_endpoints)
