@@ -17,7 +17,6 @@ import time
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
 
 from confluent_kafka import (
     Consumer,
@@ -27,15 +26,13 @@ from confluent_kafka import (
     Producer,
     TopicPartition,
 )
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
 
 from headwater.cli.log import partitions_in
 from headwater.log.verify import verify_log
 from headwater.testing import Broker
+from tools.chaos_clients import CONFLUENT_QUICK, PATIENCE_S, contents, partition_reader
+from tools.recreated_topic import PARTITIONS, RecreatedTopic
 
-PARTITIONS = 3
-PATIENCE_S = 60.0
 LONGEST_LOAD_S = 0.6
 SETTINGS = {
     "log.segment.bytes": str(512 * 1024),  # rolls must be among the things that are interrupted
@@ -43,14 +40,6 @@ SETTINGS = {
     "log.flush.interval.ms": "200",
     # A producer would create the topic that was deleted again before its owner does.
     "auto.create.topics.enable": "false",
-}
-_CLIENT = {
-    "reconnect.backoff.ms": 20,
-    "reconnect.backoff.max.ms": 50,
-    "retry.backoff.ms": 20,
-    "retry.backoff.max.ms": 50,
-    "topic.metadata.refresh.fast.interval.ms": 20,
-    "log_level": 0,  # a broker that goes away is what this is about
 }
 
 
@@ -86,7 +75,7 @@ class Load:
                 "batch.size": 100_000,
                 "message.timeout.ms": int(PATIENCE_S * 1000),
                 "queue.buffering.max.messages": 2000,
-                **_CLIENT,
+                **CONFLUENT_QUICK,
                 **config,
             }
         )
@@ -127,145 +116,6 @@ class Load:
             self.failed.append(f"{left} records had no answer after {PATIENCE_S:.0f} s")
 
 
-class Recreated:
-    """A topic that is deleted and created again while two producers write to it.
-
-    A record says in which life of the topic it was sent. One that was acknowledged, and sent and
-    acknowledged in the same life, must be read back as long as that life lasts.
-    """
-
-    TOPIC = "recreated"
-
-    def __init__(self, bootstrap: str, randomness: random.Random) -> None:
-        self.count = 0
-        self.problems: list[str] = []
-        self.acknowledged: dict[tuple[int, int], bytes] = {}
-        """By partition and offset: the records of the present life."""
-        self.life = 0
-        self.deletions = 0
-        self._steady = threading.Event()
-        """Set while the topic exists and nobody is deleting it."""
-        self._lock = threading.Lock()
-        self._random = randomness
-        self._bootstrap = bootstrap
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, **_CLIENT})
-        self._stop = threading.Event()
-        # The life that each writer writes for: at most one behind, so that no older record comes late.
-        self._written_lives = [0, 0]
-        self._create()
-        self._threads = [
-            threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(2)
-        ]
-        for thread in self._threads:
-            thread.start()
-
-    def _run(self, number: int) -> None:
-        while not self._stop.is_set():
-            # A producer of its own for each life: a client remembers a topic that was deleted.
-            life = self._written_lives[number] = self.life
-            producer = Producer(
-                {
-                    "bootstrap.servers": self._bootstrap,
-                    "acks": "all",
-                    "enable.idempotence": number == 0,
-                    "linger.ms": 1,
-                    "message.timeout.ms": 5000,
-                    **_CLIENT,
-                }
-            )
-            sent = 0
-            while life == self.life and not self._stop.is_set():
-                for _ in range(5):
-                    value = b"%d:%d:%d:" % (life, number, sent) + b"." * 200
-                    producer.produce(self.TOPIC, value, on_delivery=self._delivered)
-                    sent += 1
-                producer.poll(0.02)
-                while len(producer) > 200:
-                    producer.poll(0.05)
-            producer.flush(PATIENCE_S)
-
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            return  # the topic was gone, or the broker was away for too long
-        value = message.value() or b""
-        with self._lock:
-            self.count += 1
-            if self._steady.is_set() and int(value.partition(b":")[0]) == self.life:
-                at = (message.partition() or 0, message.offset() or 0)
-                self.acknowledged[at] = value
-
-    def again(self) -> None:
-        """Truncate it, delete it and create it, with writers at work; then wait for records."""
-        deadline = time.monotonic() + PATIENCE_S
-        while any(life != self.life for life in self._written_lives):
-            if time.monotonic() > deadline:
-                raise TimeoutError("a writer of the topic's former life does not end")
-            time.sleep(0.005)
-        if self._random.random() < 0.5:
-            self._truncate()
-        with self._lock:
-            self._steady.clear()
-        self._insist("delete", lambda: self._admin.delete_topics([self.TOPIC]), gone=True)
-        self.deletions += 1
-        self._create()
-
-    def _create(self) -> None:
-        configs = {"flush.messages": "1"} if self._random.random() < 0.5 else {}
-        topic = NewTopic(self.TOPIC, PARTITIONS, 1, config=configs)
-        self._insist("create", lambda: self._admin.create_topics([topic]), gone=False)
-        with self._lock:
-            self.acknowledged = {}
-            self.life += 1
-            self._steady.set()
-
-    def _truncate(self) -> None:
-        """DeleteRecords moves the start of every partition to its end."""
-        places = [TopicPartition(self.TOPIC, number, -1) for number in range(PARTITIONS)]
-        deadline = time.monotonic() + PATIENCE_S
-        while places:
-            left = []
-            for place, future in self._admin.delete_records(places).items():
-                try:
-                    future.result(PATIENCE_S)
-                except KafkaException as failure:
-                    # The client may still believe in the broker before the kill.
-                    if time.monotonic() > deadline:
-                        raise TimeoutError(f"cannot delete records of {place}") from failure
-                    left.append(TopicPartition(place.topic, place.partition, -1))
-            places = left
-        time.sleep(self._random.choice((0.0, 0.4)))  # with and without a checkpoint in between
-
-    def _insist(self, what: str, call: Callable[[], dict[str, Any]], *, gone: bool) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        done = KafkaError.UNKNOWN_TOPIC_OR_PART if gone else KafkaError.TOPIC_ALREADY_EXISTS
-        while True:
-            try:
-                call()[self.TOPIC].result(PATIENCE_S)
-            except KafkaException as failure:
-                error = failure.args[0]
-                if error.code() == done:
-                    return
-                if time.monotonic() > deadline:
-                    raise TimeoutError(f"cannot {what} {self.TOPIC}: {error}") from failure
-            else:
-                return
-
-    def finish(self) -> None:
-        """Send nothing more and wait for what is under way."""
-        self._stop.set()
-        for thread in self._threads:
-            thread.join()
-
-    def check(self, there: dict[tuple[int, int], bytes]) -> list[str]:
-        """What is wrong with the records of the last life."""
-        lost = [at for at, value in self.acknowledged.items() if there.get(at) != value]
-        old = [at for at, value in there.items() if int(value.partition(b":")[0]) < self.life - 1]
-        problems = [f"{self.TOPIC}: {len(lost)} acknowledged records are lost: {lost[:3]}"] * bool(
-            lost
-        )
-        return problems + [f"{self.TOPIC}: records of former topics at {old[:3]}"] * bool(old)
-
-
 class Commits:
     """Commits growing offsets of a group, and asks after each crash whether they are still there."""
 
@@ -278,7 +128,7 @@ class Commits:
                 "bootstrap.servers": bootstrap,
                 "group.id": "committers",
                 "enable.auto.commit": False,
-                **_CLIENT,
+                **CONFLUENT_QUICK,
             }
         )
         self._asked = self._known = 0
@@ -350,7 +200,7 @@ def run(rounds: int, seed: int, *, talkative: bool = False) -> Report:
             ),
         ]
         commits = Commits(broker.bootstrap, "plain")
-        recreated = Recreated(broker.bootstrap, random.Random(randomness.random()))
+        recreated = RecreatedTopic(broker.bootstrap, random.Random(randomness.random()))
         for number in range(rounds):
             _one_round(broker, loads, commits, randomness, recreated)
             report.kills += 1
@@ -358,7 +208,7 @@ def run(rounds: int, seed: int, *, talkative: bool = False) -> Report:
                 records = sum(load.count for load in loads)
                 print(f"{report.kills} kills, {records:,} records", flush=True)
         recreated.finish()
-        there = _values(_reader(broker.bootstrap), Recreated.TOPIC)
+        there = recreated.read(broker.bootstrap)
         report.deletions = recreated.deletions
         report.problems += recreated.problems + recreated.check(there)
         report.acknowledged += len(recreated.acknowledged)
@@ -381,7 +231,7 @@ def _one_round(
     loads: list[Load],
     commits: Commits,
     randomness: random.Random,
-    recreated: Recreated,
+    recreated: RecreatedTopic,
 ) -> None:
     """Wait until everybody gets through, let them write for a moment, kill, start."""
     before = [load.count for load in loads]
@@ -399,7 +249,7 @@ def _one_round(
     broker.start()
 
 
-def _wait_for_records(recreated: Recreated) -> None:
+def _wait_for_records(recreated: RecreatedTopic) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not recreated.acknowledged:
         if time.monotonic() > deadline:
@@ -410,63 +260,17 @@ def _wait_for_records(recreated: Recreated) -> None:
 # -- the checks
 
 
-def _reader(bootstrap: str) -> Consumer:
-    return Consumer(
-        {
-            "bootstrap.servers": bootstrap,
-            "group.id": "checkers",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "fetch.wait.max.ms": 10,
-            "auto.offset.reset": "earliest",
-            **_CLIENT,
-        }
-    )
-
-
 def _read_back(bootstrap: str, load: Load, report: Report) -> None:
-    consumer = _reader(bootstrap)
-    for partition in range(PARTITIONS):
-        there = _records(consumer, TopicPartition(load.topic, partition, 0))
-        report.read_back += len(there)
-        report.acknowledged += len(load.acknowledged[partition])
-        report.problems += [
-            f"{load.topic}-{partition}: {problem}"
-            for problem in compare(load.acknowledged[partition], there, load.idempotent)
-        ]
-    consumer.close()
-
-
-def _values(consumer: Consumer, topic: str) -> dict[tuple[int, int], bytes]:
-    """Every record of a topic by partition and offset."""
-    there = {
-        (partition, offset): value
-        for partition in range(PARTITIONS)
-        for offset, value in _contents(consumer, TopicPartition(topic, partition, 0)).items()
-    }
-    consumer.close()
-    return there
-
-
-def _records(consumer: Consumer, start: TopicPartition) -> dict[int, int]:
-    """The number of each record of a partition, by its offset."""
-    contents = _contents(consumer, start)
-    return {offset: int(value.partition(b":")[0]) for offset, value in contents.items()}
-
-
-def _contents(consumer: Consumer, start: TopicPartition) -> dict[int, bytes]:
-    """Each record of a partition, by its offset."""
-    there: dict[int, bytes] = {}
-    consumer.assign([start])
-    deadline = time.monotonic() + PATIENCE_S
-    while time.monotonic() < deadline:
-        for message in consumer.consume(5000, 0.2):
-            error = message.error()
-            if error is None:
-                there[message.offset() or 0] = message.value() or b""
-            elif error.code() == KafkaError._PARTITION_EOF:
-                return there
-    raise TimeoutError(f"{start.topic}-{start.partition} could not be read to its end")
+    with partition_reader(bootstrap) as reader:
+        for partition in range(PARTITIONS):
+            found = contents(reader, load.topic, partition)
+            there = {offset: int(value.partition(b":")[0]) for offset, value in found.items()}
+            report.read_back += len(there)
+            report.acknowledged += len(load.acknowledged[partition])
+            report.problems += [
+                f"{load.topic}-{partition}: {problem}"
+                for problem in compare(load.acknowledged[partition], there, load.idempotent)
+            ]
 
 
 def compare(acknowledged: dict[int, int], there: dict[int, int], idempotent: bool) -> list[str]:

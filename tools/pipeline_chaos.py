@@ -3,7 +3,8 @@
 A producer sends numbers, one in twenty of them broken; the pipeline of `tools/chaos_pipeline` puts the
 whole ones into a Delta table and on to a topic, the broken ones into a table and a dead letter topic.
 After every kill the pipeline must make progress again before the next one. At the end each number that
-was acknowledged must be at its places exactly once.
+was acknowledged must be at its places exactly once. With `--brokers 3` the topics have three replicas,
+and a kill hits one of the brokers, or all of them.
 
     python -m tools.pipeline_chaos --kills 300
 """
@@ -21,7 +22,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -30,7 +31,7 @@ from deltalake import DeltaTable
 import headwater
 from headwater.client.producer.futures import RecordMetadata
 from headwater.errors import KafkaError
-from headwater.testing import Broker
+from headwater.testing import Broker, Cluster
 
 PROJECT = Path(__file__).parent / "chaos_pipeline"
 MASTER = "local-cluster[2,1,1024]"
@@ -44,6 +45,10 @@ BROKEN_EVERY = 20
 VICTIMS = ("driver", *("executor", "broker") * 4)
 """Of which each has its share; a driver takes by far the longest to come back."""
 SETTINGS = {"auto.create.topics.enable": "false", "log.segment.bytes": str(1 << 20)}
+
+
+SHARE_OF_ALL = 0.2
+"""How often a kill hits all brokers of a cluster at once."""
 
 
 @dataclass(slots=True)
@@ -163,6 +168,40 @@ class Driver:
         return found
 
 
+class OneBroker:
+    """The only broker, which is killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self._broker = Broker(SETTINGS, data_dir=folder, subprocess=True).start()
+        self.bootstrap = self._broker.bootstrap
+        self.create_topic = self._broker.create_topic
+        self.close = self._broker.close
+
+    def kill(self, chance: random.Random) -> None:
+        """SIGKILL; then it is started again."""
+        self._broker.kill()
+        self._broker.start()
+
+
+class ManyBrokers:
+    """A cluster, of which one broker or all are killed and started again."""
+
+    def __init__(self, folder: Path, brokers: int) -> None:
+        self._cluster = Cluster(brokers, SETTINGS, data_dir=folder).start()
+        self.bootstrap = self._cluster.bootstrap
+        self.create_topic = self._cluster.create_topic
+        self.close = self._cluster.close
+
+    def kill(self, chance: random.Random) -> None:
+        """SIGKILL to the leader of a partition of the input, to any broker, or to all."""
+        cluster = self._cluster
+        victims = [chance.choice((cluster.leader(TOPICS[0]), chance.choice(cluster.broker_ids)))]
+        if chance.random() < SHARE_OF_ALL:
+            victims = cluster.broker_ids
+        cluster.kill(*victims)
+        cluster.start_broker(*victims)
+
+
 def _command(pid: int) -> str:
     return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
 
@@ -180,13 +219,16 @@ def run(
     master: str = MASTER,
     minutes: float = math.inf,
     victims: Sequence[str] = VICTIMS,
+    brokers: int = 1,
 ) -> Report:
     """Kill `kills` times or for `minutes`, let the pipeline finish, and compare."""
     chance = random.Random(seed)
     report = Report(seed)
     started = time.monotonic()
     storage = folder / "tables"
-    with Broker(SETTINGS, data_dir=folder / "broker", subprocess=True) as broker:
+    data = folder / "broker"
+    started_brokers = OneBroker(data) if brokers == 1 else ManyBrokers(data, brokers)
+    with closing(started_brokers) as broker:
         for topic in TOPICS:
             broker.create_topic(topic, PARTITIONS)
         writer = Writer(broker.bootstrap)
@@ -218,15 +260,16 @@ def _victims(kills: int, victims: Sequence[str], chance: random.Random) -> Itera
     return iter(names)
 
 
-def _strike(victim: str, driver: Driver, broker: Broker, chance: random.Random) -> None:
+def _strike(
+    victim: str, driver: Driver, broker: OneBroker | ManyBrokers, chance: random.Random
+) -> None:
     time.sleep(chance.random())  # any moment of a batch, not the one after a commit
     if victim == "driver":
         driver.kill(chance)
     elif victim == "executor":
         driver.kill_executor(chance)
     else:
-        broker.kill()
-        broker.restart()
+        broker.kill(chance)
 
 
 def _progress(storage: Path, driver: Driver, after: int) -> None:
@@ -323,6 +366,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6))
     parser.add_argument("--minutes", type=float, default=math.inf, help="no new kill after these")
     parser.add_argument("--folder", type=Path, help="keep everything here")
+    parser.add_argument("--brokers", type=int, default=1, help="a cluster of this many brokers")
     options = parser.parse_args()
     with _folder(options.folder) as folder:
         report = run(
@@ -331,6 +375,7 @@ def main() -> int:
             folder,
             lambda line: print(line, flush=True),
             minutes=options.minutes,
+            brokers=options.brokers,
         )
     print(
         json.dumps(

@@ -4,6 +4,7 @@ import random
 
 import pytest
 from tools import chaos
+from tools.recreated_topic import RecreatedTopic
 
 ROUNDS = 8
 
@@ -51,7 +52,7 @@ def test_the_check_allows_repeats_only_where_a_producer_may_repeat():
     ],
 )
 def test_a_topic_that_was_created_again_has_its_own_records_and_no_others(there, problem):
-    recreated = chaos.Recreated.__new__(chaos.Recreated)
+    recreated = RecreatedTopic.__new__(RecreatedTopic)
     recreated.life, recreated.acknowledged = 3, {(0, 0): b"3:0:0:"}
     problems = recreated.check(there)
     assert len(problems) == (problem is not None)

@@ -1,0 +1,1 @@
+"""Real faults under a cluster of three brokers: `python -m tools.cluster_chaos`."""

@@ -1,0 +1,200 @@
+"""A topic that is deleted and created again while producers write to it."""
+
+import random
+import threading
+import time
+from typing import Any, cast
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+import headwater
+import headwater.errors
+from tools.chaos_clients import CONFLUENT_QUICK, PATIENCE_S, contents, partition_reader
+
+PARTITIONS = 3
+
+
+class RecreatedTopic:
+    """Two producers write to it, of which one is idempotent.
+
+    A record says in which life of the topic it was sent. One that was acknowledged, and sent and
+    acknowledged in the same life, must be read back as long as that life lasts.
+    """
+
+    TOPIC = "recreated"
+
+    def __init__(
+        self,
+        bootstrap: str,
+        randomness: random.Random,
+        *,
+        replicas: int = 1,
+        patience_s: float = PATIENCE_S,
+    ) -> None:
+        self.count = 0
+        self.problems: list[str] = []
+        self.acknowledged: dict[tuple[int, int], bytes] = {}
+        """By partition and offset: the records of the present life."""
+        self.life = 0
+        self.deletions = 0
+        self._steady = threading.Event()
+        """Set while the topic exists and nobody is deleting it."""
+        self._lock = threading.Lock()
+        self._random = randomness
+        self._bootstrap = bootstrap
+        self._replicas = replicas
+        self._patience_s = patience_s
+        self._admin = AdminClient({"bootstrap.servers": bootstrap, **CONFLUENT_QUICK})
+        self._own_admin = headwater.Admin(bootstrap_servers=bootstrap)
+        self._topic_id: bytes | None = None
+        self._stop = threading.Event()
+        # The life that each writer writes for: at most one behind, so that no older record comes late.
+        self._written_lives = [0, 0]
+        self._create()
+        self._threads = [
+            threading.Thread(target=self._run, args=(number,), daemon=True) for number in range(2)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _run(self, number: int) -> None:
+        while not self._stop.is_set():
+            # A producer of its own for each life: a client remembers a topic that was deleted.
+            life = self._written_lives[number] = self.life
+            producer = Producer(
+                {
+                    "bootstrap.servers": self._bootstrap,
+                    "acks": "all",
+                    "enable.idempotence": number == 0,
+                    "linger.ms": 1,
+                    "message.timeout.ms": 5000,
+                    **CONFLUENT_QUICK,
+                }
+            )
+            self._write(number, life, producer)
+            producer.flush(self._patience_s)
+
+    def _write(self, number: int, life: int, producer: Producer) -> None:
+        """Write until this life of the topic is over."""
+        sent = 0
+        while life == self.life and not self._stop.is_set():
+            try:
+                for _ in range(5):
+                    value = b"%d:%d:%d:" % (life, number, sent) + b"." * 200
+                    producer.produce(self.TOPIC, value, on_delivery=self._delivered)
+                    sent += 1
+            except KafkaException:
+                producer.poll(0.05)  # the client knows already that the topic is gone
+            producer.poll(0.02)
+            while len(producer) > 200:
+                producer.poll(0.05)
+
+    def _delivered(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            return  # the topic was gone, or the broker was away for too long
+        value = message.value() or b""
+        with self._lock:
+            self.count += 1
+            if self._steady.is_set() and int(value.partition(b":")[0]) == self.life:
+                at = (message.partition() or 0, message.offset() or 0)
+                self.acknowledged[at] = value
+
+    def again(self) -> None:
+        """Truncate it, delete it and create it, with writers at work; then wait for records."""
+        deadline = time.monotonic() + self._patience_s
+        while any(life != self.life for life in self._written_lives):
+            if time.monotonic() > deadline:
+                raise TimeoutError("a writer of the topic's former life does not end")
+            time.sleep(0.005)
+        if self._random.random() < 0.5:
+            self._truncate()
+        with self._lock:
+            self._steady.clear()
+        self._delete()
+        self.deletions += 1
+        self._create()
+
+    def _create(self) -> None:
+        """Create it until it has an id of its own: while one is deleted, its name is not free."""
+        configs = {"flush.messages": "1"} if self._random.random() < 0.5 else {}
+        topic = NewTopic(self.TOPIC, PARTITIONS, self._replicas, config=configs)
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            refusal = self._ask(self._admin.create_topics([topic]))
+            found = self._find_id()
+            if found not in (None, self._topic_id):
+                break
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"cannot create {self.TOPIC}: {refusal}")
+            time.sleep(0.01)
+        with self._lock:
+            self._topic_id = found
+            self.acknowledged = {}
+            self.life += 1
+            self._steady.set()
+
+    def _delete(self) -> None:
+        deadline = time.monotonic() + self._patience_s
+        while True:
+            refusal = self._ask(self._admin.delete_topics([self.TOPIC]))
+            if refusal is None or refusal.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"cannot delete {self.TOPIC}: {refusal}")
+
+    def _ask(self, futures: dict[str, Any]) -> KafkaError | None:
+        try:
+            futures[self.TOPIC].result(self._patience_s)
+        except KafkaException as failure:
+            return cast("KafkaError", failure.args[0])
+        return None
+
+    def _find_id(self) -> bytes | None:
+        try:
+            return self._own_admin.describe_topics([self.TOPIC])[self.TOPIC].topic_id
+        except headwater.errors.KafkaError:
+            return None
+
+    def _truncate(self) -> None:
+        """DeleteRecords moves the start of every partition to its end."""
+        places = [TopicPartition(self.TOPIC, number, -1) for number in range(PARTITIONS)]
+        deadline = time.monotonic() + self._patience_s
+        while places:
+            left = []
+            for place, future in self._admin.delete_records(places).items():
+                try:
+                    future.result(self._patience_s)
+                except KafkaException as failure:
+                    # The client may still believe in the broker before the kill.
+                    if time.monotonic() > deadline:
+                        raise TimeoutError(f"cannot delete records of {place}") from failure
+                    left.append(TopicPartition(place.topic, place.partition, -1))
+            places = left
+        time.sleep(self._random.choice((0.0, 0.4)))  # with and without a checkpoint in between
+
+    def finish(self) -> None:
+        """Send nothing more and wait for what is under way."""
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        self._own_admin.close()
+
+    def read(self, bootstrap: str) -> dict[tuple[int, int], bytes]:
+        """Every record that is there now, by partition and offset."""
+        with partition_reader(bootstrap) as reader:
+            return {
+                (partition, offset): value
+                for partition in range(PARTITIONS)
+                for offset, value in contents(reader, self.TOPIC, partition).items()
+            }
+
+    def check(self, there: dict[tuple[int, int], bytes]) -> list[str]:
+        """What is wrong with the records of the last life."""
+        lost = [at for at, value in self.acknowledged.items() if there.get(at) != value]
+        old = [at for at, value in there.items() if int(value.partition(b":")[0]) < self.life - 1]
+        problems = [f"{self.TOPIC}: {len(lost)} acknowledged records are lost: {lost[:3]}"] * bool(
+            lost
+        )
+        return problems + [f"{self.TOPIC}: records of former topics at {old[:3]}"] * bool(old)
