@@ -146,6 +146,8 @@ class Replica:
         self.log.drop_staged()
         self.fail_waiters(KafkaError(E.NOT_LEADER_OR_FOLLOWER))
         self.host.follows(self)
+        if self.flushes.behind:
+            self.flushes.flush()  # what a killed process had not flushed is claimed after that only
 
     def stop(self) -> None:
         """Stop serving: drop staged batches and fail every waiting request."""

@@ -148,6 +148,29 @@ def test_a_write_that_fails_leaves_the_follower_where_it_was(broker, follower):
     assert content(follower) == sent(0)
 
 
+def test_a_follower_flushes_what_a_killed_process_had_not_before_it_fetches_on(tmp_path):
+    """With flush.messages=1 it claims nothing that is not on the disk, so it must get there."""
+    broker = ReplicasUnderTest(tmp_path, flush_messages="1")
+    follow(broker).following.append(sent(0), EPOCH, 0)
+    broker.host.end_tick()
+    after = broker.killed()
+    follower = follow(after)
+    woken = []
+    follower.end_watchers[Woken(woken)] = None
+    assert follower.flushes.behind
+    after.host.run_off()
+    assert not follower.flushes.behind
+    assert woken == [follower]
+
+
+class Woken:
+    def __init__(self, replicas):
+        self._replicas = replicas
+
+    def wake(self, replica):
+        self._replicas.append(replica)
+
+
 # -- truncating
 
 
