@@ -10,8 +10,29 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "src" / "headwater"
 MAP = ROOT / "docs" / "architecture.md"
-PAGES = [MAP, ROOT / "docs" / "non-obvious.md", ROOT / "CONTRIBUTING.md"]
-WALKS = ["Produce", "Fetch", "Join group", "Create topic", "Micro-batch, from topic to table"]
+PAGES = [
+    MAP,
+    ROOT / "docs" / "non-obvious.md",
+    ROOT / "docs" / "performance.md",
+    ROOT / "CONTRIBUTING.md",
+    *(
+        page
+        for room in ("walks", "operations", "decisions")
+        for page in (ROOT / "docs" / room).glob("*.md")
+    ),
+]
+WALKS = [
+    "Produce",
+    "Fetch",
+    "Follower fetch",
+    "ISR change",
+    "Failover",
+    "Join group",
+    "Create topic",
+    "Broker joins a cluster",
+    "Between brokers",
+    "Micro-batch, from topic to table",
+]
 _FENCE = re.compile(r"^```.*?^```", re.DOTALL | re.MULTILINE)
 _CODE = re.compile(r"`([^`\n]+)`")
 _PATH = re.compile(r"(?:[\w-]+/)*[\w.-]+\.(?:py|pyx|md|toml)(?::[\w.]+)?|(?:[a-z_]+/)+[a-z_]*")
@@ -46,7 +67,7 @@ def missing(span):
     return None
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_a_page_names_only_what_exists(page):
     spans = named(page.read_text(encoding="utf-8"))
     assert [found for found in map(missing, spans) if found] == []

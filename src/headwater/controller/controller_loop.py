@@ -290,4 +290,4 @@ class ControllerLoop:
 def _report_racks(brokers: dict[int, LiveBroker]) -> None:
     problem = rack_problem(sites(ClusterState(brokers=brokers)))
     if problem:
-        log.warning("%s", problem)
+        log.warning("replicas cannot spread evenly over racks: %s", problem)
