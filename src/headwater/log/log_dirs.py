@@ -96,13 +96,7 @@ class LogDirs:
             self.missing.pop(log_dir.directory_id, None)
             self._restore_identity(log_dir)
         for directory_id, path in self.missing.items():
-            log.error(
-                "log dir %s with directory.id %s is missing; its partitions stay offline: mount its "
-                "disk and restart the broker, or give up its records here with log.dirs.abandoned=%s",
-                path,
-                directory_id,
-                directory_id,
-            )
+            log.error("a disk may not be mounted: %s", _how_to_find(directory_id, path))
         for log_dir in filter(lambda log_dir: log_dir.is_new, self.dirs):
             if self.missing:
                 log_dir.fail(f"it has no {META}, and {_missing_text(self.missing)}")
@@ -495,3 +489,11 @@ class LogDirs:
 def _missing_text(missing: Mapping[str, str]) -> str:
     rows = (f"log dir {path} with directory.id {at} is missing" for at, path in missing.items())
     return "; ".join(rows)
+
+
+def _how_to_find(directory_id: str, path: str) -> str:
+    return (
+        f"log dir {path} with directory.id {directory_id} is missing; its partitions stay offline: "
+        f"mount its disk and restart the broker, or give up its records here with "
+        f"log.dirs.abandoned={directory_id}"
+    )

@@ -14,6 +14,7 @@ from headwater.broker.handlers.fetch_parts import (
     Answers,
     Loaded,
     Part,
+    aborted_transactions,
     divergence,
     load,
     topic_answer,
@@ -30,7 +31,6 @@ from headwater.broker.request import Request
 from headwater.broker.turns import Steps, drained
 from headwater.errors import E, KafkaError
 from headwater.model import NO_EPOCH
-from headwater.replication.isolation import FetchIsolation
 from headwater.replication.replica import Replica
 from headwater.seams.files import Buffer
 from headwater.security.rights import READ_TOPIC
@@ -476,19 +476,7 @@ class _Fetch:
         answer.preferred_read_replica = part.preferred
         if part.divergence is not None:
             answer.diverging_epoch = part.divergence
-        if self.isolation is FetchIsolation.LAST_STABLE:
-            answer.aborted_transactions = (
-                [
-                    FetchResponse.AbortedTransaction(
-                        producer_id=aborted.producer_id, first_offset=aborted.first_offset
-                    )
-                    for aborted in replica.aborted_transactions(part.want.fetch_offset)
-                ]
-                if part.records
-                else []
-            )
-        else:
-            answer.aborted_transactions = None
+        answer.aborted_transactions = aborted_transactions(part, replica, self.isolation)
         return answer
 
     def _hint_leader(self, part: Part, answer: _PartitionAnswer, hinted: set[int]) -> None:

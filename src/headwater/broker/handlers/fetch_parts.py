@@ -7,6 +7,7 @@ from headwater.broker.fetch_session import FetchPartition
 from headwater.errors import E, KafkaError
 from headwater.log.slices import FileSlice, SliceStream
 from headwater.model import NO_EPOCH
+from headwater.replication.isolation import FetchIsolation
 from headwater.replication.replica import Replica
 from headwater.seams.files import Buffer
 from headwater.wire.messages.fetch import FetchRequest, FetchResponse
@@ -100,3 +101,19 @@ def divergence(replica: Replica, want: FetchPartition) -> Divergence | None:
     if epoch < want.last_fetched_epoch or end < want.fetch_offset:
         return Divergence(epoch=epoch, end_offset=end)
     return None
+
+
+def aborted_transactions(
+    part: Part, replica: Replica, isolation: FetchIsolation
+) -> list[FetchResponse.AbortedTransaction] | None:
+    """Return the aborted transactions among the records, for a read_committed consumer only."""
+    if isolation is not FetchIsolation.LAST_STABLE:
+        return None
+    if not part.records:
+        return []
+    return [
+        FetchResponse.AbortedTransaction(
+            producer_id=aborted.producer_id, first_offset=aborted.first_offset
+        )
+        for aborted in replica.aborted_transactions(part.want.fetch_offset)
+    ]

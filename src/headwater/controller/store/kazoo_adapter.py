@@ -178,7 +178,7 @@ def multi_results(ops: Sequence[Op], answers: list[Any]) -> list[OpResult]:
 def note_negotiated(kazoo: KazooClient, clock: Clock, note: Callable[[int, int], object]) -> None:
     """Report the time of each connect request and the granted timeout, which kazoo does not expose.
 
-    A failed TLS handshake is logged, once for each reason: kazoo retries in silence.
+    A failed TLS handshake is logged, once for each reason: kazoo retries silently.
     """
     connection = kazoo._connection
     connect = connection._connect
