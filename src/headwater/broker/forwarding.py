@@ -2,8 +2,9 @@
 
 A client may send them to any broker. The broker wraps the unchanged request in an Envelope with the
 client's principal, and the controller answers it as if the client had connected there. While there is
-no controller, the request waits. A request that may have arrived is not sent twice: the client gets
-NOT_CONTROLLER and decides whether to retry.
+no controller, the request waits. If the connection to the controller breaks, the request is sent again,
+to the next controller if there is one by then, as Kafka does: not every client retries NOT_CONTROLLER.
+A request that the controller does not answer in time is not sent again.
 """
 
 import asyncio
@@ -20,11 +21,11 @@ from headwater.wire.messages.envelope import EnvelopeRequest, EnvelopeResponse
 from headwater.wire.messages.topics import CreateTopicsRequest, CreateTopicsResponse
 
 RETRY_S = 0.1
-PATIENCE_MS = 10_000
-"""How long a request waits for a controller."""
+PATIENCE_MS = 25_000
+"""How long a request waits for a controller: longer than a session of ZooKeeper, by default 18 s."""
 ANSWER_TIMEOUT_MS = 60_000
 
-_NOT_DELIVERED = (E.BROKER_NOT_AVAILABLE, E.NOT_CONTROLLER)
+_SENT_AGAIN = (E.BROKER_NOT_AVAILABLE, E.NETWORK_EXCEPTION, E.NOT_CONTROLLER)
 
 
 class Forwarding:
@@ -143,7 +144,7 @@ class _Attempts:
 
     def _replied(self, result: EnvelopeResponse | KafkaError) -> None:
         error = result.code if isinstance(result, KafkaError) else error_of(result.error_code)
-        if error in _NOT_DELIVERED:
+        if error in _SENT_AGAIN:
             self._later(result)
         else:
             self._answered(result)

@@ -1,5 +1,6 @@
 """Requests on their way to the controller."""
 
+import asyncio
 from types import SimpleNamespace
 
 import pytest
@@ -13,8 +14,15 @@ from headwater.wire.messages.envelope import EnvelopeResponse
 class Peer:
     """A connection to the controller; the test answers."""
 
+    def __init__(self):
+        self.sent = []
+        self.sent_twice = asyncio.Event()
+
     def send(self, request, answer, on_reply, *, timeout_ms):
+        self.sent.append(request.request_data)
         self.reply = on_reply
+        if len(self.sent) == 2:
+            self.sent_twice.set()
 
 
 class Client:
@@ -27,6 +35,15 @@ class Client:
         self.held += size
 
 
+def context_of(peer):
+    return SimpleNamespace(
+        node_id=1,
+        clock=SimpleNamespace(monotonic_ms=lambda: 0),
+        controller=SimpleNamespace(active=False, controller_id=2),
+        peers=SimpleNamespace(open=lambda broker_id, purpose: peer),
+    )
+
+
 @pytest.mark.parametrize(
     "answer",
     [EnvelopeResponse(response_data=b"answer"), KafkaError(E.REQUEST_TIMED_OUT)],
@@ -34,15 +51,24 @@ class Client:
 )
 def test_a_request_counts_in_the_memory_budget_until_the_controller_answers(answer):
     peer, client, outcomes = Peer(), Client(), []
-    context = SimpleNamespace(
-        node_id=1,
-        clock=SimpleNamespace(monotonic_ms=lambda: 0),
-        controller=SimpleNamespace(active=False, controller_id=2),
-        peers=SimpleNamespace(open=lambda broker_id, purpose: peer),
-    )
     request = SimpleNamespace(connection=client, reply_bytes=outcomes.append)
-    Forwarding(context).forward(request, b"x" * 1000, lambda: outcomes.append("here"))
+    Forwarding(context_of(peer)).forward(request, b"x" * 1000, lambda: outcomes.append("here"))
     assert (client.held, outcomes) == (1000, [])
     peer.reply(answer)
     expected = b"answer" if isinstance(answer, EnvelopeResponse) else "here"
     assert (client.held, outcomes) == (0, [expected])
+
+
+@pytest.mark.parametrize("lost", [E.NETWORK_EXCEPTION, E.BROKER_NOT_AVAILABLE])
+def test_a_request_is_sent_again_if_its_connection_breaks(lost):
+    peer, outcomes = Peer(), []
+    request = SimpleNamespace(connection=Client(), reply_bytes=outcomes.append)
+
+    async def ask():
+        Forwarding(context_of(peer)).forward(request, b"ask", lambda: outcomes.append("here"))
+        peer.reply(KafkaError(lost))
+        await asyncio.wait_for(peer.sent_twice.wait(), 60)
+        peer.reply(EnvelopeResponse(response_data=b"answer"))
+
+    asyncio.run(ask())
+    assert (peer.sent, outcomes) == ([b"ask", b"ask"], [b"answer"])
