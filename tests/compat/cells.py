@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tests.compat.client import NotOffered
 
-AT_ONCE = 5
+AT_ONCE = 10
 
 
 class Cell(NamedTuple):

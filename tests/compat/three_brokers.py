@@ -22,6 +22,7 @@ CLUSTER_SETTINGS = {
     "offsets.topic.num.partitions": "3",
     "offsets.topic.replication.factor": "3",
 }
+SESSION = {"zookeeper.session.timeout.ms": "6000"}  # a busy machine must not end one
 PATIENCE_S = 120
 
 
@@ -92,7 +93,7 @@ def start_three_brokers() -> Iterator[ThreeBrokers]:
         with ApacheCluster(3, CLUSTER_SETTINGS) as apache:
             yield ThreeBrokers(apache, is_apache=True)
         return
-    with Cluster(3, CLUSTER_SETTINGS) as cluster:
+    with Cluster(3, {**CLUSTER_SETTINGS, **SESSION}) as cluster:
         yield ThreeBrokers(cluster, is_apache=False)
         cluster.kill(*cluster.broker_ids)
         for broker_id in cluster.broker_ids:

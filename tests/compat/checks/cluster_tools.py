@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 
 from tests.compat.broker_under_test import eventually
-from tests.compat.client import BEGINNING
+from tests.compat.client import BEGINNING, Message
 from tests.compat.clients.java_tools import JavaTools, json_file, plan
 from tests.compat.three_brokers import PATIENCE_S, ThreeBrokers
 
@@ -35,8 +35,9 @@ def kafka_topics(java: JavaTools, brokers: ThreeBrokers) -> None:
 
 @cluster_tool_check
 def kafka_reassign_partitions(java: JavaTools, brokers: ThreeBrokers) -> None:
-    topic = brokers.topic(1, replicas=2)
-    brokers.fill(topic, 10)
+    """A move is planned, begun with a throttle, listed, cancelled, and done without one."""
+    topic = brokers.topic(1, replicas=2, max_message_bytes="2000000")
+    brokers.hand.produce(topic, [Message(bytes([n]) * 1_000_000) for n in range(12)])
     former = list(brokers.hand.describe_topic(topic)[0].replicas)
     (new,) = {1, 2, 3} - set(former)
 
@@ -50,13 +51,20 @@ def kafka_reassign_partitions(java: JavaTools, brokers: ThreeBrokers) -> None:
     assert len(proposed["partitions"][0]["replicas"]) == 2
     with plan({(topic, 0): [former[1], new]}) as file:
         moving = ["--reassignment-json-file", file]
-        told = reassign(*moving, "--execute", "--additional")
+        told = reassign(*moving, "--execute", "--additional", "--throttle", "1000")
         assert f"Successfully started partition reassignment for {topic}-0" in told
+        assert f"{topic}-0: replicas: " in reassign("--list")
+        described = java.run("kafka-topics", "--describe", "--topic", topic).stdout
+        assert f"Adding Replicas: {new}\tRemoving Replicas: {former[0]}" in described
+        assert f"{topic}-0 is still in progress" in reassign(*moving, "--verify")
+        told = reassign(*moving, "--cancel")
+        assert f"Successfully cancelled partition reassignment for: {topic}-0" in told
+        eventually(lambda: set(java.describe_topic(topic)[0].replicas) == set(former), PATIENCE_S)
+        reassign(*moving, "--execute", "--additional")
         eventually(lambda: f"{topic}-0 is completed" in reassign(*moving, "--verify"), PATIENCE_S)
         assert "None of the specified partition reassign" in reassign(*moving, "--cancel")
-    assert f"{topic}-0" not in reassign("--list")
     assert java.describe_topic(topic)[0].replicas == (former[1], new)
-    assert len(brokers.hand.consume(topic, BEGINNING, 10)) == 10
+    assert len(brokers.hand.consume(topic, BEGINNING, 12)) == 12
 
 
 @cluster_tool_check
