@@ -350,17 +350,21 @@ class ReplicaFetcher:
                 self._resume(replica)
 
     def _resume(self, replica: Replica) -> None:
-        """Continue fetching, unless the log must be flushed before this broker may acknowledge it."""
+        """Continue fetching, unless the log must be flushed before this broker may acknowledge it.
+
+        Nothing is fetched for a disk that is full or has failed: the leader must not take this
+        replica for one that is in sync.
+        """
         at = replica.topic_partition
-        if replica.flushes.behind:
+        if _must_wait(replica):
             self._fetch.hold(at)
             replica.end_watchers[self] = None
         elif self._replicas.get(at) is replica and not replica.following.cutting:
             self._fetch.moved(at, replica.following.position)
 
     def wake(self, replica: Replica) -> None:
-        """More of the log is durable."""
-        if not replica.flushes.behind:
+        """More of the log is durable, or the disk takes writes again."""
+        if not _must_wait(replica):
             replica.end_watchers.pop(self, None)
             self._resume(replica)
             self._fetch_soon()
@@ -414,3 +418,7 @@ class ReplicaFetcher:
             self._fetch_soon()
 
         return done
+
+
+def _must_wait(replica: Replica) -> bool:
+    return replica.flushes.behind or replica.refusal is not None

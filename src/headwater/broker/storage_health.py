@@ -4,6 +4,8 @@ A full log dir refuses writes, is probed each second and accepts writes again wh
 that failed in any other way (EIO, read-only, a failed flush) is offline until the broker restarts:
 after a failed flush the page cache may differ from the disk. Running out of file descriptors is not a
 disk error: idle files are closed, and the operation is retried.
+
+In a cluster, partitions of a full or failed dir are led by other in-sync replicas, if there are any.
 """
 
 import errno
@@ -71,6 +73,7 @@ class StorageHealth:
         refusal = KafkaError(E.KAFKA_STORAGE_ERROR, f"the disk of {directory} is full")
         for replica in here:
             replica.refusal = refusal
+            replica.leading.check_lag()
 
     def _take_offline(self, directory: str, here: list[Replica], failure: OSError) -> None:
         log.critical(
@@ -86,6 +89,7 @@ class StorageHealth:
             replica.offline = KafkaError(E.KAFKA_STORAGE_ERROR, f"{directory} failed: {failure}")
             replica.refusal = replica.offline
             replica.fail_waiters(replica.offline)
+            replica.leading.check_lag()
         if all(log_dir.offline for log_dir in self._log_dirs.dirs):
             log.critical(
                 "all log dirs have failed: the broker stops; repair the disks and restart it"
@@ -103,6 +107,7 @@ class StorageHealth:
             for replica in replicas:
                 if _dir_of(replica) == directory and replica.offline is None:
                     replica.refusal = None
+                    replica.wake_watchers()
 
     def store_session_changed(self, session: SessionState) -> None:
         """Stop the broker if the store is lost: it could create no topics and no producer ids."""

@@ -184,7 +184,7 @@ class _Term:
         self._jobs: deque[Iterator[None]] = deque()
         self._resuming = False
         self._elections = LeaderElections(self.outstanding, self._broker_gone)
-        self._isr_changes = IsrChanges(self.outstanding)
+        self._isr_changes = IsrChanges(self.outstanding, self._elections)
         self._preferred = PreferredLeaders(self.outstanding, self._elections)
         self._handover = LeadershipHandover(self.outstanding, self._elections)
         self._reassignments = Reassignments(self.outstanding, self._elections, self._jobs.append)

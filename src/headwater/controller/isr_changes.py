@@ -8,7 +8,12 @@ has seen (KIP-903): a broker that restarted since then may have lost records.
 from collections.abc import Iterator
 
 from headwater.controller.commands import AlterPartition, IsrAnswer, IsrOutcome, IsrProposal
-from headwater.controller.leader_elections import PARTITIONS_PER_STEP, StateBatch
+from headwater.controller.election import elect
+from headwater.controller.leader_elections import (
+    PARTITIONS_PER_STEP,
+    LeaderElections,
+    StateBatch,
+)
 from headwater.controller.outstanding import Outstanding
 from headwater.controller.state import PartitionRegistration
 from headwater.errors import E
@@ -19,8 +24,9 @@ ANY_EPOCH = -1
 
 
 class IsrChanges:
-    def __init__(self, outstanding: Outstanding) -> None:
+    def __init__(self, outstanding: Outstanding, elections: LeaderElections) -> None:
         self._outstanding = outstanding
+        self._elections = elections
         self._state = outstanding.state
 
     def alter(self, command: AlterPartition, token: int) -> Iterator[None]:
@@ -45,6 +51,8 @@ class IsrChanges:
     def _write(self, step: "_Step", token: int) -> None:
         if step.changed or step.repeated:
             self._outstanding.write_in_sync_sets(step.ops, step.changed, token)
+        if step.given_up.changed:
+            self._outstanding.write_partitions(step.given_up.ops, step.given_up.changed, token)
 
     def _is_live(self, broker_id: int, epoch: int) -> bool:
         live = self._state.brokers.get(broker_id)
@@ -66,17 +74,27 @@ class IsrChanges:
         error = error or self._refusal(leader, proposal, partition)
         if error is not E.NONE:
             return IsrOutcome(error)
+        at = TopicPartition(topic.name, proposal.partition)
         partition.isr = tuple(broker for broker, _ in proposal.isr)
-        partition.recovering = proposal.recovering
-        partition.controller_epoch = self._outstanding.epoch
-        step.add(TopicPartition(topic.name, proposal.partition), partition)
+        if leader in partition.isr:
+            partition.recovering = proposal.recovering
+            partition.controller_epoch = self._outstanding.epoch
+            step.add(at, partition)
+        else:
+            self._elections.install(at, partition, elect(partition, self._state))
+            self._outstanding.report(
+                f"broker {leader} cannot write {at}: broker {partition.leader} leads it now"
+            )
+            step.given_up.add(at, partition)
         return _outcome(partition)
 
     def _refusal(self, leader: int, proposal: IsrProposal, partition: PartitionRegistration) -> E:
         if proposal.partition_epoch < partition.version:
             return E.INVALID_UPDATE_VERSION
         isr = {broker for broker, _ in proposal.isr}
-        if leader not in isr or len(isr) < len(proposal.isr) or not isr <= set(partition.replicas):
+        if len(isr) < len(proposal.isr) or not isr <= set(partition.replicas):
+            return E.INVALID_REQUEST
+        if leader not in isr and not (isr and isr <= set(partition.isr)):
             return E.INVALID_REQUEST
         if proposal.recovering and (len(isr) > 1 or not partition.recovering):
             return E.INVALID_REQUEST  # after an unclean election the leader recovers once, alone
@@ -96,10 +114,14 @@ class _Step(StateBatch):
     """The states that one multi writes.
 
     `repeated` is set if a leader proposes again what is already decided. The first write may still be
-    in flight, so the answer waits for one more write, which may be empty.
+    in flight, so the answer waits for one more write, which may be empty. `given_up` has the partitions
+    that other replicas lead from now on.
     """
 
-    repeated = False
+    def __init__(self) -> None:
+        super().__init__()
+        self.repeated = False
+        self.given_up = StateBatch()
 
 
 def _fenced(leader: int, proposal: IsrProposal, partition: PartitionRegistration) -> E:

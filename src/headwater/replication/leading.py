@@ -82,9 +82,16 @@ class Leading:
     # -- the in-sync set
 
     def check_lag(self) -> None:
-        """Propose to drop followers from the in-sync set that have been behind for too long."""
+        """Propose to drop followers from the in-sync set that have been behind for too long.
+
+        A leader whose disk is full or has failed proposes the set without itself instead: another
+        replica must lead.
+        """
         replica = self._replica
-        replica.carry_out(replica.partition.lag_checked(replica.host.now_ms()))
+        if replica.refusal is not None:
+            replica.carry_out(replica.partition.write_refused())
+        else:
+            replica.carry_out(replica.partition.lag_checked(replica.host.now_ms()))
 
     def proposes(self, proposal: ProposeIsr) -> bool:
         """Return whether the in-sync set is still what this leader proposes."""

@@ -193,6 +193,13 @@ class Partition:
         }
         return [self._propose(self.isr - late)] if late else NOTHING
 
+    def write_refused(self) -> Sequence[Effect]:
+        """The disk takes no more writes here: let another in-sync replica lead, if there is one."""
+        others = self.isr - {self.node_id}
+        if self.role is not _LEADER or self.proposed_isr is not None or not others:
+            return NOTHING
+        return [self._propose(others)]
+
     def isr_stored(self, now_ms: int, isr: Sequence[int], partition_epoch: int) -> Sequence[Effect]:
         """The controller stored the set; it takes effect now."""
         if partition_epoch <= self.partition_epoch:

@@ -164,6 +164,7 @@ class Replica:
         """Serve again, unless another reason than `why` keeps the replica offline."""
         self.offline = None if self.offline is why else self.offline
         self.refusal = None if self.refusal is why else self.refusal
+        self.wake_watchers()  # a fetcher may wait with this partition
 
     def apply_policy(self, policy: TopicPolicy, min_insync: int) -> None:
         self.policy = policy

@@ -110,6 +110,28 @@ def test_batches_are_written_before_the_next_fetch_claims_them(run):
     run(scene)
 
 
+def test_nothing_is_fetched_for_a_disk_that_takes_no_writes(run):
+    """A follower with nothing new to write would else be in sync, and be elected."""
+
+    async def scene(follower):
+        full, _ = follower.follow_soon(0), await follower.follow(1)
+        await follower.answer(p0={"records": b""}, p1={"records": b""})
+        full.refusal = KafkaError(E.KAFKA_STORAGE_ERROR, "the disk is full")
+        await follower.answer(p0={"records": records(0), "high_watermark": 0})
+        (forgotten,) = follower.peer.requests[-1].forgotten_topics_data
+        assert forgotten.partitions == [0]
+        follower.broker.host.now += 1000
+        await asyncio.sleep(0.03)
+        await rounds()
+        assert follower.asked == {}, "time alone does not bring it back"
+        full.refusal = None
+        full.wake_watchers()
+        await follower.answer()
+        assert follower.asked == {0: 0}
+
+    run(scene)
+
+
 def test_a_new_partition_does_not_wait_behind_the_long_poll_of_the_others(run):
     async def scene(follower):
         await follower.follow(0)

@@ -50,6 +50,7 @@ def test_a_broken_disk_answers_whoever_waits_on_it_and_nobody_else(here, elsewhe
     assert here.replica.offline is here.replica.refusal is not None
     assert (elsewhere.replica.offline, elsewhere.replica.refusal) == (None, None)
     assert here.dirs.dirs[0].offline
+    assert [proposal.isr for proposal in here.host.proposals] == [{2}], "the other one must lead"
 
 
 def test_a_full_disk_refuses_writes_but_serves_and_lets_wait(here):
@@ -58,6 +59,7 @@ def test_a_full_disk_refuses_writes_but_serves_and_lets_wait(here):
     state.failed([here.replica], here.replica, OSError(errno.ENOSPC, "full"), flushing=False)
     assert here.replica.refusal is not None
     assert here.replica.offline is None
+    assert [proposal.isr for proposal in here.host.proposals] == [{2}], "the other one must lead"
     assert pending.ends == [], "what is written already may still be committed"
     assert state.any_full
 

@@ -149,6 +149,13 @@ def test_a_follower_that_is_behind_for_too_long_is_proposed_to_leave():
     assert partition.lag_checked(LAG_MS + 2) == (), "one proposal at a time"
 
 
+def test_a_leader_that_cannot_write_proposes_the_set_without_itself_once():
+    partition = leader(replicas=(1, 2, 3), isr=(1, 2))
+    assert partition.write_refused() == [ProposeIsr(frozenset({2}), 5, 0)]
+    assert partition.write_refused() == ()
+    assert leader(replicas=(1, 2), isr=(1,)).write_refused() == (), "nobody else has it all"
+
+
 def test_a_follower_that_leaves_no_longer_holds_the_mark_once_that_is_stored():
     partition = leader(replicas=(1, 2), isr=(1, 2), log_end=10)
     fetched(partition, 2, 4)
